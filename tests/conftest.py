@@ -1,0 +1,17 @@
+"""What several tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of research data that POLYGLANCE_DATA names, for tests that measure on it."""
+    folder = os.environ.get("POLYGLANCE_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("set POLYGLANCE_DATA to the folder of research data to measure on it")
+    return Path(folder)
