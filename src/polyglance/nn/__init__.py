@@ -1,0 +1,1 @@
+"""Shared bricks of the models: packed sequences, attention, the encoder, pooling."""

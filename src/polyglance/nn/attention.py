@@ -1,0 +1,65 @@
+"""The one attention function of the house, on packed sequences.
+
+On an accelerator this is variable-length flash attention; elsewhere the same
+call pads, masks and uses PyTorch's scaled dot product. Models never see the
+difference.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
+
+from polyglance.nn.packing import Packing
+
+
+def packed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    queries: Packing,
+    keys: Packing | None = None,
+    *,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Let each sequence of ``queries`` attend to the same one of ``keys`` (itself by default).
+
+    ``query`` is ``(rows, heads, width)`` with the rows of ``queries``; ``key`` and
+    ``value`` have the rows of ``keys``. ``dropout`` falls on attention weights
+    and takes the padded way, because flash attention on packed rows has none.
+    """
+    keys = queries if keys is None else keys
+    if len(queries) != len(keys):
+        raise ValueError(f"{len(queries)} sequences cannot attend to {len(keys)}")
+    if dropout == 0 and _flash_takes(query):
+        attended = varlen_attn(
+            query, key, value, queries.boundaries, keys.boundaries, queries.longest, keys.longest
+        )
+        assert isinstance(attended, Tensor)  # a pair only where more was asked for
+        return attended
+    return _padded_attention(query, key, value, queries, keys, dropout)
+
+
+def _flash_takes(query: Tensor) -> bool:
+    return (
+        query.is_cuda
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and torch.cuda.get_device_capability(query.device) >= (8, 0)
+    )
+
+
+def _padded_attention(
+    query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, dropout: float
+) -> Tensor:
+    # (sequences, heads, steps, width), as scaled_dot_product_attention wants it
+    padded_query = queries.pad(query).transpose(1, 2)
+    padded_key = keys.pad(key).transpose(1, 2)
+    padded_value = keys.pad(value).transpose(1, 2)
+    even = keys.total == len(keys) * keys.longest
+    mask = None if even else keys.mask[:, None, None, :]
+    attended = F.scaled_dot_product_attention(
+        padded_query, padded_key, padded_value, attn_mask=mask, dropout_p=dropout
+    )
+    return queries.unpad(attended.transpose(1, 2))

@@ -1,0 +1,150 @@
+"""The XLM-R and BERT shaped text encoder, on packed batches.
+
+Words in, one vector a sub-word out, from any layer. `polyglance.nn.pretrained`
+fills it from published weights; M3P and UC2 feed picture regions through the
+same layers with `Encoder.contextualise`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from polyglance.nn.packing import Packing
+from polyglance.nn.transformer import Activation, TransformerLayer
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The shape of an encoder. The defaults are XLM-R base's."""
+
+    vocabulary: int = 250_002
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3072
+    positions: int = 514
+    first_position: int = 2
+    """The row of the first word in the table of positions: 2 in XLM-R, 0 in BERT."""
+    segments: int = 1
+    activation: Activation = "gelu"
+    norm_eps: float = 1e-5
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    """On attention weights. Zero by default: flash attention on packed rows has none."""
+
+    @property
+    def longest(self) -> int:
+        """The longest sentence, in sub-words with specials."""
+        return self.positions - self.first_position
+
+
+class Encoder(nn.Module):
+    """A multilingual transformer over packed sub-words."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.positions, config.width)
+        self.segments = nn.Embedding(config.segments, config.width)
+        self.norm = nn.LayerNorm(config.width, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            TransformerLayer(
+                config.width,
+                config.heads,
+                config.inner,
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                activation=config.activation,
+                norm_eps=config.norm_eps,
+            )
+            for _ in range(config.layers)
+        )
+        self.gradient_checkpointing = False
+        self.frozen_layers = 0
+        self.apply(_initialise)
+
+    def forward(
+        self,
+        ids: Tensor,
+        packing: Packing,
+        *,
+        segments: Tensor | None = None,
+        layer: int | None = None,
+    ) -> Tensor:
+        """One vector a sub-word, as ``layer`` puts it out (the last by default, 0: embeddings)."""
+        return self.contextualise(self.embed(ids, packing, segments=segments), packing, layer=layer)
+
+    def embed(
+        self,
+        ids: Tensor,
+        packing: Packing,
+        *,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """What enters the first layer: word, position and segment, summed and normed."""
+        if packing.longest > self.config.longest:
+            raise ValueError(
+                f"a sequence has {packing.longest} sub-words and the encoder takes"
+                f" {self.config.longest}: truncate when tokenising"
+            )
+        positions = packing.positions if positions is None else positions
+        segments = torch.zeros_like(ids) if segments is None else segments
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.words.weight.requires_grad):
+            summed = (
+                self.words(ids)
+                + self.positions(positions + self.config.first_position)
+                + self.segments(segments)
+            )
+            rows: Tensor = self.dropout(self.norm(summed))
+            return rows
+
+    def contextualise(self, rows: Tensor, packing: Packing, *, layer: int | None = None) -> Tensor:
+        """Pass rows through the first ``layer`` layers (all by default)."""
+        last = self.config.layers if layer is None else layer
+        if not 0 <= last <= self.config.layers:
+            raise ValueError(f"there is no layer {last}: the encoder has {self.config.layers}")
+        for number, module in enumerate(self.layers[:last]):
+            if number < self.frozen_layers and not rows.requires_grad:
+                with torch.no_grad():
+                    rows = module(rows, packing)
+            elif self.gradient_checkpointing and self.training:
+                rows = checkpoint(module, rows, packing, use_reentrant=False)
+            else:
+                rows = module(rows, packing)
+        return rows
+
+    def freeze_below(self, layer: int) -> None:
+        """Keep embeddings and the first ``layer`` layers as they are (MMP freezes below 9)."""
+        if not 0 <= layer <= self.config.layers:
+            raise ValueError(f"there is no layer {layer}: the encoder has {self.config.layers}")
+        self.frozen_layers = layer
+        frozen = set(self.layers[:layer])
+        if layer:
+            frozen |= {self.words, self.positions, self.segments, self.norm}
+        for module in (self.words, self.positions, self.segments, self.norm, *self.layers):
+            module.requires_grad_(module not in frozen)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Encoder:
+        """Switch dropout on or off; what is frozen keeps it off, as its output is fixed."""
+        super().train(mode)
+        if self.frozen_layers:
+            self.dropout.eval()
+            for module in self.layers[: self.frozen_layers]:
+                module.eval()
+        return self
+
+
+def _initialise(module: nn.Module) -> None:
+    """BERT's initialisation: normal weights of deviation 0.02, zero biases."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,191 @@
+"""Encoders from published weights and back: Hugging Face folders of XLM-R and BERT shape.
+
+`load_encoder` reads what the field publishes (XLM-R, mBERT, multilingual-e5);
+`save_encoder` writes the same layout, so that other tools can read ours.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.nn.encoder import Encoder, EncoderConfig
+
+_FIRST_POSITION = {"xlm-roberta": 2, "roberta": 2, "bert": 0}
+
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+
+_EMBEDDINGS = {
+    "embeddings.word_embeddings": "words",
+    "embeddings.position_embeddings": "positions",
+    "embeddings.token_type_embeddings": "segments",
+    "embeddings.LayerNorm": "norm",
+}
+_LAYER = {
+    "attention.output.dense": "attended",
+    "attention.output.LayerNorm": "attention_norm",
+    "intermediate.dense": "widen",
+    "output.dense": "narrow",
+    "output.LayerNorm": "output_norm",
+}
+_QUERY_KEY_VALUE = ("query", "key", "value")
+
+
+def load_encoder(folder: str | Path, *, dropout: float | None = None) -> Encoder:
+    """The encoder that a folder holds (``config.json`` and weights), ready for inference."""
+    folder = Path(folder)
+    config = read_encoder_config(folder)
+    if dropout is not None:
+        config = EncoderConfig(**{**config.__dict__, "dropout": dropout})
+    with torch.device("meta"):
+        encoder = Encoder(config)
+    state = _from_published(_read_weights(folder), config.layers, folder)
+    try:
+        encoder.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        detail = " ".join(str(error).split())
+        raise DataError(f"{folder}: the weights do not fit config.json ({detail})") from error
+    return encoder.requires_grad_(True).eval()
+
+
+def read_encoder_config(folder: str | Path) -> EncoderConfig:
+    """The shape that a Hugging Face ``config.json`` describes."""
+    path = Path(folder) / "config.json"
+    try:
+        published = json.loads(path.read_text(encoding="utf-8"))
+        kind = published["model_type"]
+        if kind not in _FIRST_POSITION:
+            known = ", ".join(_FIRST_POSITION)
+            raise PolyglanceError(f"{path}: model_type is {kind!r}; encoders are {known}")
+        if not all(isinstance(published[name], int) for name in _SIZES):
+            raise ValueError(f"{', '.join(_SIZES)} must be whole numbers")
+        if published.get("position_embedding_type", "absolute") != "absolute":
+            raise PolyglanceError(f"{path}: only absolute positions are supported")
+        if published.get("hidden_act", "gelu") not in ("gelu", "relu"):
+            raise PolyglanceError(f"{path}: only gelu and relu are supported")
+        return EncoderConfig(
+            vocabulary=published["vocab_size"],
+            width=published["hidden_size"],
+            layers=published["num_hidden_layers"],
+            heads=published["num_attention_heads"],
+            inner=published["intermediate_size"],
+            positions=published["max_position_embeddings"],
+            first_position=_FIRST_POSITION[kind],
+            segments=published["type_vocab_size"],
+            activation=published.get("hidden_act", "gelu"),
+            norm_eps=published["layer_norm_eps"],
+            dropout=published.get("hidden_dropout_prob", 0.1),
+        )
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file; an encoder is a folder with one") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: not the configuration of an encoder ({error!r})") from error
+
+
+def save_encoder(encoder: Encoder, folder: str | Path) -> None:
+    """Write an encoder as a Hugging Face folder that transformers reads as well."""
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = encoder.config
+    kind = "xlm-roberta" if config.first_position else "bert"
+    published = {
+        "model_type": kind,
+        "architectures": ["XLMRobertaModel" if config.first_position else "BertModel"],
+        "vocab_size": config.vocabulary,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.inner,
+        "max_position_embeddings": config.positions,
+        "type_vocab_size": config.segments,
+        "hidden_act": config.activation,
+        "layer_norm_eps": config.norm_eps,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "pad_token_id": 1 if config.first_position else 0,
+    }
+    (folder / "config.json").write_text(json.dumps(published, indent=2) + "\n", encoding="utf-8")
+    save_file(_to_published(encoder.state_dict()), folder / "model.safetensors", {"format": "pt"})
+
+
+def _from_published(weights: dict[str, Tensor], layers: int, folder: Path) -> dict[str, Tensor]:
+    """Rename published parameters to ours and stack queries, keys and values."""
+    weights = {re.sub(r"^(roberta|bert)\.", "", name): value for name, value in weights.items()}
+    state: dict[str, Tensor] = {}
+    try:
+        for theirs, ours in _EMBEDDINGS.items():
+            for part in ("weight", "bias") if ours == "norm" else ("weight",):
+                state[f"{ours}.{part}"] = weights[f"{theirs}.{part}"]
+        for number in range(layers):
+            source, target = f"encoder.layer.{number}", f"layers.{number}"
+            for part in ("weight", "bias"):
+                stacked = [weights[f"{source}.attention.self.{n}.{part}"] for n in _QUERY_KEY_VALUE]
+                state[f"{target}.query_key_value.{part}"] = torch.cat(stacked)
+                for theirs, ours in _LAYER.items():
+                    state[f"{target}.{ours}.{part}"] = weights[f"{source}.{theirs}.{part}"]
+    except KeyError as error:
+        raise DataError(f"{folder}: the weights lack the parameter {error.args[0]}") from None
+    return {name: value.float() for name, value in state.items()}
+
+
+def _to_published(state: dict[str, Any]) -> dict[str, Tensor]:
+    published: dict[str, Tensor] = {}
+    embeddings = {ours: theirs for theirs, ours in _EMBEDDINGS.items()}
+    in_layer = {ours: theirs for theirs, ours in _LAYER.items()}
+    for name, value in state.items():
+        *where, part = name.split(".")
+        if where[0] != "layers":
+            published[f"{embeddings[where[0]]}.{part}"] = value.contiguous()
+            continue
+        target = f"encoder.layer.{where[1]}"
+        if where[2] == "query_key_value":
+            for which, piece in zip(_QUERY_KEY_VALUE, value.chunk(3), strict=True):
+                published[f"{target}.attention.self.{which}.{part}"] = piece.clone()
+        else:
+            published[f"{target}.{in_layer[where[2]]}.{part}"] = value.contiguous()
+    return published
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder: safetensors, whole or in shards, or an older ``.bin``."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        index = folder / "model.safetensors.index.json"
+        if index.exists():
+            shards = sorted(
+                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            )
+        else:
+            shards = ["model.safetensors"]
+        if all((folder / shard).exists() for shard in shards):
+            return {k: v for shard in shards for k, v in load_file(folder / shard).items()}
+        older = folder / "pytorch_model.bin"
+        if older.exists():
+            # weights_only refuses anything but tensors, so no foreign code runs.
+            loaded: dict[str, Tensor] = torch.load(older, map_location="cpu", weights_only=True)
+            return loaded
+    except (
+        OSError, ValueError, KeyError, RuntimeError, EOFError,
+        SafetensorError, pickle.UnpicklingError,
+    ) as error:  # fmt: skip
+        raise DataError(f"{folder}: the weights cannot be read ({error})") from error
+    raise DataError(f"{folder}: there is no model.safetensors; an encoder is a folder with one")

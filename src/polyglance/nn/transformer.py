@@ -1,0 +1,81 @@
+"""One transformer layer on packed sequences, as BERT and XLM-R have it.
+
+Attention, then a feed-forward network; after each, dropout, the residual and a
+layer norm (Vaswani et al. 2017, "post-norm").
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from polyglance.nn.attention import packed_attention
+from polyglance.nn.packing import Packing
+
+Activation = Literal["gelu", "relu"]
+
+
+class TransformerLayer(nn.Module):
+    """Attention and feed-forward network, each with residual and layer norm."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        *,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation: Activation = "gelu",
+        norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"a width of {width} does not divide into {heads} heads")
+        self.heads = heads
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, norm_eps)
+        self.widen = nn.Linear(width, inner)
+        self.narrow = nn.Linear(inner, width)
+        self.output_norm = nn.LayerNorm(width, norm_eps)
+        self.dropout = nn.Dropout(dropout)
+        self.attention_dropout = attention_dropout
+        self.activation = F.gelu if activation == "gelu" else F.relu
+
+    def forward(
+        self,
+        rows: Tensor,
+        packing: Packing,
+        context: Tensor | None = None,
+        contexts: Packing | None = None,
+    ) -> Tensor:
+        """Rows after one layer; with a ``context``, keys and values are taken from it alone."""
+        query, key, value = self._query_key_value(rows, context)
+        attended = packed_attention(
+            query,
+            key,
+            value,
+            packing,
+            contexts,
+            dropout=self.attention_dropout if self.training else 0.0,
+        )
+        rows = self.attention_norm(rows + self.dropout(self.attended(attended.flatten(1))))
+        inner = self.activation(self.widen(rows))
+        output: Tensor = self.output_norm(rows + self.dropout(self.narrow(inner)))
+        return output
+
+    def _query_key_value(
+        self, rows: Tensor, context: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        heads, width = self.heads, rows.shape[1]
+        if context is None:
+            query, key, value = self.query_key_value(rows).view(len(rows), 3, heads, -1).unbind(1)
+            return query, key, value
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        query = F.linear(rows, weight[:width], bias[:width]).view(len(rows), heads, -1)
+        key_value = F.linear(context, weight[width:], bias[width:])
+        key, value = key_value.view(len(context), 2, heads, -1).unbind(1)
+        return query, key, value

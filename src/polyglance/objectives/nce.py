@@ -1,0 +1,38 @@
+"""Noise-contrastive estimation between two views of the same things (MMP, equations 1 and 2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Negatives = Literal["joint", "symmetric"]
+
+
+def nce(
+    first: Tensor,
+    second: Tensor,
+    *,
+    temperature: float | Tensor = 0.1,
+    negatives: Negatives = "joint",
+) -> Tensor:
+    """Draw row ``i`` of ``first`` to row ``i`` of ``second`` and away from all other rows.
+
+    Equation 2 names "other x_j and v_j" as the noise and can be read in two ways:
+
+    - ``joint``: one denominator a pair, over the negatives of both sides (Miech et al. 2020);
+    - ``symmetric``: the mean of two softmax losses, one a side (as in CLIP).
+
+    Similarity is the cosine, divided by ``temperature``.
+    """
+    scores = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T / temperature
+    if negatives == "symmetric":
+        target = torch.arange(len(scores), device=scores.device)
+        return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2
+    # The pair itself stands once in the denominator, though it is in both a row and a column.
+    diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    columns = scores.T.masked_fill(diagonal, -torch.inf)
+    noise = torch.cat([scores, columns], dim=1).logsumexp(dim=1)
+    return (noise - scores.diagonal()).mean()

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.packing import Packing
+
+SMALL = EncoderConfig(
+    vocabulary=50, width=16, layers=4, heads=2, inner=32, positions=20, first_position=2
+)
+LENGTHS = [3, 9, 1]
+
+
+@pytest.fixture
+def ids() -> torch.Tensor:
+    return torch.randint(4, 50, (sum(LENGTHS),), generator=torch.Generator().manual_seed(0))
+
+
+def make(**changes: object) -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(EncoderConfig(**{**SMALL.__dict__, **changes}))  # type: ignore[arg-type]
+
+
+def test_freezing_keeps_gradients_and_dropout_above(ids: torch.Tensor) -> None:
+    encoder = make(dropout=0.5).train()
+    encoder.freeze_below(3)
+    packing = Packing.of(LENGTHS)
+    assert torch.equal(encoder(ids, packing, layer=3), encoder(ids, packing, layer=3))
+    assert not torch.equal(encoder(ids, packing), encoder(ids, packing))
+    encoder(ids, packing).sum().backward()
+    with_gradient = {name for name, p in encoder.named_parameters() if p.grad is not None}
+    assert with_gradient == {name for name, _ in encoder.named_parameters() if "layers.3" in name}
+    assert encoder.eval().train().layers[0].training is False
+    encoder.freeze_below(0)
+    assert all(p.requires_grad for p in encoder.parameters())
+    assert encoder.layers[0].training
+
+
+def test_gradient_checkpointing_changes_no_gradient(ids: torch.Tensor) -> None:
+    packing = Packing.of(LENGTHS)
+    gradients = []
+    for checkpointing in (False, True):
+        encoder = make(dropout=0.0).train()
+        encoder.gradient_checkpointing = checkpointing
+        encoder(ids, packing).square().sum().backward()
+        gradients.append([p.grad for p in encoder.parameters()])
+    for plain, checkpointed in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, checkpointed)
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+def test_bfloat16_stays_near_float32(ids: torch.Tensor) -> None:
+    encoder = make().eval()
+    packing = Packing.of(LENGTHS)
+    exact = encoder(ids, packing)
+    rounded = encoder.to(torch.bfloat16)(ids, packing)
+    assert rounded.dtype is torch.bfloat16
+    assert torch.cosine_similarity(exact, rounded.float(), dim=1).min() > 0.999
+
+
+def test_regions_can_pass_through_the_layers() -> None:
+    encoder = make().eval()
+    rows = torch.randn(6, 16)
+    both = encoder.contextualise(rows, Packing.of([2, 4]))
+    torch.testing.assert_close(both[:2], encoder.contextualise(rows[:2], Packing.of([2])))
+
+
+def test_too_long_and_no_such_layer_are_said_plainly(ids: torch.Tensor) -> None:
+    encoder = make()
+    with pytest.raises(ValueError, match="19 sub-words and the encoder takes 18"):
+        encoder(torch.zeros(19, dtype=torch.long), Packing.of([19]))
+    with pytest.raises(ValueError, match="no layer 5"):
+        encoder(ids, Packing.of(LENGTHS), layer=5)
+    with pytest.raises(ValueError, match="no layer 9"):
+        encoder.freeze_below(9)
