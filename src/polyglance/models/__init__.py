@@ -1,0 +1,1 @@
+"""The four systems of the literature, each a file to be read in one sitting."""
