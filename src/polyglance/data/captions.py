@@ -1,0 +1,150 @@
+"""The captions of a corpus, tokenised ahead of time, so that a batch is one gather.
+
+A Python loop over captions costs more than the accelerator's work; here a batch
+of any size is a few vectorised reads of flat arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.records import Record
+
+Indices = NDArray[np.int64]
+
+
+class EncodesBatches(Protocol):
+    """What is needed of a tokenizer here."""
+
+    def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        """The ids of each text."""
+        ...
+
+
+@dataclass(frozen=True)
+class CaptionTable:
+    """All captions, ordered by record, then language; row ``r`` is one caption."""
+
+    ids: NDArray[np.int32]
+    """The sub-words of all captions, end to end."""
+    offsets: Indices
+    """Where each caption begins in ``ids``, and at last where the last one ends."""
+    owners: Indices
+    """The record that each caption describes."""
+    languages: Indices
+    """Each caption's language, as a position in ``names``."""
+    names: tuple[str, ...]
+    records: int
+    """How many records there are, those without captions included."""
+
+    @classmethod
+    def build(
+        cls,
+        records: Iterable[Record],
+        tokenizer: EncodesBatches,
+        *,
+        languages: Sequence[str] | None = None,
+        longest: int | None = None,
+    ) -> CaptionTable:
+        """Tokenise the captions of all records; ``longest`` keeps that many sub-words and the end.
+
+        With ``languages`` only those are taken, and ``names`` has their order.
+        """
+        names = list(languages or ())
+        texts: list[str] = []
+        places: list[tuple[int, int]] = []
+        count = 0
+        for count, record in enumerate(records, start=1):
+            by_language: list[tuple[int, tuple[str, ...]]] = []
+            for language, captions in record.captions.items():
+                if language not in names:
+                    if languages is not None:
+                        continue
+                    names.append(language)
+                by_language.append((names.index(language), captions))
+            for language_index, captions in sorted(by_language):
+                texts += captions
+                places += [(count - 1, language_index)] * len(captions)
+        encoded = [_shorten(ids, longest) for ids in tokenizer.encode_batch(texts)]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
+        flat = np.fromiter((i for ids in encoded for i in ids), np.int32, count=int(offsets[-1]))
+        owners, language_of = np.array(places, np.int64).reshape(-1, 2).T
+        return cls(flat, offsets, owners.copy(), language_of.copy(), tuple(names), count)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def gather(self, rows: Indices) -> tuple[NDArray[np.int32], Indices]:
+        """The sub-words of these captions end to end, and the length of each."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        before = np.cumsum(lengths) - lengths
+        places = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+        return self.ids[places], lengths
+
+    def of_language(self, language: str) -> Indices:
+        """The rows of one language, in the order of the records."""
+        if language not in self.names:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.languages == self.names.index(language))
+
+    def sample(
+        self,
+        records: Indices,
+        generator: np.random.Generator,
+        *,
+        weights: Mapping[str, float] | None = None,
+    ) -> Indices:
+        """One caption a record: first a language that it has, then one of its captions.
+
+        Languages are drawn evenly, or by ``weights`` (one for each language that
+        is to be drawn at all). Every record must have a caption to draw.
+        """
+        groups = self._groups
+        mass = np.ones(len(self.names))
+        if weights is not None:
+            mass = np.array([weights.get(name, 0.0) for name in self.names])
+        total = np.concatenate([[0.0], np.cumsum(mass[groups.language])])
+        first, last = groups.of_record[records], groups.of_record[records + 1]
+        low, high = total[first], total[last]
+        if not (high > low).all():
+            bare = int(records[np.flatnonzero(high <= low)[0]])
+            raise ValueError(f"record {bare} has no caption in a language that is drawn")
+        aim = low + generator.random(len(records)) * (high - low)
+        group = np.searchsorted(total, aim, side="right") - 1
+        group = np.clip(group, first, last - 1)
+        within = generator.integers(groups.size[group])
+        rows: Indices = groups.start[group] + within
+        return rows
+
+    @cached_property
+    def _groups(self) -> _Groups:
+        """Runs of captions of one record in one language."""
+        place = self.owners * max(1, len(self.names)) + self.languages
+        start = np.flatnonzero(np.diff(place, prepend=-1))
+        size = np.diff(np.append(start, len(place)))
+        of_record = np.searchsorted(self.owners[start], np.arange(self.records + 1))
+        return _Groups(start, size, self.languages[start], of_record)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    start: Indices
+    size: Indices
+    language: Indices
+    of_record: Indices
+    """The first group of each record, and at last the number of groups."""
+
+
+def _shorten(ids: Sequence[int], longest: int | None) -> Sequence[int]:
+    """Cut a caption that is too long, keeping the sign that ends it."""
+    if longest is None or len(ids) <= longest:
+        return ids
+    return [*ids[: longest - 1], ids[-1]]
