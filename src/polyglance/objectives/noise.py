@@ -1,0 +1,37 @@
+"""Noise for intra-modal learning: a sentence or clip must stay near its damaged self (MMP, 3.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polyglance.nn.packing import Packing
+
+
+def mask_words(
+    ids: Tensor,
+    sentences: Packing,
+    *,
+    mask_id: int,
+    rate: float = 0.05,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """The same sentences with ``rate`` of their sub-words replaced by the mask.
+
+    The first and the last stay: they are the signs that begin and end a sentence.
+    """
+    last = sentences.boundaries[1:][sentences.owners] - 1
+    rows = torch.arange(sentences.total, device=ids.device)
+    inside = (sentences.positions > 0) & (rows < last)
+    return torch.where(inside & _chosen(ids, rate, generator), mask_id, ids)
+
+
+def mask_features(
+    features: Tensor, *, rate: float = 0.05, generator: torch.Generator | None = None
+) -> Tensor:
+    """The same features with ``rate`` of their rows (seconds of a clip, cells) zeroed."""
+    return features.masked_fill(_chosen(features[:, 0], rate, generator)[:, None], 0)
+
+
+def _chosen(like: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
+    return torch.rand(like.shape, device=like.device, generator=generator) < rate
