@@ -1,0 +1,1 @@
+"""The loop, its schedules, its checkpoints, and many accelerators at once."""

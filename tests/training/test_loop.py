@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from polyglance.errors import PolyglanceError
+from polyglance.training.loop import LoopConfig, Run, train
+from polyglance.training.mixture import Mixture, seed_step
+
+
+class Line(nn.Module):
+    """Learns y = 3 x - 1 from noisy samples, with dropout so that randomness matters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 1)
+        self.tied = self.layer  # a parameter under two names
+        self.dropout = nn.Dropout(0.02)
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        x = torch.tensor(generator.normal(size=(64, 4)), dtype=torch.float32)
+        y = 3 * x.sum(1, keepdim=True) - 1
+        return {"square": (self.layer(self.dropout(x)) - y).square().mean()}
+
+
+class Interrupted(Exception):  # noqa: N818
+    pass
+
+
+def run(folder: Path, *, stop_at: int | None = None, **changes: object) -> tuple[Line, Run | None]:
+    model = Line()
+    settings = {"steps": 60, "learning_rate": 0.1, "save_every": 7, "validate_every": 10}
+    config = LoopConfig(**{**settings, **changes})  # type: ignore[arg-type]
+    calls = Counter[str]()
+
+    def validate() -> dict[str, float]:
+        calls["validate"] += 1
+        if stop_at is not None and calls["validate"] == stop_at:
+            raise Interrupted
+        assert not model.training
+        return {"score": -abs(float(model.layer.bias.detach()) + 1)}
+
+    try:
+        return model, train(model, Mixture({"line": model}), config, folder, validate=validate)
+    except Interrupted:
+        return model, None
+
+
+def test_learns_logs_and_keeps_the_best(tmp_path: Path) -> None:
+    model, result = run(tmp_path, steps=300, schedule="cosine")
+    assert result is not None
+    assert result.best > -0.1
+    assert -abs(float(model.layer.bias.detach()) + 1) == pytest.approx(result.best)
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    losses = [entry["square"] for entry in log if "square" in entry]
+    assert losses[-1] < losses[0] / 5
+    assert sum("validation" in entry for entry in log) == 30
+
+
+def test_a_resumed_run_is_the_run_in_one_go(tmp_path: Path) -> None:
+    whole, _ = run(tmp_path / "whole")
+    for number in (2, 1):  # stopped twice, at different steps
+        _, result = run(tmp_path / "pieces", stop_at=number)
+        assert result is None
+    pieces, result = run(tmp_path / "pieces")
+    assert result is not None
+    assert torch.equal(whole.layer.weight, pieces.layer.weight)
+    logs = [(tmp_path / name / "log.jsonl").read_text() for name in ("whole", "pieces")]
+    assert logs[0] == logs[1]
+
+
+def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(PolyglanceError, match=r"learning_rate = 0\.1, not 0\.5"):
+        run(tmp_path, learning_rate=0.5)
+    _, longer = run(tmp_path, steps=80)
+    assert longer is not None
+    assert longer.steps == 80
+
+
+def test_a_log_cut_off_by_a_kill_is_mended(tmp_path: Path) -> None:
+    run(tmp_path, stop_at=2)
+    log = tmp_path / "log.jsonl"
+    log.write_text(log.read_text() + '{"step": 21, "squ')
+    run(tmp_path)
+    assert all(json.loads(line)["step"] <= 60 for line in log.read_text().splitlines())
+
+
+def test_a_loss_that_explodes_stops_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(PolyglanceError, match="lower the learning rate"):
+        run(tmp_path, learning_rate=1e30, log_every=1)
+
+
+def test_rates_of_groups_and_no_decay_for_vectors(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"slow": nn.Linear(2, 2), "fast": nn.Linear(2, 2)})
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    class Sum:
+        def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+            return {"sum": torch.stack([p.sum() for p in model.parameters()]).sum()}
+
+    groups = [
+        {"params": list(model["slow"].parameters()), "rate": 1.0},
+        {"params": list(model["fast"].parameters()), "rate": 2.0},
+    ]
+    config = LoopConfig(steps=1, learning_rate=0.01)
+    train(model, Mixture({"sum": Sum()}), config, tmp_path / "a", groups=groups)
+    moved = {name: (before[name] - p).abs().max().item() for name, p in model.named_parameters()}
+    assert moved["slow.weight"] == pytest.approx(0.01, rel=1e-3)
+    assert moved["fast.weight"] == pytest.approx(0.02, rel=1e-3)
+
+
+def test_the_mixture_keeps_its_ratios_and_agrees_everywhere() -> None:
+    model = Line()
+    tasks = {"itm": model, "mlm": model, "mrtm": model, "vtlm": model}
+    mixture = Mixture(tasks, {"itm": 9, "mlm": 12, "mrtm": 9, "vtlm": 3})
+    drawn = [mixture.choose(5, step)[0] for step in range(4000)]
+    assert drawn == [mixture.choose(5, step)[0] for step in range(4000)]
+    for name, ratio in {"itm": 9, "mlm": 12, "mrtm": 9, "vtlm": 3}.items():
+        assert drawn.count(name) / 4000 == pytest.approx(ratio / 33, abs=0.025)
+
+
+def test_processes_draw_different_batches() -> None:
+    draws = {
+        (step, rank): seed_step(0, step, rank).random() for step in range(5) for rank in (0, 1)
+    }
+    assert len(set(draws.values())) == 10
+    assert seed_step(0, 3, 1).random() == draws[3, 1]

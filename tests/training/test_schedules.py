@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from polyglance.training.schedules import Schedule, factor
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0.2, 0.6, 1, 1, 1]),
+        ("linear", [0.2, 0.6, 1, 0.5, 0]),
+        ("cosine", [0.2, 0.6, 1, 0.5, 0]),
+        ("inverse-sqrt", [0.2, 0.6, 1, (4 / 54) ** 0.5, (4 / 104) ** 0.5]),
+    ],
+)
+def test_rise_and_fall(schedule: Schedule, expected: list[float]) -> None:
+    at = [factor(schedule, step, warmup=4, steps=104) for step in (0, 2, 4, 54, 104)]
+    assert at == pytest.approx(expected)
+
+
+def test_no_warmup_begins_at_the_peak() -> None:
+    assert factor("cosine", 0, warmup=0, steps=10) == 1
+    assert factor("inverse-sqrt", 0, warmup=0, steps=10) == 1
