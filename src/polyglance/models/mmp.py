@@ -11,7 +11,9 @@ Both ends are unit vectors; their dot product says how well they fit (section 3.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,6 +21,9 @@ from torch import Tensor, nn
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import PoolingHead
+from polyglance.objectives.nce import Negatives, nce
+from polyglance.objectives.noise import mask_features, mask_words
+from polyglance.objectives.triplet import triplet
 
 
 @dataclass(frozen=True)
@@ -93,3 +98,87 @@ class MMP(nn.Module):
     def pool_visual(self, rows: Tensor, visuals: Packing) -> Tensor:
         """``c_v`` from rows ``e_v``."""
         return F.normalize(self.visual_pooling(rows, visuals), dim=1)
+
+
+@dataclass(frozen=True)
+class MMPObjective:
+    """What is minimised. The defaults are the paper's for captions in one language a step."""
+
+    loss: Literal["nce", "triplet"] = "nce"
+    temperature: float = 0.1
+    negatives: Negatives = "joint"
+    """How equation 2 is read: see `polyglance.objectives.nce`."""
+    margin: float = 0.2
+    """Of the triplet loss, for the comparison of Table 3."""
+    intra: bool = True
+    """Equation 3 or 5: sentences and clips stay near their noised selves."""
+    noise: float = 0.05
+    """The share of sub-words and of visual rows that noise takes away."""
+    cross: bool = False
+    """Equation 6: captions in two languages meet, each conditioned on what they describe."""
+    mask_id: int = 250_001
+    """The tokenizer's mask, which stands where noise took a sub-word."""
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Captions, one for each picture or clip of a batch, packed."""
+
+    ids: Tensor
+    packing: Packing
+
+
+Gather = Callable[[Tensor], Tensor]
+
+
+def mmp_losses(
+    model: MMP,
+    features: Tensor,
+    visuals: Packing,
+    captions: list[Sentences],
+    objective: MMPObjective,
+    gather: Gather = lambda rows: rows,
+) -> dict[str, Tensor]:
+    """The losses of a batch of pictures or clips with captions in one or two languages.
+
+    With one list of captions these are equations 1 and 3; with two (x and y, the
+    visually pivoted setting) equations 4, 5 and, where asked for, 6. ``gather``
+    brings the rows of other processes, as negatives.
+    """
+
+    def contrast(first: Tensor, second: Tensor) -> Tensor:
+        if objective.loss == "triplet":
+            return triplet(first, second, margin=objective.margin)
+        return nce(first, second, temperature=objective.temperature, negatives=objective.negatives)
+
+    visual_rows = model.visual_input(features)
+    clips = gather(model.pool_visual(visual_rows, visuals))
+    text_rows = [model.text_rows(text.ids, text.packing) for text in captions]
+    sentences = [
+        gather(model.pool_text(rows, text.packing))
+        for rows, text in zip(text_rows, captions, strict=True)
+    ]
+    losses = {"inter": _total(contrast(text, clips) for text in sentences)}
+    if objective.intra:
+        noised = mask_features(features, rate=objective.noise)
+        intra = [contrast(clips, gather(model.encode_visual(noised, visuals)))]
+        for text, whole in zip(captions, sentences, strict=True):
+            ids = mask_words(
+                text.ids, text.packing, mask_id=objective.mask_id, rate=objective.noise
+            )
+            intra.append(contrast(whole, gather(model.encode_text(ids, text.packing))))
+        losses["intra"] = _total(intra)
+    if objective.cross and len(captions) == 2:
+        x, y = (
+            gather(model.pool_text(rows, text.packing, visual_rows, visuals))
+            for rows, text in zip(text_rows, captions, strict=True)
+        )
+        losses["cross"] = contrast(x, y)
+    return losses
+
+
+def _total(losses: Iterable[Tensor]) -> Tensor:
+    first, *others = losses
+    for other in others:
+        first = first + other
+    return first

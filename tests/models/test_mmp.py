@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from polyglance.models.mmp import MMP, MMPConfig, MMPObjective, Sentences, mmp_losses
+from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.packing import Packing
+from polyglance.objectives.nce import nce
+from polyglance.objectives.triplet import triplet
+
+ENCODER = EncoderConfig(
+    vocabulary=40, width=16, layers=3, heads=2, inner=32, positions=20, dropout=0.0
+)
+CONFIG = MMPConfig(
+    encoder=ENCODER, text_layer=2, frozen_layers=1, visual_width=6, width=24, dropout=0.0
+)
+
+
+def make(config: MMPConfig = CONFIG) -> MMP:
+    torch.manual_seed(0)
+    return MMP(config).eval()
+
+
+def sentences(lengths: list[int], seed: int) -> Sentences:
+    packing = Packing.of(lengths)
+    generator = torch.Generator().manual_seed(seed)
+    return Sentences(torch.randint(4, 39, (packing.total,), generator=generator), packing)
+
+
+X, Y = sentences([3, 5, 2], 0), sentences([4, 4, 6], 1)
+CLIPS = Packing.of([2, 1, 7])
+FEATURES = torch.randn(10, 6, generator=torch.Generator().manual_seed(2))
+
+
+def test_both_towers_end_in_unit_vectors_of_one_width() -> None:
+    model = make()
+    text, visual = model.encode_text(X.ids, X.packing), model.encode_visual(FEATURES, CLIPS)
+    assert text.shape == visual.shape == (3, 24)
+    torch.testing.assert_close(text.norm(dim=1), torch.ones(3))
+    torch.testing.assert_close(visual.norm(dim=1), torch.ones(3))
+
+
+def test_only_layers_up_to_the_chosen_one_matter_and_frozen_ones_stay() -> None:
+    model = make()
+    before = model.encode_text(X.ids, X.packing)
+    torch.nn.init.normal_(model.encoder.layers[2].widen.weight)
+    assert torch.equal(before, model.encode_text(X.ids, X.packing))
+    model.encode_text(X.ids, X.packing).sum().backward()
+    moved = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert not any(name.startswith(("encoder.words", "encoder.layers.0")) for name in moved)
+    assert any(name.startswith("encoder.layers.1") for name in moved)
+
+
+def test_shared_pooling_is_one_head() -> None:
+    shared = MMP(MMPConfig(**{**CONFIG.__dict__, "share_pooling": True}))
+    assert shared.text_pooling is shared.visual_pooling
+
+
+def one_by_one(model: MMP, text: Sentences, clips: bool = False) -> torch.Tensor:
+    """c_x (or c_x|v) of each sentence alone, from the definition."""
+    vectors = []
+    pieces = text.ids.split(text.packing.lengths.tolist())
+    visual = model.visual_input(FEATURES).split(CLIPS.lengths.tolist())
+    for ids, rows in zip(pieces, visual, strict=True):
+        own = Packing.of([len(ids)])
+        context = (rows, Packing.of([len(rows)])) if clips else ()
+        vectors.append(model.pool_text(model.text_rows(ids, own), own, *context))
+    return torch.cat(vectors)
+
+
+@pytest.mark.parametrize("loss", ["nce", "triplet"])
+def test_losses_are_equations_4_and_6(loss: str) -> None:
+    model = make()
+    objective = MMPObjective(loss=loss, cross=True, intra=False)  # type: ignore[arg-type]
+    losses = mmp_losses(model, FEATURES, CLIPS, [X, Y], objective)
+    contrast = nce if loss == "nce" else triplet
+    visual = torch.cat([
+        model.encode_visual(rows, Packing.of([len(rows)]))
+        for rows in FEATURES.split(CLIPS.lengths.tolist())
+    ])  # fmt: skip
+    x, y = one_by_one(model, X), one_by_one(model, Y)
+    expected = contrast(x, visual) + contrast(y, visual)
+    torch.testing.assert_close(losses["inter"], expected, atol=1e-6, rtol=0)
+    cross = contrast(one_by_one(model, X, clips=True), one_by_one(model, Y, clips=True))
+    torch.testing.assert_close(losses["cross"], cross, atol=1e-6, rtol=0)
+    assert set(losses) == {"inter", "cross"}
+
+
+def test_intra_compares_with_noised_selves() -> None:
+    model = make()
+    still = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.0))
+    x, v = model.encode_text(X.ids, X.packing), model.encode_visual(FEATURES, CLIPS)
+    torch.testing.assert_close(still["intra"], nce(x, x) + nce(v, v), atol=1e-6, rtol=0)
+    torch.manual_seed(0)
+    noisy = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.5, mask_id=39))
+    assert noisy["intra"] > still["intra"]
+    torch.testing.assert_close(noisy["inter"], still["inter"])
