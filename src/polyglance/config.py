@@ -1,0 +1,330 @@
+"""Settings: frozen dataclasses that round-trip to YAML.
+
+    @dataclass(frozen=True)
+    class Training:
+        steps: int = 1000
+        rate: float = 1e-4
+        languages: tuple[str, ...] = ("en",)
+
+    training = load(Training, "recipe.yaml", overrides=["steps=10"])
+    text = dump(training)
+
+A field may be a bool, int, float, str or Path, a Literal, a tuple, a dict, another
+such dataclass, None, or a union of these. What a file does not say stays as the
+defaults have it, also inside a nested dataclass. A key that is not known, or a
+value of the wrong type, is a `PolyglanceError` that names the file and the place.
+
+YAML is that of version 1.2 (see `polyglance.yaml12`): ``1e-4`` is a number and
+``no`` is text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from polyglance import yaml12
+from polyglance.errors import PolyglanceError
+
+T = TypeVar("T")
+
+
+def load(
+    cls: type[T], source: str | Path | Mapping[str, object], overrides: Iterable[str] = ()
+) -> T:
+    """The settings in a YAML or JSON file, or in a mapping, changed by ``key.key=value`` texts."""
+    place = _Place() if isinstance(source, Mapping) else _Place(str(source))
+    plain = dict(source) if isinstance(source, Mapping) else _read(Path(source))
+    if not isinstance(plain, dict):
+        raise _mismatch(plain, cls, place)
+    for text in overrides:
+        _override(cls, plain, text)
+    settings: T = _convert(plain, cls, place)
+    return settings
+
+
+def dump(config: object) -> str:
+    """The settings as YAML, every field spelled out, in the order of the dataclass."""
+    return yaml12.write(as_plain(config))
+
+
+def as_plain(value: Any) -> Any:
+    """The settings as dicts, lists and scalars, as YAML and JSON hold them."""
+    if is_dataclass(value):
+        return {f.name: as_plain(getattr(value, f.name)) for f in fields(value) if f.init}
+    if isinstance(value, Mapping):
+        return {as_plain(key): as_plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_plain(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a value stands: its file or override, and the dotted path inside."""
+
+    source: str = ""
+    path: tuple[str, ...] = ()
+
+    def inside(self, key: object) -> _Place:
+        return _Place(self.source, (*self.path, str(key)))
+
+    def error(self, what: str) -> PolyglanceError:
+        return PolyglanceError(": ".join(part for part in (self.source, str(self), what) if part))
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+def _convert(value: Any, kind: Any, place: _Place, default: Any = None, exact: bool = False) -> Any:
+    """Turn a plain value into one of ``kind``; ``exact`` allows no other type to stand for it."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _convert_union(value, kind, place, default)
+    if origin is Literal:
+        for option in get_args(kind):
+            if type(option) is type(value) and option == value:
+                return value
+    elif _is_section(kind):
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, Mapping):
+            return _convert_dataclass(value, kind, place, default, exact)
+    elif origin is tuple:
+        if isinstance(value, list | tuple):
+            return _convert_tuple(value, kind, place, exact)
+    elif origin is not None and issubclass(origin, Mapping):
+        if isinstance(value, Mapping):
+            of_key, of_value = get_args(kind)
+            keys = [_convert_key(key, of_key, place) for key in value]
+            inner = [
+                _convert(value[key], of_value, place.inside(key), None, exact) for key in value
+            ]
+            return dict(zip(keys, inner, strict=True))
+    elif kind in _SCALARS:
+        if type(value) is kind or (kind is Path and isinstance(value, Path)):
+            return value
+        if not exact or kind is Path:
+            changed = _change(value, kind)
+            if changed is not None:
+                return changed
+    else:
+        raise TypeError(f"{place}: settings cannot be of type {kind}")
+    raise _mismatch(value, kind, place)
+
+
+def _change(value: Any, kind: Any) -> Any:
+    """A value of another type that plainly means one of this kind, or None."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e5 steps
+    if kind is float and number and abs(value) < 2**1023:
+        return float(value)
+    if kind is float and isinstance(value, str) and re.fullmatch(yaml12.FLOAT, value):
+        return float(value)  # 1e-4, as a reader of YAML 1.1 leaves it
+    return None
+
+
+def _convert_key(key: Any, kind: Any, place: _Place) -> Any:
+    if kind is int and isinstance(key, str) and re.fullmatch(r"-?[0-9]{1,18}", key):
+        return int(key)  # JSON has no other keys than text
+    return _convert(key, kind, place.inside(key))
+
+
+def _convert_tuple(value: Sequence[Any], kind: Any, place: _Place, exact: bool) -> Any:
+    kinds = get_args(kind)
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(kinds) != len(value):
+        raise place.error(f"expected {_name(kind)}, found {len(value)} values")
+    return tuple(
+        _convert(inner, inner_kind, place.inside(number), exact=exact)
+        for number, (inner, inner_kind) in enumerate(zip(value, kinds, strict=True))
+    )
+
+
+def _convert_dataclass(
+    value: Mapping[Any, Any], kind: Any, place: _Place, default: Any, exact: bool
+) -> Any:
+    settings = {name: _fallback(kind, name, default) for name in _fields(kind)}
+    for key, inner in value.items():
+        if key not in settings:
+            raise _unknown(key, settings, place)
+        settings[key] = _convert(inner, _hints(kind)[key], place.inside(key), settings[key], exact)
+    for name, found in settings.items():
+        if found is MISSING:
+            raise place.inside(name).error(f"is missing; it must be {_name(_hints(kind)[name])}")
+    try:
+        return kind(**settings)
+    except (ValueError, PolyglanceError) as error:  # a dataclass may check itself
+        raise place.error(str(error)) from error
+
+
+def _convert_union(value: Any, kind: Any, place: _Place, default: Any) -> Any:
+    """The first member that fits as it is, else the first that fits at all."""
+    members = get_args(kind)
+    for exact in (True, False):
+        for member in members:
+            with suppress(PolyglanceError):
+                return _convert(value, member, place, default, exact)
+    sections = [member for member in members if _is_section(member)]
+    if isinstance(value, Mapping) and sections:
+        meant = max(sections, key=lambda section: _agreement(value, section))
+        return _convert(value, meant, place, default)  # for its message
+    raise _mismatch(value, kind, place)
+
+
+def _agreement(value: Mapping[Any, Any], section: Any) -> int:
+    """How many settings of a mapping would do for a dataclass."""
+    agreed = 0
+    for key in value.keys() & _fields(section).keys():
+        with suppress(PolyglanceError):
+            _convert(value[key], _hints(section)[key], _Place())
+            agreed += 1
+    return agreed
+
+
+def _override(cls: Any, plain: dict[str, Any], text: str) -> None:
+    """Set one value inside ``plain``, converted by the type of the field it goes to."""
+    name, equals, raw = text.partition("=")
+    place = _Place(f"override {text!r}")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise place.error("expected key=value, such as training.steps=10")
+    kind, default, level = cls, None, plain
+    for depth, key in enumerate(keys):
+        kind, default = _step(kind, default, key, place)
+        place = place.inside(key)
+        if depth < len(keys) - 1:
+            inner = as_plain(level.get(key, default))
+            level[key] = inner if isinstance(inner, dict) else {}
+            level = level[key]
+    level[keys[-1]] = _convert_text(raw.strip(), kind, place, default)
+
+
+def _step(kind: Any, default: Any, key: str, place: _Place) -> tuple[Any, Any]:
+    """The type, and the default if there is one, of what ``key`` names inside ``kind``."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    sections = [member for member in members if _is_section(member)]
+    for section in sections:
+        if key in _fields(section):
+            return _hints(section)[key], _fallback(section, key, default)
+    if sections:
+        raise _unknown(key, _fields(sections[0]), place)
+    for member in members:
+        origin = get_origin(member)
+        if origin is not None and issubclass(origin, Mapping):
+            return get_args(member)[1], default.get(key) if isinstance(default, Mapping) else None
+    raise place.inside(key).error(f"{place} is {_name(kind)}, with no settings inside")
+
+
+def _convert_text(raw: str, kind: Any, place: _Place, default: Any) -> Any:
+    """Read an override as YAML where that fits its field, else as the text it is."""
+    try:
+        return _convert(yaml12.parse(raw, place.source), kind, place, default)
+    except PolyglanceError as error:
+        try:
+            return _convert(raw, kind, place, default)
+        except PolyglanceError:
+            raise error from None
+
+
+def _unknown(key: object, known: Iterable[str], place: _Place) -> PolyglanceError:
+    near = [f"did you mean {place.inside(name)}?" for name in get_close_matches(str(key), known)]
+    way_out = near[0] if near else f"known here: {', '.join(known)}"
+    return place.inside(key).error(f"is not a known setting; {way_out}")
+
+
+def _mismatch(value: Any, kind: Any, place: _Place) -> PolyglanceError:
+    hint = ""
+    if isinstance(value, bool | int | float) and "text" in _name(kind):
+        hint = "; if text is meant, put it in quotes"
+    return place.error(f"expected {_name(kind)}, found {_describe(value)}{hint}")
+
+
+_SCALARS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    NoneType: "null",
+}
+
+
+def _name(kind: Any) -> str:
+    origin, args = get_origin(kind), get_args(kind)
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    if origin in (Union, UnionType):
+        return " or ".join(_name(member) for member in args)
+    if origin is Literal:
+        return "the text " * isinstance(args[0], str) + " or ".join(repr(option) for option in args)
+    if origin is tuple and args[1:] == (Ellipsis,):
+        return f"a list (each {_name(args[0])})"
+    if origin is tuple:
+        return f"a list of {len(args)} ({', '.join(map(_name, args))})"
+    if _is_section(kind):
+        return f"a mapping with some of {', '.join(_fields(kind))}"
+    return "a mapping"
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value!r}" if len(value) <= 60 else f"the text {value[:60]!r}..."
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else f"a {type(value).__name__}"
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def _fallback(section: Any, name: str, default: Any) -> Any:
+    """What a field is when nobody says: as in the default of its section, else its own default."""
+    if isinstance(default, section):
+        return getattr(default, name)
+    field = _fields(section)[name]
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+@cache
+def _fields(kind: Any) -> dict[str, Field[Any]]:
+    return {field.name: field for field in fields(kind) if field.init}
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise PolyglanceError(f"{path}: cannot be read ({reason})") from error
+    if path.suffix != ".json":
+        found = yaml12.parse(text, str(path))
+        return {} if found is None else found
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PolyglanceError(f"{path}: not valid JSON ({error})") from error

@@ -1,0 +1,243 @@
+"""How good answers are: the VQA score, accuracy and BLEU.
+
+Scores and accuracies are in per cent, as the literature prints them. Answers
+are compared in a normal form. For English it is that of the VQA challenge
+(https://visualqa.org/evaluation.html): punctuation, articles, number words and
+contractions, each of which can be switched off. For every other language it is
+Unicode NFKC, case folding and single spaces.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.languages import is_spaceless
+from polyglance.records import Question
+
+
+@dataclass(frozen=True, slots=True)
+class EnglishRules:
+    """Which of the VQA challenge's rules for English answers apply."""
+
+    punctuation: bool = True
+    articles: bool = True
+    numbers: bool = True
+    contractions: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerResult:
+    """Answers to questions, measured in per cent."""
+
+    score: float
+    questions: int
+    by_type: Mapping[str, float]
+    """By the kind of answer ("yes/no", "number", "other"), where the questions say it."""
+    by_language: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class BleuResult:
+    """Corpus BLEU and the signature that makes it comparable."""
+
+    score: float
+    tokenizer: str
+    signature: str
+
+
+def evaluate_answers(
+    questions: Sequence[Question], predictions: Sequence[str], rules: EnglishRules | None = None
+) -> AnswerResult:
+    """The mean VQA score of one prediction a question, and the same by kind and by language."""
+    _check_counts(predictions, questions, "questions")
+    by_type, by_language = defaultdict(list), defaultdict(list)
+    scores = []
+    for question, prediction in zip(questions, predictions, strict=True):
+        score = vqa_score(prediction, question.answers, question.language, rules)
+        scores.append(score)
+        by_language[question.language].append(score)
+        if question.answer_type is not None:
+            by_type[question.answer_type].append(score)
+    return AnswerResult(
+        score=_per_cent(scores),
+        questions=len(scores),
+        by_type={kind: _per_cent(found) for kind, found in sorted(by_type.items())},
+        by_language={language: _per_cent(found) for language, found in sorted(by_language.items())},
+    )
+
+
+def vqa_score(
+    prediction: str,
+    answers: Sequence[str],
+    language: str = "en",
+    rules: EnglishRules | None = None,
+) -> float:
+    """VQA v2's score from 0 to 1: min(1, matches/3), averaged over leaving each answer out.
+
+    It asks for at least three others who agree, so with fewer than four answers
+    (most languages have one) the score is 1 if any of them matches, else 0.
+    """
+    if not answers:
+        raise PolyglanceError("a question without answers cannot be scored")
+    given = normalise_answer(prediction, language, rules)
+    matches = sum(normalise_answer(answer, language, rules) == given for answer in answers)
+    if len(answers) < 4:
+        return float(matches > 0)
+    # Leaving out a match leaves one fewer; leaving out any other answer leaves them all.
+    without_match = matches * min(1.0, (matches - 1) / 3)
+    without_other = (len(answers) - matches) * min(1.0, matches / 3)
+    return (without_match + without_other) / len(answers)
+
+
+def accuracy(
+    predictions: Sequence[str],
+    answers: Sequence[str],
+    language: str = "en",
+    rules: EnglishRules | None = None,
+) -> float:
+    """The share of predictions, in per cent, that equal their answer in normal form."""
+    _check_counts(predictions, answers, "answers")
+    return _per_cent(
+        [
+            float(normalise_answer(p, language, rules) == normalise_answer(a, language, rules))
+            for p, a in zip(predictions, answers, strict=True)
+        ]
+    )
+
+
+def normalise_answer(text: str, language: str = "en", rules: EnglishRules | None = None) -> str:
+    """The form in which answers are compared."""
+    if language.split("-")[0] == "en":
+        return _normalise_english(text, rules or EnglishRules())
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def corpus_bleu(
+    predictions: Sequence[str],
+    references: Sequence[Sequence[str]],
+    language: str = "en",
+    tokenizer: str | None = None,
+) -> BleuResult:
+    """Corpus BLEU by sacrebleu; each prediction has one or more references of its own.
+
+    Chinese is split by its characters, Japanese and Korean by MeCab, the other
+    languages without spaces into characters and the rest as WMT does (13a),
+    unless ``tokenizer`` says otherwise.
+    """
+    _check_counts(predictions, references, "sets of references")
+    if not all(references):
+        raise PolyglanceError("BLEU needs at least one reference for each prediction")
+    chosen = tokenizer or _bleu_tokenizer(language)
+    if chosen not in _KNOWN_TOKENIZERS:
+        raise PolyglanceError(
+            f"BLEU has no tokenizer {chosen!r} that works offline; "
+            f"choose one of {', '.join(_KNOWN_TOKENIZERS)}"
+        )
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError:
+        raise MissingExtra("BLEU", "evaluate") from None
+    try:
+        metric = BLEU(tokenize=chosen)
+    except (RuntimeError, ImportError):
+        raise PolyglanceError(
+            f"BLEU with the tokenizer {chosen} needs MeCab: pip install 'sacrebleu[{chosen[:2]}]', "
+            "or choose the tokenizer 'char'"
+        ) from None
+    longest = max(len(own) for own in references)
+    streams: list[list[Any]] = [
+        [own[place] if place < len(own) else None for own in references] for place in range(longest)
+    ]
+    score = float(metric.corpus_score(list(predictions), streams).score)
+    return BleuResult(score, chosen, str(metric.get_signature()))
+
+
+def _bleu_tokenizer(language: str) -> str:
+    code = language.split("-")[0]
+    return _BLEU_TOKENIZERS.get(code, "char" if is_spaceless(code) else "13a")
+
+
+_KNOWN_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none")
+_BLEU_TOKENIZERS = {"zh": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+
+_MARKS = ';/[]"{}()=+\\_-><@`,?!'
+_THOUSANDS = re.compile(r"\d,\d")
+_FULL_STOP = re.compile(r"\.(?!\d)")
+_ARTICLES = frozenset(("a", "an", "the"))
+_NUMBERS = {
+    "none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5",
+    "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10",
+}  # fmt: skip
+
+
+def _every_spelling(contractions: str) -> dict[str, str]:
+    """Map each contraction with any of its apostrophes left out to the whole of it."""
+    spellings = {}
+    for word in contractions.split():
+        places = [i for i, letter in enumerate(word) if letter == "'"]
+        for dropped in range(1, len(places) + 1):
+            for gone in combinations(places, dropped):
+                spellings["".join(c for i, c in enumerate(word) if i not in gone)] = word
+    return spellings
+
+
+# Those whose spelling without apostrophe is a word of its own (we'll, she'd, it's) stay out.
+_CONTRACTIONS = _every_spelling(
+    """
+    ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't
+    haven't he'd he'd've he's how'd how'll how's i'd've i'm i've isn't it'd it'd've it'll let's
+    ma'am might've mightn't mightn't've must've mustn't needn't not've o'clock oughtn't shan't
+    she'd've she's should've shouldn't shouldn't've somebody'd somebody'll somebody's someone'd
+    someone'll someone's something'd something'll that'd that'd've that'll that's there'd there'd've
+    there're there's they'd they'd've they'll they're they've 'twas wasn't we'd've we've weren't
+    what'll what're what's what've when's where'd where's where've who'd who'd've who'll who's
+    who've why'll why're why's won't would've wouldn't wouldn't've y'all y'all'd've y'all'll you'd
+    you'd've you'll you're you've
+    """
+)
+
+
+def _normalise_english(text: str, rules: EnglishRules) -> str:
+    text = " ".join(text.split())
+    if rules.punctuation:
+        text = _without_punctuation(text)
+    words = text.lower().split()
+    if rules.numbers:
+        words = [_NUMBERS.get(word, word) for word in words]
+    if rules.articles:
+        words = [word for word in words if word not in _ARTICLES]
+    if rules.contractions:
+        words = [_CONTRACTIONS.get(word, word) for word in words]
+    return " ".join(words)
+
+
+def _without_punctuation(text: str) -> str:
+    """The challenge's rule: a mark next to a space goes, one inside a word becomes a space.
+
+    The first holds for the whole answer as soon as one such mark is next to a
+    space, and for all marks where a comma groups digits, so that 1,000 is 1000.
+    """
+    grouped = _THOUSANDS.search(text) is not None
+    plain = text
+    for mark in _MARKS:
+        goes = grouped or f"{mark} " in text or f" {mark}" in text
+        plain = plain.replace(mark, "" if goes else " ")
+    return _FULL_STOP.sub("", plain)
+
+
+def _per_cent(values: Sequence[float]) -> float:
+    return 100.0 * sum(values) / len(values)
+
+
+def _check_counts(predictions: Sequence[object], others: Sequence[object], what: str) -> None:
+    if len(predictions) != len(others):
+        raise PolyglanceError(f"{len(predictions)} predictions do not match {len(others)} {what}")
+    if not predictions:
+        raise PolyglanceError("there are no predictions to measure")
