@@ -1,0 +1,270 @@
+"""Hugging Face tokenizers: ``tokenizer.json`` without transformers, the rest with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.text.tokenizer import Encoding, Tokenizer, room_for
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_USUAL_NAMES = {
+    "bos": ("<s>", "[CLS]"),
+    "eos": ("</s>", "[SEP]"),
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("<mask>", "[MASK]"),
+}
+_CONFIG_KEYS = {
+    "bos": ("bos_token", "cls_token"),
+    "eos": ("eos_token", "sep_token"),
+    "pad": ("pad_token",),
+    "unk": ("unk_token",),
+    "mask": ("mask_token",),
+}
+
+
+class FastTokenizer:
+    """A tokenizer of the ``tokenizers`` library.
+
+    ``names`` are the special tokens by role (bos, eos, pad, unk, mask); without
+    them the usual ones are looked for in the vocabulary.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None) -> None:
+        backend.no_padding()
+        backend.no_truncation()
+        self.backend = backend
+        self._ids = {role: self._find(role, names or {}) for role in _USUAL_NAMES}
+        self._before, self._after = self._wrapping()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids; they run from 0."""
+        return self.backend.get_vocab_size()
+
+    @property
+    def bos_id(self) -> int | None:
+        """``<s>`` or what takes its place."""
+        return self._ids["bos"]
+
+    @property
+    def eos_id(self) -> int | None:
+        """``</s>`` or what takes its place."""
+        return self._ids["eos"]
+
+    @property
+    def pad_id(self) -> int | None:
+        """``<pad>`` or what takes its place."""
+        return self._ids["pad"]
+
+    @property
+    def unk_id(self) -> int | None:
+        """``<unk>`` or what takes its place."""
+        return self._ids["unk"]
+
+    @property
+    def mask_id(self) -> int | None:
+        """``<mask>`` or what takes its place."""
+        return self._ids["mask"]
+
+    def encode(
+        self, text: str, *, specials: bool = True, max_length: int | None = None
+    ) -> list[int]:
+        """The ids of a text."""
+        ids = self.backend.encode(whole(text), add_special_tokens=False).ids
+        return self._wrap(ids, specials, max_length)
+
+    def encode_batch(
+        self, texts: Sequence[str], *, specials: bool = True, max_length: int | None = None
+    ) -> list[list[int]]:
+        """The ids of many texts, on all cores."""
+        found = self.backend.encode_batch_fast(
+            [whole(text) for text in texts], add_special_tokens=False
+        )
+        return [self._wrap(encoding.ids, specials, max_length) for encoding in found]
+
+    def analyse(
+        self, text: str, *, specials: bool = True, max_length: int | None = None
+    ) -> Encoding:
+        """The same ids with their spelling and their places in the text."""
+        found = self.backend.encode(whole(text), add_special_tokens=False)
+        ids = self._wrap(found.ids, specials, max_length)
+        before, after = (len(self._before), len(self._after)) if specials else (0, 0)
+        spans = found.offsets[: len(ids) - before - after]
+        return Encoding(ids, self.tokens(ids), [(0, 0)] * before + spans + [(0, 0)] * after)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text again, without specials."""
+        return self.backend.decode(list(ids), skip_special_tokens=True)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The spelling of ids in the vocabulary."""
+        return [_spelling(self.backend.id_to_token(i), i) for i in ids]
+
+    def save(self, folder: Path) -> None:
+        """Write ``tokenizer.json`` and the roles of its specials."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.backend.save(str(folder / "tokenizer.json"), pretty=False)
+        names = {
+            f"{role}_token": self.backend.id_to_token(number)
+            for role, number in self._ids.items()
+            if number is not None
+        }
+        text = json.dumps(names, ensure_ascii=False, indent=2)
+        (folder / "special_tokens_map.json").write_text(text + "\n", encoding="utf-8")
+
+    def _find(self, role: str, names: dict[str, str]) -> int | None:
+        for name in (names[role],) if role in names else _USUAL_NAMES[role]:
+            if (number := self.backend.token_to_id(name)) is not None:
+                return number
+        return None
+
+    def _wrapping(self) -> tuple[list[int], list[int]]:
+        """What goes before and after a text, seen on one."""
+        bare = self.backend.encode("a", add_special_tokens=False)
+        full = self.backend.encode("a")
+        before = next((i for i, s in enumerate(full.special_tokens_mask) if not s), len(full.ids))
+        return full.ids[:before], full.ids[before + len(bare.ids) :]
+
+    def _wrap(self, ids: list[int], specials: bool, max_length: int | None) -> list[int]:
+        if not specials:
+            return ids[:max_length]
+        room = room_for(max_length, len(self._before) + len(self._after))
+        return [*self._before, *ids[:room], *self._after]
+
+
+class SlowTokenizer:
+    """A tokenizer that only transformers can run, in Python."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        self.vocab_size = len(backend)
+        self.bos_id: int | None = _first(backend.bos_token_id, backend.cls_token_id)
+        self.eos_id: int | None = _first(backend.eos_token_id, backend.sep_token_id)
+        self.pad_id: int | None = backend.pad_token_id
+        self.unk_id: int | None = backend.unk_token_id
+        self.mask_id: int | None = backend.mask_token_id
+
+    def encode(
+        self, text: str, *, specials: bool = True, max_length: int | None = None
+    ) -> list[int]:
+        """The ids of a text."""
+        ids: list[int] = self.backend(whole(text), add_special_tokens=False)["input_ids"]
+        if not specials:
+            return ids[:max_length]
+        room = room_for(max_length, self.backend.num_special_tokens_to_add())
+        return list(self.backend.build_inputs_with_special_tokens(ids[:room]))
+
+    def encode_batch(
+        self, texts: Sequence[str], *, specials: bool = True, max_length: int | None = None
+    ) -> list[list[int]]:
+        """The ids of many texts, one after another."""
+        return [self.encode(t, specials=specials, max_length=max_length) for t in texts]
+
+    def analyse(
+        self, text: str, *, specials: bool = True, max_length: int | None = None
+    ) -> Encoding:
+        """The same ids with their spelling; where they lie in the text is not known."""
+        ids = self.encode(text, specials=specials, max_length=max_length)
+        return Encoding(ids, self.tokens(ids), None)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text again, without specials."""
+        return str(self.backend.decode(list(ids), skip_special_tokens=True))
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The spelling of ids in the vocabulary."""
+        return [_spelling(self.backend.convert_ids_to_tokens(i), i) for i in ids]
+
+    def save(self, folder: Path) -> None:
+        """Write the folder as transformers does."""
+        self.backend.save_pretrained(str(folder))
+
+
+def open_file(path: Path) -> FastTokenizer:
+    """Open a ``tokenizer.json``; the files beside it say which special token has which role."""
+    import tokenizers
+
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception for whatever is wrong
+        raise DataError(
+            f"{path}: expected a tokenizer of Hugging Face's library ({error})"
+        ) from error
+    return FastTokenizer(backend, _special_names(path.parent))
+
+
+def open_with_transformers(folder: Path) -> Tokenizer:
+    """Open a folder without ``tokenizer.json`` in the way that transformers knows for it."""
+    if find_spec("transformers") is None:
+        raise MissingExtra(f"the tokenizer in {folder}", "train")
+    from transformers import AutoTokenizer
+
+    try:
+        found = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # as many kinds as there are tokenizers
+        raise PolyglanceError(
+            f"{folder} holds no tokenizer that transformers can open ({_first_line(error)}): "
+            "expected tokenizer.json, a SentencePiece model or a vocabulary"
+        ) from error
+    if not found.is_fast:
+        return SlowTokenizer(found)
+    roles = {
+        role: name
+        for role, keys in _CONFIG_KEYS.items()
+        if (name := _first(*(getattr(found, key) for key in keys))) is not None
+    }
+    return FastTokenizer(found.backend_tokenizer, roles)
+
+
+def whole(text: str) -> str:
+    """The text with lone surrogates, which broken JSON brings and UTF-8 forbids, replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _special_names(folder: Path) -> dict[str, str]:
+    settings: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        try:
+            content = json.loads((folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder / name}: expected a JSON object ({error})") from error
+        if not isinstance(content, dict):
+            raise DataError(f"{folder / name}: expected a JSON object")
+        settings |= content
+    names = {}
+    for role, keys in _CONFIG_KEYS.items():
+        for key in keys:
+            value = settings.get(key)
+            token = value.get("content") if isinstance(value, dict) else value
+            if isinstance(token, str):
+                names[role] = token
+                break
+    return names
+
+
+def _spelling(token: str | None, number: int) -> str:
+    if token is None:
+        raise PolyglanceError(f"the tokenizer has no token of id {number}")
+    return token
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

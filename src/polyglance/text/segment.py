@@ -1,0 +1,166 @@
+"""Cutting text into words, in any script, without a dictionary unless one is asked for.
+
+Scripts that put spaces between words are cut at spaces and punctuation. Where
+there are none, the script itself gives the cuts: Chinese falls into characters,
+Japanese into runs of kanji, hiragana and katakana, Thai and Lao into clusters of
+a consonant with its vowels and tones. Segmenters with dictionaries (jieba for
+Chinese, MeCab with UniDic for Japanese) are the extra ``segment``.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from polyglance.errors import MissingExtra, PolyglanceError
+
+Cut = tuple[int, int]
+"""Start and end of a word in the text."""
+
+UNSPACED = frozenset({"zh", "yue", "wuu", "ja", "th", "lo"})
+"""Languages written without spaces between words."""
+
+_ELIDING = frozenset({"fr", "it", "ca", "oc"})
+"""Languages in which an apostrophe ends a word: l'homme, dell'arte."""
+
+_DOTTED_I = frozenset({"tr", "az"})
+"""Languages in which I is the capital of ı, and İ that of i."""
+
+_APOSTROPHES = frozenset("'’ʼ＇")
+_SPELLINGS = (("’", "'"), ("ʼ", "'"), ("\u0e4d\u0e32", "\u0e33"), ("\u0ecd\u0eb2", "\u0eb3"))
+"""One apostrophe; and the Thai and Lao vowel am, which NFKC takes apart, in one piece."""
+_ZERO_WIDTH_SPACE = "\u200b"
+_JOINERS = frozenset("\u200c\u200d")
+"""Zero-width (non-)joiners are part of a word's spelling in Persian and Indic scripts."""
+
+
+def cut_words(text: str, language: str, *, dictionary: bool = False) -> list[Cut]:
+    """Where the words of a text lie; punctuation and symbols belong to none.
+
+    With ``dictionary`` Chinese and Japanese are cut by a real segmenter.
+    """
+    if dictionary:
+        return list(_dictionary_cuts(text, language))
+    return list(_script_cuts(text, language))
+
+
+def normalise_word(word: str, language: str, *, lower: bool = True) -> str:
+    """One spelling of a word: NFKC, no invisible characters, lower case if asked for."""
+    word = unicodedata.normalize("NFKC", word)
+    if lower:
+        if language in _DOTTED_I:
+            word = word.replace("İ", "i").replace("I", "ı")
+        # a second NFKC, for a capital may have no composed small letter
+        word = unicodedata.normalize("NFKC", word.lower())
+    for odd, usual in _SPELLINGS:
+        word = word.replace(odd, usual)
+    return "".join(c for c in word if c in _JOINERS or unicodedata.category(c) != "Cf")
+
+
+def _script_cuts(text: str, language: str) -> Iterator[Cut]:
+    start = 0
+    previous = ""  # kind of the word that is open, "" for none
+    for at, character in enumerate(text):
+        kind = _kind(character)
+        if previous and kind == "apostrophe":
+            # inside a word if a letter follows; a French word ends with it
+            if previous == "letter" and at + 1 < len(text) and _kind(text[at + 1]) == "letter":
+                if language in _ELIDING:
+                    yield start, at + 1
+                    previous = ""
+                continue
+        elif previous and (kind == "mark" or _continues(previous, kind, language)):
+            previous = previous if kind == "mark" else kind
+            continue
+        if previous:
+            yield start, at
+        start, previous = at, "" if kind in ("other", "mark", "apostrophe") else kind
+    if previous:
+        yield start, len(text)
+
+
+def _continues(previous: str, kind: str, language: str) -> bool:
+    """Whether a character of this kind goes on with the word before it."""
+    if kind == "han":
+        return previous == "han" and language == "ja"
+    if kind == "southeast":
+        return previous == "southeast lead"  # a vowel written before its consonant
+    if kind == "southeast tail":
+        return previous.startswith("southeast")
+    return kind == previous and kind in ("letter", "hiragana", "katakana")
+
+
+@cache
+def _kind(character: str) -> str:
+    """What a character is to the cutting of words."""
+    if character in _APOSTROPHES:
+        return "apostrophe"
+    if character == _ZERO_WIDTH_SPACE:
+        return "other"
+    category = unicodedata.category(character)
+    if category[0] == "M" or category == "Cf" or character in "ーｰ":
+        return "mark"
+    code = ord(character)
+    if character in "々〇" or unicodedata.name(character, "").startswith("CJK "):
+        return "han" if category[0] in "LN" else "other"
+    if 0x3041 <= code <= 0x309F:
+        return "hiragana" if category[0] == "L" else "other"
+    if 0x30A1 <= code <= 0x30FF or 0x31F0 <= code <= 0x31FF or 0xFF66 <= code <= 0xFF9F:
+        return "katakana" if category[0] == "L" else "other"
+    if 0x0E00 <= code <= 0x0EFF and category[0] == "L":  # Thai and Lao, alike in layout
+        return _southeast_kind(code & ~0x80)
+    return "letter" if category[0] in "LN" else "other"
+
+
+def _southeast_kind(thai: int) -> str:
+    if 0x0E40 <= thai <= 0x0E44:  # vowels written before the consonant
+        return "southeast lead"
+    if thai in (0x0E30, 0x0E32, 0x0E33, 0x0E45, 0x0E46):  # vowels after it, repetition
+        return "southeast tail"
+    return "southeast"
+
+
+def _dictionary_cuts(text: str, language: str) -> Iterator[Cut]:
+    segmenter = _SEGMENTERS.get(language)
+    if segmenter is None:
+        raise PolyglanceError(
+            f"there is no segmenter with a dictionary for {language!r}, only for "
+            f"{' and '.join(_SEGMENTERS)}: cut by script instead"
+        )
+    at = 0
+    for word in segmenter()(text):
+        start = text.index(word, at)
+        at = start + len(word)
+        if any(_kind(character) != "other" for character in word):
+            yield start, at
+
+
+@cache
+def _jieba() -> Callable[[str], list[str]]:
+    if find_spec("jieba") is None:
+        raise MissingExtra("cutting Chinese with a dictionary", "segment")
+    import logging
+    import warnings
+
+    with warnings.catch_warnings():  # of the library's own old habits
+        warnings.simplefilter("ignore")
+        import jieba
+    jieba.setLogLevel(logging.WARNING)
+    words: Callable[[str], list[str]] = jieba.lcut
+    return words
+
+
+@cache
+def _mecab() -> Callable[[str], list[str]]:
+    if find_spec("fugashi") is None or find_spec("unidic_lite") is None:
+        raise MissingExtra("cutting Japanese with a dictionary", "segment")
+    import fugashi
+
+    tagger: Any = fugashi.Tagger()
+    return lambda text: [word.surface for word in tagger(text)]
+
+
+_SEGMENTERS: dict[str, Callable[[], Callable[[str], list[str]]]] = {"zh": _jieba, "ja": _mecab}

@@ -1,0 +1,162 @@
+"""Whole words as tokens, one vocabulary a language, as SMALR (Burns et al. 2020) takes text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.languages import normalise_language
+from polyglance.records import replacing
+from polyglance.text.segment import UNSPACED, Cut, cut_words, normalise_word
+from polyglance.text.tokenizer import Encoding, room_for
+
+Unknown = Literal["drop", "map"]
+
+PAD, UNK = "<pad>", "<unk>"
+
+
+class WordTokenizer:
+    """Words of one language by number: ``<pad>`` 0, ``<unk>`` 1, then the commonest word first.
+
+    Words outside the vocabulary are dropped, as in SMALR, or with
+    ``unknown="map"`` become ``<unk>``. There are no tokens around a text.
+    """
+
+    bos_id: int | None = None
+    eos_id: int | None = None
+    mask_id: int | None = None
+    pad_id: int | None = 0
+    unk_id: int | None = 1
+
+    def __init__(
+        self,
+        counts: Iterable[tuple[str, int]],
+        language: str,
+        *,
+        lower: bool = True,
+        dictionary: bool = False,
+        unknown: Unknown = "drop",
+    ) -> None:
+        if unknown not in get_args(Unknown):
+            raise PolyglanceError(
+                f"unknown words are dropped or mapped ('drop', 'map'), not {unknown!r}"
+            )
+        self.counts = dict(counts)
+        """How often each word was seen when the vocabulary was made, in the order of the ids."""
+        self.language = normalise_language(language)
+        self.lower = lower
+        self.dictionary = dictionary
+        self.unknown: Unknown = unknown
+        self._words = [PAD, UNK, *self.counts]
+        self._ids = {word: number for number, word in enumerate(self._words)}
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[str],
+        language: str,
+        *,
+        min_count: int = 1,
+        max_words: int | None = None,
+        lower: bool = True,
+        dictionary: bool = False,
+        unknown: Unknown = "drop",
+    ) -> WordTokenizer:
+        """Make the vocabulary of a corpus: its words seen at least ``min_count`` times,
+        at most ``max_words`` of them, the commonest first and then by spelling."""
+        empty = cls((), language, lower=lower, dictionary=dictionary, unknown=unknown)
+        counts = Counter(word for text in texts for word in empty.words(text))
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        kept = [(word, count) for word, count in ranked if count >= min_count][:max_words]
+        return cls(kept, language, lower=lower, dictionary=dictionary, unknown=unknown)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids; they run from 0."""
+        return len(self._words)
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text as they are spelled in a vocabulary, known or not."""
+        return [word for word, _ in self._cut(text)]
+
+    def encode(
+        self, text: str, *, specials: bool = True, max_length: int | None = None
+    ) -> list[int]:
+        """The ids of a text's words."""
+        return self.analyse(text, specials=specials, max_length=max_length).ids
+
+    def encode_batch(
+        self, texts: Sequence[str], *, specials: bool = True, max_length: int | None = None
+    ) -> list[list[int]]:
+        """The ids of many texts."""
+        return [self.encode(t, specials=specials, max_length=max_length) for t in texts]
+
+    def analyse(
+        self, text: str, *, specials: bool = True, max_length: int | None = None
+    ) -> Encoding:
+        """The same ids with their spelling and the places of the words in the text."""
+        room = room_for(max_length, 0)
+        known = [(word, cut) for word, cut in self._cut(text) if self._keeps(word)][:room]
+        ids = [self._ids.get(word, 1) for word, _ in known]
+        return Encoding(ids, self.tokens(ids), [cut for _, cut in known])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The words one after another, with the spaces of the language."""
+        words = [word for word in self.tokens(ids) if word != PAD]
+        return ("" if self.language in UNSPACED else " ").join(words)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The words of these ids."""
+        found = []
+        for number in ids:
+            if not 0 <= number < len(self._words):
+                raise PolyglanceError(f"the tokenizer has no token of id {number}")
+            found.append(self._words[number])
+        return found
+
+    def save(self, folder: Path) -> None:
+        """Write ``words.json``: the settings, and each word with its count."""
+        content = {
+            "language": self.language,
+            "lower": self.lower,
+            "dictionary": self.dictionary,
+            "unknown": self.unknown,
+            "words": self.counts,
+        }
+        with replacing(folder / "words.json") as out:
+            json.dump(content, out, ensure_ascii=False, indent=1)
+            out.write("\n")
+
+    @classmethod
+    def open(cls, path: Path) -> WordTokenizer:
+        """Read a ``words.json`` or the folder that holds it."""
+        path = path / "words.json" if path.is_dir() else path
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f"{path}: expected a vocabulary of words as JSON ({error})") from error
+        kinds = {"language": str, "lower": bool, "dictionary": bool, "unknown": str, "words": dict}
+        if not isinstance(content, dict) or set(content) != set(kinds):
+            raise DataError(f"{path}: expected an object of {', '.join(kinds)}")
+        for name, kind in kinds.items():
+            if not isinstance(content[name], kind):
+                raise DataError(f"{path}: expected {name!r} to be of type {kind.__name__}")
+        words = content.pop("words")
+        if not all(type(count) is int for count in words.values()):
+            raise DataError(f"{path}: expected each word with its count")
+        return cls(words.items(), **content)
+
+    def _cut(self, text: str) -> list[tuple[str, Cut]]:
+        found = []
+        for start, end in cut_words(text, self.language, dictionary=self.dictionary):
+            word = normalise_word(text[start:end], self.language, lower=self.lower)
+            if word:
+                found.append((word, (start, end)))
+        return found
+
+    def _keeps(self, word: str) -> bool:
+        return self.unknown == "map" or word in self._ids

