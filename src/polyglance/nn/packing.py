@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -30,7 +33,9 @@ class Packing:
 
     @classmethod
     def of(
-        cls, lengths: Sequence[int] | Tensor, device: torch.device | str | None = None
+        cls,
+        lengths: Sequence[int] | NDArray[np.integer[Any]] | Tensor,
+        device: torch.device | str | None = None,
     ) -> Packing:
         """The packing of sequences with these lengths."""
         counts = torch.as_tensor(lengths, dtype=torch.int32).cpu()
@@ -69,15 +74,28 @@ class Packing:
         steps = torch.arange(self.longest, device=self.boundaries.device)
         return steps < self.lengths[:, None]
 
+    @cached_property
+    def places(self) -> Tensor:
+        """For each row, its number in a padded batch that is read sequence after sequence."""
+        return self.owners * self.longest + self.positions
+
+    @property
+    def even(self) -> bool:
+        """Whether all sequences have the same length, so that padding adds nothing."""
+        return self.total == len(self) * self.longest
+
     def pad(self, rows: Tensor) -> Tensor:
         """Packed rows as a padded batch ``(n, longest, ...)``, zero where there is nothing."""
-        padded = rows.new_zeros((len(self), self.longest, *rows.shape[1:]))
-        padded[self.owners, self.positions] = rows
-        return padded
+        shape = (len(self), self.longest, *rows.shape[1:])
+        if self.even:
+            return rows.reshape(shape)
+        empty = rows.new_zeros((len(self) * self.longest, *rows.shape[1:]))
+        return empty.index_copy(0, self.places, rows).view(shape)
 
     def unpad(self, padded: Tensor) -> Tensor:
         """The packed rows of a padded batch; what lies beyond the lengths is dropped."""
-        return padded[self.owners, self.positions]
+        rows = padded.flatten(0, 1)
+        return rows if self.even else rows.index_select(0, self.places)
 
     def first(self, rows: Tensor) -> Tensor:
         """The first row of each sequence; sequences must not be empty."""
