@@ -19,7 +19,7 @@ class DataError(PolyglanceError):
     """A file that does not hold what its format promises."""
 
 
-class MissingExtra(PolyglanceError):
+class MissingExtra(PolyglanceError):  # noqa: N818 (it reads as what it says)
     """A part of Polyglance was asked for that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
@@ -67,5 +67,13 @@ class Problems:
 
 
 def printable(text: str) -> str:
-    """Text that any terminal takes: file names may hold bytes that are not UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Text that any terminal takes: file names may hold control codes, or bytes not in UTF-8."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def reason(error: Exception) -> str:
+    """Why the system or an archive could not be read, in as few words as it has."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

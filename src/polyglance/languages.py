@@ -42,7 +42,7 @@ def normalise_language(code: str) -> str:
 
 def is_language_code(code: str) -> bool:
     """Whether this exact text is a code in the table, so that no guess is needed."""
-    return len(code) <= 3 and code in _CODES
+    return len(code) <= 3 and code.isascii() and code in _CODES
 
 
 def describe(code: str) -> Language:
@@ -112,7 +112,7 @@ cy cym wel | Welsh | Cymraeg
 da dan dk | Danish | dansk
 de deu ger | German | Deutsch
 dsb | Lower Sorbian
-dtp kzj | Central Dusun
+dtp kzj | Kadazan Dusun
 dv div | Divehi | ދިވެހި
 dz dzo | Dzongkha | རྫོང་ཁ
 ee ewe | Ewe
@@ -291,8 +291,15 @@ zh zho chi cmn cn | Chinese | 中文
 zu zul | Zulu | isiZulu
 """
 
-_RIGHT_TO_LEFT = frozenset("ar arq ary arz azb ckb dv fa he ks mzn pnb prs ps sd ug ur yi".split())
-_SPACELESS = frozenset("bo dz gan hak ja km lo lzh my shn th wuu yue zh".split())
+# fmt: off
+_RIGHT_TO_LEFT = frozenset((
+    "ar", "arq", "ary", "arz", "azb", "ckb", "dv", "fa", "he", "ks",
+    "mzn", "pnb", "prs", "ps", "sd", "ug", "ur", "yi",
+))
+_SPACELESS = frozenset((
+    "bo", "dz", "gan", "hak", "ja", "km", "lo", "lzh", "my", "shn", "th", "wuu", "yue", "zh",
+))
+# fmt: on
 
 # Tags whose first part is not the language that is meant, and names that people use.
 _CODES = {

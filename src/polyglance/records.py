@@ -11,19 +11,25 @@ Paths in a manifest are relative to the manifest's folder.
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import math
 import os
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from polyglance.errors import DataError, Problems
+from polyglance.errors import DataError, PolyglanceError, Problems, printable, reason
 from polyglance.languages import normalise_language
 
 Captions = Mapping[str, tuple[str, ...]]
+
+LONGEST_LINE = 64 * 2**20
+"""A longer line is not text but a file of another kind; it is skipped, not read into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +95,9 @@ class Record:
         if self.captions:
             line["captions"] = {lang: list(texts) for lang, texts in self.captions.items()}
         if self.questions:
-            line["questions"] = [_drop_empty(_fields(q)) for q in self.questions]
+            line["questions"] = [_filled(q) for q in self.questions]
         if self.regions:
-            line["regions"] = [_drop_empty(_fields(r)) for r in self.regions]
+            line["regions"] = [_filled(r) for r in self.regions]
         if self.subtitles:
             line["subtitles"] = {
                 lang: [[c.start, c.end, c.text] for c in cues]
@@ -111,14 +117,17 @@ def read_manifest(path: str | Path, problems: Problems | None = None) -> Iterato
     Malformed lines go to ``problems``; without it the first one is an error.
     """
     problems = Problems(strict=True) if problems is None else problems
+    if not os.path.isfile(path):  # noqa: PTH113 (unlike Path.is_file it never raises)
+        raise DataError(
+            f"{printable(str(path))}: no such manifest; 'polyglance data import' makes one"
+        )
     for number, line in read_lines(path, problems):
         if not line.strip():
             continue
         try:
-            yield Record.from_json(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            expected = "one JSON object a line" if _is_syntax(error) else str(error)
-            problems.report(path, number, f"expected {expected}")
+            yield Record.from_json(parse_json(line))
+        except ValueError as error:
+            problems.report(path, number, f"expected {error}")
 
 
 def write_manifest(path: str | Path, records: Iterable[Record]) -> int:
@@ -132,72 +141,90 @@ def write_manifest(path: str | Path, records: Iterable[Record]) -> int:
 
 
 def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of a text file, unzipping ``.gz``; lines that are not UTF-8 are reported."""
+    """Yield numbered lines of a text file, unzipping ``.gz``.
+
+    Lines that are not UTF-8 are reported and skipped; where the file cannot be
+    read on (missing, forbidden, a damaged archive), that is reported and the
+    lines end.
+    """
     path = Path(path)
+    number = 0
     try:
-        with (
-            gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
-        ) as raw:
-            for number, data in enumerate(raw, start=1):
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
+            while data := raw.readline(LONGEST_LINE):
+                number += 1
+                if len(data) == LONGEST_LINE:
+                    while data and not data.endswith(b"\n"):
+                        data = raw.readline(LONGEST_LINE)
+                    problems.report(path, number, f"expected lines below {LONGEST_LINE:,} bytes")
+                    continue
                 try:
                     text = data.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError:
                     problems.report(path, number, "expected UTF-8 text")
                     continue
                 yield number, text.rstrip("\r\n")
-    except (OSError, EOFError) as error:
-        raise DataError(f"{path}: cannot be read ({_reason(error)})") from error
+    except (OSError, EOFError, zlib.error) as error:
+        problems.report(path, number or None, f"cannot be read on ({reason(error)})")
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[str]]:
     """Write a text file (``.gz`` zipped) beside its place and move it there when it is complete."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+    beside: Path | None = None
     try:
-        stream = (
-            gzip.open(name, "wt", encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        beside = Path(name)
+        with (
+            open(handle, "wb") as file,
+            # No name and no time in the archive: the same records make the same bytes.
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0)
             if path.suffix == ".gz"
-            else open(name, "w", encoding="utf-8")  # noqa: SIM115
-        )
-        with cast("IO[str]", stream) as out:
+            else nullcontext(file) as sink,
+            io.TextIOWrapper(cast("IO[bytes]", sink), encoding="utf-8", newline="\n") as out,
+        ):
             yield out
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+        beside.chmod(0o644)
+        os.replace(beside, path)
+        beside = None
+    except OSError as error:
+        raise PolyglanceError(
+            f"{printable(str(path))}: cannot be written ({reason(error)})"
+        ) from error
+    finally:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
 
 
-def _parse_record(line: object) -> Record:
-    if not isinstance(line, dict):
-        raise ValueError("a JSON object with captions, questions or subtitles")
-    unknown = set(line) - {
-        "id", "image", "video", "split", "span", "captions", "questions", "regions", "subtitles",
-    }  # fmt: skip
-    if unknown:
-        raise ValueError(f"no field named {sorted(unknown)[0]!r}")
-    names = {}
-    for name in ("id", "image", "video", "split"):
-        value = line.get(name)
-        if value is not None and (not isinstance(value, str) or not value):
-            raise ValueError(f"{name!r} to be text")
-        names[name] = value
-    if names["image"] and names["video"]:
-        raise ValueError("an image or a video, not both")
-    return Record(
-        image=names["image"],
-        video=names["video"],
-        captions=parse_captions(line.get("captions", {})),
-        split=names["split"],
-        id=names["id"],
-        span=_parse_span(line.get("span")),
-        questions=tuple(_parse_question(q) for q in _list(line, "questions")),
-        regions=tuple(_parse_region(r) for r in _list(line, "regions")),
-        subtitles=_parse_subtitles(line.get("subtitles", {})),
-    )
+def parse_json(text: str | bytes) -> object:
+    """The value that JSON text holds; a `ValueError` says what was expected.
+
+    Python's own reader lets other errors out: of nesting that exhausts its
+    stack, and of numbers too long to be meant.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"valid JSON ({error.msg}, column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("JSON that is not nested thousands deep") from None
+    except ValueError:
+        raise ValueError("valid JSON in UTF-8 with numbers of sensible length") from None
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is text that UTF-8 can hold; JSON's ``"\\ud800"`` is not."""
+    if not isinstance(value, str):
+        return False
+    if value.isascii():
+        return True
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parse_captions(value: object) -> dict[str, tuple[str, ...]]:
@@ -205,29 +232,53 @@ def parse_captions(value: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         raise ValueError("'captions' to be an object of lists by language")
     captions: dict[str, tuple[str, ...]] = {}
-    for language, texts in value.items():
-        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-            raise ValueError(f"captions of {language!r} to be a list of sentences")
-        captions[normalise_language(language)] = tuple(texts)
+    for name, texts in value.items():
+        if not isinstance(texts, list) or not all(is_text(t) for t in texts):
+            raise ValueError(f"captions of {name[:20]!r} to be a list of sentences")
+        language = normalise_language(name)
+        captions[language] = captions.get(language, ()) + tuple(texts)
     return captions
 
 
+_FIELDS = tuple(Record.__dataclass_fields__)
+
+
+def _parse_record(line: object) -> Record:
+    if not isinstance(line, dict):
+        raise ValueError("a JSON object with captions, questions or subtitles")
+    for name in line:
+        if name not in _FIELDS:
+            raise ValueError(f"no field {name[:20]!r}, only {', '.join(_FIELDS)}")
+    image, video = _text(line, "image"), _text(line, "video")
+    if image and video:
+        raise ValueError("an image or a video, not both")
+    return Record(
+        image=image,
+        video=video,
+        captions=parse_captions(line.get("captions", {})),
+        split=_text(line, "split"),
+        id=_text(line, "id"),
+        span=_parse_span(line.get("span")),
+        questions=tuple(_parse_question(q) for q in _list(line, "questions")),
+        regions=tuple(_parse_region(r) for r in _list(line, "regions")),
+        subtitles=_parse_subtitles(line.get("subtitles", {})),
+    )
+
+
 def _parse_question(value: object) -> Question:
-    if not isinstance(value, dict) or not isinstance(value.get("text"), str):
+    if not isinstance(value, dict) or not is_text(value.get("text")):
         raise ValueError("a question with 'text'")
-    answers = value.get("answers", [])
-    if not isinstance(answers, list) or not all(isinstance(a, str) for a in answers):
-        raise ValueError("'answers' to be a list of texts")
-    language = value.get("language")
-    if not isinstance(language, str):
+    if not is_text(value.get("language")):
         raise ValueError("a question with its 'language'")
-    kind, ident = value.get("answer_type"), value.get("id")
+    answers = _list(value, "answers")
+    if not all(is_text(answer) for answer in answers):
+        raise ValueError("'answers' to be a list of texts")
     return Question(
         text=value["text"],
-        language=normalise_language(language),
-        answers=tuple(answers),
-        answer_type=None if kind is None else str(kind),
-        id=None if ident is None else str(ident),
+        language=normalise_language(value["language"]),
+        answers=tuple(cast("list[str]", answers)),
+        answer_type=_text(value, "answer_type"),
+        id=_text(value, "id"),
     )
 
 
@@ -235,10 +286,7 @@ def _parse_region(value: object) -> Region:
     if not isinstance(value, dict):
         raise ValueError("a region with 'box' and perhaps 'label'")
     box = _numbers(value.get("box"), 4, "'box' to be four numbers")
-    label = value.get("label")
-    if label is not None and not isinstance(label, str):
-        raise ValueError("'label' to be text")
-    return Region(cast("tuple[float, float, float, float]", box), label)
+    return Region(cast("tuple[float, float, float, float]", box), _text(value, "label"))
 
 
 def _parse_span(value: object) -> tuple[float, float] | None:
@@ -254,17 +302,21 @@ def _parse_subtitles(value: object) -> dict[str, tuple[Cue, ...]]:
     if not isinstance(value, dict):
         raise ValueError("'subtitles' to be an object of lists by language")
     tracks: dict[str, tuple[Cue, ...]] = {}
-    for language, cues in value.items():
+    for name, cues in value.items():
         if not isinstance(cues, list):
             raise ValueError("'subtitles' to be lists of [start, end, text]")
-        track = []
-        for cue in cues:
-            if not isinstance(cue, list) or len(cue) != 3 or not isinstance(cue[2], str):
-                raise ValueError("'subtitles' to be lists of [start, end, text]")
-            start, end = _numbers(cue[:2], 2, "a subtitle's start and end in seconds")
-            track.append(Cue(start, end, cue[2]))
-        tracks[normalise_language(language)] = tuple(track)
+        language = normalise_language(name)
+        tracks[language] = tracks.get(language, ()) + tuple(_parse_cue(cue) for cue in cues)
     return tracks
+
+
+def _parse_cue(value: object) -> Cue:
+    if not isinstance(value, list) or len(value) != 3 or not is_text(value[2]):
+        raise ValueError("'subtitles' to be lists of [start, end, text]")
+    start, end = _numbers(value[:2], 2, "a subtitle's start and end in seconds")
+    if not 0 <= start <= end:
+        raise ValueError("a subtitle to start before it ends")
+    return Cue(start, end, value[2])
 
 
 def _numbers(value: object, count: int, expected: str) -> tuple[float, ...]:
@@ -275,9 +327,19 @@ def _numbers(value: object, count: int, expected: str) -> tuple[float, ...]:
     ):
         raise ValueError(expected)
     try:
-        return tuple(float(v) for v in value)
+        numbers = tuple(float(v) for v in value)
     except OverflowError:
         raise ValueError(expected) from None
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError(expected)
+    return numbers
+
+
+def _text(line: dict[str, Any], name: str) -> str | None:
+    value = line.get(name)
+    if value is not None and (not value or not is_text(value)):
+        raise ValueError(f"{name!r} to be text")
+    return cast("str | None", value)
 
 
 def _list(line: dict[str, Any], name: str) -> list[object]:
@@ -287,17 +349,10 @@ def _list(line: dict[str, Any], name: str) -> list[object]:
     return value
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-def _drop_empty(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value not in (None, ())}
-
-
-def _is_syntax(error: Exception) -> bool:
-    return isinstance(error, json.JSONDecodeError | RecursionError)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def _filled(value: Question | Region) -> dict[str, Any]:
+    fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return {
+        name: list(content) if isinstance(content, tuple) else content
+        for name, content in fields.items()
+        if content not in (None, ())
+    }

@@ -1,0 +1,165 @@
+"""Readers: one small file per dataset, each turning the published files into `Record`s.
+
+    problems = Problems()
+    for record in read("karpathy", Path("dataset_coco.json"), ReadOptions(images="coco"), problems):
+        ...
+
+A reader is a module with ``read(source, options, problems)``; it is imported
+when its format is asked for. Malformed places go to ``problems``; whatever is
+on disk, nothing but a `PolyglanceError` comes out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from polyglance.data.readers.base import ReadOptions
+from polyglance.errors import DataError, PolyglanceError, Problems, printable, reason
+from polyglance.records import Record
+
+__all__ = ["FORMATS", "Format", "ReadOptions", "find_format", "read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A dataset's published format: what it is, what SOURCE is, and which module reads it."""
+
+    name: str
+    help: str
+    source: str
+    module: str
+
+
+def _format(name: str, help_line: str, source: str) -> tuple[str, Format]:
+    module = f"{__name__}.{name.replace('-', '_')}"
+    return name, Format(name, help_line, source, module)
+
+
+FORMATS = dict(
+    (
+        _format(
+            "multi30k-task1",
+            "Multi30K, task 1: a picture with one sentence and its translations",
+            "the folder with train.en, train.de ... (data/task1 or its raw/)",
+        ),
+        _format(
+            "multi30k-task2",
+            "Multi30K, task 2: a picture with five descriptions a language",
+            "the folder with train.1.en ... train.5.de (data/task2 or its raw/)",
+        ),
+        _format(
+            "karpathy",
+            "Karpathy's splits of Flickr8k, Flickr30k and MSCOCO",
+            "dataset_flickr30k.json, dataset_coco.json ..., or a folder of them",
+        ),
+        _format(
+            "coco-captions",
+            "MSCOCO captions",
+            "captions_train2014.json, or the folder with captions_*.json",
+        ),
+        _format(
+            "stair",
+            "STAIR Captions: MSCOCO in Japanese",
+            "stair_captions_v1.2_train.json, or the folder with both files",
+        ),
+        _format(
+            "yjcaptions",
+            "YJ Captions 26k: MSCOCO in Japanese",
+            "yjcaptions26k_clean.json",
+        ),
+        _format(
+            "coco-cn",
+            "COCO-CN: MSCOCO in Chinese",
+            "the folder with imageid.human-written-caption.txt and coco-cn_*.txt",
+        ),
+        _format(
+            "conceptual-captions",
+            "Conceptual Captions: a caption and the address of its picture a line",
+            "Train_GCC-training.tsv, or the folder with both files",
+        ),
+        _format(
+            "wikipedia",
+            "plain text by language: one sentence a line",
+            "de.txt, a folder of such files, or what WikiExtractor wrote into folders de/, fr/ ...",
+        ),
+        _format(
+            "tatoeba",
+            "Tatoeba pairs: language, sentence and English sentence a line",
+            "tatoeba.tsv",
+        ),
+        _format(
+            "msrvtt",
+            "MSR-VTT: clips with twenty sentences each",
+            "train_val_videodatainfo.json, or the folder with *videodatainfo*.json",
+        ),
+        _format(
+            "vatex",
+            "VATEX: clips with English and Chinese captions",
+            "vatex_training_v1.0.json, or the folder with vatex_*.json",
+        ),
+        _format(
+            "howto100m",
+            "HowTo100M and Multi-HowTo100M: videos with subtitles in one or more languages",
+            "raw_caption.json, caption.json, or the folder with how2_en.json, how2_de.json ...",
+        ),
+        _format(
+            "subtitles",
+            "subtitle files of videos, in SRT, VTT or JSON",
+            "the folder with VIDEO.en.vtt, VIDEO.de.srt, VIDEO.fr.json ...",
+        ),
+        _format(
+            "vqa-v2",
+            "VQA v2: questions about MSCOCO pictures with ten answers each",
+            "v2_OpenEnded_mscoco_train2014_questions.json, or the folder with all files",
+        ),
+        _format(
+            "visual-genome-vqa-ja",
+            "Japanese Visual Genome VQA: questions with one answer each",
+            "question_answers.json",
+        ),
+        _format(
+            "jsonl",
+            "one JSON object a line: a manifest, questions, or sentences by language",
+            "train.jsonl, or a folder of .jsonl and .jsonl.gz files",
+        ),
+    )
+)
+
+
+def find_format(name: str) -> Format:
+    """The format of this name; an unknown one is an error that suggests the nearest."""
+    if name in FORMATS:
+        return FORMATS[name]
+    wanted = name.lower().replace("_", "-")
+    near = [
+        known for known in FORMATS if wanted and (wanted in known or known in wanted)
+    ] or difflib.get_close_matches(wanted, FORMATS, n=1, cutoff=0.5)
+    names = " or ".join(repr(known) for known in near)
+    hint = f"did you mean {names}?" if near else f"there are {', '.join(FORMATS)}"
+    raise PolyglanceError(f"no format is called {printable(name)!r}: {hint}")
+
+
+def read(
+    format: str, source: str | Path, options: ReadOptions, problems: Problems
+) -> Iterator[Record]:
+    """Yield the records of a dataset in its published format."""
+    module = importlib.import_module(find_format(format).module)
+    source = Path(source)
+    if not os.path.exists(source):  # noqa: PTH110 (unlike Path.exists it never raises)
+        expected = FORMATS[format].source
+        raise DataError(f"{printable(str(source))}: no such file or folder; expected {expected}")
+    return _guarded(source, module.read(source, options, problems))
+
+
+def _guarded(source: Path, records: Iterator[Record]) -> Iterator[Record]:
+    """The same records; a disk that fails or a file that vanishes meanwhile is an error of ours."""
+    try:
+        yield from records
+    except OSError as error:
+        where = printable(str(error.filename or source))
+        raise DataError(f"{where}: cannot be read ({reason(error)})") from error

@@ -1,0 +1,105 @@
+"""Checks of values from outside: each returns the value, or a `ValueError` says what was expected.
+
+A reader checks one entry inside `reporting`, which turns that into a `Problem`
+of the file; so one bad entry does not stop the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from polyglance.errors import Problems
+from polyglance.records import is_text
+
+
+class reporting:  # noqa: N801 (read as a verb: "with reporting(...)")
+    """Report what a check inside did not find, at a line or at a place such as ``images[3]``."""
+
+    __slots__ = ("line", "path", "place", "problems")
+
+    def __init__(
+        self, problems: Problems, path: Path, line: int | None = None, place: str = ""
+    ) -> None:
+        self.problems, self.path, self.line, self.place = problems, path, line, place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        if not isinstance(error, ValueError):
+            return False
+        place = f"{self.place}: " if self.place else ""
+        self.problems.report(self.path, self.line, f"{place}expected {error}")
+        return True
+
+
+def any_text(value: object, what: str) -> str:
+    """Text, as it is."""
+    if not isinstance(value, str) or not is_text(value):
+        raise ValueError(f"{what} to be text")
+    return value
+
+
+def text(value: object, what: str) -> str:
+    """Text that says something, without white space around it."""
+    if not (stripped := any_text(value, what).strip()):
+        raise ValueError(f"{what} not to be empty")
+    return stripped
+
+
+def name(value: object, what: str) -> str:
+    """Text, or a number that serves as a name."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(whole(value, what))
+    return text(value, what)
+
+
+def number(value: object, what: str) -> float:
+    """A finite number, also where it is written as text."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(f"{what} to be a number") from None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"{what} to be a number")
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise ValueError(f"{what} to be a number")
+    return result
+
+
+def whole(value: object, what: str) -> int:
+    """A whole number from 0, also where it is written as text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{what} to be a whole number")
+    return value
+
+
+def span(start: object, end: object, what: str) -> tuple[float, float]:
+    """A start and an end in seconds, in this order."""
+    first, last = number(start, f"the start of {what}"), number(end, f"the end of {what}")
+    if not 0 <= first <= last:
+        raise ValueError(f"{what} to start before it ends")
+    return first, last
+
+
+def sequence(value: object, what: str) -> list[Any]:
+    """A JSON list."""
+    if not isinstance(value, list):
+        raise ValueError(f"{what} to be a list")
+    return value
+
+
+def mapping(value: object, what: str) -> dict[str, Any]:
+    """A JSON object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} to be an object")
+    return value

@@ -1,0 +1,80 @@
+"""One JSON object a line, in a file ``.jsonl`` or ``.jsonl.gz``. A line is one of
+
+- a record, as a manifest has it: ``{"image": "1.jpg", "captions": {"en": ["..."]}}``,
+- a question: ``{"image": "1.jpg", "question": "...", "answers": ["..."], "language": "en"}``,
+- sentences that are translations of each other: ``{"en": "...", "de": "..."}``.
+
+A picture or video that is named by a bare id, without folder or ending, is left
+so. The split is the record's own, else the one that the file is named for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from polyglance.data.readers.base import ReadOptions, find_files, split_in_name, without_gz
+from polyglance.data.readers.checks import mapping, name, reporting, text
+from polyglance.errors import Problems
+from polyglance.languages import normalise_language
+from polyglance.records import Record, parse_json, read_lines
+
+
+def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
+    """Yield a record a line."""
+    for path in find_files(source, lambda name: without_gz(name).endswith(".jsonl"), "*.jsonl"):
+        split = options.split or split_in_name(path)
+        for number, line in read_lines(path, problems):
+            if not line.strip():
+                continue
+            with reporting(problems, path, number):
+                record = _parse(mapping(parse_json(line), "the line"), options)
+                yield replace(
+                    record,
+                    image=_placed(record.image, options),
+                    video=_placed(record.video, options),
+                    split=record.split or split,
+                )
+
+
+def _parse(line: dict[str, Any], options: ReadOptions) -> Record:
+    if "question" in line:
+        return _parse_question(line, options)
+    if line.keys() != {"id"} and _are_languages(line):
+        captions: dict[str, tuple[str, ...]] = {}
+        for code, sentence in line.items():
+            language = normalise_language(code)
+            captions[language] = (*captions.get(language, ()), text(sentence, "a sentence"))
+        return Record(captions=captions)
+    return Record.from_json(line)
+
+
+def _are_languages(line: dict[str, Any]) -> bool:
+    """Whether every key names a language, which no field of a record but "id" does."""
+    try:
+        return bool([normalise_language(code) for code in line])
+    except ValueError:
+        return False
+
+
+def _parse_question(line: dict[str, Any], options: ReadOptions) -> Record:
+    ident = line.get("id", line.get("question_id"))
+    question = {
+        "text": line["question"],
+        "language": line.get("language", options.language),
+        "answers": line.get("answers", []),
+        "answer_type": line.get("answer_type"),
+        "id": None if ident is None else name(ident, "'id'"),
+    }
+    record: dict[str, Any] = {"questions": [question]}
+    record |= {key: line[key] for key in ("image", "video", "split") if key in line}
+    return Record.from_json(record)
+
+
+def _placed(name: str | None, options: ReadOptions) -> str | None:
+    """The path with the folder of the pictures before it; a bare id is no path."""
+    if name is None or not ("/" in name or "." in name):
+        return name
+    return options.path(name)

@@ -1,0 +1,55 @@
+"""Karpathy's splits (Karpathy and Fei-Fei, 2015) of Flickr8k, Flickr30k and MSCOCO.
+
+One JSON object; each entry of ``images`` has its ``filename``, ``split`` and
+``sentences`` with the ``raw`` text. MSCOCO's also have a ``filepath``
+("val2014") and a fourth split, "restval": what is left of the validation
+pictures, commonly added to the training ones. It keeps its name here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from polyglance.data.readers.base import ReadOptions, find_files, normalise_split, without_gz
+from polyglance.data.readers.checks import reporting, text
+from polyglance.data.readers.json_files import entries, load_json
+from polyglance.errors import Problems
+from polyglance.records import Record
+
+
+def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
+    """Yield a record a picture."""
+    for path in find_files(source, _is_dataset, "files named dataset_coco.json ..."):
+        document = load_json(path, problems, dict)
+        for place, entry in entries(path, document, "images", problems):
+            captions: list[str] = []
+            within = f"{place}."
+            for inner, sentence in entries(path, entry, "sentences", problems, inside=within):
+                with reporting(problems, path, place=inner):
+                    captions.append(_sentence(sentence))
+            with reporting(problems, path, place=place):
+                yield _record(entry, tuple(captions), options)
+
+
+def _is_dataset(name: str) -> bool:
+    return name.startswith("dataset_") and without_gz(name).endswith(".json")
+
+
+def _record(entry: dict[str, Any], captions: tuple[str, ...], options: ReadOptions) -> Record:
+    name = text(entry.get("filename"), "'filename'")
+    if "filepath" in entry:
+        name = f"{text(entry['filepath'], 'filepath')}/{name}"
+    split = entry.get("split", options.split)
+    return Record(
+        image=options.path(name),
+        captions={options.language or "en": captions} if captions else {},
+        split=None if split is None else normalise_split(text(split, "'split'")),
+    )
+
+
+def _sentence(entry: dict[str, Any]) -> str:
+    if "raw" not in entry and isinstance(entry.get("tokens"), list):
+        return text(" ".join(text(token, "a token") for token in entry["tokens"]), "'tokens'")
+    return text(entry.get("raw"), "'raw'")

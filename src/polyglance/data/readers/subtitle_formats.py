@@ -1,0 +1,166 @@
+"""Subtitles in the formats that they come in: SRT, WebVTT and several shapes of JSON.
+
+Each parser yields what a player would show, with the line or place where it
+stands, and reports what it cannot make sense of. See the WebVTT
+recommendation of the W3C; SRT was never written down, and is read as players do.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from polyglance.data.cues import Shown, unroll
+from polyglance.data.readers.checks import any_text, mapping, number, reporting, sequence, span
+from polyglance.errors import Problems, reason
+from polyglance.records import Cue, parse_json
+
+FORMATS = ("vtt", "srt", "json", "json3")
+
+_STAMP = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,](\d{1,9}))?"
+_TIMES = re.compile(rf"\s*{_STAMP}\s*-->\s*{_STAMP}(?:\s.*)?", re.ASCII)
+_BLOCKS = re.compile(r"(NOTE|STYLE|REGION)\b|WEBVTT")
+# <b>, </font>, <c.yellow>, <v Roger>, the <00:00:01.200> of a word, SRT's {\an8}, readings of ruby
+_STYLING = re.compile(r"<rt>.*?</rt>|</?[a-zA-Z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
+
+
+def read_cues(path: Path, problems: Problems) -> tuple[Cue, ...]:
+    """The cues of one subtitle file, in order of time, each line said once."""
+    try:
+        data = path.read_bytes()
+        content = _decode(data)
+    except OSError as error:
+        problems.report(path, None, f"cannot be read ({reason(error)})")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problems.report(path, line, "expected UTF-8 text (or UTF-16 with its mark)")
+    else:
+        if path.suffix.startswith(".json"):
+            return unroll(_parse_json(path, content, problems))
+        return unroll(_parse_timed(path, content, problems))
+    return ()
+
+
+def cues_in_columns(
+    path: Path, value: dict[str, Any], place: str, problems: Problems
+) -> tuple[Cue, ...]:
+    """Cues as HowTo100M holds them: ``{"start": [...], "end": [...], "text": [...]}``."""
+    cues: tuple[Cue, ...] = ()
+    with reporting(problems, path, place=place):
+        columns = [sequence(value.get(key), repr(key)) for key in ("start", "end", "text")]
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("'start', 'end' and 'text' of one length")
+        cues = unroll(_shown(path, zip(*columns, strict=True), place, problems))
+    return cues
+
+
+def _decode(data: bytes) -> str:
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if wide else "utf-8-sig")
+
+
+def _parse_timed(path: Path, content: str, problems: Problems) -> Iterator[Shown]:
+    """SRT and WebVTT alike: a line of times, then text up to an empty line."""
+    lines = re.split(r"\r\n|\r|\n", content)
+    if path.suffix == ".vtt" and not lines[0].startswith("WEBVTT"):
+        problems.report(path, 1, "expected 'WEBVTT' on the first line")
+    at = 0
+    while at < len(lines):
+        if "-->" in lines[at]:
+            first = at + 1
+            at = _end_of_text(lines, first)
+            with reporting(problems, path, first):
+                start, end = _times(lines[first - 1])
+                yield start, end, [_plain(line) for line in lines[first:at]]
+        elif not lines[at].strip() or lines[at].strip().isdigit() or _is_identifier(lines, at):
+            at += 1
+        elif _BLOCKS.match(lines[at]):
+            at = _end_of_block(lines, at)
+        else:
+            problems.report(path, at + 1, "expected 'HH:MM:SS.mmm --> HH:MM:SS.mmm' before text")
+            at = _end_of_block(lines, at)
+
+
+def _end_of_text(lines: list[str], at: int) -> int:
+    """Text ends at an empty line, or, where that was forgotten, at the next cue."""
+    while at < len(lines) and lines[at] and "-->" not in lines[at]:
+        if _is_identifier(lines, at) and lines[at].strip().isdigit():
+            break
+        at += 1
+    return at
+
+
+def _end_of_block(lines: list[str], at: int) -> int:
+    while (
+        at < len(lines)
+        and lines[at].strip()
+        and not ("-->" in lines[at] or _is_identifier(lines, at))
+    ):
+        at += 1
+    return at
+
+
+def _is_identifier(lines: list[str], at: int) -> bool:
+    """A cue may have a number or a name on the line before its times."""
+    return at + 1 < len(lines) and "-->" in lines[at + 1]
+
+
+def _times(line: str) -> tuple[float, float]:
+    found = _TIMES.fullmatch(line)
+    if found is None:
+        raise ValueError("'HH:MM:SS.mmm --> HH:MM:SS.mmm'")
+    stamps = found.groups(default="0")
+    start, end = (
+        int(hours) * 3600 + int(minutes) * 60 + float(f"{int(seconds)}.{fraction}")
+        for hours, minutes, seconds, fraction in (stamps[:4], stamps[4:])
+    )
+    return span(start, end, "the subtitle")
+
+
+def _plain(line: str) -> str:
+    """A line without styling, entities and needless white space."""
+    return " ".join(html.unescape(_STYLING.sub("", line)).split())
+
+
+def _parse_json(path: Path, content: str, problems: Problems) -> Iterator[Shown]:
+    """Columns, or a list of cues: bare, of a recogniser (segments) or of YouTube (events)."""
+    with reporting(problems, path):
+        document = parse_json(content)
+        if isinstance(document, dict) and isinstance(document.get("text"), list):
+            cues = cues_in_columns(path, document, "subtitles", problems)
+            yield from ((cue.start, cue.end, [cue.text]) for cue in cues)
+            return
+        if isinstance(document, dict):
+            document = next((document[key] for key in _LISTS if key in document), document)
+        yield from _shown(path, sequence(document, "the subtitles"), "subtitles", problems)
+
+
+_LISTS = ("segments", "events", "cues", "captions", "subtitles", "body")
+
+
+def _shown(path: Path, cues: Iterable[object], place: str, problems: Problems) -> Iterator[Shown]:
+    for index, cue in enumerate(cues):
+        with reporting(problems, path, place=f"{place}[{index}]"):
+            start, end, content = _parts(cue)
+            lines = any_text(content, "'text'").splitlines()
+            yield *span(start, end, "the subtitle"), [_plain(line) for line in lines]
+
+
+def _parts(cue: object) -> tuple[object, object, object]:
+    """Start, end and text of a cue, whatever they are called; nothing is checked yet."""
+    if isinstance(cue, list | tuple) and len(cue) == 3:
+        return cue[0], cue[1], cue[2]
+    cue = mapping(cue, "a subtitle")
+    if "tStartMs" in cue:
+        start = number(cue["tStartMs"], "'tStartMs'") / 1000
+        pieces = [mapping(piece, "a piece") for piece in sequence(cue.get("segs", []), "'segs'")]
+        spoken = "".join(any_text(piece.get("utf8", ""), "'utf8'") for piece in pieces)
+        return start, start + number(cue.get("dDurationMs", 0), "'dDurationMs'") / 1000, spoken
+    begin, end = cue.get("start", cue.get("from")), cue.get("end", cue.get("to"))
+    if end is None:
+        end = number(begin, "'start'") + number(cue.get("duration", cue.get("dur")), "'end'")
+    return begin, end, cue.get("text", cue.get("content"))

@@ -1,0 +1,78 @@
+"""Plain text by language, as drawn from Wikipedia: one sentence (or paragraph) a line.
+
+SOURCE is a file or folder named for its language (``de.txt``, ``wiki.de.txt.gz``,
+``de/AA/wiki_00``) or a folder of such. What WikiExtractor wrote is understood
+in both its forms: between ``<doc ...>`` and ``</doc>``, and as JSON lines with
+a ``text``. Lines stream, so the size of the corpus does not matter.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from polyglance.data.readers.base import ReadOptions, language_in_name
+from polyglance.data.readers.checks import mapping, reporting, text
+from polyglance.errors import DataError, Problems, printable
+from polyglance.languages import is_language_code, normalise_language
+from polyglance.records import Record, parse_json, read_lines
+
+_DOCUMENT = re.compile(r'<doc\b.*?(?:\btitle="(?P<title>[^"]*)")?\s*>')
+
+
+def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
+    """Yield a record a line, of text alone."""
+    empty = True
+    for path in _walk(source):
+        empty = False
+        language = _language_of(path, source) or options.language
+        if language is None:
+            problems.report(path, None, "expected a name with the language in it, such as de.txt")
+            continue
+        for number, sentence in _sentences(path, problems):
+            with reporting(problems, path, number):
+                captions = {language: (text(sentence, "a sentence"),)}
+                yield Record(captions=captions, split=options.split)
+    if empty:
+        raise DataError(f"{printable(str(source))}: expected files named de.txt, fr.txt ...")
+
+
+def _walk(source: Path) -> Iterator[Path]:
+    if source.is_file():
+        yield source
+    for folder, folders, files in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+
+
+def _language_of(path: Path, source: Path) -> str | None:
+    """The language that the file or one of its folders is named for, from the inside out.
+
+    WikiExtractor's own folders (AA, AB ...) are in capitals, which no code is.
+    """
+    folders = [source.name, *path.relative_to(source).parts[:-1]]
+    named = (normalise_language(name) for name in reversed(folders) if is_language_code(name))
+    return language_in_name(path.name) or next(named, None)
+
+
+def _sentences(path: Path, problems: Problems) -> Iterator[tuple[int, str]]:
+    title = None
+    for number, line in read_lines(path, problems):
+        stripped = line.strip()
+        if not stripped or stripped == "</doc>":
+            continue
+        if opening := _DOCUMENT.match(stripped):
+            title = html.unescape(opening["title"] or "")
+        elif stripped.startswith('{"'):
+            with reporting(problems, path, number):
+                page = mapping(parse_json(stripped), "the line")
+                for paragraph in text(page.get("text"), "'text'").splitlines():
+                    if paragraph.strip():
+                        yield number, paragraph
+        elif stripped == title:
+            title = None  # the heading of a page repeats its title
+        else:
+            yield number, line

@@ -1,0 +1,69 @@
+"""What is said during a clip."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyglance.data.cues import nearest_cues, unroll
+from polyglance.records import Cue
+
+CUES = (Cue(0, 2, "a"), Cue(2, 4, "b"), Cue(3.5, 6, "c"), Cue(10, 12, "d"))
+
+
+def said(start: float, end: float) -> str:
+    return "".join(cue.text for cue in nearest_cues(CUES, start, end))
+
+
+def test_the_cues_during_a_clip() -> None:
+    assert said(1, 3) == "ab"
+    assert said(0, 100) == "abcd"
+    assert said(3.7, 3.8) == "bc"
+    assert said(2, 3) == "b"  # "a" ends where the clip starts
+    assert said(11, 11) == "d"  # a moment inside a cue
+
+
+def test_the_nearest_cue_where_nothing_is_said() -> None:
+    assert said(7, 7.5) == "c"
+    assert said(8.5, 9) == "d"
+    assert said(50, 60) == "d"
+    assert said(7, 9) == "c"  # both a second away: the earlier
+    assert nearest_cues((), 0, 1) == ()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=8),
+    st.integers(0, 60),
+    st.integers(0, 20),
+)
+def test_against_a_count_of_common_moments(
+    spans: list[tuple[int, int]], start: int, length: int
+) -> None:
+    """With times as sets of moments, overlap is a common one and distance the least gap."""
+    cues = [Cue(first, first + last, str(n)) for n, (first, last) in enumerate(sorted(spans))]
+    end = start + length
+    chosen = nearest_cues(cues, start, end)
+
+    def moments(first: float, last: float) -> set[float]:
+        return {moment / 4 for moment in range(int(first * 4), int(last * 4) + 1)}
+
+    def distance(cue: Cue) -> float:
+        pairs = ((a, b) for a in moments(cue.start, cue.end) for b in moments(start, end))
+        return min(abs(a - b) for a, b in pairs)
+
+    common = [cue for cue in cues if len(moments(cue.start, cue.end) & moments(start, end)) > 1]
+    if common:
+        assert set(common) <= set(chosen)
+        assert all(distance(cue) == 0 for cue in chosen)
+    else:
+        assert min(map(distance, cues)) == min(map(distance, chosen))
+
+
+def test_unrolling_orders_by_time_and_keeps_what_is_said_twice() -> None:
+    shown = [(4.0, 5.0, ["no"]), (0.0, 1.0, ["yes"]), (2.0, 3.0, ["no"]), (3.0, 3.5, ["", ""])]
+    assert unroll(shown) == (Cue(0.0, 1.0, "yes"), Cue(2.0, 3.0, "no"), Cue(4.0, 5.0, "no"))
+
+
+def test_unrolling_two_lines_at_a_time() -> None:
+    shown = [(0.0, 1.0, ["a", "b"]), (1.0, 2.0, ["a", "b", "c"]), (2.0, 3.0, ["b", "c"])]
+    assert unroll(shown) == (Cue(0.0, 1.0, "a b"), Cue(1.0, 3.0, "c"))

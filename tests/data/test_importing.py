@@ -1,0 +1,103 @@
+"""From a dataset's published files to a manifest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from polyglance.data.importing import import_dataset
+from polyglance.data.readers import ReadOptions
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.records import read_manifest
+
+LINES = '{"image": "images/1.webp", "captions": {"en": ["A dog."]}}\nbad\n{"video": "bare-id"}\n'
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "data" / "train.jsonl"
+    (tmp_path / "data" / "images").mkdir(parents=True)
+    (tmp_path / "data" / "images" / "1.webp").touch()
+    path.write_text(LINES)
+    return path
+
+
+def test_bad_lines_are_skipped_and_counted(source: Path, tmp_path: Path) -> None:
+    result = import_dataset("jsonl", source, tmp_path / "out" / "manifest.jsonl")
+    assert (result.records, len(result.problems)) == (2, 1)
+    assert str(result.problems.found[0]).startswith(f"{source}:2: expected valid JSON")
+
+
+def test_strict_stops_and_writes_nothing(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "manifest.jsonl"
+    with pytest.raises(DataError, match=r"train\.jsonl:2: expected valid JSON"):
+        import_dataset("jsonl", source, out, strict=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_pictures_are_found_from_the_manifest(source: Path, tmp_path: Path) -> None:
+    for out in (tmp_path / "out" / "m.jsonl", source.parent / "m.jsonl", tmp_path / "m.jsonl.gz"):
+        import_dataset("jsonl", source, out)
+        picture, clip = read_manifest(out)
+        assert picture.image is not None
+        assert (out.parent / picture.image).is_file()
+        assert clip.video == "bare-id"
+
+
+def test_the_folder_of_pictures_is_given_from_here(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"images": [{"filename": "1.webp", "sentences": [{"raw": "A dog."}]}]}
+    (tmp_path / "dataset_x.json").write_text(json.dumps(document))
+    monkeypatch.chdir(tmp_path)
+
+    def image(images: str) -> str | None:
+        options = ReadOptions(images=images)
+        import_dataset("karpathy", "dataset_x.json", "out/m.jsonl", options)
+        (record,) = read_manifest("out/m.jsonl")
+        return record.image
+
+    assert image("data/images") == "../data/images/1.webp"
+    assert Path("out", str(image("data/images"))).is_file()
+    assert image("out") == "1.webp"
+    assert image("") == "1.webp"
+    assert image("/disk") == "/disk/1.webp"
+    assert image("https://x.org/a") == "https://x.org/a/1.webp"
+
+
+def test_a_source_without_records_is_an_error_that_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "dataset_x.json"
+    path.write_text("{oops")
+    with pytest.raises(
+        DataError, match=r"no record of format 'karpathy'.*x\.json:1: expected valid"
+    ):
+        import_dataset("karpathy", path, tmp_path / "out.jsonl")
+    path.write_text('{"images": []}')
+    with pytest.raises(DataError, match=r"no record of format 'karpathy' in it$"):
+        import_dataset("karpathy", path, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_unknown_format_is_an_error(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(PolyglanceError, match="did you mean 'jsonl'"):
+        import_dataset("json", source, tmp_path / "out.jsonl")
+
+
+@pytest.mark.real_data
+def test_the_research_data_is_read_without_a_problem(real_data: Path, tmp_path: Path) -> None:
+    counts = {
+        "flickr8k/train.jsonl": 5868,
+        "flickr8k/val.jsonl": 1081,
+        "flickr8k/test.jsonl": 929,
+        "coco/train.jsonl": 12257,
+        "msvd/train.jsonl": 1472,
+        "vqa/vi-test.jsonl": 384,
+        "text/multi30k-parallel.jsonl.gz": 22007,
+        "text/tatoeba.tsv.gz": 88877,
+    }
+    for name, count in counts.items():
+        format = "tatoeba" if "tatoeba" in name else "jsonl"
+        result = import_dataset(format, real_data / name, tmp_path / "m.jsonl", strict=True)
+        assert result.records == count
