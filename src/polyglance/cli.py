@@ -2,11 +2,301 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-app = typer.Typer(no_args_is_help=True)
+from polyglance import __version__
+from polyglance.errors import PolyglanceError, Problems
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="One space of meaning for pictures, videos and sentences in any language.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Datasets: import, look, make.")
+features_app = typer.Typer(no_args_is_help=True, help="Visual features of pictures and clips.")
+text_app = typer.Typer(no_args_is_help=True, help="Words: tokenize.")
+weights_app = typer.Typer(no_args_is_help=True, help="Pretrained weights by name.")
+app.add_typer(data_app, name="data")
+app.add_typer(features_app, name="features")
+app.add_typer(text_app, name="text")
+app.add_typer(weights_app, name="weights")
+
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; a user's mistake ends it with one sentence and status 2."""
+    try:
+        app()
+    except PolyglanceError as error:
+        print(f"polyglance: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output left, as `head` does
+        sys.stderr.close()
+        sys.exit(0)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the contact sheet.")] = Path("demo-output"),
+    steps: Annotated[int, typer.Option(help="How long to train.")] = 150,
+) -> None:
+    """Learn a small world in under a minute, then search it in eight languages."""
+    from polyglance.demo import run
+
+    run(out, steps=steps, console=_console())
+
+
+@app.command()
+def evaluate(
+    images: Annotated[Path, typer.Argument(help="Embeddings of pictures: .npy, .npz ...")],
+    texts: Annotated[Path, typer.Argument(help="Embeddings of captions, by language.")],
+    manifest: Annotated[Path, typer.Argument(help="What the rows are: see docs/metrics.md.")],
+    split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
+    languages: Annotated[str | None, typer.Option(help="Only these: en,de,...")] = None,
+    human: Annotated[
+        str | None, typer.Option(help="Languages whose captions people wrote, for HA.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A name for the results file.")] = None,
+    split_name: Annotated[str | None, typer.Option(help="What the split is called.")] = None,
+    at: Annotated[str, typer.Option(help="The k of recall at k.")] = "1,5,10",
+    inner_product: Annotated[
+        bool, typer.Option("--inner-product", help="Score by inner product, not cosine.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the results to a file.")
+    ] = None,
+) -> None:
+    """Measure retrieval on embeddings from disk: recall both ways, by language."""
+    from polyglance.evaluation.embeddings import evaluate_files
+    from polyglance.evaluation.report import terminal_table
+    from polyglance.evaluation.results import write_results
+
+    found = evaluate_files(
+        images,
+        texts,
+        manifest,
+        split=split,
+        languages=_names(languages),
+        human=_names(human) or (),
+        model=model,
+        split_name=split_name,
+        ks=_whole_numbers(at, "--at"),
+        cosine=not inner_product,
+    )
+    _console().print(terminal_table(found))
+    if json_file:
+        write_results(json_file, found)
+
+
+@data_app.command("formats")
+def data_formats() -> None:
+    """List the dataset formats that can be imported."""
+    from rich.table import Table
+
+    from polyglance.data.readers import FORMATS
+
+    table = Table("format", "what it is", "SOURCE", box=None, pad_edge=False)
+    for name, known in FORMATS.items():
+        table.add_row(name, known.help, known.source)
+    _console().print(table)
+
+
+@data_app.command("import")
+def data_import(
+    format: Annotated[str, typer.Argument(help="One of `polyglance data formats`.")],
+    source: Annotated[Path, typer.Argument(help="The dataset's file or folder.")],
+    out: Annotated[Path, typer.Option(help="The manifest to write.")],
+    images: Annotated[str, typer.Option(help="Folder of the pictures or videos.")] = "",
+    language: Annotated[str | None, typer.Option(help="Where the files name none.")] = None,
+    split: Annotated[str | None, typer.Option(help="Where the files name none.")] = None,
+    extension: Annotated[str, typer.Option(help="How video files named by id end.")] = ".mp4",
+    untrimmed: Annotated[
+        bool, typer.Option("--untrimmed", help="Videos are whole uploads, not clips.")
+    ] = False,
+    flat: Annotated[bool, typer.Option("--flat", help="All pictures lie in one folder.")] = False,
+    strict: Strict = False,
+    quiet: Quiet = False,
+) -> None:
+    """Turn a dataset in its published format into a manifest, one record a line."""
+    from polyglance.data.importing import import_dataset
+    from polyglance.data.readers import ReadOptions
+
+    options = ReadOptions(images, language, split, extension, untrimmed, flat)
+    result = import_dataset(format, source, out, options, strict=strict, quiet=quiet)
+    _tell(result.problems)
+    print(f"{out}: {result.records:,} records")
+
+
+@data_app.command("show")
+def data_show(
+    manifest: Annotated[Path, typer.Argument(help="A manifest.")],
+    samples: Annotated[int, typer.Option(help="How many records to print.")] = 3,
+) -> None:
+    """Count a manifest's records by language and split, and print a few."""
+    from polyglance.data.summary import show, summarise
+
+    show(summarise(manifest), _console(), samples)
+
+
+@data_app.command("toy")
+def data_toy(
+    folder: Annotated[Path, typer.Argument(help="Where to write it.")],
+    pictures: Annotated[int, typer.Option(help="How many.")] = 500,
+    clips: Annotated[int, typer.Option(help="How many.")] = 50,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same world.")] = 0,
+    size: Annotated[int, typer.Option(help="Side of the pictures in pixels.")] = 64,
+) -> None:
+    """Make a toy world: pictures, clips, captions, questions, dictionaries, alignments."""
+    from polyglance.data.toy import write
+
+    for name, count in write(folder, pictures, clips, seed, size=size).items():
+        print(f"{folder / name}: {count:,}")
+
+
+@features_app.command("extract")
+def features_extract(
+    source: Annotated[Path, typer.Argument(help="A manifest, or a folder of pictures.")],
+    out: Annotated[Path, typer.Option(help="The feature store to write or go on with.")],
+    backbone: Annotated[str, typer.Option(help="The network.")] = "efficientnet-lite2",
+    size: Annotated[int, typer.Option(help="Pictures are resized to this square.")] = 224,
+    resize: Annotated[str, typer.Option(help="squash or centre.")] = "squash",
+    grid: Annotated[int, typer.Option(help="Cells a side.")] = 7,
+    labels: Annotated[int, typer.Option(help="Labels kept of each cell; 0 for none.")] = 10,
+    dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
+    threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    strict: Strict = False,
+    quiet: Quiet = False,
+) -> None:
+    """Encode pictures and clips into a feature store; run again to go on after a stop."""
+    from polyglance.vision.extraction import ExtractionSettings, extract
+
+    settings = ExtractionSettings(
+        backbone=backbone,
+        size=size,
+        resize=resize,  # type: ignore[arg-type]  # checked by extract
+        grid=grid,
+        labels=labels,
+        dtype=dtype,  # type: ignore[arg-type]
+    )
+    problems = Problems(strict=strict)
+    result = extract(
+        source, out, settings, threads=threads, device=device, problems=problems, quiet=quiet
+    )
+    _tell(problems)
+    _tell_bad(result.bad)
+    new = result.items - result.done_before
+    rate = f", {new / result.seconds:.1f} a second" if new else ""
+    print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored{rate}")
+
+
+@features_app.command("regions")
+def features_regions(
+    source: Annotated[Path, typer.Argument(help="Detector output: .tsv, .h5, folder of .npz.")],
+    out: Annotated[Path, typer.Option(help="The feature store to write or go on with.")],
+    labels: Annotated[int, typer.Option(help="Labels kept of each region.")] = 1,
+    dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
+    quiet: Quiet = False,
+) -> None:
+    """Put regions that a detector computed elsewhere into a feature store."""
+    from polyglance.vision.extraction import import_regions
+
+    result = import_regions(source, out, labels=labels, dtype=dtype, quiet=quiet)  # type: ignore[arg-type]
+    _tell_bad(result.bad)
+    print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored")
+
+
+@text_app.command("tokenize")
+def text_tokenize(
+    sentences: Annotated[list[str], typer.Argument(help="What to cut up.")],
+    tokenizer: Annotated[
+        str, typer.Option(help="Known weights, a folder, or a SentencePiece .model file.")
+    ] = "e5-small",
+) -> None:
+    """Show the tokens of sentences and their ids."""
+    from polyglance.text import open_tokenizer
+
+    opened = open_tokenizer(tokenizer)
+    for sentence in sentences:
+        encoding = opened.analyse(sentence)
+        print(" ".join(encoding.tokens))
+        print(" ".join(map(str, encoding.ids)))
+
+
+@weights_app.command("list")
+def weights_list() -> None:
+    """List the weights that are known by name, and whether they are here."""
+    from rich.table import Table
+
+    from polyglance.weights import available
+
+    table = Table("name", "what it is", "state", "MB", "licence", box=None, pad_edge=False)
+    for status in available():
+        entry = status.entry
+        size = f"{entry.size / 1e6:.0f}"
+        table.add_row(entry.name, entry.description, status.state, size, entry.licence)
+    _console().print(table)
+
+
+@weights_app.command("get")
+def weights_get(name: Annotated[str, typer.Argument(help="A known name.")]) -> None:
+    """Fetch weights, check and convert them once, and print their folder."""
+    from polyglance.weights import folder
+
+    print(folder(name))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _whole_numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise PolyglanceError(f"{option} takes whole numbers with commas, not {text!r}") from None
+
+
+def _tell(problems: Problems, most: int = 10) -> None:
+    """Name the malformed places that were skipped, and count them."""
+    for problem in problems.found[:most]:
+        print(f"skipped {problem}", file=sys.stderr)
+    if len(problems) > most:
+        print(f"skipped {len(problems) - most:,} more", file=sys.stderr)
+    if problems.found:
+        print(f"{len(problems):,} malformed entries were skipped in all", file=sys.stderr)
+
+
+def _tell_bad(bad: dict[str, str], most: int = 10) -> None:
+    for reason in list(bad.values())[:most]:
+        print(f"skipped {reason}", file=sys.stderr)
+    if len(bad) > most:
+        print(f"skipped {len(bad) - most:,} more: see bad.txt in the store", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

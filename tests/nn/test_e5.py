@@ -1,0 +1,67 @@
+"""multilingual-e5-small in our encoder: what the weights are worth here."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from e5_engine import query_vectors
+from polyglance import weights
+from polyglance.nn.encoder import Encoder
+from polyglance.nn.packing import Packing
+from polyglance.nn.pretrained import load_encoder
+from polyglance.text import Tokenizer, open_tokenizer
+from sentences import SENTENCES
+
+
+@pytest.fixture(scope="module")
+def e5() -> tuple[Encoder, Tokenizer]:
+    folder = weights.folder("e5-small")
+    return load_encoder(folder), open_tokenizer(folder)
+
+
+def encode(e5: tuple[Encoder, Tokenizer], texts: Sequence[str]) -> torch.Tensor:
+    """Mean of the last layer over ``query: TEXT``, of unit length, as e5 is meant to be used."""
+    encoder, tokenizer = e5
+    vectors = []
+    with torch.inference_mode():
+        for start in range(0, len(texts), 64):
+            block = tokenizer.encode_batch([f"query: {t}" for t in texts[start : start + 64]])
+            packing = Packing.of([len(ids) for ids in block])
+            rows = encoder(torch.tensor([i for ids in block for i in ids]), packing)
+            vectors.append(F.normalize(packing.mean(rows), dim=1))
+    return torch.cat(vectors)
+
+
+def test_agrees_with_the_package_s_own_engine(e5: tuple[Encoder, Tokenizer]) -> None:
+    texts = [text for sentences in SENTENCES.values() for text in sentences]
+    assert len(texts) == 100
+    assert len(SENTENCES) == 10
+    cosines = (encode(e5, texts).numpy() * query_vectors(texts)).sum(axis=1)
+    assert cosines.min() >= 0.999
+
+
+def test_translations_lie_nearest_to_each_other(e5: tuple[Encoder, Tokenizer]) -> None:
+    english = encode(e5, SENTENCES["en"])
+    for language, sentences in SENTENCES.items():
+        nearest = (encode(e5, sentences) @ english.T).argmax(1)
+        assert nearest.tolist() == list(range(10)), language
+
+
+@pytest.mark.real_data
+def test_english_finds_german_among_a_thousand(
+    e5: tuple[Encoder, Tokenizer], real_data: Path
+) -> None:
+    with gzip.open(real_data / "text" / "multi30k-parallel.jsonl.gz", "rt") as lines:
+        pairs = [json.loads(line) for line in islice(lines, 1000)]
+    english, german = (encode(e5, [pair[code] for pair in pairs]) for code in ("en", "de"))
+    found = (english @ german.T).argmax(1).numpy()
+    assert np.mean(found == np.arange(1000)) >= 0.92
