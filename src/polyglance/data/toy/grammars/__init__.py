@@ -1,0 +1,43 @@
+"""The grammars of the toy world, one file a language."""
+
+from __future__ import annotations
+
+from polyglance.data.toy.grammar import Caption, Grammar, Plot, Style
+from polyglance.data.toy.grammars.ar import Arabic
+from polyglance.data.toy.grammars.cs import Czech
+from polyglance.data.toy.grammars.de import German
+from polyglance.data.toy.grammars.en import English
+from polyglance.data.toy.grammars.fr import French
+from polyglance.data.toy.grammars.ja import Japanese
+from polyglance.data.toy.grammars.ru import Russian
+from polyglance.data.toy.grammars.zh import Chinese
+from polyglance.data.toy.meaning import Event, Fact
+
+GRAMMARS: dict[str, Grammar] = {
+    grammar.language: grammar
+    for grammar in (
+        English(),
+        German(),
+        French(),
+        Czech(),
+        Russian(),
+        Arabic(),
+        Chinese(),
+        Japanese(),
+    )
+}
+LANGUAGES: tuple[str, ...] = tuple(GRAMMARS)
+
+
+def describe(language: str, fact: Fact, style: Style = "phrase") -> Caption:
+    """A caption that says ``fact``."""
+    grammar = GRAMMARS[language]
+    tokens = grammar.sentence(grammar.describe(fact, style))
+    return Caption(language, fact, style, tokens, grammar.join(tokens))
+
+
+def narrate(language: str, event: Event, plot: Plot = "mover_first") -> Caption:
+    """A caption that tells ``event``."""
+    grammar = GRAMMARS[language]
+    tokens = grammar.sentence(grammar.narrate(event, plot))
+    return Caption(language, event, plot, tokens, grammar.join(tokens))

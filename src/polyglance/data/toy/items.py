@@ -1,0 +1,186 @@
+"""What the world hands out: a picture or a clip with its captions, questions and pixels.
+
+Everything is made when it is asked for, and comes out the same in any order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from polyglance.data.toy.grammar import PLOTS, STYLES, Caption
+from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES, describe, narrate
+from polyglance.data.toy.meaning import CONVERSE, Fact
+from polyglance.data.toy.questions import ask_about_film, ask_about_scene
+from polyglance.data.toy.rendering import (
+    FRAMES_PER_SECOND,
+    SECONDS,
+    Pixels,
+    box,
+    render,
+    render_film,
+)
+from polyglance.data.toy.scenes import Film, Scene
+from polyglance.data.toy.splits import Split
+from polyglance.records import Question, Record, Region
+
+_WORDS, _QUESTIONS = 1, 2  # random streams of an item
+
+
+@dataclass(frozen=True)
+class Item(ABC):
+    """What pictures and clips have in common: a name, a split, captions and questions."""
+
+    key: str
+    split: Split
+    languages: tuple[str, ...]
+    captions_each: int
+    seed: tuple[int, ...]
+    exact: bool
+    """Whether every caption tells the composition and nothing else: both colours, no size."""
+
+    @cached_property
+    def captions(self) -> dict[str, tuple[Caption, ...]]:
+        """Captions by language.
+
+        The first ones of all languages are translations of each other and name
+        both things with their colours. The others are worded independently in
+        each language, and may leave something out.
+        """
+        rng = self._rng(_WORDS)
+        translated = self._draw_wording(rng, complete=True)
+        captions = {}
+        # Drawn for every language, so that one language's captions do not hang on the others.
+        for language in LANGUAGES:
+            wordings = [
+                self._draw_wording(rng, complete=self.exact) for _ in range(self.captions_each - 1)
+            ]
+            if language in self.languages:
+                captions[language] = tuple(say(language) for say in (translated, *wordings))
+        return captions
+
+    @property
+    def translations(self) -> dict[str, Caption]:
+        """The captions that are translations of each other; `align` links their words."""
+        return {language: captions[0] for language, captions in self.captions.items()}
+
+    @property
+    @abstractmethod
+    def questions(self) -> tuple[Question, ...]:
+        """Questions with their answers, the same in every language."""
+
+    @abstractmethod
+    def record(self, path: str | None = None) -> Record:
+        """The item as a manifest holds it, with its pixels in the file ``path``."""
+
+    @abstractmethod
+    def _draw_wording(self, rng: np.random.Generator, complete: bool) -> Callable[[str], Caption]:
+        """Decide what to say and how; the result says it in any language."""
+
+    def _sentences(self) -> dict[str, tuple[str, ...]]:
+        return {
+            language: tuple(caption.text for caption in captions)
+            for language, captions in self.captions.items()
+        }
+
+    def _rng(self, stream: int) -> np.random.Generator:
+        return np.random.default_rng([*self.seed, stream])
+
+
+@dataclass(frozen=True)
+class Picture(Item):
+    """A scene, drawn at any size and described in every language."""
+
+    scene: Scene
+
+    def pixels(self, size: int = 64) -> Pixels:
+        """The picture as ``size`` x ``size`` x 3 values from 0 to 255."""
+        return render(self.scene, size)
+
+    def regions(self, language: str = "en") -> tuple[Region, ...]:
+        """A box around each thing, back to front, labelled by colour and shape."""
+        grammar = GRAMMARS[language]
+        return tuple(
+            Region(box(placed), grammar.join(grammar.label(placed.thing.without_size())))
+            for placed in self.scene.things
+        )
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """About a colour, a shape, a number, a place, and whether something is so."""
+        return ask_about_scene(self.scene, self._rng(_QUESTIONS), self.languages, self.key)
+
+    def record(self, path: str | None = None) -> Record:
+        """The picture as a manifest holds it; region labels are in English."""
+        return Record(
+            image=path,
+            captions=self._sentences(),
+            split=self.split,
+            id=self.key,
+            questions=self.questions,
+            regions=self.regions(),
+        )
+
+    def _draw_wording(self, rng: np.random.Generator, complete: bool) -> Callable[[str], Caption]:
+        fact, draw = self.scene.fact, rng.random()
+        if self.exact or draw >= 0.33:
+            fact = fact.without_sizes()
+        if not complete and draw >= 0.67:
+            fact = self._with_one_colour_unsaid(fact, rng)
+        if fact.relation in CONVERSE and rng.random() < 0.5:
+            fact = fact.converse()
+        style = STYLES[int(rng.integers(len(STYLES)))]
+        return lambda language: describe(language, fact, style)
+
+    def _with_one_colour_unsaid(self, fact: Fact, rng: np.random.Generator) -> Fact:
+        """Only where the shape alone still says which thing is meant."""
+        shapes = Counter(placed.thing.shape for placed in self.scene.things)
+        if rng.random() < 0.5:
+            if shapes[fact.figure.shape] == 1:
+                return replace(fact, figure=fact.figure.without_colour())
+        elif shapes[fact.ground.shape] == 1:
+            return replace(fact, ground=fact.ground.without_colour())
+        return fact
+
+
+@dataclass(frozen=True)
+class Clip(Item):
+    """A film of one thing moving past another that stays still."""
+
+    film: Film
+
+    def frames(self, size: int = 64, frames: int = SECONDS * FRAMES_PER_SECOND) -> Pixels:
+        """The clip as ``frames`` x ``size`` x ``size`` x 3 values from 0 to 255."""
+        return render_film(self.film, size, frames)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """About which thing moves, and where to."""
+        return ask_about_film(self.film, self.languages, self.key)
+
+    def record(self, path: str | None = None) -> Record:
+        """The clip as a manifest holds it."""
+        return Record(
+            video=path,
+            captions=self._sentences(),
+            split=self.split,
+            id=self.key,
+            questions=self.questions,
+        )
+
+    def _draw_wording(self, rng: np.random.Generator, complete: bool) -> Callable[[str], Caption]:
+        event, draw = self.film.event, rng.random()
+        if self.exact or (not complete and draw < 0.5):
+            event = replace(event, speed=None)
+        if self.exact or rng.random() >= 0.33:
+            still = None if event.still is None else event.still.without_size()
+            event = replace(event, mover=event.mover.without_size(), still=still)
+        plot = PLOTS[int(rng.integers(2 if complete else 3))]
+        if plot == "mover_only":
+            event = replace(event, still=None)
+        return lambda language: narrate(language, event, plot)

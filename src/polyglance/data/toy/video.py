@@ -1,0 +1,47 @@
+"""Frames into files: real video through PyAV, or an animated picture through Pillow."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from PIL import Image
+
+from polyglance.data.toy.rendering import FRAMES_PER_SECOND, Pixels
+from polyglance.errors import MissingExtra, PolyglanceError
+
+
+def clip_suffix() -> str:
+    """``.mp4`` where PyAV is installed, else ``.webp``."""
+    return ".mp4" if find_spec("av") else ".webp"
+
+
+def write_clip(path: str | Path, frames: Pixels, rate: int = FRAMES_PER_SECOND) -> None:
+    """Write frames as ``.mp4`` (H.264), or as animated ``.webp`` or ``.gif``."""
+    path = Path(path)
+    if path.suffix == ".mp4":
+        _write_mp4(path, frames, rate)
+    elif path.suffix in (".webp", ".gif"):
+        first, *rest = (Image.fromarray(frame) for frame in frames)
+        first.save(path, save_all=True, append_images=rest, duration=1000 // rate, loop=0)
+    else:
+        raise PolyglanceError(f"{path}: a clip is written as .mp4, .webp or .gif")
+
+
+def _write_mp4(path: Path, frames: Pixels, rate: int) -> None:
+    try:
+        import av
+    except ImportError:
+        raise MissingExtra("writing MP4 clips", "video") from None
+    height, width = frames.shape[1:3]
+    if height % 2 or width % 2:
+        raise PolyglanceError(f"{path}: H.264 video needs even sides, not {width} x {height}")
+    with av.open(str(path), "w") as file:
+        # One thread, so that the same frames always give the same bytes.
+        stream = file.add_stream(
+            "libx264", rate=rate, options={"preset": "veryfast", "crf": "18", "threads": "1"}
+        )
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for frame in frames:
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        file.mux(stream.encode())

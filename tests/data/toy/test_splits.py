@@ -1,0 +1,111 @@
+"""Splits share no composition, and what is held out is known in parts."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import pytest
+
+from polyglance.data.toy import Thing, ToyWorld
+from polyglance.data.toy.meaning import COLOURS, PRIMARY_RELATIONS, SHAPES
+from polyglance.data.toy.splits import SPLITS, HeldOut
+
+Binding = tuple[str | None, str]
+
+
+def shown(world: ToyWorld, split: str) -> list[list[Thing]]:
+    """The things in each picture and clip of a split, bystanders included."""
+    pictures = [[p.thing for p in picture.scene.things] for picture in world.pictures(400, split)]
+    clips = [[c.film.mover.thing, c.film.still.thing] for c in world.clips(200, split)]
+    return pictures + clips
+
+
+def combination(first: Thing, second: Thing) -> object:
+    return (
+        frozenset((first.colour, second.colour)),
+        tuple(sorted((first.shape, second.shape))),
+    )
+
+
+def test_no_combination_is_in_two_splits() -> None:
+    world = ToyWorld(seed=5)
+    seen = {split: {combination(*things) for things in shown(world, split)} for split in SPLITS}
+    for one, other in combinations(SPLITS, 2):
+        assert not seen[one] & seen[other]
+
+
+def test_clutter_never_shows_training_what_is_held_out() -> None:
+    world = ToyWorld(seed=5, clutter=3)
+    trained = {
+        combination(a, b) for things in shown(world, "train") for a, b in combinations(things, 2)
+    }
+    for split in ("val", "test"):
+        told = {combination(*things[-2:]) for things in shown(world, split)}
+        assert not trained & told
+
+
+def test_every_colour_of_every_shape_is_known_from_training() -> None:
+    world = ToyWorld(seed=5)
+    trained = {
+        (t.colour, t.shape) for f in world.splits.facts["train"] for t in (f.figure, f.ground)
+    }
+    assert trained == set(product(COLOURS, SHAPES))
+
+
+def test_held_out_bindings_are_in_one_split_only() -> None:
+    world = ToyWorld(seed=5, held_out="bindings", clutter=2)
+    seen: dict[str, set[Binding]] = {
+        split: {(t.colour, t.shape) for things in shown(world, split) for t in things[-2:]}
+        for split in SPLITS
+    }
+    for split in SPLITS:
+        seen[split] |= {
+            (t.colour, t.shape)
+            for things in shown(world, split)
+            for t in things
+            if split == "train"
+        }
+    held = {split: seen[split] - seen["train"] for split in ("val", "test")}
+    assert len(held["val"]) == len(held["test"]) == 5
+    assert not held["val"] & held["test"]
+    assert {colour for colour, _ in seen["train"]} == set(COLOURS)
+    assert {shape for _, shape in seen["train"]} == set(SHAPES)
+    # Each held-out scene has a new binding in it.
+    for split in ("val", "test"):
+        for things in shown(world, split):
+            assert {(t.colour, t.shape) for t in things[-2:]} & held[split]
+
+
+def test_with_nothing_held_out_splits_share_facts_but_no_pictures() -> None:
+    world = ToyWorld(seed=5, held_out="nothing")
+    assert world.splits.facts["train"] == world.splits.facts["test"]
+    train, test = (next(world.pictures(1, split)) for split in ("train", "test"))
+    assert train.pixels().tobytes() != test.pixels().tobytes()
+
+
+def test_sizes_of_the_default_splits() -> None:
+    facts = ToyWorld(seed=5).splits.facts
+    # 8 x 7 colours, 6 x 6 shapes, 4 relations.
+    assert sum(len(facts[split]) for split in SPLITS) == 8064
+    assert len(facts["val"]) == len(facts["test"])
+    assert 0.09 < len(facts["test"]) / 8064 < 0.11
+
+
+def test_no_fact_comes_twice_before_all_have_come_once() -> None:
+    world = ToyWorld(seed=5, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["above"])
+    facts = world.splits.facts["test"]
+    told = [p.scene.fact.without_sizes() for p in world.pictures(2 * len(facts), "test")]
+    first, second = told[: len(facts)], told[len(facts) :]
+    assert len(set(first)) == len(set(second)) == len(facts)
+    assert set(first) == set(facts)
+    assert first != second
+
+
+@pytest.mark.parametrize("held_out", ["combinations", "bindings", "nothing"])
+def test_the_smallest_world_still_has_three_splits(held_out: HeldOut) -> None:
+    world = ToyWorld(
+        seed=0, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["left_of"], held_out=held_out
+    )
+    assert all(next(world.pictures(1, split)) for split in SPLITS)
+    relations = {p.scene.fact.relation for p in world.pictures(20)}
+    assert relations == {"left_of"} < set(PRIMARY_RELATIONS)

@@ -1,0 +1,162 @@
+"""The world as a whole: the same from the same seed, whatever else was asked of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from polyglance.data.toy import LANGUAGES, Fact, ToyWorld
+from polyglance.data.toy.meaning import CONVERSE
+from polyglance.errors import PolyglanceError
+
+DIGEST = """
+import hashlib, json, sys
+from polyglance.data.toy import ToyWorld
+world = ToyWorld(seed=7, clutter=1)
+digest = hashlib.sha256()
+for item in [*world.pictures(8), *world.hard_set(1)[0]]:
+    digest.update(item.pixels().tobytes() + json.dumps(item.record().to_json()).encode())
+for clip in world.clips(3):
+    digest.update(clip.frames(frames=4).tobytes() + json.dumps(clip.record().to_json()).encode())
+print(digest.hexdigest())
+for name in ("torch", "av", "transformers"):
+    assert name not in sys.modules, name
+"""
+
+
+def digest(world: ToyWorld, split: str = "train") -> str:
+    result = hashlib.sha256()
+    for picture in world.pictures(10, split):
+        result.update(picture.pixels().tobytes())
+        result.update(json.dumps(picture.record().to_json()).encode())
+    return result.hexdigest()
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
+    assert digest(ToyWorld(seed=1)) == digest(ToyWorld(seed=1))
+    assert digest(ToyWorld(seed=1)) != digest(ToyWorld(seed=2))
+    assert digest(ToyWorld(seed=1)) != digest(ToyWorld(seed=1), "val")
+
+
+def test_the_same_bytes_in_another_process_without_torch_or_pyav() -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1] != ""
+
+
+def test_a_picture_is_the_same_whatever_was_asked_before() -> None:
+    world = ToyWorld(seed=1)
+    (later,) = world.pictures(1, start=7)
+    eighth = next(islice(world.pictures(100), 7, None))
+    assert later == eighth
+    assert later.captions == eighth.captions
+    assert later.questions == eighth.questions
+
+
+def test_a_language_says_the_same_with_or_without_the_others() -> None:
+    alone, among = (next(ToyWorld(seed=1, languages=ls).pictures(1)) for ls in (["cs"], LANGUAGES))
+    assert list(alone.captions) == ["cs"]
+    assert alone.captions["cs"] == among.captions["cs"]
+
+
+def test_captions_vary_in_wording_direction_and_detail() -> None:
+    captions = [
+        caption
+        for picture in ToyWorld(seed=1, captions=3).pictures(300)
+        for caption in picture.captions["en"][1:]
+    ]
+    wordings = Counter(caption.wording for caption in captions)
+    assert min(wordings.values()) > 80
+    assert len(wordings) == 5
+    facts = [c.meaning for c in captions if isinstance(c.meaning, Fact)]
+    told = Counter(fact.relation for fact in facts)
+    for relation in ("left_of", "above", "in_front_of"):
+        share = told[relation] / (told[relation] + told[CONVERSE[relation]])
+        assert 0.4 < share < 0.6
+    unsaid = sum(None in (f.figure.colour, f.ground.colour) for f in facts) / len(facts)
+    sized = sum(f.figure.size is not None for f in facts) / len(facts)
+    assert 0.2 < unsaid < 0.4
+    assert 0.25 < sized < 0.42
+
+
+def test_first_captions_are_translations_that_name_both_colours() -> None:
+    for picture in ToyWorld(seed=1).pictures(50):
+        meanings = {caption.meaning for caption in picture.translations.values()}
+        assert len(meanings) == 1
+        (said,) = meanings
+        assert isinstance(said, Fact)
+        assert None not in (said.figure.colour, said.ground.colour)
+
+
+def test_records_are_those_of_the_pictures() -> None:
+    world = ToyWorld(seed=1, captions=3)
+    for record, picture in zip(world.records(5, "val"), world.pictures(5, "val"), strict=True):
+        assert record == picture.record()
+        assert record.split == "val"
+        assert record.id == picture.key
+        assert list(record.captions) == list(LANGUAGES)
+        assert all(len(texts) == 3 for texts in record.captions.values())
+        assert len(record.regions) == 2
+
+
+def test_regions_are_named_in_every_language() -> None:
+    world = ToyWorld(seed=1, colours=["red", "green", "blue"], shapes=["star", "heart", "circle"])
+    names = {language: set[str | None]() for language in LANGUAGES}
+    for picture in world.pictures(80):
+        for language in LANGUAGES:
+            names[language] |= {region.label for region in picture.regions(language)}
+    assert all(len(known) == 9 for known in names.values())
+    assert names["en"] >= {"red star", "green heart", "blue circle"}
+    assert names["de"] >= {"roter Stern", "grünes Herz", "blauer Kreis"}
+    assert names["fr"] >= {"étoile rouge", "cœur vert", "cercle bleu"}
+    assert names["cs"] >= {"červená hvězda", "zelené srdce", "modrý kruh"}
+    assert names["ru"] >= {"красная звезда", "зелёное сердце", "синий круг"}
+    assert names["ar"] >= {"نجمة حمراء", "قلب أخضر", "دائرة زرقاء"}
+    assert names["zh"] >= {"红色星星", "绿色爱心", "蓝色圆形"}
+    assert names["ja"] >= {"赤い星", "緑のハート", "青い円"}
+
+
+def test_a_world_can_be_of_large_things_only() -> None:
+    pictures = list(ToyWorld(seed=1, sizes=["large"], relations=["left_of"]).pictures(20))
+    assert {p.thing.size for picture in pictures for p in picture.scene.things} == {"large"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seed": -1}, "a seed is a whole number"),
+        ({"captions": 0}, "at least one caption"),
+        ({"languages": ["en", "xx"]}, "knows no language 'xx', but en, de"),
+        ({"languages": []}, "at least 1 language"),
+        ({"colours": ["red", "blue"]}, "at least 3 colour"),
+        ({"colours": ["red", "blue", "red", "green"]}, "none of them twice"),
+        ({"shapes": ["circle", "cube", "star"]}, "knows no shape 'cube'"),
+        ({"relations": ["right_of"]}, "knows no relation 'right_of'"),
+        ({"sizes": []}, "at least 1 size"),
+        ({"clutter": 7}, "from 0 to 6"),
+        ({"held_out": "everything"}, "held_out is one of"),
+    ],
+)
+def test_impossible_worlds_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(PolyglanceError, match=message):
+        ToyWorld(**settings)  # type: ignore[arg-type]
+
+
+def test_unknown_splits_are_refused() -> None:
+    with pytest.raises(PolyglanceError, match="one of train, val, test"):
+        next(ToyWorld().pictures(1, "dev"))  # type: ignore[arg-type]
