@@ -1,0 +1,68 @@
+"""An install for search alone, in an environment of its own: no torch, and it works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment that has Polyglance without extras."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    constraints = ROOT / "constraints.txt"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--constraint", constraints, ROOT], check=True
+    )
+    return python
+
+
+def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([python, "-I", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_no_torch_is_pulled(bare: Path) -> None:
+    listed = run(bare, "-m", "pip", "list", "--format", "freeze").stdout.lower()
+    assert "onnxruntime==" in listed
+    for heavy in ("torch==", "transformers==", "nvidia", "safetensors=="):
+        assert heavy not in listed
+
+
+def test_the_command_line_and_the_ground_floor_work_without_extras(bare: Path) -> None:
+    shown = subprocess.run(
+        [bare.parent / "polyglance", "--help"], capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0
+    assert "features" in shown.stdout
+    floors = (
+        "import polyglance, polyglance.records, polyglance.config, polyglance.weights,"
+        "polyglance.text, polyglance.vision.pictures, polyglance.vision.store,"
+        "polyglance.data.importing, polyglance.data.toy, polyglance.evaluation.retrieval,"
+        "polyglance.search.sheet; import sys; assert 'torch' not in sys.modules"
+    )
+    imported = run(bare, "-c", floors)
+    assert imported.returncode == 0, imported.stderr
+
+
+def test_what_needs_an_extra_says_which(bare: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    polyglance = bare.parent / "polyglance"
+    for arguments in (
+        ["demo"],
+        ["features", "extract", str(tmp_path), "--out", str(tmp_path / "store")],
+    ):
+        done = subprocess.run(
+            [polyglance, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert done.returncode == 2
+        assert "polyglance[train]" in done.stderr
+        assert "Traceback" not in done.stderr

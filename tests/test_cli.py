@@ -1,0 +1,112 @@
+"""The command line as a user has it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from polyglance import __version__
+
+
+def polyglance(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "polyglance.cli", *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+def test_help_names_every_verb_in_half_a_second() -> None:
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        shown = polyglance("--help")
+        times.append(time.perf_counter() - begin)
+    for verb in ("data", "demo", "evaluate", "features", "text", "weights"):
+        assert verb in shown.stdout
+    assert min(times) < 0.5
+
+
+def test_version() -> None:
+    assert polyglance("--version").stdout.strip() == __version__
+
+
+def test_import_show_and_strict(tmp_path: Path) -> None:
+    source = tmp_path / "lines.jsonl"
+    good = {"image": "a.jpg", "captions": {"de": ["Ein Hund."], "ar": ["كلب"]}}
+    source.write_text(json.dumps(good) + "\nnonsense\n", encoding="utf-8")
+    done = polyglance("data", "import", "jsonl", source, "--out", tmp_path / "m.jsonl")
+    assert done.returncode == 0
+    assert f"{source}:2: expected" in done.stderr
+    assert "1 malformed" in done.stderr
+    assert "1 records" in done.stdout
+    shown = polyglance("data", "show", tmp_path / "m.jsonl")
+    assert "Ein Hund." in shown.stdout
+    strict = polyglance(
+        "data", "import", "jsonl", source, "--out", tmp_path / "s.jsonl", "--strict"
+    )
+    assert strict.returncode == 2
+    assert strict.stderr.startswith(f"polyglance: {source}:2: expected")
+    assert not (tmp_path / "s.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data", "import", "multi30k", ".", "--out", "m.jsonl"], "did you mean 'multi30k-task1'"),
+        (["data", "show", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["weights", "get", "e5-smal"], "did you mean 'e5-small'?"),
+        (["features", "extract", "nowhere", "--out", "s"], "nowhere"),
+        (["evaluate", "i.npy", "t.npy", "m.jsonl", "--at", "one"], "whole numbers"),
+    ],
+)
+def test_a_user_s_mistake_is_one_sentence(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    done = polyglance(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_toy_world_features_and_evaluation(tmp_path: Path) -> None:
+    made = polyglance("data", "toy", tmp_path / "toy", "--pictures", 20, "--clips", 0)
+    assert "train.jsonl: 16" in made.stdout
+    (tmp_path / "toy" / "images" / "broken.png").write_bytes(b"")
+    store = tmp_path / "store"
+    extract = ("features", "extract", tmp_path / "toy" / "images", "--out", store, "--grid", 2)
+    done = polyglance(*extract, "--backbone", "efficientnet-lite0")
+    assert "broken.png" in done.stderr
+    assert "stored" in done.stdout
+    again = polyglance(*extract, "--backbone", "efficientnet-lite0")
+    assert again.returncode == 0
+    other = polyglance(*extract, "--backbone", "efficientnet-lite0", "--labels", 3)
+    assert other.returncode == 2
+    assert "Traceback" not in other.stderr
+
+
+def test_evaluate_prints_and_writes(tmp_path: Path) -> None:
+    lines = [{"image": f"{i}.jpg", "captions": {"de": ["x"], "en": ["y"]}} for i in range(3)]
+    manifest = tmp_path / "m.jsonl"
+    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    np.save(tmp_path / "i.npy", np.eye(3))
+    np.savez(tmp_path / "t.npz", de=np.eye(3), en=np.roll(np.eye(3), 1, axis=0))
+    inputs = (tmp_path / "i.npy", tmp_path / "t.npz", manifest)
+    done = polyglance("evaluate", *inputs, "--human", "de", "--json", tmp_path / "r.json")
+    assert done.returncode == 0
+    assert "100.0" in done.stdout
+    assert json.loads((tmp_path / "r.json").read_text())
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    command = f"{sys.executable} -m polyglance.cli data formats | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
