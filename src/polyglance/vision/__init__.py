@@ -1,0 +1,1 @@
+"""Pixels in: pictures, regions, clips, backbones and the feature store."""

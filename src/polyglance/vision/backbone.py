@@ -1,0 +1,127 @@
+"""Backbones by name: what turns squares of pixels into visual tokens.
+
+A new backbone is a class with the attributes and the method of `Backbone`, and
+one line of `LOADERS`; extraction, clips and the store know nothing else of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance import weights
+from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.vision.pictures import Square
+from polyglance.vision.tokens import VisualTokens, grid_boxes
+
+
+class Backbone(Protocol):
+    """A network over pictures whose feature map can be cut into a grid of any size."""
+
+    name: str
+    size: int
+    """Side of the square of pixels it takes."""
+    width: int
+    """Length of its vectors."""
+    classes: int
+    """Number of classes that label a cell."""
+    fingerprint: str
+    """SHA-256 of its weights."""
+
+    def encode(self, pictures: NDArray[np.uint8], *, grid: int, labels: int) -> list[VisualTokens]:
+        """Visual tokens of (n, size, size, RGB) pictures.
+
+        Each has ``grid`` x ``grid`` tokens with the ``labels`` most likely
+        classes of their cell. A token is the mean of the feature map over its
+        cell, so the mean of all tokens is the vector of the whole.
+        """
+        ...
+
+
+Loader = Callable[[str, int, int | None, str], Backbone]
+
+
+def open_backbone(
+    name: str, *, size: int = 224, threads: int | None = None, device: str = "cpu"
+) -> Backbone:
+    """Load a backbone by name.
+
+    ``size`` is the side of the square that pictures are resized to. Networks
+    take other sizes than they were trained at: 224 gives every EfficientNet-Lite
+    a map of 7 x 7, at 74 % of the cost of the 260 that Lite2 was trained at.
+    ``threads`` are those of the computation on a CPU; None leaves them alone.
+    """
+    if name not in LOADERS:
+        near = difflib.get_close_matches(name, LOADERS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(LOADERS)}"
+        raise PolyglanceError(f"there is no backbone called {name!r}: {hint}")
+    if size < 32:
+        raise PolyglanceError(f"a backbone needs pictures of 32 pixels or more, not {size}")
+    return LOADERS[name](name, size, threads, device)
+
+
+def encode_squares(
+    backbone: Backbone, squares: Sequence[Square], *, batch_size: int, grid: int, labels: int
+) -> list[VisualTokens]:
+    """Encode pictures in batches of one shape, their boxes in fractions of the whole pictures.
+
+    The last batch is filled up with black: kernels are chosen by shape and
+    round differently, and a picture's features must not depend on how many
+    others came with it.
+    """
+    encoded: list[VisualTokens] = []
+    for start in range(0, len(squares), batch_size):
+        batch = squares[start : start + batch_size]
+        pixels = np.zeros((batch_size, backbone.size, backbone.size, 3), np.uint8)
+        for place, square in zip(pixels, batch, strict=False):
+            place[:] = square.pixels
+        tokens = backbone.encode(pixels, grid=grid, labels=labels)
+        encoded += [
+            replace(token, boxes=grid_boxes(grid, square.frame))
+            for token, square in zip(tokens, batch, strict=False)
+        ]
+    return encoded
+
+
+def pooling_weights(cells: int, parts: int) -> NDArray[np.float32]:
+    """How much each of ``parts`` equal parts of a line counts in the mean over each of ``cells``.
+
+    Row i holds the overlaps of the parts with the i-th cell, in sum 1, so that
+    any grid can be laid over any map, and the mean over the cells is always the
+    mean over the parts.
+    """
+    cell, part = np.arange(cells)[:, None], np.arange(parts)[None, :]
+    # In units of 1 / (cells * parts), where every edge is a whole number.
+    overlap = np.minimum((cell + 1) * parts, (part + 1) * cells)
+    overlap = (overlap - np.maximum(cell * parts, part * cells)).clip(min=0)
+    return (overlap / parts).astype(np.float32)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _efficientnet_lite(name: str, size: int, threads: int | None, device: str) -> Backbone:
+    folder = weights.folder(name)
+    try:
+        from polyglance.vision.efficientnet import EfficientNetLite
+    except ModuleNotFoundError as error:
+        raise MissingExtra("EfficientNet-Lite", "train") from error
+    return EfficientNetLite(folder, name, size, threads, device)
+
+
+LOADERS: dict[str, Loader] = {
+    "efficientnet-lite0": _efficientnet_lite,
+    "efficientnet-lite1": _efficientnet_lite,
+    "efficientnet-lite2": _efficientnet_lite,
+}
+"""How each backbone is loaded, by name; whatever it needs is imported when it is."""

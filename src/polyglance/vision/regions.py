@@ -1,0 +1,282 @@
+"""Regions that a detector computed elsewhere, read into visual tokens.
+
+Three layouts are read, told apart by the file's name:
+
+- ``.tsv`` of bottom-up attention (https://github.com/peteanderson80/bottom-up-attention,
+  six columns) and of LXMERT (ten columns, with labels), arrays in base64;
+- a folder of ``.npz``, one a picture, named after it, as bottom-up-attention.pytorch
+  (``x``, ``bbox``) or UNITER and UC2 (``features``, ``norm_bb``, ``soft_labels``) write them;
+- ``.h5`` as VOLTA lays it out: one group a picture with ``features``, ``boxes``,
+  ``obj_id``, ``obj_conf``, ``img_w`` and ``img_h``.
+
+Boxes become fractions of the picture's width and height. Label ids stay as they
+are in the file: whose classes they number, only its maker can say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.errors import DataError, MissingExtra
+from polyglance.vision.tokens import VisualTokens, no_spans
+
+_ALIASES = {
+    "features": ("features", "x"),
+    "boxes": ("boxes", "bbox"),
+    "unit_boxes": ("norm_bb",),
+    "width": ("img_w", "image_w", "image_width", "width"),
+    "height": ("img_h", "image_h", "image_height", "height"),
+    "label": ("obj_id", "objects_id", "objects"),
+    "confidence": ("obj_conf", "objects_conf", "conf"),
+    "distribution": ("cls_prob", "soft_labels"),
+}
+_WANTED = frozenset(alias for aliases in _ALIASES.values() for alias in aliases)
+
+_BOTTOM_UP = ("img_id", "img_w", "img_h", "num_boxes", "boxes", "features")
+_LXMERT = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf",
+           "num_boxes", "boxes", "features")  # fmt: skip
+_TSV_KINDS = {"objects_id": np.int64, "objects_conf": np.float32, "boxes": np.float32,
+              "features": np.float32}  # fmt: skip
+
+
+class RegionError(DataError):
+    """Precomputed regions that do not hold what their format promises."""
+
+
+class Regions(Protocol):
+    """A file or folder of regions: keys, and the tokens of each."""
+
+    keys: tuple[str, ...]
+
+    def read(self, key: str, labels: int = 1) -> VisualTokens:
+        """The regions of a picture with the ``labels`` most likely classes of each.
+
+        There are fewer classes where the file holds fewer.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def open_regions(path: str | Path) -> Regions:
+    """Open precomputed regions of any of the layouts."""
+    path = Path(path)
+    if path.is_dir():
+        return NpzRegions(path)
+    if path.suffix == ".tsv":
+        return TsvRegions(path)
+    if path.suffix in (".h5", ".hdf5"):
+        return Hdf5Regions(path)
+    raise RegionError(f"{path}: regions are a .tsv, a .h5 or a folder of .npz files")
+
+
+class _Open:
+    """Something to be closed at the end of a ``with``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class TsvRegions(_Open):
+    """A TSV of bottom-up attention or LXMERT, read through once to find where its lines start."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[str, tuple[int, int]] = {}
+        try:
+            self._file = path.open("rb")
+            for place, (line, start) in enumerate(_lines(self._file), start=1):
+                if line.strip():
+                    key = line.split(b"\t", 1)[0].decode("utf-8", "replace")
+                    self._places[key] = (place, start)
+        except OSError as error:
+            raise RegionError(f"{path}: cannot be read ({error.strerror or error})") from error
+        self.keys = tuple(self._places)
+
+    def read(self, key: str, labels: int = 1) -> VisualTokens:
+        """See `Regions.read`."""
+        number, start = _look_up(self._places, key, self.path)
+        where = f"{self.path}:{number}"
+        self._file.seek(start)
+        columns = self._file.readline().rstrip(b"\r\n").split(b"\t")
+        names = {len(_BOTTOM_UP): _BOTTOM_UP, len(_LXMERT): _LXMERT}.get(len(columns))
+        if names is None:
+            raise RegionError(f"{where}: expected 6 or 10 columns, found {len(columns)}")
+        fields: dict[str, Any] = {}
+        for name, text in zip(names, columns, strict=True):
+            try:
+                if name in _TSV_KINDS:
+                    kind = np.dtype(_TSV_KINDS[name]).newbyteorder("<")
+                    fields[name] = np.frombuffer(base64.b64decode(text, validate=True), kind)
+                elif name in ("img_w", "img_h", "num_boxes"):
+                    fields[name] = int(text)
+            except (binascii.Error, ValueError) as error:
+                raise RegionError(f"{where}: column {name!r} cannot be read ({error})") from error
+        count = max(fields.pop("num_boxes"), 0)
+        for name, columns_of in (("boxes", 4), ("features", -1)):
+            try:
+                fields[name] = fields[name].reshape(count, columns_of)
+            except (ValueError, OverflowError):
+                raise RegionError(f"{where}: {name!r} is not of {count} boxes") from None
+        return _tokens(fields, where, labels)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class NpzRegions(_Open):
+    """A folder of ``.npz`` files, each named after its picture."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.keys = tuple(sorted(file.stem for file in path.glob("*.npz")))
+        if not self.keys:
+            raise RegionError(f"{path} holds no .npz files")
+
+    def read(self, key: str, labels: int = 1) -> VisualTokens:
+        """See `Regions.read`."""
+        place = self.path / f"{key}.npz"
+        fields: dict[str, Any] = {}
+        try:
+            with np.load(place, allow_pickle=False) as archive:
+                for name in archive.files:
+                    if name in _WANTED:  # others may be pickled, as bottom-up-attention's `info` is
+                        fields[name] = archive[name]
+        except Exception as error:  # whatever a mangled archive makes numpy and zipfile raise
+            raise RegionError(f"{place}: cannot be read as .npz ({error})") from error
+        return _tokens(fields, str(place), labels)
+
+
+class Hdf5Regions(_Open):
+    """An HDF5 file with one group a picture, as VOLTA writes it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import h5py
+        except ModuleNotFoundError as error:
+            raise MissingExtra("reading HDF5 files", "regions") from error
+        self.path = path
+        try:
+            self._file = h5py.File(path, "r")
+            self.keys: tuple[str, ...] = tuple(self._file)
+        except Exception as error:  # whatever a mangled file makes HDF5 raise
+            raise RegionError(f"{path}: cannot be read as HDF5 ({error})") from error
+
+    def read(self, key: str, labels: int = 1) -> VisualTokens:
+        """See `Regions.read`."""
+        where = f"{self.path}:{key}"
+        try:
+            group = self._file[key]
+            fields = {name: group[name][()] for name in group if name in _WANTED}
+        except Exception as error:  # whatever a mangled file makes HDF5 raise
+            raise RegionError(f"{where}: cannot be read ({error})") from error
+        return _tokens(fields, where, labels)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _tokens(fields: Mapping[str, Any], where: str, labels: int) -> VisualTokens:
+    """Visual tokens of the named arrays that any of the layouts gives."""
+    features = _numbers(fields, "features", where)
+    if features is None or features.ndim != 2 or not np.isfinite(features).all():
+        raise RegionError(f"{where}: expected 'features' to be one vector of numbers a region")
+    features = features.astype(np.float32, copy=False)
+    count = len(features)
+    return VisualTokens(
+        features=features,
+        boxes=_boxes(fields, count, where),
+        whole=features.mean(0) if count else np.zeros(features.shape[1], np.float32),
+        spans=no_spans(count),
+        **_labels(fields, count, where, labels),
+    )
+
+
+def _boxes(fields: Mapping[str, Any], count: int, where: str) -> NDArray[np.float32]:
+    boxes = _numbers(fields, "unit_boxes", where)
+    if boxes is not None and boxes.ndim == 2 and boxes.shape[1] >= 4:
+        boxes = boxes[:, :4]  # UNITER's go on with width and height
+    else:
+        boxes = _numbers(fields, "boxes", where)
+        sides = [_numbers(fields, side, where) for side in ("width", "height")]
+        if boxes is None or boxes.shape[1:] != (4,):
+            raise RegionError(f"{where}: expected 'boxes' to be four numbers a region")
+        if any(side is None or side.size != 1 or not side.item() > 0 for side in sides):
+            raise RegionError(f"{where}: expected the picture's width and height in pixels")
+        boxes = boxes / np.array([side.item() for side in sides if side is not None] * 2)
+    if len(boxes) != count or not np.isfinite(boxes).all():
+        raise RegionError(f"{where}: expected a box for each of the {count} regions")
+    # Detectors overshoot the edge by a pixel; a box of pixels without its size would be far off.
+    if count and (boxes.min() < -0.1 or boxes.max() > 1.1):
+        raise RegionError(f"{where}: boxes lie outside the picture")
+    return boxes.clip(0, 1).astype(np.float32)
+
+
+def _labels(
+    fields: Mapping[str, Any], count: int, where: str, labels: int
+) -> dict[str, NDArray[Any]]:
+    ids: NDArray[Any] = np.zeros((count, 0))
+    probs: NDArray[Any] = np.zeros((count, 0))
+    distribution = _numbers(fields, "distribution", where)
+    label = _numbers(fields, "label", where)
+    if distribution is not None:
+        if distribution.ndim != 2 or len(distribution) != count:
+            raise RegionError(f"{where}: expected a distribution over classes for each region")
+        ids = np.argsort(-distribution, axis=1, kind="stable")[:, :labels]
+        probs = np.take_along_axis(distribution, ids, axis=1)
+    elif label is not None and labels:
+        confidence = _numbers(fields, "confidence", where)
+        ids = label.reshape(-1, 1)
+        probs = np.ones(ids.shape) if confidence is None else confidence.reshape(-1, 1)
+    if len(ids) != count or len(probs) != count or not np.isfinite(probs).all():
+        raise RegionError(f"{where}: expected a label for each of the {count} regions")
+    if ids.size and (ids.min() < 0 or ids.max() > 65535):
+        raise RegionError(f"{where}: expected labels from 0 to 65535")
+    return {"label_ids": ids.astype(np.uint16), "label_probs": probs.clip(0, 1).astype(np.float16)}
+
+
+def _numbers(fields: Mapping[str, Any], name: str, where: str) -> NDArray[Any] | None:
+    for alias in _ALIASES[name]:
+        if alias in fields:
+            array = np.asarray(fields[alias])
+            if array.dtype.kind not in "iuf":
+                raise RegionError(f"{where}: expected {alias!r} to be numbers")
+            return array.astype(np.float32) if array.dtype.kind == "f" else array
+    return None
+
+
+def _lines(file: Any) -> Iterator[tuple[bytes, int]]:
+    start = 0
+    for line in file:
+        yield line, start
+        start += len(line)
+
+
+def _look_up(places: Mapping[str, tuple[int, int]], key: str, path: Path) -> tuple[int, int]:
+    try:
+        return places[key]
+    except KeyError:
+        raise RegionError(f"{path}: holds no regions of {key!r}") from None

@@ -1,0 +1,130 @@
+"""Shards of a feature store: named arrays in one file, memory-mapped.
+
+The file is a safetensors file (https://huggingface.co/docs/safetensors): the
+length of a JSON header, the header, the arrays. Anything that reads safetensors
+reads a shard. We write it ourselves because the same arrays must always give
+the same bytes, which the library's own order of metadata does not promise, and
+read it ourselves because searching does without the library.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.errors import DataError
+
+Array = NDArray[Any]
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "I8": np.dtype("i1"),
+    "U16": np.dtype("<u2"),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "I64": np.dtype("<i8"),
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """Arrays that lie in a file and notes (any JSON) about them."""
+
+    arrays: Mapping[str, Array]
+    notes: Mapping[str, Any]
+
+
+def write_shard(path: Path, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
+    """Write a shard, whole or not at all; equal arrays and notes give equal bytes."""
+    # The wider kinds first, so that each array starts at a multiple of its item's size.
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, Any] = {
+        "__metadata__": {name: json.dumps(notes[name], sort_keys=True) for name in sorted(notes)}
+    }
+    end = 0
+    for name in names:
+        array = arrays[name]
+        start, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": _NAMES[array.dtype.newbyteorder("<")],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing_bytes(path) as out:
+        out.write(len(text).to_bytes(8, "little"))
+        out.write(text)
+        for name in names:
+            out.write(np.ascontiguousarray(arrays[name], _DTYPES[header[name]["dtype"]]).data)
+
+
+def read_shard(path: Path) -> Shard:
+    """Map a shard into memory; its arrays are views of the file and cannot be written to."""
+    try:
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        notes = {name: json.loads(text) for name, text in header.pop("__metadata__").items()}
+        arrays = {name: _view(data, 8 + length, **entry) for name, entry in header.items()}
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"{path}: is damaged; delete this file and run the extraction again"
+        ) from error
+    return Shard(arrays, notes)
+
+
+def _view(
+    data: mmap.mmap, base: int, dtype: str, shape: list[int], data_offsets: list[int]
+) -> Array:
+    kind, (start, end) = _DTYPES[dtype], data_offsets
+    count = prod(shape)
+    if min(start, *shape, 0) < 0 or end - start != count * kind.itemsize:
+        raise ValueError("an array's place differs from its shape")
+    flat: Array = np.frombuffer(data, kind, count, base + start)
+    return flat.reshape(shape)
+
+
+@contextmanager
+def replacing_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file beside its place and move it there once every byte is on the disk.
+
+    A process killed meanwhile leaves a ``.partial`` file, which the next attempt
+    overwrites.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the names in a folder on the disk, too, where the system can (POSIX)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,245 @@
+"""Extraction: from files to a store, in one go or in many."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from polyglance.errors import MissingExtra, PolyglanceError, Problems
+from polyglance.records import Record, write_manifest
+from polyglance.vision import extraction
+from polyglance.vision.extraction import ExtractionSettings, extract, find_items
+from polyglance.vision.store import FeatureStore
+
+SHADES = [(10 * i, 5 * i, 255 - 10 * i) for i in range(25)]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_a_folder_of_pictures(toy, colours, tmp_path):
+    result = extract(colours(*SHADES), tmp_path / "store", toy.SETTINGS)
+    store = FeatureStore(tmp_path / "store")
+    assert (result.items, result.bad, result.done_before) == (25, {}, 0)
+    assert store.keys == tuple(f"{i:03d}.png" for i in range(25))
+    for number, shade in enumerate(SHADES):
+        tokens = store[f"{number:03d}.png"]
+        assert tokens.features.tolist() == [list(shade)] * 4
+        assert tokens.whole.tolist() == list(shade)
+        assert tokens.label_ids[0, 0] == max(range(3), key=shade.__getitem__)
+    assert store.info.made_by["backbone"] == "toy"
+    assert store.info.made_by["grid"] == 2
+
+
+def test_folders_are_walked_in_order_and_hidden_things_left_out(tmp_path):
+    for name in ("b/2.PNG", "a.jpg", ".hidden/3.png", "b/.4.png", "b/notes.txt", "é/5.webp"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert [item.key for item in find_items(tmp_path)] == ["a.jpg", "b/2.PNG", "é/5.webp"]
+
+
+def test_a_manifest_names_pictures_and_clips(toy, colours, clip, tmp_path):
+    colours((200, 100, 0))
+    clip("clip.mp4", [i / 10 for i in range(26)])
+    manifest = tmp_path / "manifest.jsonl"
+    records = [
+        Record(image="pictures/000.png", id="one", captions={"en": ("orange",)}),
+        Record(image="pictures/000.png", id="two", captions={"de": ("orange",)}),
+        Record(captions={"en": ("words alone",)}),
+        Record(video="clip.mp4"),
+        Record(video="clip.mp4", span=(1.0, 2.0)),
+        Record(video="missing.mp4"),
+    ]
+    write_manifest(manifest, records)
+    result = extract(manifest, tmp_path / "store", toy.SETTINGS)
+    store = FeatureStore(tmp_path / "store")
+    assert store.keys == ("pictures/000.png", "clip.mp4", "clip.mp4#t=1,2")
+    assert len(store["clip.mp4"]) == 3
+    assert len(store["clip.mp4#t=1,2"]) == 1
+    assert store["clip.mp4#t=1,2"].spans.tolist() == [[1, 2]]
+    assert [store.find(record) for record in records[:2]] == ["pictures/000.png"] * 2
+    assert list(result.bad) == ["missing.mp4"]
+
+
+def test_malformed_lines_of_a_manifest_are_reported(toy, colours, tmp_path):
+    colours((1, 2, 3))
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text('{"image": "pictures/000.png"}\n{broken\n')
+    problems = Problems()
+    assert extract(manifest, tmp_path / "store", toy.SETTINGS, problems=problems).items == 1
+    assert [problem.line for problem in problems.found] == [2]
+    with pytest.raises(PolyglanceError, match=r"manifest\.jsonl:2"):
+        extract(manifest, tmp_path / "another", toy.SETTINGS)
+
+
+def test_bad_files_are_named_skipped_and_counted(toy, colours, tmp_path):
+    folder = colours(*SHADES[:6])
+    (folder / "001.png").write_bytes(b"")
+    (folder / "004.png").write_bytes(b"nothing of the kind")
+    data = (folder / "005.png").read_bytes()
+    (folder / "005.png").write_bytes(data[:60])
+    result = extract(folder, tmp_path / "store", toy.SETTINGS)
+    store = FeatureStore(tmp_path / "store")
+    assert result.items == 6
+    assert store.keys == ("000.png", "002.png", "003.png")
+    assert list(result.bad) == list(store.bad) == ["001.png", "004.png", "005.png"]
+    lines = (tmp_path / "store" / "bad.txt").read_text().splitlines()
+    assert lines[0] == "001.png\tthe file is empty"
+    assert lines[1] == "004.png\tis not a picture of a known kind"
+    assert str(tmp_path) not in "".join(lines)
+    # A picture's features do not depend on its neighbours.
+    assert store["002.png"].features.tolist() == [list(SHADES[2])] * 4
+
+
+def test_a_store_of_nothing_but_bad_files_can_be_opened(toy, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(b"")
+    extract(tmp_path / "pictures", tmp_path / "store", toy.SETTINGS)
+    store = FeatureStore(tmp_path / "store")
+    assert len(store) == 0
+    assert store.gather([]).lengths.tolist() == []
+    assert list(store.bad) == ["a.png"]
+
+
+def test_centre_crops_have_their_boxes_in_the_whole_picture(toy, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (200, 100)).save(tmp_path / "pictures" / "wide.png")
+    extract(tmp_path / "pictures", tmp_path / "store", replace(toy.SETTINGS, resize="centre"))
+    boxes = FeatureStore(tmp_path / "store")["wide.png"].boxes
+    assert boxes.tolist()[0] == [0.25, 0, 0.5, 0.5]
+    assert boxes.tolist()[-1] == [0.5, 0.5, 0.75, 1]
+
+
+def test_going_on_gives_the_same_bytes_and_does_nothing_twice(toy, colours, tmp_path, monkeypatch):
+    folder = colours(*SHADES)
+    extract(folder, tmp_path / "one", toy.SETTINGS)
+    encode, calls = toy.Toy.encode, []
+
+    def interrupted(self, pictures, **options):
+        calls.append(len(pictures))
+        if len(calls) in (4, 9):  # a shard of four is two batches of three
+            raise KeyboardInterrupt
+        return encode(self, pictures, **options)
+
+    monkeypatch.setattr(toy.Toy, "encode", interrupted)
+    for done_after in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            extract(folder, tmp_path / "two", toy.SETTINGS)
+        assert len(list((tmp_path / "two" / "shards").iterdir())) == done_after
+    result = extract(folder, tmp_path / "two", toy.SETTINGS)
+    assert result.done_before == 12
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    calls.clear()
+    assert extract(folder, tmp_path / "two", toy.SETTINGS).done_before == 25
+    assert calls == []
+
+
+def test_killed_twice_the_finished_store_is_the_same_to_the_byte(toy, colours, tmp_path):
+    """A real process, killed without warning between its first and its last shard."""
+    folder = colours(*SHADES)
+    (folder / "003.png").write_bytes(b"")
+    (folder / "017.png").write_bytes(b"not a picture")
+    extract(folder, tmp_path / "one", toy.SETTINGS)
+    shards = tmp_path / "two" / "shards"
+    script = [sys.executable, str(Path(__file__).with_name("toy.py")), str(folder)]
+
+    def done() -> int:
+        return len(list(shards.glob("*.safetensors"))) if shards.exists() else 0
+
+    for after in (1, 3):
+        process = subprocess.Popen([*script, str(tmp_path / "two"), "0.1"])
+        deadline = time.monotonic() + 60
+        while done() < after and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert after <= done() < 7
+    subprocess.run([*script, str(tmp_path / "two"), "0"], check=True)
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert set(FeatureStore(tmp_path / "two").bad) == {"003.png", "017.png"}
+
+
+def test_other_settings_or_pictures_are_refused(toy, colours, tmp_path):
+    folder = colours(*SHADES[:3])
+    extract(folder, tmp_path / "store", toy.SETTINGS)
+    with pytest.raises(PolyglanceError, match="made with grid 2, not 4"):
+        extract(folder, tmp_path / "store", replace(toy.SETTINGS, grid=4))
+    with pytest.raises(PolyglanceError, match="made with batch_size 3, not 5"):
+        extract(folder, tmp_path / "store", replace(toy.SETTINGS, batch_size=5))
+    Image.new("RGB", (4, 4)).save(folder / "new.png")
+    with pytest.raises(PolyglanceError, match="another list of pictures"):
+        extract(folder, tmp_path / "store", toy.SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"grid": 0}, {"labels": -1}, {"batch_size": 0}, {"shard_size": 0}, {"resize": "stretch"},
+     {"dtype": "int4"}, {"backbone": "none"}],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_our_own_error(toy, colours, tmp_path, change):
+    with pytest.raises(PolyglanceError):
+        extract(colours((0, 0, 0)), tmp_path / "store", replace(toy.SETTINGS, **change))
+
+
+def test_no_pictures_is_an_error(toy, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(PolyglanceError, match="no picture or clip"):
+        extract(tmp_path / "empty", tmp_path / "store", toy.SETTINGS)
+    with pytest.raises(PolyglanceError, match="no such manifest"):
+        extract(tmp_path / "missing.jsonl", tmp_path / "store", toy.SETTINGS)
+
+
+def test_clips_without_the_extra_are_refused_before_anything_is_done(
+    toy, tmp_path, monkeypatch, colours
+):
+    colours((0, 0, 0))
+    records = [Record(image="pictures/000.png"), Record(video="clip.mp4")]
+    write_manifest(tmp_path / "manifest.jsonl", records)
+
+    def missing() -> None:
+        raise MissingExtra("reading clips", "video")
+
+    monkeypatch.setattr(extraction, "require_video", missing)
+    with pytest.raises(MissingExtra, match=r"polyglance\[video\]"):
+        extract(tmp_path / "manifest.jsonl", tmp_path / "store", toy.SETTINGS)
+    assert not (tmp_path / "store").exists()
+
+
+def test_warnings_of_decoders_stay_off_the_terminal(toy, colours, tmp_path):
+    folder = colours((1, 2, 3))
+    Image.new("RGB", (8, 8)).save(folder / "a.jpg", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff garbage")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        extract(folder, tmp_path / "store", toy.SETTINGS)
+    assert caught == []
+    assert len(FeatureStore(tmp_path / "store")) == 2
+
+
+def test_with_efficientnet_the_defaults_work(tmp_path):
+    import skimage.data
+
+    (tmp_path / "photos").mkdir()
+    Image.fromarray(skimage.data.coffee()).save(tmp_path / "photos" / "coffee.jpg")
+    Image.fromarray(skimage.data.chelsea()).save(tmp_path / "photos" / "cat.webp")
+    settings = ExtractionSettings(batch_size=2)
+    extract(tmp_path / "photos", tmp_path / "store", settings, threads=2)
+    store = FeatureStore(tmp_path / "store")
+    assert store["coffee.jpg"].features.shape == (49, 1280)
+    assert store["coffee.jpg"].label_ids[24, 0] == 967  # the middle of the cup: espresso
+    info = json.loads((tmp_path / "store" / "store.json").read_text())
+    assert len(info["made_by"]["weights_sha256"]) == 64
+    whole = store["cat.webp"].whole
+    assert np.allclose(whole, store["cat.webp"].features.mean(0), atol=0.05)

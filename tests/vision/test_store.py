@@ -1,0 +1,257 @@
+"""The feature store: what goes in comes out, by key, in any order."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.records import Record
+from polyglance.vision.store import FeatureStore, StoreInfo, hash_keys, shard_path
+from polyglance.vision.store_writer import Bad, StoreWriter, quantise
+from polyglance.vision.tokens import VisualTokens, feature_key
+
+WIDTH, LABELS = 24, 3
+
+
+def tokens(seed: int, count: int) -> VisualTokens:
+    random = np.random.default_rng(seed)
+    return VisualTokens(
+        features=random.normal(size=(count, WIDTH)).astype(np.float32),
+        boxes=random.random((count, 4), np.float32),
+        whole=random.normal(size=WIDTH).astype(np.float32),
+        label_ids=random.integers(0, 1000, (count, LABELS)).astype(np.uint16),
+        label_probs=random.random((count, LABELS)).astype(np.float16),
+        spans=random.random((count, 2), np.float32),
+    )
+
+
+# Items of different lengths, one of them without tokens and one that could not be read.
+ITEMS = {f"{i}.jpg": tokens(i, (i * 7) % 5) for i in range(11)} | {"bad.jpg": Bad("is empty")}
+KEYS = list(ITEMS)
+GOOD = {key: item for key, item in ITEMS.items() if isinstance(item, VisualTokens)}
+
+
+def info(**changes) -> StoreInfo:
+    fields = {
+        "made_by": {"backbone": "b", "grid": 7},
+        "width": WIDTH,
+        "dtype": "int8",
+        "labels": LABELS,
+        "shard_size": 4,
+        "items": len(KEYS),
+        "keys_sha256": hash_keys(KEYS),
+    }
+    return StoreInfo(**(fields | changes))
+
+
+def write(path: Path, **changes) -> FeatureStore:
+    writer = StoreWriter(path, info(**changes), KEYS)
+    for number in writer.pending:
+        writer.write(number, [ITEMS[key] for key in writer.keys_of(number)])
+    assert writer.finish() == {"bad.jpg": "is empty"}
+    return FeatureStore(path)
+
+
+@pytest.fixture(params=["int8", "float16"])
+def store(request, tmp_path) -> FeatureStore:
+    return write(tmp_path / "store", dtype=request.param)
+
+
+def test_keys_and_bad_files_are_kept_apart(store):
+    assert store.keys == tuple(GOOD)
+    assert len(store) == 11
+    assert store.bad == {"bad.jpg": "is empty"}
+    assert store.missing(["3.jpg", "bad.jpg", "other"]) == ["bad.jpg", "other"]
+    assert "3.jpg" in store
+    assert "bad.jpg" not in store
+    assert (store.path / "bad.txt").read_text() == "bad.jpg\tis empty\n"
+
+
+def close(ours, theirs, dtype) -> bool:
+    """Within half a step of int8, a 254th of a vector's largest value; or of float16."""
+    step = np.abs(theirs).max(-1, keepdims=True, initial=0) / (253 if dtype == "int8" else 2000)
+    return bool((np.abs(ours - theirs) <= step).all())
+
+
+def test_what_goes_in_comes_out(store):
+    for key, item in GOOD.items():
+        out = store[key]
+        assert len(out) == len(item)
+        assert close(out.features, item.features, store.info.dtype)
+        assert close(out.whole, item.whole, store.info.dtype)
+        for name in ("boxes", "label_ids", "label_probs", "spans"):
+            assert np.array_equal(getattr(out, name), getattr(item, name))
+            assert getattr(out, name).dtype == getattr(item, name).dtype
+
+
+def test_gathering_is_one_by_one_end_to_end(store):
+    wanted = ["9.jpg", "2.jpg", "5.jpg", "2.jpg", "10.jpg", "0.jpg"]
+    packed = store.gather(wanted)
+    one_by_one = [store[key] for key in wanted]
+    assert packed.lengths.tolist() == [len(item) for item in one_by_one]
+    assert packed.features.dtype == np.dtype(store.info.dtype)
+    features = np.concatenate([item.features for item in one_by_one])
+    assert np.array_equal(packed.dense(), features.astype(np.float32))
+    wholes = np.stack([item.whole for item in one_by_one])
+    assert np.array_equal(packed.dense_wholes(), wholes.astype(np.float32))
+    for name in ("boxes", "label_ids", "label_probs", "spans"):
+        joined = np.concatenate([getattr(item, name) for item in one_by_one])
+        assert np.array_equal(getattr(packed, name), joined)
+
+
+def test_gathering_nothing_is_empty(store):
+    packed = store.gather([])
+    assert packed.features.shape == (0, WIDTH)
+    assert packed.wholes.shape == (0, WIDTH)
+    assert packed.lengths.shape == (0,)
+
+
+def test_half_precision_features_are_views_of_the_file(tmp_path):
+    store = write(tmp_path / "store", dtype="float16")
+    assert not store["3.jpg"].features.flags.owndata
+    assert not store["3.jpg"].boxes.flags.owndata
+
+
+def test_a_missing_key_says_why(store):
+    with pytest.raises(PolyglanceError, match=r"'other'.*is not in it"):
+        store["other"]
+    with pytest.raises(PolyglanceError, match="is empty"):
+        store.gather(["0.jpg", "bad.jpg"])
+
+
+def test_another_process_maps_the_files_itself(store):
+    parcel = pickle.dumps(store)
+    assert len(parcel) < 1000
+    again = pickle.loads(parcel)
+    assert np.array_equal(again["3.jpg"].features, store["3.jpg"].features)
+
+
+def test_records_find_their_features(tmp_path):
+    keys = ["images/a.jpg", "clip.mp4#t=1.5,4", "COCO_val_42", "77"]
+    plain = info(items=4, keys_sha256=hash_keys(keys))
+    writer = StoreWriter(tmp_path / "store", plain, keys)
+    writer.write(0, [tokens(i, 2) for i in range(4)])
+    store = FeatureStore(tmp_path / "store")
+    assert store.find(Record(image="images/a.jpg", id="x")) == "images/a.jpg"
+    assert store.find(Record(video="clip.mp4", span=(1.5, 4.0))) == "clip.mp4#t=1.5,4"
+    assert store.find(Record(video="clip.mp4")) is None
+    assert store.find(Record(image="val/COCO_val_42.jpg")) == "COCO_val_42"
+    assert store.find(Record(image="b.jpg", id="77")) == "77"
+    assert store.find(Record()) is None
+    assert feature_key(Record()) == ""
+
+
+def test_quantising_by_hand():
+    values, scales = quantise(np.array([[1.27, -0.635, 0.004], [0, 0, 0]], np.float32))
+    assert values.tolist() == [[127, -64, 0], [0, 0, 0]]
+    assert scales == pytest.approx([0.01, 0])
+
+
+def test_large_values_do_not_become_infinite_in_half_precision(tmp_path):
+    item = tokens(0, 1)
+    item.features[0, 0] = 1e6
+    one = info(dtype="float16", items=1, keys_sha256=hash_keys(["a"]))
+    StoreWriter(tmp_path / "store", one, ["a"]).write(0, [item])
+    assert np.isfinite(FeatureStore(tmp_path / "store")["a"].features).all()
+
+
+def same_bytes(one: Path, other: Path) -> bool:
+    def files(path: Path) -> dict[str, bytes]:
+        found = (file for file in path.rglob("*") if file.is_file())
+        return {str(file.relative_to(path)): file.read_bytes() for file in found}
+
+    return files(one) == files(other)
+
+
+def test_a_store_made_in_several_goes_is_the_same(tmp_path):
+    write(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "store.json.partial").write_bytes(b"killed")
+    first = StoreWriter(tmp_path / "two", info(), KEYS)
+    first.write(1, [ITEMS[key] for key in first.keys_of(1)])
+    (tmp_path / "two" / "shards" / "00002.safetensors.partial").write_bytes(b"killed")
+    with pytest.raises(DataError, match="not finished"):
+        FeatureStore(tmp_path / "two")
+    assert StoreWriter(tmp_path / "two", info(), KEYS).pending == [0, 2]
+    write(tmp_path / "two")
+    assert same_bytes(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"made_by": {"backbone": "c", "grid": 7}}, "made with backbone 'b', not 'c'"),
+        ({"made_by": {"backbone": "b", "grid": 3}}, "made with grid 7, not 3"),
+        ({"dtype": "float16"}, "made with dtype 'int8'"),
+        ({"shard_size": 5}, "made with shard_size 4"),
+        ({"keys_sha256": hash_keys(["x"])}, "another list of pictures"),
+    ],
+)
+def test_other_settings_do_not_go_into_the_same_store(tmp_path, changes, complaint):
+    write(tmp_path / "store")
+    with pytest.raises(PolyglanceError, match=complaint):
+        StoreWriter(tmp_path / "store", info(**changes), KEYS)
+
+
+def test_folders_with_other_things_in_them_are_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(PolyglanceError, match="other files"):
+        StoreWriter(tmp_path, info(), KEYS)
+    with pytest.raises(PolyglanceError, match="other files"):
+        StoreWriter(tmp_path / "thesis.tex", info(), KEYS)
+
+
+def test_one_writer_at_a_time(tmp_path):
+    one, other = (StoreWriter(tmp_path / "store", info(), KEYS) for _ in range(2))
+    with one.alone(), pytest.raises(PolyglanceError, match="another process"), other.alone():
+        pass
+    with other.alone():
+        assert other.pending
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "int4"}, {"shard_size": 0}])
+def test_settings_that_make_no_sense(tmp_path, changes):
+    with pytest.raises(PolyglanceError):
+        StoreWriter(tmp_path / "store", info(**changes), KEYS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"version": 1}', '{"version": 9}', "\xff"],
+)
+def test_a_store_that_is_none_is_our_own_error(tmp_path, text):
+    with pytest.raises(DataError, match=r"has no store\.json"):
+        FeatureStore(tmp_path)
+    (tmp_path / "store.json").write_text(text, encoding="latin-1")
+    with pytest.raises(DataError):
+        FeatureStore(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"shard_size": "4"}, {"items": None}, {"made_by": []}])
+def test_store_json_with_wrong_values_is_our_own_error(tmp_path, changes):
+    write(tmp_path / "store")
+    place = tmp_path / "store" / "store.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | changes))
+    with pytest.raises(DataError):
+        FeatureStore(tmp_path / "store")
+
+
+def test_a_damaged_or_foreign_shard_is_found_when_the_store_is_opened(tmp_path):
+    write(tmp_path / "store")
+    place = shard_path(tmp_path / "store", 1)
+    data = place.read_bytes()
+    place.write_bytes(data[:-1])
+    with pytest.raises(DataError, match="damaged"):
+        FeatureStore(tmp_path / "store")
+    write(tmp_path / "other", dtype="float16")
+    place.write_bytes(shard_path(tmp_path / "other", 1).read_bytes())
+    with pytest.raises(DataError, match="does not fit"):
+        FeatureStore(tmp_path / "store")
+    place.unlink()
+    write(tmp_path / "store")
+    assert place.read_bytes() == data
