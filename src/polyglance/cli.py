@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance import __version__
-from polyglance.errors import PolyglanceError, Problems
+from polyglance.errors import MissingExtra, PolyglanceError, Problems
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,13 +32,26 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malfor
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
+_EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "safetensors": "train",
+    "sentencepiece": "train",
+}
+"""Which extra brings a package that a verb could not find."""
+
+
 def main() -> None:
     """Run the command line; a user's mistake ends it with one sentence and status 2."""
     try:
         app()
     except PolyglanceError as error:
-        print(f"polyglance: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_failed(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        sys.exit(_failed(MissingExtra("this", _EXTRAS[package])))
     except BrokenPipeError:  # the reader of our output left, as `head` does
         sys.stderr.close()
         sys.exit(0)
@@ -224,6 +237,30 @@ def features_regions(
     print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored")
 
 
+@features_app.command("show")
+def features_show(
+    store: Annotated[Path, typer.Argument(help="A feature store.")],
+    samples: Annotated[int, typer.Option(help="Items whose labels to print.")] = 5,
+) -> None:
+    """Tell what a feature store holds and how it was made, with a few items' labels."""
+    from rich.table import Table
+
+    from polyglance.vision.labels import commonest_labels
+    from polyglance.vision.store import FeatureStore
+
+    opened = FeatureStore(store)
+    info = opened.info
+    print(
+        f"{store}: {len(opened):,} items, {info.width} wide, {info.dtype}, {len(opened.bad):,} bad"
+    )
+    print(", ".join(f"{name} {value}" for name, value in info.made_by.items()))
+    table = Table("item", "tokens", "what its cells are labelled, most often first", box=None)
+    for key in list(opened)[:samples]:
+        tokens = opened[key]
+        table.add_row(key, str(len(tokens)), ", ".join(commonest_labels(tokens)))
+    _console().print(table)
+
+
 @text_app.command("tokenize")
 def text_tokenize(
     sentences: Annotated[list[str], typer.Argument(help="What to cut up.")],
@@ -264,6 +301,11 @@ def weights_get(name: Annotated[str, typer.Argument(help="A known name.")]) -> N
     print(folder(name))
 
 
+def _failed(error: PolyglanceError) -> int:
+    print(f"polyglance: {error}", file=sys.stderr)
+    return 2
+
+
 def _console() -> Console:
     from rich.console import Console
 
@@ -292,8 +334,8 @@ def _tell(problems: Problems, most: int = 10) -> None:
 
 
 def _tell_bad(bad: dict[str, str], most: int = 10) -> None:
-    for reason in list(bad.values())[:most]:
-        print(f"skipped {reason}", file=sys.stderr)
+    for key, reason in list(bad.items())[:most]:
+        print(f"skipped {key}: {reason}", file=sys.stderr)
     if len(bad) > most:
         print(f"skipped {len(bad) - most:,} more: see bad.txt in the store", file=sys.stderr)
 

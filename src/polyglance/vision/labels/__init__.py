@@ -1,0 +1,42 @@
+"""The names of ImageNet's thousand classes, in several languages (see NOTICE beside this file).
+
+A backbone labels every cell of a picture with classes; UC2 names them in the
+caption's language.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from polyglance.errors import PolyglanceError
+from polyglance.languages import normalise_language
+from polyglance.vision.tokens import VisualTokens
+
+
+@cache
+def label_names(language: str = "en") -> tuple[tuple[str, ...], ...]:
+    """For each class its names in a language, the commonest first."""
+    names = _all_names()
+    code = normalise_language(language)
+    if code not in names:
+        known = ", ".join(sorted(names))
+        raise PolyglanceError(f"labels have no names in {language!r}; there are {known}")
+    return tuple(tuple(name.split(", ")) for name in names[code])
+
+
+def commonest_labels(tokens: VisualTokens, count: int = 3, language: str = "en") -> list[str]:
+    """What most of the cells say, each counting as much as it is sure."""
+    votes = np.bincount(tokens.label_ids.ravel(), tokens.label_probs.astype(np.float64).ravel())
+    names = label_names(language)
+    return [names[label][0] for label in np.argsort(-votes)[:count] if votes[label] > 0]
+
+
+@cache
+def _all_names() -> dict[str, list[str]]:
+    path = Path(__file__).with_name("imagenet.json")
+    names: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+    return names
