@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from polyglance.errors import PolyglanceError
-from polyglance.vision.backbone import encode_squares, open_backbone, pooling_weights
+from polyglance.vision.backbone import encode_squares, open_backbone
 from polyglance.vision.pictures import Square
-from polyglance.vision.tokens import grid_boxes
+from polyglance.vision.tokens import grid_boxes, pooling_weights
 
 
 def test_pooling_by_hand():

@@ -7,10 +7,8 @@ one line of `LOADERS`; extraction, clips and the store know nothing else of it.
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -88,26 +86,6 @@ def encode_squares(
             for token, square in zip(tokens, batch, strict=False)
         ]
     return encoded
-
-
-def pooling_weights(cells: int, parts: int) -> NDArray[np.float32]:
-    """How much each of ``parts`` equal parts of a line counts in the mean over each of ``cells``.
-
-    Row i holds the overlaps of the parts with the i-th cell, in sum 1, so that
-    any grid can be laid over any map, and the mean over the cells is always the
-    mean over the parts.
-    """
-    cell, part = np.arange(cells)[:, None], np.arange(parts)[None, :]
-    # In units of 1 / (cells * parts), where every edge is a whole number.
-    overlap = np.minimum((cell + 1) * parts, (part + 1) * cells)
-    overlap = (overlap - np.maximum(cell * parts, part * cells)).clip(min=0)
-    return (overlap / parts).astype(np.float32)
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _efficientnet_lite(name: str, size: int, threads: int | None, device: str) -> Backbone:

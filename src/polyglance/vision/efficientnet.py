@@ -23,8 +23,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.vision.backbone import pooling_weights, sha256_of
-from polyglance.vision.tokens import VisualTokens, grid_boxes, no_spans
+from polyglance.vision.tokens import VisualTokens, grid_boxes, no_spans, pooling_weights
+from polyglance.weights import sha256_of
 
 # Times a stage is repeated, its kernel, the stride of its first block and the expansion.
 _STAGES = ((1, 3, 1, 1), (2, 3, 2, 6), (2, 5, 2, 6), (3, 3, 2, 6), (3, 5, 1, 6), (4, 5, 2, 6),

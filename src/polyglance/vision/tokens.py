@@ -61,6 +61,20 @@ def grid_boxes(grid: int, frame: Box = (0.0, 0.0, 1.0, 1.0)) -> NDArray[np.float
     return np.stack([x0, y0, x1, y1], axis=-1).reshape(-1, 4).astype(np.float32)
 
 
+def pooling_weights(cells: int, parts: int) -> NDArray[np.float32]:
+    """How much each of ``parts`` equal parts of a line counts in the mean over each of ``cells``.
+
+    Row i holds the overlaps of the parts with the i-th cell, in sum 1, so that
+    any grid can be laid over any map, and the mean over the cells is always the
+    mean over the parts.
+    """
+    cell, part = np.arange(cells)[:, None], np.arange(parts)[None, :]
+    # In units of 1 / (cells * parts), where every edge is a whole number.
+    overlap = np.minimum((cell + 1) * parts, (part + 1) * cells)
+    overlap = (overlap - np.maximum(cell * parts, part * cells)).clip(min=0)
+    return (overlap / parts).astype(np.float32)
+
+
 def no_spans(count: int) -> NDArray[np.float32]:
     """The spans of a picture's tokens: a picture has no seconds."""
     return np.zeros((count, 2), np.float32)

@@ -48,10 +48,15 @@ def fetch_file(entry: Entry, folder: Path) -> Path:
     return path
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def check_file(entry: Entry, path: Path) -> None:
     """Raise unless the file is, byte for byte, the one that this version of Polyglance knows."""
-    with path.open("rb") as handle:
-        found = hashlib.file_digest(handle, "sha256").hexdigest()
+    found = sha256_of(path)
     if found != entry.sha256:
         raise PolyglanceError(
             f"{path.name} of {entry.package} {entry.version} is not the file that was published "
