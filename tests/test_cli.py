@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from polyglance import __version__
 
@@ -22,12 +22,18 @@ def polyglance(*arguments: object, cwd: Path | None = None) -> subprocess.Comple
     )  # fmt: skip
 
 
+def children_s_seconds() -> float:
+    """Of the processor, which do not grow when other tests run beside."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_names_every_verb_in_half_a_second() -> None:
     times = []
-    for _ in range(5):
-        begin = time.perf_counter()
+    for _ in range(3):
+        begin = children_s_seconds()
         shown = polyglance("--help")
-        times.append(time.perf_counter() - begin)
+        times.append(children_s_seconds() - begin)
     for verb in ("data", "demo", "evaluate", "features", "text", "weights"):
         assert verb in shown.stdout
     assert min(times) < 0.5
@@ -102,11 +108,16 @@ def test_evaluate_prints_and_writes(tmp_path: Path) -> None:
     done = polyglance("evaluate", *inputs, "--human", "de", "--json", tmp_path / "r.json")
     assert done.returncode == 0
     assert "100.0" in done.stdout
-    assert json.loads((tmp_path / "r.json").read_text())
+    languages = json.loads((tmp_path / "r.json").read_text())["languages"]
+    recalls = {code: languages[code]["text_to_image"]["recalls"]["1"] for code in ("de", "en")}
+    assert recalls == {"de": 100, "en": 0}
 
 
-def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
-    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    command = f"{sys.executable} -m polyglance.cli data formats | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
+def test_a_reader_that_leaves_hears_no_complaint() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as `head` does when it has seen enough
+    command = [sys.executable, "-m", "polyglance.cli", "data", "formats"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode in (0, 1)

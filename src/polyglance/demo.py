@@ -105,6 +105,7 @@ class ToyModel:
     @torch.no_grad()
     def encode_pictures(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
         """A unit vector for each picture."""
+        self.model.eval()
         table = self.table(pictures)
         blocks = np.array_split(np.arange(len(pictures)), 1 + len(pictures) // 256)
         vectors = [self.model.encode_visual(*table.rows(block, None)) for block in blocks]
@@ -113,6 +114,7 @@ class ToyModel:
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """A unit vector for each sentence, whatever its language."""
+        self.model.eval()
         ids = self.tokenizer.encode_batch(texts)
         flat = torch.tensor([number for sentence in ids for number in sentence])
         return self.model.encode_text(flat, Packing.of([len(s) for s in ids])).numpy()
@@ -148,19 +150,24 @@ def make_toy_model(pictures: Sequence[Picture], seed: int = 0) -> ToyModel:
 
 
 def train_toy_model(
-    toy: ToyModel, pictures: Sequence[Picture], *, steps: int, quiet: bool = False
+    toy: ToyModel,
+    pictures: Sequence[Picture],
+    *,
+    steps: int,
+    batch: int = 128,
+    quiet: bool = False,
 ) -> float:
     """Train on pictures and their captions; returns the seconds it took."""
     captions = CaptionTable.build((p.record() for p in pictures), toy.tokenizer)
     objective = MMPObjective(negatives="symmetric", temperature=0.05, intra=False)
     task = CaptionedVisuals(
-        toy.model, toy.table(pictures), captions, objective, batch=128, captions_each=1
+        toy.model, toy.table(pictures), captions, objective, batch=batch, captions_each=1
     )
     config = LoopConfig(
         steps=steps, learning_rate=2e-3, schedule="cosine", warmup=steps // 10, clip=1.0
     )
     # Layers this small gain nothing from oneDNN: on two ARM cores a step took four times as long.
-    small_layers = torch.backends.mkldnn.flags(enabled=False)
+    small_layers = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None)
     with small_layers, tempfile.TemporaryDirectory() as folder:
         run = train(toy.model, Mixture({"captions": task}), config, Path(folder), quiet=quiet)
     return run.seconds

@@ -71,6 +71,57 @@ def test_sampling_by_weights() -> None:
     assert table.owners[only].tolist() == [0, 2] * 50
 
 
+def test_a_second_caption_is_in_another_language_where_there_is_one() -> None:
+    records = [*RECORDS, Record(image="3", captions={"de": ("l", "m")})]
+    table = CaptionTable.build(records, Letters())
+    assert table.languages_each.tolist() == [2, 0, 2, 1]
+    generator = np.random.default_rng(0)
+    items = np.tile([0, 2, 3], 5000)
+    first = table.sample(items, generator)
+    second = table.sample(items, generator, beside=first)
+    assert table.owners[second].tolist() == items.tolist()
+    same = table.languages[first] == table.languages[second]
+    assert same.tolist() == (items == 3).tolist()
+    counts = Counter(texts(table, second.tolist()))
+    assert counts["d"] / 5000 == pytest.approx(1 / 2, abs=0.03)
+    assert counts["efg"] / 5000 == pytest.approx(1 / 6, abs=0.03)
+    assert counts["l"] / 5000 == pytest.approx(1 / 2, abs=0.03)
+
+
+def test_a_second_language_keeps_the_ratio_of_the_weights() -> None:
+    table = CaptionTable.build(
+        [Record(image="0", captions={"de": ("a",), "en": ("b",), "cs": ("c",), "fr": ("d",)})],
+        Letters(),
+    )
+    first = np.full(20_000, 1)  # all English
+    weights = {"de": 3.0, "en": 5.0, "cs": 1.0}
+    second = table.sample(
+        np.zeros(20_000, np.int64), np.random.default_rng(0), weights=weights, beside=first
+    )
+    counts = Counter(texts(table, second.tolist()))
+    assert counts["a"] / 20_000 == pytest.approx(0.75, abs=0.02)
+    assert set(counts) == {"a", "c"}
+
+
+def test_captions_of_which_nothing_is_left_are_left_out() -> None:
+    class Vowels:
+        """Drops what it does not know, and has no sign at the end."""
+
+        def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+            return [[ord(letter) for letter in text if letter in "aei"] for text in texts]
+
+    table = CaptionTable.build(RECORDS, Vowels())
+    assert table.owners.tolist() == [0, 2, 2]
+    assert table.languages.tolist() == [0, 1, 1]
+    assert table.gather(np.arange(3))[1].tolist() == [1, 1, 1]
+
+
+def test_no_captions_at_all() -> None:
+    table = CaptionTable.build([Record(image="0")], Letters())
+    assert len(table) == 0
+    assert table.languages_each.tolist() == [0]
+
+
 def test_a_record_without_captions_cannot_be_drawn() -> None:
     table = CaptionTable.build(RECORDS, Letters())
     with pytest.raises(ValueError, match="record 1 has no caption"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -53,7 +55,7 @@ def test_only_layers_up_to_the_chosen_one_matter_and_frozen_ones_stay() -> None:
 
 
 def test_shared_pooling_is_one_head() -> None:
-    shared = MMP(MMPConfig(**{**CONFIG.__dict__, "share_pooling": True}))
+    shared = MMP(replace(CONFIG, share_pooling=True))
     assert shared.text_pooling is shared.visual_pooling
 
 
@@ -85,6 +87,17 @@ def test_losses_are_equations_4_and_6(loss: str) -> None:
     cross = contrast(one_by_one(model, X, clips=True), one_by_one(model, Y, clips=True))
     torch.testing.assert_close(losses["cross"], cross, atol=1e-6, rtol=0)
     assert set(losses) == {"inter", "cross"}
+
+
+def test_equation_6_needs_two_captions() -> None:
+    with pytest.raises(ValueError, match="two captions a clip, not 1"):
+        mmp_losses(make(), FEATURES, CLIPS, [X], MMPObjective(cross=True, intra=False))
+
+
+def test_an_empty_batch_has_empty_vectors() -> None:
+    model, nothing = make(), Packing.of([])
+    assert model.encode_text(torch.zeros(0, dtype=torch.long), nothing).shape == (0, 24)
+    assert model.encode_visual(torch.zeros(0, 6), nothing).shape == (0, 24)
 
 
 def test_intra_compares_with_noised_selves() -> None:

@@ -24,6 +24,10 @@ def test_an_empty_batch_and_an_empty_sequence() -> None:
     rows = torch.tensor([[2.0], [4.0]])
     assert packing.mean(rows).tolist() == [[0.0], [3.0]]
     assert packing.pad(rows)[..., 0].tolist() == [[0, 0], [2, 4]]
+    nothing = torch.zeros(0, 1)
+    for none in (Packing.of([]), Packing.of([0, 0])):
+        assert none.unpad(none.pad(nothing)).shape == (0, 1)
+        assert none.mean(nothing).shape == (len(none), 1)
 
 
 @given(LENGTHS)

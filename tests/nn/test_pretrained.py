@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, XLMRobertaConfig, XLMRobertaModel
 
 from polyglance.errors import PolyglanceError
@@ -109,6 +110,21 @@ def test_heads_with_a_prefix_and_older_files_are_read(tmp_path: Path) -> None:
     assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
+def test_mberts_own_names_of_layer_norms_are_read(tmp_path: Path) -> None:
+    published("bert", SHAPES[0], tmp_path)
+    expected = load_encoder(tmp_path).state_dict()
+    weights = load_file(tmp_path / "model.safetensors")
+    older = {
+        f"bert.{name}".replace("LayerNorm.weight", "LayerNorm.gamma")
+        .replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in weights.items()
+    }  # fmt: skip
+    assert "bert.embeddings.LayerNorm.gamma" in older
+    save_file(older, tmp_path / "model.safetensors")
+    got = load_encoder(tmp_path).state_dict()
+    assert all(torch.equal(got[name], value) for name, value in expected.items())
+
+
 def test_shards_are_read(tmp_path: Path) -> None:
     theirs = published("bert", SHAPES[1], tmp_path / "whole")
     theirs.save_pretrained(tmp_path / "shards", max_shard_size="50KB")
@@ -132,6 +148,9 @@ def test_loaded_weights_can_be_trained(tmp_path: Path) -> None:
         ({"model_type": "llama"}, "model_type is 'llama'"),
         ({"hidden_size": 64}, "do not fit config.json"),
         ({"num_hidden_layers": 3}, "lack the parameter"),
+        ({"num_attention_heads": 5}, "does not divide into 5 heads"),
+        ({"num_attention_heads": 0}, "do not fit config.json"),
+        ({"hidden_dropout_prob": "some"}, "do not fit config.json"),
         ({"vocab_size": None}, "not the configuration"),
         ({"hidden_act": "silu"}, "only gelu and relu"),
     ],
@@ -157,6 +176,12 @@ def test_missing_and_broken_files_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(PolyglanceError, match=r"no model\.safetensors"):
         load_encoder(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    for nonsense in ("[]", '{"weight_map": [1]}', '{"weight_map": {"a": 3}}', "{"):
+        index.write_text(nonsense)
+        with pytest.raises(PolyglanceError, match="cannot be read"):
+            load_encoder(tmp_path)
+    index.unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n.")
     with pytest.raises(PolyglanceError, match="cannot be read"):
         load_encoder(tmp_path)

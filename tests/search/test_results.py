@@ -31,6 +31,11 @@ def test_half_blocks_show_the_upper_pixel_above_the_lower() -> None:
     assert str(first.bgcolor and first.bgcolor.name) == "#0000ff"
 
 
+@pytest.mark.parametrize(("size", "lines"), [((40, 40), 4), ((80, 40), 2), ((8, 900), 8)])
+def test_half_blocks_keep_a_picture_s_shape(size: tuple[int, int], lines: int) -> None:
+    assert half_blocks(Image.new("RGB", size), columns=8).plain == ("▀" * 8 + "\n") * lines
+
+
 def test_the_terminal_shows_languages_queries_and_scores(answers: list[Answer]) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(answers_table(answers, title="Found"))

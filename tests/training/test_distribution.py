@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, nn
 
 from polyglance.objectives.nce import nce
-from polyglance.training.distribution import gather_rows, joined, processes, rank
+from polyglance.training.distribution import (
+    average_gradients,
+    gather_rows,
+    joined,
+    own_share,
+    processes,
+    rank,
+)
+from polyglance.training.loop import LoopConfig, train
+from polyglance.training.mixture import Mixture
+
+ITEMS, CONFIG = 8, LoopConfig(steps=12, learning_rate=0.05, clip=0.5, weight_decay=0.1)
 
 
-def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    first, second = torch.randn(2, 8, 5, generator=torch.Generator().manual_seed(0)).double()
-    return first, second
+class Towers(nn.Module):
+    """Two linear towers that meet in a contrastive loss: a model and its task in one."""
 
-
-def towers() -> torch.nn.ModuleDict:
-    torch.manual_seed(1)
-    names = ("text", "visual")
-    return torch.nn.ModuleDict({name: torch.nn.Linear(5, 3).double() for name in names})
-
-
-class Both(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 1) -> None:
         super().__init__()
-        self.towers = towers()
+        torch.manual_seed(seed)
+        self.text, self.visual, self.unused = (nn.Linear(5, 3).double() for _ in range(3))
 
-    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        x, v = gather_rows(self.towers["text"](first)), gather_rows(self.towers["visual"](second))
-        return nce(x, v)
+    def contrast(self, first: Tensor, second: Tensor) -> Tensor:
+        shift = (0.1 * self.text.bias).expand(ITEMS, 3)
+        # Transposed twice: what is gathered need not lie in one piece.
+        x, v = gather_rows(self.text(first).T.contiguous().T), gather_rows(self.visual(second))
+        # One gradient, in one place of memory, goes to the gathered rows and to the shift.
+        return nce(x + shift, v)
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Of this process's share of a batch that is the same whatever the number of processes."""
+        return {"inter": self.contrast(*own_batch())}
+
+
+def own_batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, ITEMS, 5, generator=generator).double()
+    mine = torch.arange(ITEMS).chunk(processes())[rank()]
+    return first[mine], second[mine]
 
 
 def one_of_two(number: int, port: int, folder: str) -> None:
@@ -43,31 +63,77 @@ def one_of_two(number: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     with joined() as mine:
         assert (mine, rank(), processes()) == (number, number, 2)
-        model = DistributedDataParallel(Both())
-        first, second = (part.chunk(2)[number] for part in batch())
-        loss = model(first, second)
+        everything = {"share": own_share(np.arange(9)).tolist()}
+        model = Towers()
+        loss = model.contrast(*own_batch())
         loss.backward()
-        gradients = {name: p.grad for name, p in model.module.named_parameters()}
-        torch.save((loss.detach(), gradients), Path(folder) / f"{number}.pt")
+        average_gradients(model.parameters())
+        everything["loss"] = loss.detach()
+        everything["gradients"] = {name: p.grad for name, p in model.named_parameters()}
+        # Begun apart, to be brought together by the loop itself.
+        trained = Towers(seed=1 + number)
+        train(trained, Mixture({"pairs": trained}), CONFIG, Path(folder) / "run", validate=validate)
+        everything["weights"] = trained.state_dict()
+        torch.save(everything, Path(folder) / f"{number}.pt")
 
 
-def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
+def validate() -> dict[str, float]:
+    return {"score": 1.0}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that two processes wrote what they computed to."""
+    folder = tmp_path_factory.mktemp("two")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(one_of_two, (port, str(tmp_path)), nprocs=2)
-    alone = Both()
-    loss = alone(*batch())
+    mp.spawn(one_of_two, (port, str(folder)), nprocs=2)
+    return folder
+
+
+def test_two_processes_have_the_gradients_of_one(two: Path) -> None:
+    alone = Towers()
+    loss = alone.contrast(*own_batch())
     loss.backward()
     for number in range(2):
-        other_loss, gradients = torch.load(tmp_path / f"{number}.pt", weights_only=True)
-        torch.testing.assert_close(other_loss, loss.detach(), rtol=0, atol=1e-12)
+        other = torch.load(two / f"{number}.pt", weights_only=True)
+        torch.testing.assert_close(other["loss"], loss.detach(), rtol=0, atol=1e-12)
         for name, parameter in alone.named_parameters():
-            torch.testing.assert_close(gradients[name], parameter.grad, rtol=0, atol=1e-12)
+            gradient = other["gradients"][name]
+            if parameter.grad is None:
+                assert gradient is None
+            else:
+                torch.testing.assert_close(gradient, parameter.grad, rtol=0, atol=1e-12)
 
 
-def test_alone_nothing_is_gathered() -> None:
+def test_two_processes_train_the_model_of_one(two: Path, tmp_path: Path) -> None:
+    alone = Towers()
+    begin = alone.text.weight.detach().clone()
+    train(alone, Mixture({"pairs": alone}), CONFIG, tmp_path, validate=validate)
+    assert (alone.text.weight - begin).abs().max() > 0.1
+    for number in range(2):
+        weights = torch.load(two / f"{number}.pt", weights_only=True)["weights"]
+        for name, value in alone.state_dict().items():
+            torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-9)
+    logs = [(folder / "log.jsonl").read_text().splitlines() for folder in (tmp_path, two / "run")]
+    one, other = ([json.loads(line) for line in log] for log in logs)
+    assert [entry["step"] for entry in one] == [entry["step"] for entry in other] == [12, 12]
+    assert one[0]["inter"] == pytest.approx(other[0]["inter"])
+
+
+def test_processes_draw_from_parts_that_do_not_overlap(two: Path) -> None:
+    shares = [torch.load(two / f"{n}.pt", weights_only=True)["share"] for n in range(2)]
+    assert shares == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_alone_nothing_is_gathered_shared_or_averaged() -> None:
     rows = torch.ones(2, 3)
+    parameter = nn.Parameter(rows)
+    parameter.grad = torch.full((2, 3), 2.0)
     with joined() as mine:
         assert mine == 0
         assert gather_rows(rows) is rows
+        assert own_share(np.arange(3)).tolist() == [0, 1, 2]
+        average_gradients([parameter])
+    assert torch.equal(parameter.grad, torch.full((2, 3), 2.0))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from polyglance.errors import PolyglanceError
+from polyglance.training.checkpoints import load_checkpoint
 from polyglance.training.loop import LoopConfig, Run, train
 from polyglance.training.mixture import Mixture, seed_step
 
@@ -34,10 +36,10 @@ class Interrupted(Exception):  # noqa: N818
     pass
 
 
-def run(folder: Path, *, stop_at: int | None = None, **changes: object) -> tuple[Line, Run | None]:
+def run(folder: Path, *, stop_at: int | None = None, **changes: Any) -> tuple[Line, Run | None]:
     model = Line()
     settings = {"steps": 60, "learning_rate": 0.1, "save_every": 7, "validate_every": 10}
-    config = LoopConfig(**{**settings, **changes})  # type: ignore[arg-type]
+    config = LoopConfig(**{**settings, **changes})
     calls = Counter[str]()
 
     def validate() -> dict[str, float]:
@@ -56,6 +58,7 @@ def run(folder: Path, *, stop_at: int | None = None, **changes: object) -> tuple
 def test_learns_logs_and_keeps_the_best(tmp_path: Path) -> None:
     model, result = run(tmp_path, steps=300, schedule="cosine")
     assert result is not None
+    assert result.best is not None
     assert result.best > -0.1
     assert -abs(float(model.layer.bias.detach()) + 1) == pytest.approx(result.best)
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -72,8 +75,8 @@ def test_a_resumed_run_is_the_run_in_one_go(tmp_path: Path) -> None:
     pieces, result = run(tmp_path / "pieces")
     assert result is not None
     assert torch.equal(whole.layer.weight, pieces.layer.weight)
-    logs = [(tmp_path / name / "log.jsonl").read_text() for name in ("whole", "pieces")]
-    assert logs[0] == logs[1]
+    for name in ("log.jsonl", "latest/model.safetensors", "latest/optimiser.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "pieces" / name).read_bytes()
 
 
 def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
@@ -83,6 +86,33 @@ def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
     _, longer = run(tmp_path, steps=80)
     assert longer is not None
     assert longer.steps == 80
+    with pytest.raises(PolyglanceError, match="steps = 80, not 70"):
+        run(tmp_path, steps=70)
+
+
+def test_the_log_is_json_for_any_reader(tmp_path: Path) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    run(tmp_path, steps=11, log_every=4)
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    entries = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [entry["step"] for entry in entries if "square" in entry] == [4, 8, 11]
+    assert all(entry["gradient"] > 0 for entry in entries if "square" in entry)
+    run(tmp_path / "rare", steps=5, log_every=0, validate_every=0, save_every=0)
+    lines = (tmp_path / "rare" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 5]
+
+
+def test_without_validation_the_last_state_stays(tmp_path: Path) -> None:
+    model = Line()
+    result = train(model, Mixture({"line": model}), LoopConfig(steps=3), tmp_path, quiet=True)
+    assert (result.best, result.best_step) == (None, 0)
+    again = Line()
+    state = load_checkpoint(tmp_path / "latest", again)
+    assert state is not None
+    assert state["best"] is None
+    assert torch.equal(model.layer.weight, again.layer.weight)
 
 
 def test_a_log_cut_off_by_a_kill_is_mended(tmp_path: Path) -> None:
@@ -98,7 +128,45 @@ def test_a_loss_that_explodes_stops_with_advice(tmp_path: Path) -> None:
         run(tmp_path, learning_rate=1e30, log_every=1)
 
 
-def test_rates_of_groups_and_no_decay_for_vectors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["loss", "gradient"])
+def test_what_is_not_finite_never_reaches_a_checkpoint(tmp_path: Path, broken: str) -> None:
+    class Breaking(Line):
+        steps = 0
+
+        def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+            self.steps += 1
+            loss = super().losses(generator)["square"]
+            if self.steps == 5:
+                # The root of nothing is nothing, but its slope is endless.
+                loss = loss * torch.nan if broken == "loss" else (loss - loss).sqrt()
+            return {"square": loss}
+
+    model = Breaking()
+    config = LoopConfig(steps=9, save_every=1, log_every=100)
+    with pytest.raises(PolyglanceError, match="at step 5: lower the learning rate"):
+        train(model, Mixture({"line": model}), config, tmp_path)
+    saved = Line()
+    state = load_checkpoint(tmp_path / "latest", saved)
+    assert state is not None
+    assert state["step"] == 4
+    assert saved.layer.weight.isfinite().all()
+
+
+def test_weights_decay_but_vectors_do_not(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
+
+    class Nothing:
+        def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+            return {"zero": 0 * (model.weight.sum() + model.bias.sum())}
+
+    config = LoopConfig(steps=1, learning_rate=0.1, weight_decay=0.5)
+    train(model, Mixture({"nothing": Nothing()}), config, tmp_path)
+    torch.testing.assert_close(model.weight.detach(), 0.95 * weight)
+    assert torch.equal(model.bias.detach(), bias)
+
+
+def test_rates_of_groups(tmp_path: Path) -> None:
     model = nn.ModuleDict({"slow": nn.Linear(2, 2), "fast": nn.Linear(2, 2)})
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
 

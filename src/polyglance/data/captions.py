@@ -27,7 +27,7 @@ class EncodesBatches(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CaptionTable:
     """All captions, ordered by record, then language; row ``r`` is one caption."""
 
@@ -72,6 +72,9 @@ class CaptionTable:
                 texts += captions
                 places += [(count - 1, language_index)] * len(captions)
         encoded = [_shorten(ids, longest) for ids in tokenizer.encode_batch(texts)]
+        # A tokenizer that drops unknown words may leave nothing, and nothing has no meaning.
+        places = [place for place, ids in zip(places, encoded, strict=True) if len(ids)]
+        encoded = [ids for ids in encoded if len(ids)]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
         flat = np.fromiter((i for ids in encoded for i in ids), np.int32, count=int(offsets[-1]))
@@ -101,28 +104,42 @@ class CaptionTable:
         generator: np.random.Generator,
         *,
         weights: Mapping[str, float] | None = None,
+        beside: Indices | None = None,
     ) -> Indices:
         """One caption a record: first a language that it has, then one of its captions.
 
         Languages are drawn evenly, or by ``weights`` (one for each language that
-        is to be drawn at all). Every record must have a caption to draw.
+        is to be drawn at all). Every record must have a caption to draw. Where
+        captions ``beside`` of the same records were drawn before, the language is
+        another than theirs wherever the record has another.
         """
-        groups = self._groups
-        mass = np.ones(len(self.names))
+        groups, total = self._groups, self._groups.even
         if weights is not None:
             mass = np.array([weights.get(name, 0.0) for name in self.names])
-        total = np.concatenate([[0.0], np.cumsum(mass[groups.language])])
+            total = np.concatenate([[0.0], np.cumsum(mass[groups.language])])
         first, last = groups.of_record[records], groups.of_record[records + 1]
         low, high = total[first], total[last]
         if not (high > low).all():
             bare = int(records[np.flatnonzero(high <= low)[0]])
             raise ValueError(f"record {bare} has no caption in a language that is drawn")
-        aim = low + generator.random(len(records)) * (high - low)
+        gap, size = high, np.zeros(len(records))  # where the language beside would be drawn
+        if beside is not None:
+            other = np.searchsorted(groups.start, beside, side="right") - 1
+            gap, size = total[other], total[other + 1] - total[other]
+            size = np.where(size < high - low, size, 0.0)
+        aim = low + generator.random(len(records)) * (high - low - size)
+        aim += np.where(aim >= gap, size, 0.0)
         group = np.searchsorted(total, aim, side="right") - 1
         group = np.clip(group, first, last - 1)
         within = generator.integers(groups.size[group])
         rows: Indices = groups.start[group] + within
         return rows
+
+    @property
+    def languages_each(self) -> Indices:
+        """In how many languages each record has captions."""
+        counts: Indices = np.diff(self._groups.of_record)
+        return counts
 
     @cached_property
     def _groups(self) -> _Groups:
@@ -131,16 +148,19 @@ class CaptionTable:
         start = np.flatnonzero(np.diff(place, prepend=-1))
         size = np.diff(np.append(start, len(place)))
         of_record = np.searchsorted(self.owners[start], np.arange(self.records + 1))
-        return _Groups(start, size, self.languages[start], of_record)
+        even = np.arange(len(start) + 1, dtype=np.float64)
+        return _Groups(start, size, self.languages[start], of_record, even)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Groups:
     start: Indices
     size: Indices
     language: Indices
     of_record: Indices
     """The first group of each record, and at last the number of groups."""
+    even: NDArray[np.float64]
+    """Running totals of the groups' weights where all weigh the same."""
 
 
 def _shorten(ids: Sequence[int], longest: int | None) -> Sequence[int]:

@@ -120,7 +120,7 @@ class MMPObjective:
     """The tokenizer's mask, which stands where noise took a sub-word."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sentences:
     """Captions, one for each picture or clip of a batch, packed."""
 
@@ -151,6 +151,8 @@ def mmp_losses(
             return triplet(first, second, margin=objective.margin)
         return nce(first, second, temperature=objective.temperature, negatives=objective.negatives)
 
+    if objective.cross and len(captions) != 2:
+        raise ValueError(f"equation 6 compares two captions a clip, not {len(captions)}")
     visual_rows = model.visual_input(features)
     clips = gather(model.pool_visual(visual_rows, visuals))
     text_rows = [model.text_rows(text.ids, text.packing) for text in captions]
@@ -168,7 +170,7 @@ def mmp_losses(
             )
             intra.append(contrast(whole, gather(model.encode_text(ids, text.packing))))
         losses["intra"] = _total(intra)
-    if objective.cross and len(captions) == 2:
+    if objective.cross:
         x, y = (
             gather(model.pool_text(rows, text.packing, visual_rows, visuals))
             for rows, text in zip(text_rows, captions, strict=True)

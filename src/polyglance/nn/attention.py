@@ -46,6 +46,8 @@ def _flash_takes(query: Tensor) -> bool:
     return (
         query.is_cuda
         and query.dtype in (torch.bfloat16, torch.float16)
+        and query.shape[2] % 8 == 0
+        and query.shape[2] <= 256
         and torch.cuda.get_device_capability(query.device) >= (8, 0)
     )
 

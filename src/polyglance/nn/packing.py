@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Packing:
     """Where each sequence of a packed batch begins and ends."""
 
@@ -42,11 +42,9 @@ class Packing:
         boundaries = torch.zeros(len(counts) + 1, dtype=torch.int32)
         torch.cumsum(counts, 0, out=boundaries[1:])
         longest = int(counts.max()) if len(counts) else 0
-        return cls(boundaries.to(device), longest, int(boundaries[-1]))
-
-    def to(self, device: torch.device | str) -> Packing:
-        """The same packing for rows on another device."""
-        return Packing(self.boundaries.to(device, non_blocking=True), self.longest, self.total)
+        # Not to wait for the accelerator: it takes the boundaries when it comes to them.
+        on_device = boundaries.to(device, non_blocking=True)
+        return cls(on_device, longest, int(boundaries[-1]))
 
     def __len__(self) -> int:
         return len(self.boundaries) - 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,13 @@ def load_encoder(folder: str | Path, *, dropout: float | None = None) -> Encoder
     folder = Path(folder)
     config = read_encoder_config(folder)
     if dropout is not None:
-        config = EncoderConfig(**{**config.__dict__, "dropout": dropout})
-    with torch.device("meta"):
-        encoder = Encoder(config)
+        config = replace(config, dropout=dropout)
     state = _from_published(_read_weights(folder), config.layers, folder)
     try:
+        with torch.device("meta"):
+            encoder = Encoder(config)
         encoder.load_state_dict(state, assign=True)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, TypeError, ZeroDivisionError) as error:
         detail = " ".join(str(error).split())
         raise DataError(f"{folder}: the weights do not fit config.json ({detail})") from error
     return encoder.requires_grad_(True).eval()
@@ -127,7 +128,7 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
 
 def _from_published(weights: dict[str, Tensor], layers: int, folder: Path) -> dict[str, Tensor]:
     """Rename published parameters to ours and stack queries, keys and values."""
-    weights = {re.sub(r"^(roberta|bert)\.", "", name): value for name, value in weights.items()}
+    weights = {_modern_name(name): value for name, value in weights.items()}
     state: dict[str, Tensor] = {}
     try:
         for theirs, ours in _EMBEDDINGS.items():
@@ -143,6 +144,13 @@ def _from_published(weights: dict[str, Tensor], layers: int, folder: Path) -> di
     except KeyError as error:
         raise DataError(f"{folder}: the weights lack the parameter {error.args[0]}") from None
     return {name: value.float() for name, value in state.items()}
+
+
+def _modern_name(name: str) -> str:
+    """A parameter's name without its model's prefix; mBERT's own files speak of gamma and beta."""
+    name = re.sub(r"^(roberta|bert)\.", "", name)
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
 
 
 def _to_published(state: dict[str, Any]) -> dict[str, Tensor]:
@@ -184,7 +192,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
             loaded: dict[str, Tensor] = torch.load(older, map_location="cpu", weights_only=True)
             return loaded
     except (
-        OSError, ValueError, KeyError, RuntimeError, EOFError,
+        OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, EOFError,
         SafetensorError, pickle.UnpicklingError,
     ) as error:  # fmt: skip
         raise DataError(f"{folder}: the weights cannot be read ({error})") from error

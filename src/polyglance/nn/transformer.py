@@ -34,7 +34,7 @@ class TransformerLayer(nn.Module):
         super().__init__()
         if width % heads:
             raise ValueError(f"a width of {width} does not divide into {heads} heads")
-        self.heads = heads
+        self.heads, self.head_width = heads, width // heads
         self.query_key_value = nn.Linear(width, 3 * width)
         self.attended = nn.Linear(width, width)
         self.attention_norm = nn.LayerNorm(width, norm_eps)
@@ -70,12 +70,12 @@ class TransformerLayer(nn.Module):
     def _query_key_value(
         self, rows: Tensor, context: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        heads, width = self.heads, rows.shape[1]
+        width, heads = rows.shape[1], (self.heads, self.head_width)
         if context is None:
-            query, key, value = self.query_key_value(rows).view(len(rows), 3, heads, -1).unbind(1)
+            query, key, value = self.query_key_value(rows).view(len(rows), 3, *heads).unbind(1)
             return query, key, value
         weight, bias = self.query_key_value.weight, self.query_key_value.bias
-        query = F.linear(rows, weight[:width], bias[:width]).view(len(rows), heads, -1)
+        query = F.linear(rows, weight[:width], bias[:width]).view(len(rows), *heads)
         key_value = F.linear(context, weight[width:], bias[width:])
-        key, value = key_value.view(len(context), 2, heads, -1).unbind(1)
+        key, value = key_value.view(len(context), 2, *heads).unbind(1)
         return query, key, value

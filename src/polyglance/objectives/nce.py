@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyglance.objectives.similarity import cosines
+
 Negatives = Literal["joint", "symmetric"]
 
 
@@ -27,7 +29,7 @@ def nce(
 
     Similarity is the cosine, divided by ``temperature``.
     """
-    scores = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T / temperature
+    scores = cosines(first, second) / temperature
     if negatives == "symmetric":
         target = torch.arange(len(scores), device=scores.device)
         return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from polyglance.objectives.similarity import cosines
 
 
 def triplet(
@@ -16,7 +17,7 @@ def triplet(
     the baseline of MMP's Table 3. With ``hardest`` only that many violations a row
     and column count, as SMALR takes the top 10. Similarity is the cosine.
     """
-    scores = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T
+    scores = cosines(first, second)
     if len(scores) < 2:
         return scores.sum() * 0.0  # one pair has nothing to beat
     pairs = scores.diagonal()

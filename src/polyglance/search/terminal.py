@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 def half_blocks(picture: Image, columns: int = 12) -> Text:
-    """A picture as coloured half blocks, ``columns`` characters wide and half as high."""
+    """A picture as coloured half blocks, ``columns`` characters wide and at most as high."""
     from rich.style import Style
     from rich.text import Text
 
-    small = picture.convert("RGB").resize((columns, columns), Resampling.BOX)
+    lines = min(columns, max(1, round(columns * picture.height / picture.width / 2)))
+    small = picture.convert("RGB").resize((columns, 2 * lines), Resampling.BOX)
     text = Text(no_wrap=True)
-    for row in range(0, columns - 1, 2):
+    for row in range(0, 2 * lines, 2):
         for column in range(columns):
             above, below = small.getpixel((column, row)), small.getpixel((column, row + 1))
             text.append("▀", Style.parse(f"{_colour(above)} on {_colour(below)}"))

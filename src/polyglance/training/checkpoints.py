@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -19,17 +20,15 @@ def save_checkpoint(
     folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]
 ) -> None:
     """Write model, optimiser and ``state``; what was there stays until all is written."""
-    partial, old = (
-        folder.with_name(folder.name + ".partial"),
-        folder.with_name(folder.name + ".old"),
-    )
+    partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     save_file(model_tensors(model), partial / "model.safetensors")
-    save_file(_optimiser_tensors(optimiser), partial / "optimiser.safetensors")
-    (partial / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
-    shutil.rmtree(old, ignore_errors=True)
+    save_file(_optimiser_tensors(optimiser, model), partial / "optimiser.safetensors")
+    text = json.dumps(state, indent=2, allow_nan=False)
+    (partial / "state.json").write_text(text, encoding="utf-8")
     if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
         os.replace(folder, old)
     os.replace(partial, folder)
     shutil.rmtree(old, ignore_errors=True)
@@ -49,42 +48,54 @@ def load_checkpoint(
         tensors = load_file(folder / "model.safetensors")
         # Tied parameters are stored once; strictness is kept for all other names.
         missing, unexpected = model.load_state_dict(tensors, strict=False)
-        lacking = [name for name in missing if name in model_tensors(model)]
+        lacking = [name for name in missing if name in _distinct(model)]
         if lacking or unexpected:
             raise ValueError(f"{(lacking + unexpected)[0]} does not match the model")
         if optimiser is not None:
-            _fill_optimiser(optimiser, load_file(folder / "optimiser.safetensors"))
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+            _fill_optimiser(optimiser, model, load_file(folder / "optimiser.safetensors"))
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        detail = " ".join(str(error).split())
         raise DataError(
-            f"{folder}: the checkpoint does not fit this run ({error});"
+            f"{folder}: the checkpoint does not fit this run ({detail});"
             " train into another folder or remove it"
         ) from error
     return state
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a model by name; those that share memory once, under the first name."""
-    seen: set[int] = set()
+    """The tensors of a model by name, to be written; tied ones once, under the first name."""
+    return {name: value.contiguous().cpu() for name, value in _distinct(model).items()}
+
+
+def _distinct(model: nn.Module) -> dict[str, Tensor]:
+    by_memory: dict[int | str, str] = {}
+    state = model.state_dict()
+    for name, value in state.items():
+        by_memory.setdefault(value.data_ptr() or name, name)  # an empty tensor lies nowhere
+    return {name: state[name] for name in by_memory.values()}
+
+
+def _optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """What the optimiser knows of each parameter, under the parameter's name.
+
+    Numbers, as PyTorch has them, would shift with every parameter that is frozen.
+    """
     tensors = {}
-    for name, value in model.state_dict().items():
-        if value.data_ptr() not in seen or value.numel() == 0:
-            tensors[name] = value.detach().contiguous().cpu()
-            seen.add(value.data_ptr())
+    for name, parameter in model.named_parameters():
+        for key, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"{name}/{key}"] = torch.as_tensor(value).detach().contiguous().cpu()
     return tensors
 
 
-def _optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    tensors = {}
-    for number, values in optimiser.state_dict()["state"].items():
-        for name, value in values.items():
-            tensors[f"{number}.{name}"] = torch.as_tensor(value).detach().contiguous().cpu()
-    return tensors
-
-
-def _fill_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def _fill_optimiser(
+    optimiser: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]
+) -> None:
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    learned = [p for group in optimiser.param_groups for p in group["params"]]
+    numbers = {names[parameter]: number for number, parameter in enumerate(learned)}
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = value
+    for full_name, value in tensors.items():
+        name, key = full_name.split("/")
+        state.setdefault(numbers[name], {})[key] = value
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})

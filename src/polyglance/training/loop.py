@@ -22,7 +22,12 @@ from torch import Tensor, nn
 from polyglance.errors import PolyglanceError
 from polyglance.progress import progress
 from polyglance.training.checkpoints import load_checkpoint, save_checkpoint
-from polyglance.training.distribution import rank
+from polyglance.training.distribution import (
+    average_gradients,
+    rank,
+    share_weights,
+    wait_for_all,
+)
 from polyglance.training.mixture import Mixture, seed_step
 from polyglance.training.schedules import Schedule, factor
 
@@ -48,6 +53,7 @@ class LoopConfig:
     save_every: int = 0
     """Steps between checkpoints to resume from; 0 for none but the last."""
     log_every: int = 20
+    """Steps between lines of the log; 0 for one at the end only."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ class Run:
     """What a finished training brings back."""
 
     steps: int
-    best: float
+    best: float | None
+    """The highest validation figure; None where nothing was validated."""
     best_step: int
     seconds: float
 
@@ -75,10 +82,13 @@ def train(
 
     ``folder`` receives ``log.jsonl``, ``latest/`` (to resume from) and ``best/``.
     ``groups`` are parameter groups; ``rate`` in one multiplies its learning rate.
+    Under `joined` all processes call this together and end with the same weights.
     """
+    share_weights(model)
     optimiser = _optimiser(model, config, groups)
     state = load_checkpoint(folder / "latest", model, optimiser) or _beginning(config)
     _same_settings(state["config"], config, folder)
+    state["config"] = _plain(config)
     begin, spent = time.monotonic(), state["seconds"]
     log = _Log(folder / "log.jsonl", state["step"]) if rank() == 0 else None
 
@@ -87,26 +97,34 @@ def train(
             state["seconds"] = spent + time.monotonic() - begin
             save_checkpoint(folder / name, model, optimiser, state)
 
-    with progress("training", config.steps, done=state["step"], quiet=quiet) as advance:
+    with progress(
+        "training", config.steps, done=state["step"], quiet=quiet or rank() > 0
+    ) as advance:
         for step in range(state["step"], config.steps):
-            name, losses, norm = _step(model, tasks, config, optimiser, step)
+            name, values = _step(model, tasks, config, optimiser, step)
             state["step"] = step + 1
             last = state["step"] == config.steps
             advance(1)
-            if log and (last or state["step"] % config.log_every == 0):
-                values = {key: float(value.detach()) for key, value in losses.items()}
-                _finite(values, step)
-                log.write({"step": state["step"], "task": name, **values, "gradient": norm})
-            if validate and (last or _due(config.validate_every, state["step"])):
-                figures = _validated(model, validate)
+            logs, saves, validates = (
+                last or _due(every, state["step"])
+                for every in (config.log_every, config.save_every, config.validate_every)
+            )
+            if logs or saves or validates:  # to read the values is to wait for the accelerator
+                figures = {key: float(value) for key, value in values.items()}
+                _finite(figures, state["step"])
+            if log and logs:
+                log.write({"step": state["step"], "task": name, **figures})
+            if validate and validates:
+                measured = _validated(model, validate)
                 if log:
-                    log.write({"step": state["step"], "validation": figures})
-                if figures[select] > state["best"]:
-                    state["best"], state["best_step"] = figures[select], state["step"]
+                    log.write({"step": state["step"], "validation": measured})
+                if measured[select] > (-math.inf if state["best"] is None else state["best"]):
+                    state["best"], state["best_step"] = measured[select], state["step"]
                     checkpoint("best")
-            if last or _due(config.save_every, state["step"]):
+            if saves:
                 checkpoint("latest")
-    if validate and (folder / "best").exists():
+    wait_for_all()
+    if state["best"] is not None:
         load_checkpoint(folder / "best", model)
     model.eval()
     seconds = spent + time.monotonic() - begin
@@ -119,7 +137,8 @@ def _step(
     config: LoopConfig,
     optimiser: torch.optim.Optimizer,
     step: int,
-) -> tuple[str, dict[str, Tensor], float]:
+) -> tuple[str, dict[str, Tensor]]:
+    """Learn once; returns the task, its losses and the norm of the gradient."""
     model.train()
     share = factor(config.schedule, step, warmup=config.warmup, steps=config.steps)
     for group in optimiser.param_groups:
@@ -130,10 +149,11 @@ def _step(
         losses = task.losses(generator)
     torch.stack([loss.float() for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    average_gradients(parameters)
     norm = nn.utils.clip_grad_norm_(parameters, config.clip or math.inf)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
-    return name, losses, float(norm) if (step + 1) % config.log_every == 0 else math.nan
+    return name, {**{key: loss.detach() for key, loss in losses.items()}, "gradient": norm}
 
 
 def _precision(
@@ -175,19 +195,25 @@ def _due(every: int, step: int) -> bool:
 def _beginning(config: LoopConfig) -> dict[str, Any]:
     return {
         "step": 0,
-        "best": -math.inf,
+        "best": None,
         "best_step": 0,
         "seconds": 0.0,
-        "config": json.loads(json.dumps(asdict(config))),
+        "config": _plain(config),
     }
+
+
+def _plain(config: LoopConfig) -> dict[str, Any]:
+    """The settings as they come back from JSON, where tuples are lists."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(config)))
+    return plain
 
 
 def _same_settings(saved: dict[str, Any], config: LoopConfig, folder: Path) -> None:
     """A run goes on only under the settings it began with; more steps are allowed."""
-    now = json.loads(json.dumps(asdict(config)))
-    for name, value in now.items():
-        constant = config.schedule in ("constant", "inverse-sqrt")
-        if saved.get(name) != value and not (name == "steps" and constant):
+    endless = config.schedule in ("constant", "inverse-sqrt")
+    for name, value in _plain(config).items():
+        longer = name == "steps" and endless and value >= saved[name]
+        if saved.get(name) != value and not longer:
             raise PolyglanceError(
                 f"{folder} holds a run with {name} = {saved.get(name)}, not {value};"
                 " train into another folder or remove it"
@@ -198,7 +224,7 @@ def _finite(values: dict[str, float], step: int) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise PolyglanceError(
-                f"the loss {name!r} is {value} at step {step}: lower the learning rate or set clip"
+                f"{name!r} is {value} at step {step}: lower the learning rate or set clip"
             )
 
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPObjective, Sentences, mmp_losses
 from polyglance.nn.packing import Packing
 from polyglance.objectives.nce import nce
-from polyglance.training.distribution import gather_rows
+from polyglance.training.distribution import gather_rows, own_share
 from polyglance.training.mixture import Task
 from polyglance.training.visuals import Visuals
 
@@ -41,25 +42,34 @@ class CaptionedVisuals:
         captions_each: int = 1,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """``captions_each`` captions are drawn a picture, each in a language by ``weights``."""
+        """``captions_each`` captions are drawn a picture, each in a language by ``weights``.
+
+        A caption is in another language than the one drawn before it, wherever
+        its picture has captions in more than one.
+        """
+        if objective.cross and captions_each != 2:
+            raise PolyglanceError(
+                f"equation 6 (cross) compares two captions a picture, not {captions_each}:"
+                " set captions_each to 2 or cross to false"
+            )
         self.model, self.visuals, self.captions = model, visuals, captions
         self.objective, self.captions_each, self.weights = objective, captions_each, weights
-        drawn = np.array([weights is None or weights.get(n, 0) > 0 for n in captions.names])
-        self.items = np.unique(captions.owners[drawn[captions.languages]])
+        drawn = np.array([weights is None or weights.get(n, 0) > 0 for n in captions.names], bool)
+        self.items = own_share(np.unique(captions.owners[drawn[captions.languages]]))
+        if not len(self.items):
+            raise PolyglanceError(
+                "no picture has a caption to train on: choose languages that the corpus has"
+            )
         self.batch = min(batch, len(self.items))
 
     def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
         """Draw pictures, a caption or more for each, and compare all with all."""
         items = generator.choice(self.items, self.batch, replace=False)
         features, visuals = self.visuals.rows(items, generator)
-        sentences = [
-            packed(
-                self.captions,
-                self.captions.sample(items, generator, weights=self.weights),
-                features.device,
-            )
-            for _ in range(self.captions_each)
-        ]
+        sentences, drawn = [], None
+        for _ in range(self.captions_each):
+            drawn = self.captions.sample(items, generator, weights=self.weights, beside=drawn)
+            sentences.append(packed(self.captions, drawn, features.device))
         return mmp_losses(self.model, features, visuals, sentences, self.objective, gather_rows)
 
 
@@ -70,23 +80,19 @@ class ParallelSentences:
         self, model: MMP, captions: CaptionTable, *, batch: int, temperature: float = 0.1
     ) -> None:
         self.model, self.captions, self.temperature = model, captions, temperature
-        languages = [set[int]() for _ in range(captions.records)]
-        for owner, language in zip(captions.owners, captions.languages, strict=True):
-            languages[owner].add(int(language))
-        self.items = np.array([i for i, found in enumerate(languages) if len(found) > 1])
+        self.items = own_share(np.flatnonzero(captions.languages_each > 1))
+        if not len(self.items):
+            raise PolyglanceError(
+                "no sentence has a translation to train on: a corpus of texts needs records"
+                " with captions in two languages or more"
+            )
         self.batch = min(batch, len(self.items))
 
     def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
         """Draw sentences in two languages each."""
         items = generator.choice(self.items, self.batch, replace=False)
         first = self.captions.sample(items, generator)
-        second = self.captions.sample(items, generator)
-        # Where both draws fell on one language, draw again: a few rounds settle nearly all.
-        for _ in range(8):
-            same = self.captions.languages[first] == self.captions.languages[second]
-            if not same.any():
-                break
-            second[same] = self.captions.sample(items[same], generator)
+        second = self.captions.sample(items, generator, beside=first)
         device = next(self.model.parameters()).device
         both = packed(self.captions, np.concatenate([first, second]), device)
         vectors = self.model.encode_text(both.ids, both.packing)

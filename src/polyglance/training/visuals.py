@@ -36,6 +36,8 @@ class FeatureTable:
     ) -> None:
         self.features = features.to(device)
         self.lengths = np.asarray(lengths, np.int64)
+        if not self.lengths.all():
+            raise ValueError(f"item {int(np.argmin(self.lengths))} has no features")
         self.starts = np.cumsum(self.lengths) - self.lengths
 
     def __len__(self) -> int:
@@ -96,9 +98,9 @@ class PixelTable:
     def _augmented(self, pixels: Tensor, generator: np.random.Generator) -> Tensor:
         count = len(pixels)
         area = generator.uniform(self.smallest_crop, 1.0, count)
-        aspect = np.exp(generator.uniform(-0.2, 0.2, count))
-        width = np.minimum(1.0, np.sqrt(area * aspect))
-        height = np.minimum(1.0, np.sqrt(area / aspect))
+        # A crop of nearly all of a picture can only have nearly its shape.
+        aspect = np.clip(np.exp(generator.uniform(-0.2, 0.2, count)), area, 1 / area)
+        width, height = np.sqrt(area * aspect), np.sqrt(area / aspect)
         x = generator.uniform(-1, 1, count) * (1 - width)
         y = generator.uniform(-1, 1, count) * (1 - height)
         mirror = generator.choice([-1.0, 1.0] if self.mirror else [1.0], count)

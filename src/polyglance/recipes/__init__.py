@@ -1,0 +1,1 @@
+"""Published settings, one YAML each, and what runs them: corpora, model, training, measurement."""

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from polyglance.errors import DataError
+from polyglance.training.checkpoints import load_checkpoint, save_checkpoint
+
+
+class Pair(nn.Module):
+    """Two layers, the second known by two names, and a buffer."""
+
+    def __init__(self, seed: int, width: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = nn.Linear(3, width), nn.Linear(width, 3)
+        self.again = self.second
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.again(self.first(x)))
+
+
+def optimiser_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+
+def step(model: Pair, optimiser: torch.optim.Optimizer) -> None:
+    model(torch.randn(5, 3, generator=torch.Generator().manual_seed(9))).square().sum().backward()
+    optimiser.step()
+    optimiser.zero_grad()
+
+
+def save(folder: Path, seed: int = 0, number: int = 1) -> tuple[Pair, torch.optim.Optimizer]:
+    model = Pair(seed)
+    optimiser = optimiser_of(model)
+    step(model, optimiser)
+    save_checkpoint(folder, model, optimiser, {"step": number})
+    return model, optimiser
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_what_was_saved_goes_on_exactly(tmp_path: Path) -> None:
+    model, optimiser = save(tmp_path / "latest")
+    other = Pair(seed=1)
+    other_optimiser = optimiser_of(other)
+    assert load_checkpoint(tmp_path / "latest", other, other_optimiser) == {"step": 1}
+    assert other.again is other.second
+    for _ in range(3):
+        step(model, optimiser)
+        step(other, other_optimiser)
+    assert same(model, other)
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert load_checkpoint(tmp_path / "latest", Pair(0)) is None
+
+
+def test_tied_weights_are_written_once_and_nothing_is_pickled(tmp_path: Path) -> None:
+    save(tmp_path / "latest")
+    names = load_file(tmp_path / "latest" / "model.safetensors").keys()
+    assert "second.weight" in names
+    assert "again.weight" not in names
+    files = {path.name for path in (tmp_path / "latest").iterdir()}
+    assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"latest"}
+
+
+@pytest.mark.parametrize("stop_before", ["first", "second"])
+def test_a_stop_while_saving_loses_nothing(
+    stop_before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saving moves two folders: the old one away, then the new one to its place."""
+    old, _ = save(tmp_path / "latest", seed=0, number=1)
+    moves = iter(["first", "second"])
+
+    def stop(source: Path, target: Path) -> None:
+        if next(moves) == stop_before:
+            raise KeyboardInterrupt
+        source.rename(target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("polyglance.training.checkpoints.os.replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path / "latest", seed=1, number=2)
+    found = Pair(seed=2)
+    assert load_checkpoint(tmp_path / "latest", found) == {"step": 1}
+    assert same(found, old)
+    # The next attempt must not throw the old one away before the new one is in its place.
+    with monkeypatch.context() as patched:
+        patched.setattr("polyglance.training.checkpoints.os.replace", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path / "latest", seed=1, number=2)
+    assert load_checkpoint(tmp_path / "latest", found) == {"step": 1}
+    new, _ = save(tmp_path / "latest", seed=1, number=3)
+    assert load_checkpoint(tmp_path / "latest", found) == {"step": 3}
+    assert same(found, new)
+    assert {path.name for path in tmp_path.iterdir()} == {"latest"}
+
+
+def _stop(source: Path, target: Path) -> None:
+    raise KeyboardInterrupt
+
+
+def test_moments_belong_to_names_not_to_places(tmp_path: Path) -> None:
+    save(tmp_path / "latest")
+    model = Pair(seed=0)
+    model.first.bias.requires_grad_(False)
+    with pytest.raises(DataError, match=r"first\.bias"):
+        load_checkpoint(tmp_path / "latest", model, optimiser_of(model))
+    model.first.bias.requires_grad_(True)
+    backwards = torch.optim.AdamW(list(model.parameters())[::-1])
+    load_checkpoint(tmp_path / "latest", model, backwards)
+    assert backwards.state[model.norm.bias]["exp_avg"].shape == model.norm.bias.shape
+    saved = load_file(tmp_path / "latest" / "optimiser.safetensors")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(backwards.state[parameter]["exp_avg"], saved[f"{name}/exp_avg"])
+
+
+def test_another_model_and_broken_files_are_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "latest"
+    save(folder)
+    for other in (Pair(0, width=4), nn.Linear(3, 3)):
+        with pytest.raises(DataError, match="does not fit this run") as wide:
+            load_checkpoint(folder, other)
+        assert "\n" not in str(wide.value)
+    whole = (folder / "model.safetensors").read_bytes()
+    for broken in (whole[:-4], b"", b"garbage"):
+        (folder / "model.safetensors").write_bytes(broken)
+        with pytest.raises(DataError, match="train into another folder or remove it"):
+            load_checkpoint(folder, Pair(0))
+    (folder / "model.safetensors").write_bytes(whole)
+    (folder / "state.json").write_text(json.dumps({"step": 1})[:-3])
+    with pytest.raises(DataError, match="does not fit this run"):
+        load_checkpoint(folder, Pair(0))
