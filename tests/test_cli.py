@@ -34,7 +34,7 @@ def test_help_names_every_verb_in_half_a_second() -> None:
         begin = children_s_seconds()
         shown = polyglance("--help")
         times.append(children_s_seconds() - begin)
-    for verb in ("data", "demo", "evaluate", "features", "text", "weights"):
+    for verb in ("data", "demo", "evaluate", "features", "text", "train", "weights"):
         assert verb in shown.stdout
     assert min(times) < 0.5
 

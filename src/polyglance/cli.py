@@ -52,9 +52,6 @@ def main() -> None:
         if package not in _EXTRAS:
             raise
         sys.exit(_failed(MissingExtra("this", _EXTRAS[package])))
-    except BrokenPipeError:  # the reader of our output left, as `head` does
-        sys.stderr.close()
-        sys.exit(0)
 
 
 @app.callback(invoke_without_command=True)
@@ -117,6 +114,29 @@ def evaluate(
     _console().print(terminal_table(found))
     if json_file:
         write_results(json_file, found)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or its YAML file.")],
+    data: Annotated[Path, typer.Option(help="The folder that the recipe's manifests lie in.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; run again to go on.")],
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting: loop.steps=100")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+) -> None:
+    """Train by a recipe and measure; under torchrun, on several accelerators."""
+    from polyglance.config import load
+    from polyglance.recipes import find_recipe
+    from polyglance.recipes.photos import PhotoRecipe, run
+    from polyglance.training.distribution import joined
+
+    settings = load(PhotoRecipe, find_recipe(recipe), change or ())
+    with joined():
+        report = run(settings, data, out, device=device)
+    for name, value in report["validation"].items():
+        print(f"{name:24} {value:5.1f}")
 
 
 @data_app.command("formats")

@@ -166,7 +166,7 @@ def train_toy_model(
     config = LoopConfig(
         steps=steps, learning_rate=2e-3, schedule="cosine", warmup=steps // 10, clip=1.0
     )
-    # Layers this small gain nothing from oneDNN: on two ARM cores a step took four times as long.
+    # Layers this small gain nothing from oneDNN; with two threads on ARM it made a step slower.
     small_layers = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None)
     with small_layers, tempfile.TemporaryDirectory() as folder:
         run = train(toy.model, Mixture({"captions": task}), config, Path(folder), quiet=quiet)

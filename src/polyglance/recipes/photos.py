@@ -21,7 +21,8 @@ from torch import Tensor
 from polyglance import weights
 from polyglance.config import dump, load
 from polyglance.data.captions import CaptionTable
-from polyglance.errors import PolyglanceError
+from polyglance.data.readers import ReadOptions, read
+from polyglance.errors import PolyglanceError, Problems
 from polyglance.evaluation.retrieval import RetrievalResult, evaluate_retrieval
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.pretrained import load_encoder
@@ -55,6 +56,8 @@ class TextCorpus:
     """Sentences with translations to train on."""
 
     manifest: str
+    format: str = "jsonl"
+    """The format of the file, as ``polyglance data formats`` lists them."""
     batch: int = 512
     weight: float = 1.0
     temperature: float = 0.1
@@ -102,7 +105,7 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
     tokenizer = open_tokenizer(recipe.encoder)
     objective = _objective(recipe, tokenizer)
     model, eyes = build_model(recipe, device)
-    read = _PictureLoader(recipe, eyes, device)
+    pictures_of = _PictureLoader(recipe, eyes, device)
     tasks: list[tuple[str, Task, float]] = []
     measured: dict[str, Measured] = {}
     for corpus in recipe.pictures:
@@ -117,7 +120,7 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
         captions = _captions(kept, tokenizer, recipe, corpus.languages)
         task = CaptionedVisuals(
             model,
-            read(kept, data / corpus.manifest),
+            pictures_of(kept, data / corpus.manifest),
             captions,
             objective,
             batch=corpus.batch,
@@ -126,10 +129,11 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
         tasks.append((name, task, corpus.weight))
         if corpus.hold_out:
             held = records[len(kept) :]
-            pictures = read(held, data / corpus.manifest)
+            pictures = pictures_of(held, data / corpus.manifest)
             measured[name] = Measured(pictures, _captions(held, tokenizer, recipe, None))
     for text in recipe.texts:
-        sentences = _captions(list(read_manifest(data / text.manifest)), tokenizer, recipe, None)
+        found = list(read(text.format, data / text.manifest, ReadOptions(), Problems(strict=True)))
+        sentences = _captions(found, tokenizer, recipe, None)
         parallel = ParallelSentences(
             model, sentences, batch=text.batch, temperature=text.temperature
         )
@@ -137,7 +141,7 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
 
     def measure(manifest: str) -> Measured:
         records = _with_pictures(data / manifest)
-        pictures = read(records, data / manifest)
+        pictures = pictures_of(records, data / manifest)
         return Measured(pictures, _captions(records, tokenizer, recipe, None))
 
     validation = measure(recipe.validation)
@@ -288,8 +292,8 @@ class _PictureLoader:
         return PixelTable(
             torch.from_numpy(np.stack(squares)),
             self.eyes.network,
-            self.eyes._mean,
-            self.eyes._std,
+            self.eyes.mean,
+            self.eyes.std,
             smallest_crop=self.recipe.smallest_crop,
             device=self.device,
         )

@@ -50,7 +50,7 @@ class LoopConfig:
     seed: int = 0
     validate_every: int = 0
     """Steps between validations; 0 for one at the end only."""
-    save_every: int = 0
+    save_every: int = 500
     """Steps between checkpoints to resume from; 0 for none but the last."""
     log_every: int = 20
     """Steps between lines of the log; 0 for one at the end only."""

@@ -129,8 +129,8 @@ class EfficientNetLite:
         config, state = _read(folder)
         try:
             variant = config["variant"]
-            self._mean = 255 * torch.tensor(config["mean"], dtype=torch.float32)
-            self._std = 255 * torch.tensor(config["std"], dtype=torch.float32)
+            self.mean = 255 * torch.tensor(config["mean"], dtype=torch.float32)
+            self.std = 255 * torch.tensor(config["std"], dtype=torch.float32)
             self.network = Network(state, variant).eval().requires_grad_(False)
         except (KeyError, IndexError, TypeError, RuntimeError) as error:
             raise DataError(
@@ -153,7 +153,7 @@ class EfficientNetLite:
         """The (n, height, width, channels) map of (n, size, size, RGB) pictures."""
         with _threads(self.threads):
             pixels = torch.from_numpy(pictures).to(self.device, torch.float32)
-            pixels = (pixels - self._mean.to(self.device)) / self._std.to(self.device)
+            pixels = (pixels - self.mean.to(self.device)) / self.std.to(self.device)
             x: Tensor = self.network(pixels.permute(0, 3, 1, 2))
             return x.permute(0, 2, 3, 1)
 
