@@ -75,7 +75,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PhotoRecipe:
 
     def eyes(*arguments: Any, **options: Any) -> Any:
         half = torch.full((3,), 127.5)
-        return SimpleNamespace(network=SmallConvNet(32), width=32, _mean=half, _std=half)
+        return SimpleNamespace(network=SmallConvNet(32), width=32, mean=half, std=half)
 
     monkeypatch.setattr(photos, "EfficientNetLite", eyes)
     return PhotoRecipe(
