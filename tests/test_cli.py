@@ -17,7 +17,7 @@ from polyglance import __version__
 
 def polyglance(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "polyglance.cli", *map(str, arguments)],
+        [sys.executable, "-m", "polyglance", *map(str, arguments)],
         capture_output=True, text=True, check=False, cwd=cwd,
     )  # fmt: skip
 
@@ -121,3 +121,18 @@ def test_a_reader_that_leaves_hears_no_complaint() -> None:
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode in (0, 1)
+
+
+def test_letters_that_a_terminal_lacks_are_spelled_out() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "polyglance", "data", "formats"],
+        capture_output=True, check=False, env={"PYTHONIOENCODING": "ascii", "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    done = polyglance("data", "toy", "/proc/nowhere", "--pictures", 1, "--clips", 0)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1

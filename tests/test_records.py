@@ -212,3 +212,24 @@ def test_a_file_name_of_any_bytes_can_be_printed() -> None:
     problems = Problems()
     problems.report(os.fsdecode(b"caf\xe9\x1b[31m\xc3\xa9.txt"), 1, "expected UTF-8 text")
     assert str(problems.found[0]) == "caf\\udce9\\x1b[31mé.txt:1: expected UTF-8 text"
+
+
+def test_writing_through_a_link_keeps_the_link_and_the_mode(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.jsonl", tmp_path / "link.jsonl"
+    target.write_text("old", encoding="utf-8")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    write_manifest(link, [Record(image="a.jpg")])
+    assert link.is_symlink()
+    assert "a.jpg" in target.read_text(encoding="utf-8")
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_no_file_is_written_to_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_manifest(pipe, [Record(image="a.jpg")])
+    assert b"a.jpg" in os.read(reader, 1000)
+    os.close(reader)
+    assert pipe.is_fifo()

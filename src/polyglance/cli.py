@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,10 +44,16 @@ _EXTRAS = {
 
 def main() -> None:
     """Run the command line; a user's mistake ends it with one sentence and status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may lack letters that we print
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except PolyglanceError as error:
         sys.exit(_failed(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(_failed(PolyglanceError(f"{where}{error.strerror or error}")))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
@@ -66,7 +73,7 @@ def _options(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the contact sheet.")] = Path("demo-output"),
-    steps: Annotated[int, typer.Option(help="How long to train.")] = 240,
+    steps: Annotated[int, typer.Option(min=1, help="How long to train.")] = 220,
 ) -> None:
     """Learn a small world in under a minute, then search it in eight languages."""
     from polyglance.demo import run
@@ -158,8 +165,10 @@ def data_import(
     source: Annotated[Path, typer.Argument(help="The dataset's file or folder.")],
     out: Annotated[Path, typer.Option(help="The manifest to write.")],
     images: Annotated[str, typer.Option(help="Folder of the pictures or videos.")] = "",
-    language: Annotated[str | None, typer.Option(help="Where the files name none.")] = None,
-    split: Annotated[str | None, typer.Option(help="Where the files name none.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Of texts whose files name no language.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of records whose files name no split.")] = None,
     extension: Annotated[str, typer.Option(help="How video files named by id end.")] = ".mp4",
     untrimmed: Annotated[
         bool, typer.Option("--untrimmed", help="Videos are whole uploads, not clips.")
@@ -181,7 +190,7 @@ def data_import(
 @data_app.command("show")
 def data_show(
     manifest: Annotated[Path, typer.Argument(help="A manifest.")],
-    samples: Annotated[int, typer.Option(help="How many records to print.")] = 3,
+    samples: Annotated[int, typer.Option(min=0, help="How many records to print.")] = 3,
 ) -> None:
     """Count a manifest's records by language and split, and print a few."""
     from polyglance.data.summary import show, summarise
@@ -206,7 +215,7 @@ def data_toy(
 
 @features_app.command("extract")
 def features_extract(
-    source: Annotated[Path, typer.Argument(help="A manifest, or a folder of pictures.")],
+    source: Annotated[Path, typer.Argument(help="A manifest, a folder, a picture or a clip.")],
     out: Annotated[Path, typer.Option(help="The feature store to write or go on with.")],
     backbone: Annotated[str, typer.Option(help="The network.")] = "efficientnet-lite2",
     size: Annotated[int, typer.Option(help="Pictures are resized to this square.")] = 224,
@@ -239,6 +248,8 @@ def features_extract(
     new = result.items - result.done_before
     rate = f", {new / result.seconds:.1f} a second" if new else ""
     print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored{rate}")
+    if len(result.bad) == result.items:
+        raise typer.Exit(1)
 
 
 @features_app.command("regions")
@@ -260,7 +271,7 @@ def features_regions(
 @features_app.command("show")
 def features_show(
     store: Annotated[Path, typer.Argument(help="A feature store.")],
-    samples: Annotated[int, typer.Option(help="Items whose labels to print.")] = 5,
+    samples: Annotated[int, typer.Option(min=0, help="Items whose labels to print.")] = 5,
 ) -> None:
     """Tell what a feature store holds and how it was made, with a few items' labels."""
     from rich.table import Table

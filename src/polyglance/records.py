@@ -170,10 +170,20 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[str]]:
-    """Write a text file (``.gz`` zipped) beside its place and move it there when it is complete."""
+    """Write a text file (``.gz`` zipped) beside its place and move it there when it is complete.
+
+    Behind a link the file that it points to is replaced, not the link. What is
+    no file at all, such as a pipe or a terminal, is written to as it stands.
+    """
     path = Path(path)
     beside: Path | None = None
     try:
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8", newline="\n") as stream:
+                yield stream
+            return
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         beside = Path(name)
@@ -186,7 +196,7 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
             io.TextIOWrapper(cast("IO[bytes]", sink), encoding="utf-8", newline="\n") as out,
         ):
             yield out
-        beside.chmod(0o644)
+        beside.chmod(mode)
         os.replace(beside, path)
         beside = None
     except OSError as error:

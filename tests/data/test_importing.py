@@ -101,3 +101,14 @@ def test_the_research_data_is_read_without_a_problem(real_data: Path, tmp_path: 
         format = "tatoeba" if "tatoeba" in name else "jsonl"
         result = import_dataset(format, real_data / name, tmp_path / "m.jsonl", strict=True)
         assert result.records == count
+
+
+def test_a_source_is_not_written_over(source: Path) -> None:
+    with pytest.raises(PolyglanceError, match="is the source itself"):
+        import_dataset("jsonl", source, source)
+    assert source.read_text() == LINES
+
+
+def test_an_extension_has_its_dot() -> None:
+    assert ReadOptions(extension="webm").video("clip") == "clip.webm"
+    assert ReadOptions(extension="").video("clip") == "clip"

@@ -54,5 +54,12 @@ def test_batches_have_one_shape_and_boxes_lie_in_the_frame(toy):
 def test_an_unknown_backbone_is_named_with_its_neighbour():
     with pytest.raises(PolyglanceError, match="did you mean 'efficientnet-lite2'"):
         open_backbone("efficientnet-light2")
-    with pytest.raises(PolyglanceError, match="32 pixels or more"):
-        open_backbone("efficientnet-lite2", size=16)
+
+
+@pytest.mark.parametrize(
+    "options", [{"size": 31}, {"size": 2049}, {"threads": 0}, {"threads": -2}, {"threads": 257}]
+)
+def test_what_would_crash_the_network_is_refused(options):
+    ((name, value),) = options.items()
+    with pytest.raises(PolyglanceError, match=rf"{name} must be from \d+ to \d+, not {value}$"):
+        open_backbone("efficientnet-lite2", **options)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from polyglance.errors import MissingExtra, PolyglanceError, Problems
 from polyglance.records import Record, write_manifest
-from polyglance.vision import extraction
+from polyglance.vision import clips, extraction
 from polyglance.vision.extraction import ExtractionSettings, extract, find_items
 from polyglance.vision.store import FeatureStore
 
@@ -186,20 +186,118 @@ def test_other_settings_or_pictures_are_refused(toy, colours, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"grid": 0}, {"labels": -1}, {"batch_size": 0}, {"shard_size": 0}, {"resize": "stretch"},
-     {"dtype": "int4"}, {"backbone": "none"}],
+    [{"grid": 0}, {"grid": 65}, {"labels": -1}, {"batch_size": 0}, {"batch_size": 1025},
+     {"shard_size": 0}, {"resize": "stretch"}, {"dtype": "int4"}, {"backbone": "none"},
+     {"size": 31}, {"size": 99999999}],
 )  # fmt: skip
-def test_settings_that_make_no_sense_are_our_own_error(toy, colours, tmp_path, change):
-    with pytest.raises(PolyglanceError):
+def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
+    toy, colours, tmp_path, change
+):
+    ((name, value),) = change.items()
+    with pytest.raises(PolyglanceError, match=rf"{name}.*{value}"):
         extract(colours((0, 0, 0)), tmp_path / "store", replace(toy.SETTINGS, **change))
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("threads", [-2, 0, 100_000])
+def test_threads_that_would_crash_are_refused_before_anything_is_loaded(
+    toy, colours, tmp_path, monkeypatch, threads
+):
+    monkeypatch.setattr(extraction, "open_backbone", None)
+    with pytest.raises(PolyglanceError, match=f"threads must be from 1 to 256, not {threads}"):
+        extract(colours((0, 0, 0)), tmp_path / "store", toy.SETTINGS, threads=threads)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_said_in_a_sentence(toy, colours, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PolyglanceError, match=r"cannot be written .*; give a folder that can"):
+        extract(colours((0, 0, 0)), tmp_path / "file" / "store", toy.SETTINGS)
+
+
+def test_a_single_picture_or_clip(toy, colours, clip, tmp_path):
+    picture = colours((9, 8, 7)) / "000.png"
+    extract(picture, tmp_path / "one", toy.SETTINGS)
+    assert FeatureStore(tmp_path / "one")["000.png"].whole.tolist() == [9, 8, 7]
+    extract(clip("clip.mp4", [0.0, 0.5, 1.0, 1.5]), tmp_path / "other", toy.SETTINGS)
+    assert FeatureStore(tmp_path / "other").keys == ("clip.mp4",)
+
+
+def test_clips_in_a_folder_are_taken_where_they_can_be_read(
+    toy, colours, clip, tmp_path, monkeypatch
+):
+    folder = colours((9, 8, 7))
+    clip("pictures/a.MP4", [0.0, 0.5, 1.0, 1.5])
+    extract(folder, tmp_path / "store", toy.SETTINGS)
+    store = FeatureStore(tmp_path / "store")
+    assert store.keys == ("000.png", "a.MP4")
+    assert store["a.MP4"].spans[0].tolist() == [0, 1]
+    for suffix in ("webm", "mkv", "mov", "avi", "m4v"):
+        (folder / f"b.{suffix}").write_bytes(b"")
+    assert sum(item.video for item in find_items(folder)) == 6
+    monkeypatch.setattr(clips, "find_spec", lambda name: None)
+    assert [item.key for item in find_items(folder)] == ["000.png"]
+    (folder / "000.png").unlink()
+    with pytest.raises(MissingExtra, match=r"polyglance\[video\]"):
+        extract(folder, tmp_path / "another", toy.SETTINGS)
+
+
+def test_addresses_are_said_not_to_be_fetched(toy, colours, tmp_path):
+    colours((0, 0, 0))
+    records = [
+        Record(image="https://example.org/a.jpg"),
+        Record(video="HTTP://example.org/a.mp4", span=(0.0, 1.0)),
+        Record(image="pictures/000.png"),
+    ]
+    write_manifest(tmp_path / "manifest.jsonl", records)
+    bad = extract(tmp_path / "manifest.jsonl", tmp_path / "store", toy.SETTINGS).bad
+    assert len(bad) == 2
+    assert all("not fetched: download the pictures first" in reason for reason in bad.values())
+
+
+def test_mended_files_are_taken_in_and_the_store_is_as_if_made_in_one_go(
+    toy, colours, clip, tmp_path, monkeypatch
+):
+    folder = colours(*SHADES[:10])
+    clip("pictures/z.mp4", [0.0, 0.5, 1.0, 1.5])
+    sound = {name: (folder / name).read_bytes() for name in ("001.png", "006.png", "z.mp4")}
+    for name in sound:
+        (folder / name).write_bytes(b"")
+    extract(folder, tmp_path / "store", toy.SETTINGS)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*")}
+    encode, batches = toy.Toy.encode, []
+
+    def counted(self, pictures, **options):
+        batches.append(len(pictures))
+        return encode(self, pictures, **options)
+
+    monkeypatch.setattr(toy.Toy, "encode", counted)
+    assert extract(folder, tmp_path / "store", toy.SETTINGS).done_before == 11
+    assert batches == []  # what is still bad costs no more than a look, and nothing is written
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*")}
+
+    (folder / "001.png").write_bytes(sound["001.png"])
+    (folder / "006.png").write_bytes(b"bad for another reason")
+    result = extract(folder, tmp_path / "store", toy.SETTINGS)
+    assert result.done_before == 3  # the last shard, whose clip is as bad as it was
+    assert list(result.bad) == ["006.png", "z.mp4"]
+    assert "006.png\tis not a picture" in (tmp_path / "store" / "bad.txt").read_text()
+
+    for name, data in sound.items():
+        (folder / name).write_bytes(data)
+    assert extract(folder, tmp_path / "store", toy.SETTINGS).bad == {}
+    extract(folder, tmp_path / "one", toy.SETTINGS)
+    assert files(tmp_path / "one") == files(tmp_path / "store")
+    assert not (tmp_path / "store" / "bad.txt").exists()
 
 
 def test_no_pictures_is_an_error(toy, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(PolyglanceError, match="no picture or clip"):
         extract(tmp_path / "empty", tmp_path / "store", toy.SETTINGS)
-    with pytest.raises(PolyglanceError, match="no such manifest"):
-        extract(tmp_path / "missing.jsonl", tmp_path / "store", toy.SETTINGS)
+    sentence = "nope: no such file or folder; give a manifest, a folder or a picture"
+    with pytest.raises(PolyglanceError, match=sentence):
+        extract(tmp_path / "nope", tmp_path / "store", toy.SETTINGS)
 
 
 def test_clips_without_the_extra_are_refused_before_anything_is_done(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polyglance.errors import PolyglanceError
 from polyglance.vision.extraction import import_regions
 from polyglance.vision.regions import RegionError, open_regions
 from polyglance.vision.store import FeatureStore
@@ -223,3 +224,26 @@ def test_bad_regions_are_named_and_skipped(tmp_path):
     (folder / "42.npz").write_bytes(b"")
     with pytest.raises(RegionError, match=r"41\.npz"):
         import_regions(folder, tmp_path / "another")
+
+
+def test_mended_regions_are_taken_in(tmp_path):
+    folder = write("named", tmp_path)
+    sound = (folder / "43.npz").read_bytes()
+    (folder / "43.npz").write_bytes(b"")
+    assert set(import_regions(folder, tmp_path / "store").bad) == {"43"}
+    assert import_regions(folder, tmp_path / "store").done_before == 3
+    (folder / "43.npz").write_bytes(sound)
+    assert import_regions(folder, tmp_path / "store").bad == {}
+    assert FeatureStore(tmp_path / "store").keys == ("41", "42", "43")
+    assert not (tmp_path / "store" / "bad.txt").exists()
+
+
+def test_what_regions_cannot_be_stored_as_or_where(tmp_path):
+    folder = write("named", tmp_path)
+    with pytest.raises(PolyglanceError, match="labels must be 0 or more, not -1"):
+        import_regions(folder, tmp_path / "store", labels=-1)
+    with pytest.raises(PolyglanceError, match="int8 or float16, not 'int4'"):
+        import_regions(folder, tmp_path / "store", dtype="int4")
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(PolyglanceError, match="cannot be written"):
+        import_regions(folder, folder / "41.npz" / "store")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from polyglance.errors import DataError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.vision.shards import read_shard, replacing_bytes, write_shard
 
 ARRAYS = {
@@ -84,3 +84,15 @@ def test_a_mangled_shard_is_our_own_error_or_reads(tmp_path_factory, place, valu
     except DataError as error:
         names = {str(error)[: len(str(path))]}
     assert names
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(28, "Full")])
+def test_what_the_system_refuses_to_write_is_our_own_error(tmp_path, monkeypatch, error):
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("polyglance.vision.shards.os.fsync", refuse)
+    complaint = rf"a\.bin: cannot be written \({error.strerror}\)"
+    with pytest.raises(PolyglanceError, match=complaint), replacing_bytes(tmp_path / "a.bin"):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polyglance.data.readers import ReadOptions, find_format, read
-from polyglance.errors import DataError, Problems, printable
+from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.progress import progress
 from polyglance.records import Record, write_manifest
 
@@ -37,6 +37,8 @@ def import_dataset(
     skipped and counted, or, with ``strict``, the first one is an error; so is
     a source without any record, for which nothing is written.
     """
+    if Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
+        raise PolyglanceError(f"{printable(str(out))} is the source itself: give another --out")
     problems = Problems(strict=strict)
     options = _seen_from_manifest(format, Path(source), Path(out), options or ReadOptions())
     records = _counted(read(format, source, options, problems), format, source, problems, quiet)

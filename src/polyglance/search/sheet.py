@@ -28,8 +28,8 @@ figcaption { font-size: .8rem; opacity: .75; overflow-wrap: anywhere; }
 """
 
 
-def write_sheet(path: str | Path, answers: Sequence[Answer], *, title: str) -> None:
-    """Write queries and their hits as a contact sheet."""
+def write_sheet(path: str | Path, answers: Sequence[Answer], *, title: str, note: str = "") -> None:
+    """Write queries and their hits as a contact sheet, with a ``note`` below the title."""
     body = "\n".join(_section(answer) for answer in answers)
     with replacing(path) as out:
         out.write(
@@ -37,7 +37,7 @@ def write_sheet(path: str | Path, answers: Sequence[Answer], *, title: str) -> N
             '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-            f"<body>\n<h1>{html.escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+            f"<body>\n<h1>{html.escape(title)}</h1>\n<p>{html.escape(note)}</p>\n{body}\n</body>\n</html>\n"
         )
 
 

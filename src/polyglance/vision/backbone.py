@@ -43,6 +43,11 @@ class Backbone(Protocol):
         ...
 
 
+SIZES = (32, 2048)
+"""The least and the most pixels a side: the map must have a cell, and the memory an end."""
+THREADS = (1, 256)
+"""The least and the most threads: far more than cores crash the libraries that compute."""
+
 Loader = Callable[[str, int, int | None, str], Backbone]
 
 
@@ -60,9 +65,17 @@ def open_backbone(
         near = difflib.get_close_matches(name, LOADERS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(LOADERS)}"
         raise PolyglanceError(f"there is no backbone called {name!r}: {hint}")
-    if size < 32:
-        raise PolyglanceError(f"a backbone needs pictures of 32 pixels or more, not {size}")
+    check_range("size", size, *SIZES)
+    if threads is not None:
+        check_range("threads", threads, *THREADS)
     return LOADERS[name](name, size, threads, device)
+
+
+def check_range(name: str, value: int, least: int, most: int | None = None) -> None:
+    """Refuse a setting that is too small or too large."""
+    if value < least or (most is not None and value > most):
+        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise PolyglanceError(f"{name} must be {bounds}, not {value}")
 
 
 def encode_squares(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Span = tuple[float, float]
 
+SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".webm"})
+"""File names that are taken for clips when a folder is walked."""
+
 MAX_SECONDS = 4 * 3600
 """Longer clips are refused: a time stamp gone wrong looks like a clip of many years."""
 
@@ -98,8 +101,13 @@ def read_seconds(path: str | Path, span: Span | None = None) -> Iterator[tuple[I
 
 def require_video() -> None:
     """Say so if the part of Polyglance that reads clips is not installed."""
-    if find_spec("av") is None:
+    if not can_read_clips():
         raise MissingExtra("reading clips", "video")
+
+
+def can_read_clips() -> bool:
+    """Whether PyAV, which decodes clips, is installed."""
+    return find_spec("av") is not None
 
 
 def _on_screen(container: Any, path: Path, span: Span | None) -> Iterator[tuple[Any, Span]]:

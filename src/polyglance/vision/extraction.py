@@ -4,7 +4,7 @@ Pictures are decoded by threads while the network computes. A run can be
 interrupted or killed at any time; the same call goes on with the first shard
 that is not there yet, and the finished store is the same to the byte (on the
 same machine, with the same number of threads). Files that cannot be read are
-named, skipped and counted.
+named, skipped and counted; the same call, once they are mended, takes them in.
 """
 
 from __future__ import annotations
@@ -19,18 +19,34 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
-from polyglance.errors import DataError, PolyglanceError, Problems
+from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.progress import Advance, progress
 from polyglance.records import read_manifest
-from polyglance.vision.backbone import Backbone, encode_squares, open_backbone
-from polyglance.vision.clips import Span, encode_clip, require_video
+from polyglance.vision.backbone import (
+    SIZES,
+    THREADS,
+    Backbone,
+    check_range,
+    encode_squares,
+    open_backbone,
+)
+from polyglance.vision.clips import SUFFIXES as CLIP_SUFFIXES
+from polyglance.vision.clips import Span, can_read_clips, encode_clip, read_seconds, require_video
 from polyglance.vision.pictures import SUFFIXES, Resize, Square, read_square
 from polyglance.vision.regions import Regions, open_regions
 from polyglance.vision.store import StoredDtype, StoreInfo, hash_keys
 from polyglance.vision.store_writer import Bad, StoreWriter
 from polyglance.vision.tokens import VisualTokens, feature_key
+
+MAX_GRID = 64
+"""Cells a side: more than any backbone's map has at the largest size."""
+MAX_BATCH = 1024
+
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +62,7 @@ class ExtractionSettings:
     """Classes kept of each token's distribution; 0 for none."""
     dtype: StoredDtype = "int8"
     shard_size: int = 256
+    """Items a file: what an interruption costs at most, and a reader keeps each file open."""
     batch_size: int = 16
 
 
@@ -85,20 +102,21 @@ def extract(
 ) -> ExtractionResult:
     """Encode the pictures and clips of ``source`` into the feature store ``out``.
 
-    ``source`` is a manifest or a folder, which is walked for pictures.
-    ``threads`` compute (all cores by default); malformed lines of a manifest go
-    to ``problems``, and without it the first is an error.
+    ``source`` is a manifest, a picture, a clip or a folder, which is walked for
+    pictures and, where PyAV is installed, clips. ``threads`` compute (all cores
+    by default); malformed lines of a manifest go to ``problems``, and without it
+    the first is an error.
     """
     began = time.monotonic()
     settings = settings or ExtractionSettings()
-    _check(settings)
+    threads = _cores() if threads is None else threads
+    _check(settings, threads)
     items = find_items(source, problems)
     if any(item.video for item in items):
         require_video()
-    backbone = open_backbone(
-        settings.backbone, size=settings.size, threads=threads or _cores(), device=device
-    )
-    keys = [item.key for item in items]
+    backbone = open_backbone(settings.backbone, size=settings.size, threads=threads, device=device)
+    by_key = {item.key: item for item in items}
+    keys = list(by_key)
     info = StoreInfo(
         made_by={**_settings_of(settings), "weights_sha256": backbone.fingerprint},
         width=backbone.width,
@@ -110,7 +128,8 @@ def extract(
     )
     writer = StoreWriter(out, info, keys)
     with writer.alone(), _quiet_decoders():
-        pending = writer.pending
+        again = writer.mended(lambda key: _look(settings, by_key[key]))
+        pending = sorted([*writer.pending, *again])
         size = settings.shard_size
         shards = [items[number * size : (number + 1) * size] for number in pending]
         before = len(items) - sum(map(len, shards))
@@ -133,6 +152,7 @@ def import_regions(
 ) -> ExtractionResult:
     """Put the regions that a detector computed elsewhere (`open_regions`) into a feature store."""
     began = time.monotonic()
+    check_range("labels", labels, 0)
     with open_regions(source) as regions:
         sample = _first_readable(regions, labels)
         labels = sample.label_ids.shape[1]
@@ -147,7 +167,8 @@ def import_regions(
         )
         writer = StoreWriter(out, info, regions.keys)
         with writer.alone():
-            pending = writer.pending
+            again = writer.mended(lambda key: _region_tokens(regions, key, info))
+            pending = sorted([*writer.pending, *again])
             before = len(regions.keys) - sum(len(writer.keys_of(number)) for number in pending)
             total = len(regions.keys)
             with progress("Importing regions", total, done=before, quiet=quiet) as advance:
@@ -160,23 +181,37 @@ def import_regions(
 
 
 def find_items(source: str | Path, problems: Problems | None = None) -> list[Item]:
-    """The pictures and clips of a manifest, or the pictures below a folder, each once."""
+    """The pictures and clips of a manifest or below a folder, each once; or the one of a file."""
     source = Path(source)
-    items = _walk(source) if source.is_dir() else _listed(source, problems)
+    name = printable(str(source))
+    if not os.path.exists(source):  # noqa: PTH110 (unlike Path.exists it never raises)
+        raise PolyglanceError(
+            f"{name}: no such file or folder; give a manifest, a folder or a picture"
+        )
+    suffix = source.suffix.lower()
+    if source.is_dir():
+        items = list(_walk(source))
+        if not can_read_clips() and any(not item.video for item in items):
+            items = [item for item in items if not item.video]  # of clips alone, extract complains
+    elif suffix in SUFFIXES | CLIP_SUFFIXES:
+        items = [Item(source.name, source, suffix in CLIP_SUFFIXES)]
+    else:
+        items = list(_listed(source, problems))
     unique = {item.key: item for item in items}
     if not unique:
-        raise PolyglanceError(f"{source}: there is no picture or clip in it")
+        raise PolyglanceError(f"{name}: there is no picture or clip in it")
     return list(unique.values())
 
 
 def _walk(folder: Path) -> Iterator[Item]:
-    """Pictures below a folder in the order of their names, hidden ones left out."""
+    """What lies below a folder in the order of the names, hidden files left out."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = Path(place, name)
-            if not name.startswith(".") and path.suffix.lower() in SUFFIXES:
-                yield Item(path.relative_to(folder).as_posix(), path)
+            suffix = path.suffix.lower()
+            if not name.startswith(".") and suffix in SUFFIXES | CLIP_SUFFIXES:
+                yield Item(path.relative_to(folder).as_posix(), path, suffix in CLIP_SUFFIXES)
 
 
 def _listed(manifest: Path, problems: Problems | None) -> Iterator[Item]:
@@ -231,30 +266,39 @@ def _encode_pictures(
 
 
 def _decode(settings: ExtractionSettings, item: Item) -> Square | Bad:
-    try:
-        return read_square(item.path, settings.size, settings.resize)
-    except DataError as error:
-        return _bad(item, error)
+    return _or_bad(item, lambda: read_square(item.path, settings.size, settings.resize))
 
 
 def _encode_clip(
     item: Item, backbone: Backbone, settings: ExtractionSettings
 ) -> VisualTokens | Bad:
+    encode = partial(
+        encode_clip,
+        backbone,
+        item.path,
+        span=item.span,
+        labels=settings.labels,
+        resize=settings.resize,
+        batch_size=settings.batch_size,
+    )
+    return _or_bad(item, encode)
+
+
+def _look(settings: ExtractionSettings, item: Item) -> object:
+    """Whether an item that was `Bad` still is; nothing is encoded for it."""
+    if item.video:
+        return _or_bad(item, lambda: deque(read_seconds(item.path, item.span), maxlen=0))
+    return _decode(settings, item)
+
+
+def _or_bad(item: Item, read: Callable[[], T]) -> T | Bad:
+    """What ``read`` makes of an item's file, or why it cannot be read."""
+    if item.key.lower().startswith(("http://", "https://")):
+        return Bad("addresses are not fetched: download the pictures first and name their files")
     try:
-        return encode_clip(
-            backbone,
-            item.path,
-            span=item.span,
-            labels=settings.labels,
-            resize=settings.resize,
-            batch_size=settings.batch_size,
-        )
-    except DataError as error:
-        return _bad(item, error)
-
-
-def _bad(item: Item, error: DataError) -> Bad:
-    return Bad(str(error).removeprefix(f"{item.path}: "))  # where the folder lies is no part of it
+        return read()
+    except DataError as error:  # where the folder lies is no part of the reason
+        return Bad(str(error).removeprefix(f"{item.path}: "))
 
 
 def _first_readable(regions: Regions, labels: int) -> VisualTokens:
@@ -275,10 +319,6 @@ def _region_tokens(regions: Regions, key: str, info: StoreInfo) -> VisualTokens 
     if tokens.features.shape[1] != info.width or tokens.label_ids.shape[1] != info.labels:
         return Bad("its vectors or labels are not as many as those of the first picture")
     return tokens
-
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 
 @contextmanager
@@ -312,10 +352,18 @@ def _quiet_decoders() -> Iterator[None]:
         yield
 
 
-def _check(settings: ExtractionSettings) -> None:
-    for name, least in (("grid", 1), ("labels", 0), ("shard_size", 1), ("batch_size", 1)):
-        if getattr(settings, name) < least:
-            raise PolyglanceError(f"{name} must be {least} or more, not {getattr(settings, name)}")
+def _check(settings: ExtractionSettings, threads: int) -> None:
+    """Refuse what cannot work before anything is loaded or written."""
+    check_range("threads", threads, *THREADS)
+    check_range("size", settings.size, *SIZES)
+    check_range("grid", settings.grid, 1, MAX_GRID)
+    check_range("labels", settings.labels, 0)
+    check_range("shard_size", settings.shard_size, 1)
+    check_range("batch_size", settings.batch_size, 1, MAX_BATCH)
+    for name, kinds in (("resize", get_args(Resize)), ("dtype", get_args(StoredDtype))):
+        if getattr(settings, name) not in kinds:
+            value = getattr(settings, name)
+            raise PolyglanceError(f"{name} must be {' or '.join(kinds)}, not {value!r}")
 
 
 def _settings_of(settings: ExtractionSettings) -> dict[str, object]:
@@ -328,4 +376,6 @@ def _settings_of(settings: ExtractionSettings) -> dict[str, object]:
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Those this process may use, as many as can be used."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return min(len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1, THREADS[1])

@@ -13,7 +13,7 @@ import json
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError
+from polyglance.errors import DataError, PolyglanceError, printable, reason
 
 Array = NDArray[Any]
 
@@ -105,18 +105,24 @@ def replacing_bytes(path: Path) -> Iterator[IO[bytes]]:
     A process killed meanwhile leaves a ``.partial`` file, which the next attempt
     overwrites.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
         os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):  # where it could not be made, it may not be there to remove
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise PolyglanceError(
+                f"{printable(str(path))}: cannot be written ({reason(error)}); give a folder"
+                " that can be written to"
+            ) from error
         raise
-    _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

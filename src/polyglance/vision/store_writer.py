@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import IO, get_args
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError, printable, reason
 from polyglance.vision.shards import Array, read_shard, replacing_bytes, write_shard
 from polyglance.vision.store import (
     StoredDtype,
@@ -33,7 +33,7 @@ class Bad:
 
 
 class StoreWriter:
-    """Writes the shards of a store that are not there yet."""
+    """Writes the shards of a store that are not there yet or that can be mended."""
 
     def __init__(self, path: str | Path, info: StoreInfo, keys: Sequence[str]) -> None:
         if info.dtype not in get_args(StoredDtype):
@@ -42,9 +42,15 @@ class StoreWriter:
             raise PolyglanceError(f"a shard holds one item or more, not {info.shard_size}")
         self.path, self.info, self.keys = Path(path), info, keys
         place = self.path / "store.json"
-        if place.exists():
+        try:
+            begun, free = place.exists(), _is_free(self.path)
+        except OSError as error:
+            raise PolyglanceError(
+                f"{printable(str(path))}: cannot be opened ({reason(error)}); give another folder"
+            ) from error
+        if begun:
             _compare(self.path, read_info(self.path), info)
-        elif self.path.exists() and not _is_free(self.path):
+        elif not free:
             raise PolyglanceError(f"{self.path} holds other files; give a new or an empty folder")
         else:
             text = json.dumps(asdict(info), indent=2, sort_keys=True) + "\n"
@@ -56,6 +62,19 @@ class StoreWriter:
         """The numbers of the shards that are still to be written."""
         numbers = range(shard_count(self.info))
         return [number for number in numbers if not shard_path(self.path, number).exists()]
+
+    def mended(self, again: Callable[[str], object]) -> list[int]:
+        """The numbers of the shards there whose bad items are bad no longer.
+
+        ``again`` tries to read an item: `Bad` says why it still cannot be. Another
+        reason than before counts as well, so that ``bad.txt`` tells the truth.
+        """
+        return [
+            number
+            for number in range(shard_count(self.info))
+            if shard_path(self.path, number).exists()
+            and any(again(key) != Bad(why) for key, why in self._bad_of(number).items())
+        ]
 
     def keys_of(self, number: int) -> Sequence[str]:
         """The keys of a shard's items."""
@@ -77,12 +96,25 @@ class StoreWriter:
         """List the bad items in ``bad.txt`` and return them, once nothing is pending."""
         bad: dict[str, str] = {}
         for number in range(shard_count(self.info)):
-            bad |= read_shard(shard_path(self.path, number)).notes["bad"]
-        if bad:
-            with replacing_bytes(self.path / "bad.txt") as out:
-                for key, reason in bad.items():
-                    name = key if key.isprintable() else repr(key)
-                    out.write(f"{name}\t{' '.join(reason.split())}\n".encode())
+            bad |= self._bad_of(number)
+        place = self.path / "bad.txt"
+        lines = (
+            f"{key if key.isprintable() else repr(key)}\t{' '.join(why.split())}\n"
+            for key, why in bad.items()
+        )
+        text = "".join(lines).encode()
+        if not bad:
+            place.unlink(missing_ok=True)
+        elif not place.exists() or place.read_bytes() != text:
+            with replacing_bytes(place) as out:
+                out.write(text)
+        return bad
+
+    def _bad_of(self, number: int) -> dict[str, str]:
+        place = shard_path(self.path, number)
+        bad = read_shard(place).notes.get("bad")
+        if not isinstance(bad, dict):
+            raise DataError(f"{place}: is damaged; delete this file and run the extraction again")
         return bad
 
     @contextmanager
@@ -97,7 +129,9 @@ class StoreWriter:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether a folder holds nothing but what a process killed at its very start left behind."""
+    """Whether there is nothing but what a process killed at its very start left behind."""
+    if not path.exists():
+        return True
     return path.is_dir() and all(entry.name == "store.json.partial" for entry in path.iterdir())
 
 

@@ -29,6 +29,8 @@ class ReadOptions:
     """All pictures lie in one folder, not in those that the dataset is published with."""
 
     def __post_init__(self) -> None:
+        if self.extension and not self.extension.startswith("."):
+            object.__setattr__(self, "extension", f".{self.extension}")
         if self.language is not None:
             try:
                 object.__setattr__(self, "language", normalise_language(self.language))

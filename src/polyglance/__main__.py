@@ -1,0 +1,5 @@
+"""``python -m polyglance``: the command line."""
+
+from polyglance.cli import main
+
+main()
