@@ -97,7 +97,7 @@ def test_the_whole_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         warnings.simplefilter("error")  # a first impression has no warnings in it
         demo.run(tmp_path / "out", steps=2, console=console)
     shown = console.export_text()
-    for expected in ("Drawing 40 pictures", "2 steps", "Arabic", "Of 12 scenes", "zh", "8.3 %"):
+    for expected in ("Drawing 40 pictures", "2 steps", "Arabic", "Of 12 scenes", "zh", "41.7 %"):
         assert expected in shown
     assert "<img" in (tmp_path / "out" / "sheet.html").read_text(encoding="utf-8")
 

@@ -73,7 +73,7 @@ def _options(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the contact sheet.")] = Path("demo-output"),
-    steps: Annotated[int, typer.Option(min=1, help="How long to train.")] = 220,
+    steps: Annotated[int, typer.Option(min=1, help="How long to train.")] = 210,
 ) -> None:
     """Learn a small world in under a minute, then search it in eight languages."""
     from polyglance.demo import run

@@ -71,14 +71,14 @@ def run(out: Path, *, steps: int, console: Console) -> None:
     console.print(f"The same as a page: {sheet}")
 
 
-def search(toy: ToyModel, gallery: Sequence[Picture]) -> list[Answer]:
+def search(toy: ToyModel, gallery: Sequence[Picture], hits: int = HITS) -> list[Answer]:
     """One query a language, each for another picture of the gallery, with its best hits."""
     vectors = toy.encode_pictures(gallery)
     answers = []
     for number, language in enumerate(LANGUAGES):
         query = gallery[number].captions[language][0].text
         scores = vectors @ toy.encode_texts([query])[0]
-        best = np.argsort(-scores)[:HITS]
+        best = np.argsort(-scores)[:hits]
         answers.append(
             Answer(
                 query,
@@ -142,6 +142,7 @@ def make_toy_model(pictures: Sequence[Picture], seed: int = 0) -> ToyModel:
         heads=4,
         inner=2 * WIDTH,
         positions=66,
+        activation="relu",
         dropout=0.0,
     )
     config = MMPConfig(

@@ -10,7 +10,7 @@ from polyglance.nn.transformer import TransformerLayer
 
 
 class PoolingHead(nn.Module):
-    """Two transformer layers without positions, of which the first output is taken.
+    """Two transformer layers (Vaswani et al. 2017) without positions; the first output is taken.
 
     ``c_x = Trans(query = key = value = e_x)[0]``. With a ``context`` (equation 6)
     keys and values are extended by the rows of the picture or clip:
@@ -22,7 +22,8 @@ class PoolingHead(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            TransformerLayer(width, heads, 4 * width, dropout=dropout) for _ in range(layers)
+            TransformerLayer(width, heads, 4 * width, dropout=dropout, activation="relu")
+            for _ in range(layers)
         )
 
     def forward(
