@@ -58,7 +58,7 @@ def own_batch() -> tuple[Tensor, Tensor]:
 def one_of_two(number: int, port: int, folder: str) -> None:
     os.environ |= {
         "RANK": str(number), "WORLD_SIZE": "2", "LOCAL_RANK": str(number),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "CUDA_VISIBLE_DEVICES": "", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
     torch.set_num_threads(1)
     with joined() as mine:
