@@ -58,7 +58,7 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        sys.exit(_failed(MissingExtra("this", _EXTRAS[package])))
+        sys.exit(_failed(MissingExtra("this command", _EXTRAS[package])))
 
 
 @app.callback(invoke_without_command=True)
@@ -133,7 +133,7 @@ def train(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
 ) -> None:
-    """Train by a recipe and measure; under torchrun, on several accelerators."""
+    """Train by a recipe and measure; run it again to go on after a stop."""
     from polyglance.config import load
     from polyglance.recipes import find_recipe
     from polyglance.recipes.photos import PhotoRecipe, run

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective, Sentences, mmp_losses
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
@@ -109,3 +110,16 @@ def test_intra_compares_with_noised_selves() -> None:
     noisy = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.5, mask_id=39))
     assert noisy["intra"] > still["intra"]
     torch.testing.assert_close(noisy["inter"], still["inter"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 30}, "a width of 30 does not divide into 4 heads"),
+        ({"text_layer": 4}, "text_layer is 4 and the encoder has 3 layers"),
+        ({"frozen_layers": 9}, "frozen_layers is 9 and the encoder has 3 layers"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_one_sentence(change: dict[str, int], message: str) -> None:
+    with pytest.raises(PolyglanceError, match=message):
+        MMPConfig(**{**CONFIG.__dict__, **change})  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import PoolingHead
@@ -45,6 +46,19 @@ class MMPConfig:
     dropout: float = 0.3
     share_pooling: bool = False
     """One pooling head for both towers (the starred row of Table 2)."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.pooling_heads:
+            raise PolyglanceError(
+                f"a width of {self.width} does not divide into {self.pooling_heads} heads:"
+                " change width or pooling_heads"
+            )
+        for name in ("text_layer", "frozen_layers"):
+            if not 0 <= (getattr(self, name) or 0) <= self.encoder.layers:
+                raise PolyglanceError(
+                    f"{name} is {getattr(self, name)} and the encoder has {self.encoder.layers}"
+                    f" layers: lower {name}"
+                )
 
 
 class MMP(nn.Module):
