@@ -73,12 +73,17 @@ def _options(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the contact sheet.")] = Path("demo-output"),
-    steps: Annotated[int, typer.Option(min=1, help="How long to train.")] = 210,
+    query: Annotated[
+        list[str] | None, typer.Option(help="Your own words, in any language; again for more.")
+    ] = None,
+    photos: Annotated[Path | None, typer.Option(help="A folder of your own pictures.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model's name or its folder.")] = None,
 ) -> None:
-    """Learn a small world in under a minute, then search it in eight languages."""
-    from polyglance.demo import run
+    """Search photographs that come along in fourteen languages, offline."""
+    from polyglance.demo.show import run
+    from polyglance.encoders import load
 
-    run(out, steps=steps, console=_console())
+    run(lambda: load(model), out, _console(), folder=photos, words=query or ())
 
 
 @app.command()
@@ -134,16 +139,15 @@ def train(
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
 ) -> None:
     """Train by a recipe and measure; run it again to go on after a stop."""
-    from polyglance.config import load
-    from polyglance.recipes import find_recipe
-    from polyglance.recipes.photos import PhotoRecipe, run
+    from polyglance.recipes import lines, open_recipe
     from polyglance.training.distribution import joined
 
-    settings = load(PhotoRecipe, find_recipe(recipe), change or ())
+    opened = open_recipe(recipe, change or ())
     with joined():
-        report = run(settings, data, out, device=device)
-    for name, value in report["validation"].items():
-        print(f"{name:24} {value:5.1f}")
+        report = opened.run(data, out, device=device)
+    measured = {split: report[split] for split in ("validation", "test") if split in report}
+    for line in lines(measured):
+        print(line)
 
 
 @data_app.command("formats")

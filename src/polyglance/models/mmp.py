@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
-from polyglance.nn.pooling import PoolingHead
+from polyglance.nn.pooling import MeanHead, PoolingHead
 from polyglance.objectives.nce import Negatives, nce
 from polyglance.objectives.noise import mask_features, mask_words
 from polyglance.objectives.triplet import triplet
@@ -46,6 +46,8 @@ class MMPConfig:
     dropout: float = 0.3
     share_pooling: bool = False
     """One pooling head for both towers (the starred row of Table 2)."""
+    text_pooling: Literal["transformer", "mean"] = "transformer"
+    """How sentences are pooled; ``mean`` keeps the space of an encoder trained by its mean."""
 
     def __post_init__(self) -> None:
         if self.width % self.pooling_heads:
@@ -74,7 +76,9 @@ class MMP(nn.Module):
             nn.Identity() if same_width else nn.Linear(config.encoder.width, config.width)
         )
         self.visual_input = nn.Linear(config.visual_width, config.width)
-        self.text_pooling = self._pooling_head()
+        self.text_pooling = (
+            MeanHead(config.width) if config.text_pooling == "mean" else self._pooling_head()
+        )
         self.visual_pooling = self.text_pooling if config.share_pooling else self._pooling_head()
 
     def _pooling_head(self) -> PoolingHead:

@@ -48,7 +48,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.words = nn.Embedding(config.vocabulary, config.width)
+        self.words: nn.Module = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
         self.segments = nn.Embedding(config.segments, config.width)
         self.norm = nn.LayerNorm(config.width, config.norm_eps)
@@ -96,7 +96,8 @@ class Encoder(nn.Module):
             )
         positions = packing.positions if positions is None else positions
         segments = torch.zeros_like(ids) if segments is None else segments
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.words.weight.requires_grad):
+        learning = any(p.requires_grad for p in self.words.parameters())
+        with torch.set_grad_enabled(torch.is_grad_enabled() and learning):
             summed = (
                 self.words(ids)
                 + self.positions(positions + self.config.first_position)

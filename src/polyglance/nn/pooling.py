@@ -1,4 +1,4 @@
-"""From many vectors to one: the transformer pooling head of MMP (section 3.1)."""
+"""From many vectors to one: the transformer pooling head of MMP (section 3.1), and the mean."""
 
 from __future__ import annotations
 
@@ -43,3 +43,31 @@ class PoolingHead(nn.Module):
                 extended = torch.cat([rows, context])[index]
                 rows = layer(rows, packing, extended, joint)
         return packing.first(rows)
+
+
+class MeanHead(nn.Module):
+    """The mean of all rows through a linear layer that begins as the identity.
+
+    For encoders that were trained by their mean, as e5: training then starts
+    from their own space of meaning, with all the languages that meet in it.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        nn.init.eye_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(
+        self,
+        rows: Tensor,
+        packing: Packing,
+        context: Tensor | None = None,
+        contexts: Packing | None = None,
+    ) -> Tensor:
+        """One vector a sequence, not yet of unit length; of its context's rows too, if given."""
+        if context is not None and contexts is not None:
+            packing, index = join(packing, contexts)
+            rows = torch.cat([rows, context])[index]
+        pooled: Tensor = self.linear(packing.mean(rows))
+        return pooled

@@ -1,38 +1,41 @@
 """Train MMP's image variant on captioned pictures: the recipe behind the default model.
 
 Pictures with captions in many languages, sentences with translations, a
-multilingual text encoder and a picture network that may be trained along.
+multilingual text encoder and a picture network that may be trained along. At
+the end the model may be compressed into what is shipped.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from polyglance import weights
-from polyglance.config import dump, load
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import ReadOptions, read
 from polyglance.errors import PolyglanceError, Problems
-from polyglance.evaluation.retrieval import RetrievalResult, evaluate_retrieval
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.pretrained import load_encoder
-from polyglance.records import Record, read_manifest, replacing
-from polyglance.text import Tokenizer, open_tokenizer
-from polyglance.training.distribution import rank
-from polyglance.training.loop import LoopConfig, Run, train
+from polyglance.recipes.common import (
+    Measured,
+    keep,
+    retrieval_by_language,
+    with_mask,
+    write_report,
+)
+from polyglance.recipes.compressing import Compression, compressed, save_compact
+from polyglance.records import Record, read_manifest
+from polyglance.text import open_tokenizer
+from polyglance.training.loop import LoopConfig, train
 from polyglance.training.mixture import Mixture, Task
-from polyglance.training.pairing import CaptionedVisuals, ParallelSentences, Together, packed
-from polyglance.training.visuals import PixelTable, Visuals
+from polyglance.training.pairing import CaptionedVisuals, ParallelSentences, Together
+from polyglance.training.visuals import PixelTable
 from polyglance.vision.efficientnet import EfficientNetLite
 from polyglance.vision.pictures import read_square
 
@@ -58,6 +61,8 @@ class TextCorpus:
     manifest: str
     format: str = "jsonl"
     """The format of the file, as ``polyglance data formats`` lists them."""
+    languages: tuple[str, ...] | None = None
+    """None for all that it has."""
     batch: int = 512
     weight: float = 1.0
     temperature: float = 0.1
@@ -73,6 +78,7 @@ class PhotoRecipe:
     width: int = 384
     pooling_layers: int = 2
     pooling_heads: int = 6
+    text_pooling: Literal["transformer", "mean"] = "transformer"
     dropout: float = 0.1
     text_layer: int | None = None
     frozen_layers: int = 0
@@ -86,14 +92,8 @@ class PhotoRecipe:
     test: str | None = None
     objective: MMPObjective = field(default_factory=MMPObjective)
     loop: LoopConfig = field(default_factory=LoopConfig)
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """Pictures and captions to measure recall on."""
-
-    visuals: Visuals
-    captions: CaptionTable
+    compression: Compression | None = None
+    """How the trained model is made small; None to leave it as it is."""
 
 
 def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
@@ -102,103 +102,66 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
     Under `polyglance.training.distribution.joined` all processes call this together.
     """
     torch.set_float32_matmul_precision("high")
-    tokenizer = open_tokenizer(recipe.encoder)
-    objective = _objective(recipe, tokenizer)
     model, eyes = build_model(recipe, device)
-    pictures_of = _PictureLoader(recipe, eyes, device)
-    tasks: list[tuple[str, Task, float]] = []
-    measured: dict[str, Measured] = {}
-    for corpus in recipe.pictures:
-        records = _with_pictures(data / corpus.manifest)
-        if not 0 <= corpus.hold_out < len(records):
-            raise PolyglanceError(
-                f"{corpus.manifest} has {len(records)} pictures with captions, too few to train"
-                f" on when {corpus.hold_out} are held out: lower hold_out or add pictures"
-            )
-        kept = records[: len(records) - corpus.hold_out]
-        name = _name(corpus.manifest)
-        captions = _captions(kept, tokenizer, recipe, corpus.languages)
-        task = CaptionedVisuals(
-            model,
-            pictures_of(kept, data / corpus.manifest),
-            captions,
-            objective,
-            batch=corpus.batch,
-            captions_each=corpus.captions_each,
-        )
-        tasks.append((name, task, corpus.weight))
-        if corpus.hold_out:
-            held = records[len(kept) :]
-            pictures = pictures_of(held, data / corpus.manifest)
-            measured[name] = Measured(pictures, _captions(held, tokenizer, recipe, None))
-    for text in recipe.texts:
-        found = list(read(text.format, data / text.manifest, ReadOptions(), Problems(strict=True)))
-        sentences = _captions(found, tokenizer, recipe, None)
-        parallel = ParallelSentences(
-            model, sentences, batch=text.batch, temperature=text.temperature
-        )
-        tasks.append((_name(text.manifest), parallel, text.weight))
-
-    def measure(manifest: str) -> Measured:
-        records = _with_pictures(data / manifest)
-        pictures = pictures_of(records, data / manifest)
-        return Measured(pictures, _captions(records, tokenizer, recipe, None))
-
-    validation = measure(recipe.validation)
-    groups = [
-        {"params": list(model.encoder.parameters()), "rate": recipe.encoder_rate},
-        {"params": list(eyes.network.parameters()), "rate": recipe.backbone_rate},
-        {"params": [p for n, p in model.named_parameters() if _is_new(n)], "rate": 1.0},
-    ]
-
-    def validate() -> dict[str, float]:
-        figures = recall_by_language(model, validation)
-        for name, held in measured.items():
-            found = recall_by_language(model, held)
-            figures |= {f"{name}.{language}": value for language, value in found.items()}
-        return {**figures, "score": figures["average"]}
-
-    _keep(recipe, out)
+    corpora = _Corpora(recipe, data, eyes, device)
+    tasks = corpora.tasks(model)
+    validation = corpora.measured(recipe.validation)
+    keep(recipe, "photos", out)
     finished = train(
-        model, Mixture({"all": Together(tasks)}), recipe.loop, out, validate=validate, groups=groups
+        model,
+        Mixture({"all": Together(tasks)}),
+        recipe.loop,
+        out,
+        validate=lambda: scores(model, validation, corpora.held),
+        groups=[
+            {"params": list(model.encoder.parameters()), "rate": recipe.encoder_rate},
+            {"params": list(eyes.network.parameters()), "rate": recipe.backbone_rate},
+            {"params": [p for n, p in model.named_parameters() if _is_new(n)], "rate": 1.0},
+        ],
     )
-    return _report(recipe, model, finished, validate(), measure, out)
-
-
-def _keep(recipe: PhotoRecipe, out: Path) -> None:
-    """Lay the recipe beside what it makes; a run goes on only by the one it began with."""
-    path = out / "recipe.yaml"
-    if (out / "latest").exists() and path.exists():
-        begun = load(PhotoRecipe, path)
-        if replace(begun, loop=recipe.loop) != recipe:  # the loop looks at its own settings
-            raise PolyglanceError(
-                f"{out} holds a run by another recipe ({path}): train into another folder"
-            )
-    if rank() == 0:
-        with replacing(path) as file:
-            file.write(dump(recipe))
-
-
-def _name(manifest: str) -> str:
-    """What a corpus is called in the log: its path, since files of many folders are ``train``."""
-    path = Path(manifest)
-    return str(path.with_name(path.name.split(".")[0]))
-
-
-def _objective(recipe: PhotoRecipe, tokenizer: Tokenizer) -> MMPObjective:
-    """The recipe's objective with the mask of its tokenizer, whichever that is."""
-    if not recipe.objective.intra:
-        return recipe.objective
-    if tokenizer.mask_id is None:
-        raise PolyglanceError(
-            f"the tokenizer of {recipe.encoder} has no mask, which noise needs:"
-            " set objective.intra to false"
+    report: dict[str, Any] = {
+        "validation": scores(model, validation, corpora.held),
+        "best_step": finished.best_step,
+        "seconds": round(finished.seconds),
+    }
+    test = None if recipe.test is None else corpora.measured(recipe.test)
+    if test is not None:
+        report["test"] = all_recalls(model, test)
+    write_report(report, out)
+    if recipe.compression is not None:
+        small, small_eyes = compressed(
+            model,
+            recipe.compression,
+            sentences=corpora.sentences,
+            pictures=corpora.pictures,
+            precision=recipe.loop.precision,
+            validate=lambda pupil, seen: scores(
+                pupil,
+                _seen_by(validation, seen),
+                {k: _seen_by(m, seen) for k, m in corpora.held.items()},
+            ),
+            folder=out / "compressed",
         )
-    return replace(recipe.objective, mask_id=tokenizer.mask_id)
-
-
-def _is_new(name: str) -> bool:
-    return not name.startswith(("encoder.", "eyes."))
+        report["compressed"] = {
+            "validation": scores(
+                small,
+                _seen_by(validation, small_eyes),
+                {k: _seen_by(m, small_eyes) for k, m in corpora.held.items()},
+            )
+        }
+        if test is not None:
+            report["compressed"]["test"] = all_recalls(small, _seen_by(test, small_eyes))
+        save_compact(
+            small,
+            out / "compact",
+            size=recipe.size,
+            mean=eyes.mean,
+            std=eyes.std,
+            longest=recipe.longest,
+            tokenizer=recipe.encoder,
+        )
+        write_report(report, out)
+    return report
 
 
 def build_model(recipe: PhotoRecipe, device: str) -> tuple[MMP, EfficientNetLite]:
@@ -215,6 +178,7 @@ def build_model(recipe: PhotoRecipe, device: str) -> tuple[MMP, EfficientNetLite
         width=recipe.width,
         pooling_layers=recipe.pooling_layers,
         pooling_heads=recipe.pooling_heads,
+        text_pooling=recipe.text_pooling,
         dropout=recipe.dropout,
     )
     torch.manual_seed(recipe.loop.seed)
@@ -224,73 +188,124 @@ def build_model(recipe: PhotoRecipe, device: str) -> tuple[MMP, EfficientNetLite
     return model.to(device), eyes
 
 
-@torch.no_grad()
+def _is_new(name: str) -> bool:
+    return not name.startswith(("encoder.", "eyes."))
+
+
 def recall_by_language(model: MMP, measured: Measured) -> dict[str, float]:
     """mR of each language and their average, in percent."""
     recalls = {
-        language: result.mean_recall
+        language: float(result.mean_recall)
         for language, result in retrieval_by_language(model, measured).items()
     }
     return {**recalls, "average": float(np.mean(list(recalls.values())))}
 
 
-@torch.no_grad()
-def retrieval_by_language(model: MMP, measured: Measured) -> dict[str, RetrievalResult]:
-    """Recalls of each language both ways, among all pictures."""
-    model.eval()
-    images = _in_blocks(
-        lambda items: model.encode_visual(*measured.visuals.rows(items, None)),
-        np.arange(len(measured.visuals)),
-    )
-    captions, device = measured.captions, next(model.parameters()).device
+def all_recalls(model: MMP, measured: Measured) -> dict[str, dict[str, float]]:
+    """mR and recalls both ways of each language, in percent, and mR's average."""
+    found: dict[str, dict[str, float]] = {}
+    for language, result in retrieval_by_language(model, measured).items():
+        found[language] = {"mR": float(result.mean_recall)}
+        for way, direction in (
+            ("text_to_image", result.text_to_image),
+            ("image_to_text", result.image_to_text),
+        ):
+            found[language] |= {f"{way}_R@{k}": float(r) for k, r in direction.recalls.items()}
+    return {**found, "average": {"mR": float(np.mean([f["mR"] for f in found.values()]))}}
 
-    def encode(block: NDArray[np.int64]) -> Tensor:
-        text = packed(captions, block, device)
-        return model.encode_text(text.ids, text.packing)
 
-    results = {}
-    for language in captions.names:
-        rows = captions.of_language(language)
-        results[language] = evaluate_retrieval(
-            images, _in_blocks(encode, rows), captions.owners[rows]
+def scores(model: MMP, validation: Measured, held: dict[str, Measured]) -> dict[str, float]:
+    """mR by language on validation and on held-out pictures; ``score`` chooses the checkpoint."""
+    figures = recall_by_language(model, validation)
+    for name, measured in held.items():
+        found = recall_by_language(model, measured)
+        figures |= {f"{name}.{language}": value for language, value in found.items()}
+    return {**figures, "score": figures["average"]}
+
+
+def _seen_by(measured: Measured, network: torch.nn.Module) -> Measured:
+    """The same pictures through other eyes."""
+    assert isinstance(measured.visuals, PixelTable)
+    return Measured(measured.visuals.seen_by(network), measured.captions)
+
+
+class _Corpora:
+    """What a recipe reads: pictures on the device, captions in sub-words."""
+
+    def __init__(
+        self, recipe: PhotoRecipe, data: Path, eyes: EfficientNetLite, device: str
+    ) -> None:
+        self.recipe, self.data, self.eyes, self.device = recipe, data, eyes, device
+        self.tokenizer = open_tokenizer(recipe.encoder)
+        self.held: dict[str, Measured] = {}
+        self.pictures: list[PixelTable] = []
+        self.sentences: list[CaptionTable] = []
+
+    def tasks(self, model: MMP) -> list[tuple[str, Task, float]]:
+        """What is learned, with names and weights; notes what is held out, too."""
+        objective = with_mask(self.recipe.objective, self.tokenizer, self.recipe.encoder)
+        tasks: list[tuple[str, Task, float]] = []
+        for corpus in self.recipe.pictures:
+            pictures, captions = self._training_part(corpus)
+            task = CaptionedVisuals(
+                model,
+                pictures,
+                captions,
+                objective,
+                batch=corpus.batch,
+                captions_each=corpus.captions_each,
+            )
+            tasks.append((_name(corpus.manifest), task, corpus.weight))
+            self.pictures.append(pictures)
+            self.sentences.append(captions)
+        for text in self.recipe.texts:
+            records = read(
+                text.format, self.data / text.manifest, ReadOptions(), Problems(strict=True)
+            )
+            sentences = self._captions(list(records), text.languages)
+            parallel = ParallelSentences(
+                model, sentences, batch=text.batch, temperature=text.temperature
+            )
+            tasks.append((_name(text.manifest), parallel, text.weight))
+            self.sentences.append(sentences)
+        return tasks
+
+    def measured(self, manifest: str) -> Measured:
+        """All pictures and captions of a manifest."""
+        records = _with_pictures(self.data / manifest)
+        return Measured(self._pixels(records, manifest), self._captions(records, None))
+
+    def _training_part(self, corpus: PictureCorpus) -> tuple[PixelTable, CaptionTable]:
+        records = _with_pictures(self.data / corpus.manifest)
+        if not 0 <= corpus.hold_out < len(records):
+            raise PolyglanceError(
+                f"{corpus.manifest} has {len(records)} pictures with captions, too few to train"
+                f" on when {corpus.hold_out} are held out: lower hold_out or add pictures"
+            )
+        kept = records[: len(records) - corpus.hold_out]
+        if held := records[len(kept) :]:
+            self.held[_name(corpus.manifest)] = Measured(
+                self._pixels(held, corpus.manifest), self._captions(held, None)
+            )
+        return self._pixels(kept, corpus.manifest), self._captions(kept, corpus.languages)
+
+    def _captions(
+        self, records: Sequence[Record], languages: tuple[str, ...] | None
+    ) -> CaptionTable:
+        return CaptionTable.build(
+            records, self.tokenizer, languages=languages, longest=self.recipe.longest
         )
-    return results
 
-
-def _in_blocks(
-    encode: Callable[[NDArray[np.int64]], Tensor], items: NDArray[np.int64], block: int = 256
-) -> NDArray[np.float32]:
-    precision = torch.autocast("cuda", torch.bfloat16, enabled=torch.cuda.is_available())
-    with precision:
-        parts = [encode(items[i : i + block]).float().cpu() for i in range(0, len(items), block)]
-    return torch.cat(parts).numpy()
-
-
-def _with_pictures(manifest: Path) -> list[Record]:
-    return [record for record in read_manifest(manifest) if record.image and record.captions]
-
-
-def _captions(
-    records: Sequence[Record],
-    tokenizer: Tokenizer,
-    recipe: PhotoRecipe,
-    languages: tuple[str, ...] | None,
-) -> CaptionTable:
-    return CaptionTable.build(records, tokenizer, languages=languages, longest=recipe.longest)
-
-
-class _PictureLoader:
-    """Reads the pictures of records into a table on the device."""
-
-    def __init__(self, recipe: PhotoRecipe, eyes: EfficientNetLite, device: str) -> None:
-        self.recipe, self.eyes, self.device = recipe, eyes, device
-
-    def __call__(self, records: Sequence[Record], manifest: Path) -> PixelTable:
-        paths = [manifest.parent / str(record.image) for record in records]
+    def _pixels(self, records: Sequence[Record], manifest: str) -> PixelTable:
+        folder = (self.data / manifest).parent
         with ThreadPoolExecutor() as pool:
-            squares = list(pool.map(lambda path: read_square(path, self.recipe.size).pixels, paths))
+            squares = pool.map(
+                lambda record: read_square(folder / str(record.image), self.recipe.size).pixels,
+                records,
+            )
+            pixels = torch.from_numpy(np.stack(list(squares)))
         return PixelTable(
-            torch.from_numpy(np.stack(squares)),
+            pixels,
             self.eyes.network,
             self.eyes.mean,
             self.eyes.std,
@@ -299,21 +314,11 @@ class _PictureLoader:
         )
 
 
-def _report(
-    recipe: PhotoRecipe,
-    model: MMP,
-    finished: Run,
-    validation: dict[str, float],
-    measure: Callable[[str], Measured],
-    out: Path,
-) -> dict[str, Any]:
-    report: dict[str, Any] = {
-        "validation": validation,
-        "best_step": finished.best_step,
-        "seconds": round(finished.seconds),
-    }
-    if recipe.test is not None:
-        report["test"] = recall_by_language(model, measure(recipe.test))
-    if rank() == 0:
-        (out / "report.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
-    return report
+def _name(manifest: str) -> str:
+    """What a corpus is called in the log: its path, since files of many folders are ``train``."""
+    path = Path(manifest)
+    return str(path.with_name(path.name.split(".")[0]))
+
+
+def _with_pictures(manifest: Path) -> list[Record]:
+    return [record for record in read_manifest(manifest) if record.image and record.captions]

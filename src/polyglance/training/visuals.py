@@ -5,6 +5,7 @@ Both lie on the accelerator as one table, so that a batch is one gather there.
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol
 
 import numpy as np
@@ -82,6 +83,12 @@ class PixelTable:
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    def seen_by(self, network: nn.Module) -> PixelTable:
+        """The same pictures, augmented alike, through another network."""
+        other = copy.copy(self)
+        other.network = network
+        return other
 
     def rows(self, items: Indices, generator: np.random.Generator | None) -> tuple[Tensor, Packing]:
         """What the network sees; cropped and mirrored where a generator is given."""

@@ -1,0 +1,280 @@
+"""A trained model in few bits, still trainable.
+
+Weights of linear layers keep 4 bits each with a scale for every block, those of
+convolutions 8 bits with a scale for every channel, and the table of words, by far
+the largest part, becomes a `SharedTable`. Rounding happens in every forward
+pass and lets gradients through as if it were not there (Bengio et al. 2013), so
+that a rounded model can be taught to act like the one it was made from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from polyglance.errors import PolyglanceError
+
+BLOCK = 64
+"""Weights of a linear layer that share a scale."""
+_CODES = 256
+"""Entries of a codebook: one byte chooses."""
+
+
+def four_bits(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
+    """Codes from 0 to 15 and the scale of each block of a row: ``(code - 8) * scale``.
+
+    The entry farthest from zero becomes exactly -8 times the scale, which may
+    be negative: all sixteen codes are of use. Scales are what float16 can hold.
+    """
+    rows, columns = weight.shape
+    if columns % block:
+        raise PolyglanceError(f"a row of {columns} weights does not divide into blocks of {block}")
+    blocks = weight.float().view(rows, -1, block)
+    farthest = blocks.gather(2, blocks.abs().argmax(2, keepdim=True))
+    scales = (farthest / -8).half().float()
+    codes = (blocks / torch.where(scales == 0, 1, scales)).round().clamp(-8, 7) + 8
+    return codes.to(torch.uint8).view(rows, columns), scales.squeeze(2)
+
+
+def from_four_bits(codes: Tensor, scales: Tensor) -> Tensor:
+    """The weights that these codes and scales mean."""
+    blocks = codes.view(*scales.shape, -1).float() - 8
+    return (blocks * scales.float()[:, :, None]).view(codes.shape)
+
+
+def eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes from -127 to 127 and a scale for each output channel."""
+    scales = weight.float().flatten(1).abs().amax(1) / 127
+    shape = (-1,) + (1,) * (weight.dim() - 1)
+    codes = (weight.float() / torch.where(scales == 0, 1, scales).view(shape)).round()
+    return codes.to(torch.int8), scales
+
+
+def from_eight_bits(codes: Tensor, scales: Tensor) -> Tensor:
+    """The weights that these codes and scales mean."""
+    return codes.float() * scales.view((-1,) + (1,) * (codes.dim() - 1))
+
+
+class _Rounded(nn.Module):
+    """A parametrisation: the weight as rounding leaves it, with the gradient of the whole one."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.bits = bits
+
+    def forward(self, weight: Tensor) -> Tensor:
+        with torch.no_grad():
+            rounded = (
+                from_four_bits(*four_bits(weight))
+                if self.bits == 4
+                else from_eight_bits(*eight_bits(weight))
+            )
+        return weight + (rounded - weight).detach()
+
+
+class SharedTable(nn.Module):
+    """A table of words in few bytes, in the spirit of SMALR's hybrid embedding.
+
+    All words share small codebooks: a row is cut into parts, and for each part one
+    byte names the nearest entry of that part's codebook (product quantisation,
+    Jégou et al. 2011), after a rotation that spreads the variance evenly over
+    the parts (Ge et al. 2013). The most frequent words own a second set of
+    codes, which describes what the first left over.
+    """
+
+    codes: Tensor
+    finer_codes: Tensor
+    order: Tensor
+
+    def __init__(self, codes: Tensor, finer_codes: Tensor, order: Tensor, width: int) -> None:
+        """``order`` is the place of each word; the first of these places have finer codes."""
+        super().__init__()
+        self.width = width
+        self.register_buffer("codes", codes)
+        self.register_buffer("finer_codes", finer_codes)
+        self.register_buffer("order", order)
+        self.codebooks = nn.Parameter(torch.zeros(codes.shape[1], _CODES, width // codes.shape[1]))
+        parts = finer_codes.shape[1]
+        self.finer_codebooks = nn.Parameter(torch.zeros(parts, _CODES, width // parts))
+        self.rotation = nn.Parameter(torch.eye(width))
+        self.centre = nn.Parameter(torch.zeros(width))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of these words."""
+        places = self.order[ids].long()
+        rows = _look_up(self.codebooks, self.codes[places])
+        frequent = places < len(self.finer_codes)
+        finer = self.finer_codes[torch.where(frequent, places, 0)]
+        rows = rows + frequent[..., None] * _look_up(self.finer_codebooks, finer)
+        return self.centre + rows @ self.rotation
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls, table: Tensor, frequency: Tensor, *, parts: int, finer_parts: int, frequent: int
+    ) -> SharedTable:
+        """The nearest shared table, with finer codes for the ``frequent`` most frequent words."""
+        width = table.shape[1]
+        if width % parts or width % finer_parts:
+            raise PolyglanceError(
+                f"rows of {width} do not divide into {parts} or {finer_parts} parts"
+            )
+        places = torch.argsort(frequency, descending=True, stable=True)
+        order = torch.empty_like(places)
+        order[places] = torch.arange(len(places), device=places.device)
+        centre = table.mean(0)
+        rotation = _even_rotation(table - centre, parts)
+        rows = (table[places] - centre) @ rotation.T
+        codes, codebooks = _quantise(rows, parts)
+        left = rows - _look_up(codebooks, codes)
+        finer_codes, finer_codebooks = _quantise(left[:frequent], finer_parts)
+        shared = cls(codes, finer_codes, order.int(), width).to(table.device)
+        shared.codebooks.copy_(codebooks)
+        shared.finer_codebooks.copy_(finer_codebooks)
+        shared.rotation.copy_(rotation)
+        shared.centre.copy_(centre)
+        return shared
+
+
+def _look_up(codebooks: Tensor, codes: Tensor) -> Tensor:
+    parts = torch.arange(len(codebooks), device=codes.device)
+    return codebooks[parts, codes.long()].flatten(-2)
+
+
+def _even_rotation(rows: Tensor, parts: int) -> Tensor:
+    """Principal axes, dealt to parts so that all have about the same product of variances."""
+    variances, axes = torch.linalg.eigh(rows.T @ rows / len(rows))
+    size = rows.shape[1] // parts
+    hands: list[list[int]] = [[] for _ in range(parts)]
+    room = [0.0] * parts
+    for axis in reversed(range(len(variances))):
+        part = min((p for p in range(parts) if len(hands[p]) < size), key=room.__getitem__)
+        hands[part].append(axis)
+        room[part] += math.log(max(float(variances[axis]), 1e-12))
+    dealt = torch.tensor([axis for hand in hands for axis in hand], device=axes.device)
+    rotation: Tensor = axes.T[dealt].contiguous()
+    return rotation
+
+
+def _quantise(rows: Tensor, parts: int, rounds: int = 20) -> tuple[Tensor, Tensor]:
+    """Codes and codebooks of each part, by k-means from evenly spread rows."""
+    codes, codebooks = [], []
+    for part in rows.chunk(parts, dim=1):
+        first = torch.linspace(0, len(part) - 1, _CODES, device=part.device).long()
+        centres = part[first].clone()
+        for _ in range(rounds):
+            nearest = _nearest(part, centres)
+            sums = torch.zeros_like(centres).index_add_(0, nearest, part)
+            counts = torch.bincount(nearest, minlength=_CODES)[:, None]
+            centres = torch.where(counts > 0, sums / counts.clamp(min=1), centres)
+        codes.append(_nearest(part, centres).to(torch.uint8))
+        codebooks.append(centres)
+    return torch.stack(codes, 1), torch.stack(codebooks)
+
+
+def _nearest(rows: Tensor, centres: Tensor) -> Tensor:
+    half = centres.pow(2).sum(1) / 2
+    blocks = torch.split(rows, 65_536)
+    return torch.cat([(block @ centres.T - half).argmax(1) for block in blocks])
+
+
+def compress(
+    model: nn.Module, frequency: Tensor, *, parts: int, finer_parts: int, frequent: int
+) -> None:
+    """Round an MMP model with eyes in place: 4-bit linear layers, 8-bit convolutions, shared table.
+
+    Biases, norms and positions stay as they are.
+    """
+    encoder = model.encoder
+    assert isinstance(encoder, nn.Module)
+    words = encoder.words
+    assert isinstance(words, nn.Embedding)
+    encoder.words = SharedTable.of(
+        words.weight.detach(), frequency, parts=parts, finer_parts=finer_parts, frequent=frequent
+    )
+    for _, module, bits in _rounded_modules(model):
+        parametrize.register_parametrization(module, "weight", _Rounded(bits), unsafe=True)
+
+
+def _rounded_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
+    """What is rounded, and to how many bits."""
+    for name, module in model.named_modules():
+        if name.endswith("classifier"):  # of the picture network: not used by MMP
+            continue
+        weight = getattr(module, "weight", None)
+        if isinstance(module, nn.Linear):
+            yield name, module, 4
+        elif isinstance(weight, Tensor) and weight.dim() == 4:
+            yield name, module, 8
+
+
+@torch.no_grad()
+def compact_state(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a compressed model as they are stored.
+
+    ``NAME.weight.codes`` and ``NAME.weight.scales`` stand for rounded weights; two
+    4-bit codes share a byte, the earlier in its low half, as ONNX Runtime's
+    ``MatMulNBits`` reads them: (rows, blocks, bytes of a block).
+    """
+    rounded = {name: (module, bits) for name, module, bits in _rounded_modules(model)}
+    state: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if ".classifier." in name or ".parametrizations." in name:
+            continue
+        is_wide = name.startswith("encoder.words.") and tensor.is_floating_point()
+        halved = is_wide and not name.endswith("centre")
+        state[name] = tensor.half() if halved else tensor
+    for name, (module, bits) in rounded.items():
+        weight = module.weight
+        assert isinstance(weight, Tensor)
+        if bits == 4:
+            codes, scales = four_bits(weight)
+            pairs = codes.view(*scales.shape, -1, 2)
+            state[f"{name}.weight.codes"] = pairs[..., 0] | pairs[..., 1] << 4
+            state[f"{name}.weight.scales"] = scales.half()
+        else:
+            codes, scales = eight_bits(weight)
+            state[f"{name}.weight.codes"] = codes
+            state[f"{name}.weight.scales"] = scales
+    return {name: tensor.contiguous().cpu() for name, tensor in state.items()}
+
+
+@torch.no_grad()
+def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Fill an uncompressed model with the weights that a compact state means.
+
+    The table of words is put in its original order and whole, so that the
+    model can be trained on from.
+    """
+    words = {
+        name.removeprefix("encoder.words."): tensor
+        for name, tensor in state.items()
+        if name.startswith("encoder.words.")
+    }
+    table = SharedTable(words["codes"], words["finer_codes"], words["order"], len(words["centre"]))
+    table.load_state_dict(words)
+    whole = {"encoder.words.weight": table(torch.arange(len(words["order"])))}
+    for name, tensor in state.items():
+        if name.endswith(".weight.codes"):
+            stem = name.removesuffix(".codes")
+            scales = state[f"{stem}.scales"]
+            whole[stem] = (
+                from_four_bits(_unpack(tensor), scales)
+                if tensor.dtype == torch.uint8
+                else from_eight_bits(tensor, scales)
+            )
+        elif not name.startswith("encoder.words.") and not name.endswith(".weight.scales"):
+            whole[name] = tensor
+    missing, unexpected = model.load_state_dict(whole, strict=False)
+    unused = [name for name in missing if ".classifier." not in name]
+    if unused or unexpected:
+        raise PolyglanceError(f"the weights are of another model: {(unused + unexpected)[0]}")
+
+
+def _unpack(packed: Tensor) -> Tensor:
+    codes = torch.stack([packed & 15, packed >> 4], dim=-1)
+    return codes.view(len(packed), -1)

@@ -1,0 +1,105 @@
+"""What recipes of every kind do: keep themselves beside their run, and measure retrieval."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyglance.config import dump, load
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
+from polyglance.evaluation.retrieval import RetrievalResult, evaluate_retrieval
+from polyglance.models.mmp import MMP, MMPObjective
+from polyglance.records import replacing
+from polyglance.text import Tokenizer
+from polyglance.training.distribution import rank
+from polyglance.training.pairing import packed
+from polyglance.training.visuals import Visuals
+from polyglance.yaml12 import parse
+
+BLOCK = 512
+"""Pictures, clips or captions encoded at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Pictures or clips and their captions, to measure retrieval on."""
+
+    visuals: Visuals
+    captions: CaptionTable
+
+
+@torch.no_grad()
+def retrieval_by_language(
+    model: MMP, measured: Measured, languages: Iterable[str] | None = None
+) -> dict[str, RetrievalResult]:
+    """Recalls both ways among all pictures or clips, of each language (or of some).
+
+    In full precision: bfloat16 knows three digits, and close answers would tie.
+    """
+    model.eval()
+    captions, device = measured.captions, next(model.parameters()).device
+    visuals = _in_blocks(
+        lambda items: model.encode_visual(*measured.visuals.rows(items, None)),
+        np.arange(len(measured.visuals)),
+    )
+
+    def encode(rows: NDArray[np.int64]) -> Tensor:
+        text = packed(captions, rows, device)
+        return model.encode_text(text.ids, text.packing)
+
+    results = {}
+    for language in captions.names if languages is None else languages:
+        rows = captions.of_language(language)
+        results[language] = evaluate_retrieval(
+            visuals, _in_blocks(encode, rows), captions.owners[rows]
+        )
+    return results
+
+
+def _in_blocks(
+    encode: Callable[[NDArray[np.int64]], Tensor], items: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    blocks = [encode(items[i : i + BLOCK]).float().cpu() for i in range(0, len(items), BLOCK)]
+    return torch.cat(blocks).numpy()
+
+
+def with_mask(objective: MMPObjective, tokenizer: Tokenizer, name: str) -> MMPObjective:
+    """The objective with the mask of its tokenizer, whichever that is."""
+    if not objective.intra:
+        return objective
+    if tokenizer.mask_id is None:
+        raise PolyglanceError(
+            f"the tokenizer of {name} has no mask, which noise needs: set objective.intra to false"
+        )
+    return replace(objective, mask_id=tokenizer.mask_id)
+
+
+def keep(recipe: Any, kind: str, out: Path) -> None:
+    """Lay the recipe beside what it makes; a run goes on only by the one it began with."""
+    path = out / "recipe.yaml"
+    if (out / "latest").exists() and path.exists():
+        plain = parse(path.read_text(encoding="utf-8"), str(path))
+        begun = load(type(recipe), {key: plain[key] for key in plain if key != "kind"})
+        if replace(begun, loop=recipe.loop) != recipe:  # the loop looks at its own settings
+            raise PolyglanceError(
+                f"{out} holds a run by another recipe ({path}): train into another folder"
+            )
+    if rank() == 0:
+        with replacing(path) as file:
+            file.write(f"kind: {kind}\n{dump(recipe)}")
+
+
+def write_report(report: dict[str, Any], out: Path) -> None:
+    """Write ``report.json``, by the first process alone."""
+    if rank() == 0:
+        with replacing(out / "report.json") as file:
+            file.write(json.dumps(report, indent=2) + "\n")
