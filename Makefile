@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 .PHONY: demo test check pytest format clean
 
-demo: $(VENV)/ready-train
+demo: $(VENV)/ready
 	$(BIN)/polyglance demo
 
 test: check pytest
@@ -27,13 +27,13 @@ format: $(VENV)/ready-dev
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/ready-train: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
+$(VENV)/ready: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
 $(VENV)/ready-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@ $(VENV)/ready-train
+	touch $@ $(VENV)/ready
 
 clean:
 	rm -rf $(VENV) demo-output

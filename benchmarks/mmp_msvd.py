@@ -21,11 +21,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pages
 from measuring import RESULTS, write_results
 
 RECIPE = "mmp-msvd"
@@ -188,13 +189,8 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
 
 def fill(document: Path, figures: Mapping[str, Any]) -> None:
     """Put fresh tables between the marks of a document."""
-    text = document.read_text(encoding="utf-8")
     tables = {"table 3": table_3(figures), "table 6": table_6(figures), "how": how(figures)}
-    for name, table in tables.items():
-        marks = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
-        text = re.sub(marks, lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)
-    document.write_text(text, encoding="utf-8")
-    print(f"wrote {document}")
+    pages.fill(document, tables)
 
 
 def table_3(figures: Mapping[str, Any]) -> str:
@@ -207,7 +203,7 @@ def table_3(figures: Mapping[str, Any]) -> str:
         label = "Triplet" if loss == "triplet" else "NCE"
         label += ", a softmax a side" if "symmetric" in terms else ""
         rows.append([label, languages, *ticks, *_recalls(measured, "en")])
-    return _markdown(header, rows, text_columns=5)
+    return pages.table(header, rows, text_columns=5)
 
 
 def table_6(figures: Mapping[str, Any]) -> str:
@@ -221,7 +217,7 @@ def table_6(figures: Mapping[str, Any]) -> str:
             objective = " + ".join(["inter", *terms])
             recalls = [*_recalls(measured, "en"), *_recalls(measured, "zh")]
             rows.append([languages, objective, *recalls])
-    return _markdown(header, rows, text_columns=2)
+    return pages.table(header, rows, text_columns=2)
 
 
 def how(figures: Mapping[str, Any]) -> str:
@@ -248,11 +244,6 @@ def _recalls(measured: Mapping[str, Any], language: str) -> list[str]:
 def _cell(spread: Mapping[str, Any]) -> str:
     deviation = spread["deviation"]
     return f"{spread['mean']:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
-
-
-def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
-    line = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, line, *rows])
 
 
 def _options() -> argparse.Namespace:

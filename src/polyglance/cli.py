@@ -38,6 +38,7 @@ _EXTRAS = {
     "transformers": "train",
     "safetensors": "train",
     "sentencepiece": "train",
+    "onnx": "train",
 }
 """Which extra brings a package that a verb could not find."""
 
@@ -145,9 +146,24 @@ def train(
     opened = open_recipe(recipe, change or ())
     with joined():
         report = opened.run(data, out, device=device)
-    measured = {split: report[split] for split in ("validation", "test") if split in report}
-    for line in lines(measured):
+    measured = ("validation", "test")
+    for line in lines({name: found for name, found in report.items() if name in measured}):
         print(line)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run whose model was compressed.")],
+    out: Annotated[Path, typer.Option(help="Folder of the model; one there is replaced.")],
+    name: Annotated[str, typer.Option(help="What the model is called.")] = "model",
+    longest: Annotated[int, typer.Option(help="Sub-words of a text; longer ones are cut.")] = 64,
+) -> None:
+    """Make a model folder that searches without torch from a training run."""
+    from polyglance.export.from_run import export_run
+
+    exported = export_run(run, out, name=name, longest=longest)
+    total = sum(file["bytes"] for file in exported.files.values())
+    print(f"{out}: {exported.name}, {exported.width} wide, {total / 1e6:.1f} MB")
 
 
 @data_app.command("formats")

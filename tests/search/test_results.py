@@ -18,7 +18,10 @@ from polyglance.search.terminal import answers_table, half_blocks
 def answers() -> list[Answer]:
     red, blue = Image.new("RGB", (400, 200), "red"), Image.new("RGBA", (8, 8), "blue")
     hits = [Hit(red, 0.91, 'a<b>"c".jpg', right=True), Hit(blue, 0.2, "d.png", right=False)]
-    return [Answer("كلب <script>", "ar", hits), Answer("ein Hund", "de", hits[:1])]
+    return [
+        Answer("كلب <script>", "ar", hits, "a dog <b>"),
+        Answer("ein Hund", "de", hits[:1]),
+    ]
 
 
 def test_half_blocks_show_the_upper_pixel_above_the_lower() -> None:
@@ -40,8 +43,21 @@ def test_the_terminal_shows_languages_queries_and_scores(answers: list[Answer]) 
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(answers_table(answers, title="Found"))
     shown = console.export_text()
-    for expected in ("Found", "Arabic", "German", "ein Hund", "0.91 ✓", "0.20 ✗"):
+    for expected in ("Found", "Arabic", "German", "ein Hund", "a dog <b>", "0.91 ✓", "0.20 ✗"):
         assert expected in shown
+    assert 'a<b>"c".jpg' in shown
+
+
+def test_four_hits_with_long_names_fit_beside_each_other_in_a_terminal() -> None:
+    picture = Image.new("RGB", (8, 8))
+    name = "a folder/with a very long name/and a picture in it.jpg"
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(answers_table([Answer("?", None, [Hit(picture, 0.5, name)] * 4)]))
+    lines = console.export_text().splitlines()
+    assert sum(line.count("0.50") for line in lines) == 4
+    [scores] = [line for line in lines if "0.50" in line]
+    assert scores.count("0.50") == 4
+    assert max(map(len, lines)) == 80
 
 
 class _Page(HTMLParser):
@@ -70,3 +86,37 @@ def test_the_sheet_holds_its_pictures_and_escapes_what_users_write(
     assert spans == {"ar": "rtl", "de": "ltr"}
     assert "script" not in {tag for tag, _ in page.tags}
     assert sum(attrs.get("class") == "right" for tag, attrs in page.tags if tag == "li") == 2
+
+
+def test_a_query_of_an_unknown_language_runs_as_its_letters_do(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (8, 8))
+    write_sheet(
+        tmp_path / "sheet.html", [Answer("שלום", None, [Hit(picture, 0.5, "a")])], title="t"
+    )
+    text = (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    page = _Page()
+    page.feed(text)
+    assert [attrs for tag, attrs in page.tags if tag == "span"] == [{"dir": "auto"}]
+    assert "<footer" not in text
+
+
+def test_the_foot_of_the_sheet_credits_each_picture_once(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (8, 8))
+    hits = [
+        Hit(picture, 0.5, "A dog", credit="Ann <x>, CC0-1.0", link='https://example.org/?a="b"'),
+        Hit(picture, 0.4, "A cat", credit="Bob, CC-BY-4.0"),
+        Hit(picture, 0.3, "My cat"),
+    ]
+    answers = [Answer("a", "en", hits), Answer("b", "en", hits)]
+    write_sheet(tmp_path / "sheet.html", answers, title="t")
+    text = (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    foot = text[text.index("<footer") :]
+    page = _Page()
+    page.feed(text)
+    assert foot.count("A dog") == foot.count("A cat") == 1
+    assert foot.index("A cat") < foot.index("A dog")
+    assert "Ann &lt;x&gt;, CC0-1.0" in foot
+    assert "My cat" not in foot
+    assert [a["href"] for tag, a in page.tags if tag == "a"] == ['https://example.org/?a="b"']
+    tips = [attrs.get("title") for tag, attrs in page.tags if tag == "img"]
+    assert tips == ["Ann <x>, CC0-1.0", "Bob, CC-BY-4.0", None] * 2

@@ -43,7 +43,7 @@ def retrieval_by_language(
 ) -> dict[str, RetrievalResult]:
     """Recalls both ways among all pictures or clips, of each language (or of some).
 
-    In full precision: bfloat16 knows three digits, and close answers would tie.
+    Never in bfloat16, whose eight bits would make close answers tie.
     """
     model.eval()
     captions, device = measured.captions, next(model.parameters()).device

@@ -30,6 +30,8 @@ from polyglance.weights.unigram import SPECIALS
 class Compression:
     """How small the model becomes, and how long it is taught to act like the whole one."""
 
+    name: str = "model"
+    """What the exported model is called."""
     parts: int = 32
     """Bytes of a word in the table."""
     finer_parts: int = 32
@@ -115,6 +117,7 @@ def save_compact(
     std: Tensor,
     longest: int,
     tokenizer: str,
+    languages: Sequence[str],
 ) -> None:
     """Write what `polyglance export` makes a model folder from."""
     if rank() > 0:
@@ -126,6 +129,7 @@ def save_compact(
         "pictures": {"size": size, "mean": mean.tolist(), "std": std.tolist()},
         "longest": longest,
         "tokenizer": tokenizer,
+        "languages": list(languages),
     }
     with replacing(folder / "config.json") as file:
         file.write(json.dumps(settings, indent=2) + "\n")

@@ -70,7 +70,7 @@ class ArrayFeatures:
                 self.lengths = arrays.get("lengths")
         except KeyError as error:
             raise DataError(f"{path}: expected arrays 'ids' and 'features' ({error})") from error
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"{path}: cannot be read as .npz ({error})") from error
         if self.features.ndim != 3 or len(ids) != len(self.features):
             raise DataError(

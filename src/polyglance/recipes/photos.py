@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from polyglance.recipes.common import (
 from polyglance.recipes.compressing import Compression, compressed, save_compact
 from polyglance.records import Record, read_manifest
 from polyglance.text import open_tokenizer
+from polyglance.training.distribution import rank
 from polyglance.training.loop import LoopConfig, train
 from polyglance.training.mixture import Mixture, Task
 from polyglance.training.pairing import CaptionedVisuals, ParallelSentences, Together
@@ -129,26 +131,21 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
         report["test"] = all_recalls(model, test)
     write_report(report, out)
     if recipe.compression is not None:
+
+        def validate(pupil: MMP, seen: torch.nn.Module) -> dict[str, float]:
+            held = {name: _seen_by(part, seen) for name, part in corpora.held.items()}
+            return scores(pupil, _seen_by(validation, seen), held)
+
         small, small_eyes = compressed(
             model,
             recipe.compression,
             sentences=corpora.sentences,
             pictures=corpora.pictures,
             precision=recipe.loop.precision,
-            validate=lambda pupil, seen: scores(
-                pupil,
-                _seen_by(validation, seen),
-                {k: _seen_by(m, seen) for k, m in corpora.held.items()},
-            ),
+            validate=validate,
             folder=out / "compressed",
         )
-        report["compressed"] = {
-            "validation": scores(
-                small,
-                _seen_by(validation, small_eyes),
-                {k: _seen_by(m, small_eyes) for k, m in corpora.held.items()},
-            )
-        }
+        report["compressed"] = {"validation": validate(small, small_eyes)}
         if test is not None:
             report["compressed"]["test"] = all_recalls(small, _seen_by(test, small_eyes))
         save_compact(
@@ -159,8 +156,13 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
             std=eyes.std,
             longest=recipe.longest,
             tokenizer=recipe.encoder,
+            languages=corpora.languages,
         )
         write_report(report, out)
+        if rank() == 0 and find_spec("onnx"):  # which a machine made for training may lack
+            from polyglance.export.from_run import export_run
+
+            export_run(out, out / "model", name=recipe.compression.name)
     return report
 
 
@@ -269,6 +271,12 @@ class _Corpora:
             tasks.append((_name(text.manifest), parallel, text.weight))
             self.sentences.append(sentences)
         return tasks
+
+    @property
+    def languages(self) -> list[str]:
+        """Those in which pictures were described."""
+        tables = self.sentences[: len(self.recipe.pictures)]
+        return sorted({language for table in tables for language in table.names})
 
     def measured(self, manifest: str) -> Measured:
         """All pictures and captions of a manifest."""

@@ -17,6 +17,10 @@ class Hit:
     name: str
     right: bool | None = None
     """Whether it is what was meant, where somebody knows."""
+    credit: str = ""
+    """Who made it and under which licence, where that has to be said."""
+    link: str | None = None
+    """Where it comes from."""
 
 
 @dataclass(frozen=True)
@@ -24,5 +28,8 @@ class Answer:
     """A query and its hits, best first."""
 
     query: str
-    language: str
+    language: str | None
+    """The query's language, where it is known."""
     hits: Sequence[Hit]
+    meaning: str = ""
+    """What the query says, for those who do not read its language."""

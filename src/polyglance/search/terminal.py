@@ -7,6 +7,7 @@ colours can show it.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def half_blocks(picture: Image, columns: int = 12) -> Text:
+COLUMNS = 16
+"""How wide a hit is drawn: four of them fit in a terminal of 80."""
+
+
+def half_blocks(picture: Image, columns: int = COLUMNS) -> Text:
     """A picture as coloured half blocks, ``columns`` characters wide and at most as high."""
     from rich.style import Style
     from rich.text import Text
@@ -47,7 +52,9 @@ def answers_table(answers: Sequence[Answer], *, title: str | None = None) -> Ren
     panels = []
     for answer in answers:
         heading = Text.assemble(
-            (f"{describe(answer.language).english}  ", "bold cyan"), (answer.query, "bold")
+            (f"{describe(answer.language).english}  " if answer.language else "", "bold cyan"),
+            (answer.query, "bold"),
+            (f"  {answer.meaning}" if answer.meaning else "", "dim"),
         )
         hits = Columns([_hit(hit) for hit in answer.hits], padding=(0, 2))
         panels.append(Panel(hits, title=heading, title_align="left", box=box.ROUNDED))
@@ -58,7 +65,10 @@ def _hit(hit: Hit) -> RenderableType:
     from rich.text import Text
 
     mark = {True: (" ✓", "bold green"), False: (" ✗", "red"), None: ("", "")}[hit.right]
-    return Text.assemble(half_blocks(hit.picture), (f"{hit.score:.2f}", "dim"), mark)
+    name = textwrap.wrap(hit.name, COLUMNS, max_lines=2, placeholder="…")
+    return Text.assemble(
+        half_blocks(hit.picture), f"{hit.score:.2f}", mark, ("\n" + "\n".join(name), "dim")
+    )
 
 
 def _colour(pixel: object) -> str:

@@ -112,6 +112,10 @@ class SubtitledVideos:
     def draw(self, video: Record, generator: np.random.Generator) -> Clip:
         """A random part of a video with the subtitles nearest in time, in one random language."""
         features, rate = self.read_features(video), self.clips.per_second
+        if not len(features):
+            raise PolyglanceError(
+                f"{video.key} has no features, not even one: take it out of the manifest"
+            )
         length = generator.uniform(self.clips.shortest, self.clips.longest)
         count = min(max(1, round(length * rate)), len(features))
         # From feature to feature, so that what is seen and what is heard are the same seconds.

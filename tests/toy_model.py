@@ -1,9 +1,4 @@
-"""``polyglance demo``: learn to see and read a small world in under a minute, then search it.
-
-The toy world's pictures are described in eight languages. A small MMP model is
-trained from nothing on them, on the processor, and then asked for scenes it has
-never seen described together.
-"""
+"""A small MMP model of the toy world, trained from nothing, for tests of learning."""
 
 from __future__ import annotations
 
@@ -14,20 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import sentencepiece
 import torch
 from numpy.typing import NDArray
-from PIL import Image
-from rich.console import Console
 
 from polyglance.data.captions import CaptionTable
-from polyglance.data.toy import LANGUAGES, Picture, ToyWorld
-from polyglance.evaluation.retrieval import evaluate_retrieval
+from polyglance.data.toy import Picture
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
-from polyglance.search.results import Answer, Hit
-from polyglance.search.sheet import write_sheet
-from polyglance.search.terminal import answers_table
 from polyglance.text.sentencepiece_file import open_file
 from polyglance.text.tokenizer import Tokenizer
 from polyglance.training.loop import LoopConfig, train
@@ -36,65 +26,7 @@ from polyglance.training.pairing import CaptionedVisuals
 from polyglance.training.visuals import PixelTable
 from polyglance.vision.convnet import SmallConvNet
 
-TRAINING, GALLERY, HITS = 2000, 200, 5
 SIZE, WIDTH = 32, 64
-
-
-def run(out: Path, *, steps: int, console: Console) -> None:
-    """Train, measure, search, and show what was found; a contact sheet goes to ``out``."""
-    out.mkdir(parents=True, exist_ok=True)
-    world = ToyWorld(seed=0)
-    console.print(f"Drawing {TRAINING:,} pictures with captions in {len(LANGUAGES)} languages ...")
-    pictures = list(world.pictures(TRAINING, "train"))
-    toy = make_toy_model(pictures)
-    console.print(f"Learning to read and to see from nothing: {steps} steps ...")
-    seconds = train_toy_model(toy, pictures, steps=steps)
-    gallery = list(world.pictures(GALLERY, "test"))
-    recalls = {language: toy_recall(toy, gallery, language, at=HITS) for language in LANGUAGES}
-    answers = search(toy, gallery)
-    console.print(answers_table(answers))
-    found = ", ".join(f"{language} {recall:.0f} %" for language, recall in recalls.items())
-    console.print(
-        f"Trained for {seconds:.0f} s. Of {GALLERY} scenes whose combinations were never seen in"
-        f" training, the right one is among the first {HITS} for: {found}"
-        f" (by chance: {100 * HITS / GALLERY:.1f} %)."
-    )
-    sheet = out / "sheet.html"
-    write_sheet(
-        sheet,
-        answers,
-        title="Polyglance: one small world, eight languages",
-        note=f"Learned from nothing in {seconds:.0f} seconds. A green frame is what was meant;"
-        f" it is among the first {HITS} for {np.mean(list(recalls.values())):.0f} % of {GALLERY}"
-        f" scenes like these, by chance for {100 * HITS / GALLERY:.1f} %.",
-    )
-    console.print(f"The same as a page: {sheet}")
-
-
-def search(toy: ToyModel, gallery: Sequence[Picture], hits: int = HITS) -> list[Answer]:
-    """One query a language, each for another picture of the gallery, with its best hits."""
-    vectors = toy.encode_pictures(gallery)
-    answers = []
-    for number, language in enumerate(LANGUAGES):
-        query = gallery[number].captions[language][0].text
-        scores = vectors @ toy.encode_texts([query])[0]
-        best = np.argsort(-scores)[:hits]
-        answers.append(
-            Answer(
-                query,
-                language,
-                [
-                    Hit(
-                        Image.fromarray(gallery[i].pixels(128)),
-                        float(scores[i]),
-                        gallery[i].captions["en"][0].text,
-                        right=gallery[i].scene.fact == gallery[number].scene.fact,
-                    )
-                    for i in best
-                ],
-            )
-        )
-    return answers
 
 
 @dataclass(frozen=True)
@@ -187,17 +119,7 @@ def train_toy_model(
     return run.seconds
 
 
-def toy_recall(toy: ToyModel, pictures: Sequence[Picture], language: str, *, at: int) -> float:
-    """Text-to-image recall at ``at`` of the pictures' complete captions, in percent."""
-    texts = [picture.captions[language][0].text for picture in pictures]
-    vectors, owners = toy.encode_pictures(pictures), np.arange(len(texts))
-    result = evaluate_retrieval(vectors, toy.encode_texts(texts), owners, ks=[at])
-    return result.text_to_image.recalls[at]
-
-
 def _vocabulary(texts: Sequence[str]) -> Tokenizer:
-    import sentencepiece
-
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),

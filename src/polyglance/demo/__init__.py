@@ -1,0 +1,1 @@
+"""``polyglance demo``: photographs that come along, searched in many languages, offline."""

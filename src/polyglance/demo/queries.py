@@ -1,0 +1,53 @@
+"""What the demo asks: one short description a language, as its speakers would type it.
+
+Half of the languages are those whose captions the default model learned from.
+The other half it has only read: no sentence in them was ever paired with a
+picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Query:
+    """A description and which of the photographs it fits."""
+
+    text: str
+    language: str | None = None
+    meaning: str = ""
+    """The same in English, where it is not."""
+    right: frozenset[str] = frozenset()
+    """Names of photographs without ``.webp``; empty where nobody knows."""
+
+
+def _query(language: str, text: str, meaning: str, right: str) -> Query:
+    return Query(text, language, meaning, frozenset(right.split()))
+
+
+UNPAIRED = ("es", "ru", "ja", "ko", "tr", "pl", "id")
+"""Languages in which the default model never saw a sentence beside a picture."""
+
+QUERIES = (
+    _query("en", "a brown horse in front of snowy mountains", "", "horse"),
+    _query("de", "ein Hund steht auf einer Wiese", "a dog is standing on a meadow",
+           "german-shepherd"),
+    _query("fr", "un chat joue avec une pelote de laine", "a cat plays with a ball of wool",
+           "cat-playing"),
+    _query("cs", "písečná pláž u modrého moře", "a sandy beach by the blue sea",
+           "beach cocktail"),
+    _query("pt", "uma pilha de panquecas num prato", "a pile of pancakes on a plate", "pancakes"),
+    _query("zh", "夜晚水边的高楼大厦", "tall buildings by the water at night", "city-night"),
+    _query("ar", "زرافتان بين الأشجار", "two giraffes among the trees", "giraffes"),
+    _query("es", "una montaña cubierta de nieve", "a mountain covered in snow",
+           "snowy-mountain"),
+    _query("ru", "овца на зелёной траве", "a sheep on green grass", "sheep"),
+    _query("ja", "木の枝にとまっている鳥", "a bird perched on a branch", "kingfisher parrot"),
+    _query("ko", "기타를 치는 사람들", "people playing the guitar", "mariachi"),
+    _query("tr", "beyaz ocaklı bir mutfak", "a kitchen with a white stove", "kitchen"),
+    _query("pl", "filiżanka kawy na drewnianym stole", "a cup of coffee on a wooden table",
+           "coffee"),
+    _query("id", "rel kereta api di antara pegunungan", "railway tracks between mountains",
+           "railway"),
+)  # fmt: skip

@@ -1,0 +1,135 @@
+"""A model on disk: a folder with ``model.json``, which tells what else is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from polyglance.errors import DataError, PolyglanceError, reason
+from polyglance.vision.pictures import Resize
+
+DEFAULT = "polyglance-small"
+"""The model that comes with Polyglance."""
+
+DESCRIPTION = "model.json"
+TEXT, PICTURE, VOCABULARY = FILES = ("text.onnx", "picture.onnx", "vocabulary.xz")
+FORMAT = 1
+"""Of the folder; raised when older code could not read a newer one."""
+
+_SHIPPED = Path(__file__).parent
+_WAY_OUT = "install Polyglance again, or export the model again"
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """How a picture becomes what the picture network sees."""
+
+    size: int
+    mean: tuple[float, float, float]
+    """Of red, green and blue, as of 0 to 255."""
+    std: tuple[float, float, float]
+    resize: Resize = "squash"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What ``model.json`` holds."""
+
+    name: str
+    version: str
+    width: int
+    """Numbers in a vector."""
+    longest: int
+    """Sub-words of a text, specials included; longer texts are cut."""
+    pictures: PictureSettings
+    architecture: dict[str, Any]
+    """The settings of the model's class, to build it in torch."""
+    files: dict[str, dict[str, Any]]
+    """Bytes and SHA-256 of each file."""
+    languages: tuple[str, ...] = ()
+    """Those that it was trained in."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    """What was measured on it."""
+    format: int = FORMAT
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Description:
+        """The description in what JSON makes of it."""
+        pictures: dict[str, Any] = plain["pictures"]
+        for name in ("mean", "std"):
+            pictures[name] = tuple(pictures[name])
+        settings: dict[str, Any] = {
+            **plain,
+            "pictures": PictureSettings(**pictures),
+            "languages": tuple(plain["languages"]),
+        }
+        return cls(**settings)
+
+    def to_json(self) -> str:
+        """The text of ``model.json``."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder and its description."""
+
+    path: Path
+    description: Description
+
+    @classmethod
+    def open(cls, name_or_folder: str | Path | None = None) -> ModelFolder:
+        """Find a model by its name or folder; without one, that which comes with Polyglance."""
+        path = _find(DEFAULT if name_or_folder is None else name_or_folder)
+        source = path / DESCRIPTION
+        try:
+            plain = json.loads(source.read_bytes())
+            if plain["format"] > FORMAT:
+                raise DataError(
+                    f"{path} was made by a newer Polyglance: pip install --upgrade polyglance"
+                )
+            description = Description.of(plain)
+        except OSError as error:
+            raise DataError(f"{source} cannot be read ({reason(error)}): {_WAY_OUT}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{source} does not describe a model ({error!r}): {_WAY_OUT}"
+            ) from error
+        return cls(path, description)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one of the model's files, as they were when it was exported."""
+        path = self.path / name
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({reason(error)}): {_WAY_OUT}") from error
+        if fingerprint(content) != self.description.files.get(name):
+            raise DataError(f"{path} is damaged, its checksum is wrong: {_WAY_OUT}")
+        return content
+
+
+def fingerprint(content: bytes) -> dict[str, Any]:
+    """How a file is known again."""
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def shipped() -> list[str]:
+    """The names of the models that come with Polyglance."""
+    return sorted(path.parent.name for path in _SHIPPED.glob(f"*/{DESCRIPTION}"))
+
+
+def _find(name_or_folder: str | Path) -> Path:
+    own = Path(name_or_folder).expanduser()
+    if isinstance(name_or_folder, str) and name_or_folder in shipped():
+        return _SHIPPED / name_or_folder
+    if own.is_dir():
+        return own
+    names = ", ".join(shipped()) or "none in this checkout"
+    raise PolyglanceError(
+        f"there is no model {str(name_or_folder)!r}: give a folder made by `polyglance export`,"
+        f" or the name of a model that comes with Polyglance ({names})"
+    )

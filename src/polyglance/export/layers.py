@@ -1,0 +1,153 @@
+"""The modules of `polyglance.nn` as ONNX nodes, each with the weights of its compact state.
+
+The structure is read off the modules and the weights are found by their names,
+so that graph and module cannot tell different stories.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import nn
+
+from polyglance.export.graph import GraphWriter
+from polyglance.nn.pooling import MeanHead, PoolingHead
+from polyglance.nn.transformer import TransformerLayer
+
+_IN_FLOAT, _IN_EIGHT_BITS = 1, 4
+"""How ``MatMulNBits`` takes what the weights are multiplied with."""
+
+
+def linear(graph: GraphWriter, x: str, module: nn.Linear, name: str, *, exact: bool = False) -> str:
+    """A linear layer whose weights have 4 bits each and share a scale in blocks.
+
+    What it is given is rounded to 8 bits, which more than halves the time,
+    unless it is to be ``exact``.
+    """
+    codes = graph.state[f"{name}.weight.codes"]
+    scales = graph.node(
+        "Reshape", graph.float_weight(f"{name}.weight.scales"), graph.constant([-1], "int64")
+    )
+    return graph.node(
+        "MatMulNBits",
+        x,
+        graph.weight(f"{name}.weight.codes"),
+        scales,
+        "",  # zero points: 8 where none are given
+        "",  # an order of the columns: as they come
+        graph.float_weight(f"{name}.bias"),
+        domain="com.microsoft",
+        K=module.in_features,
+        N=module.out_features,
+        bits=4,
+        block_size=2 * codes.shape[2],
+        accuracy_level=_IN_FLOAT if exact else _IN_EIGHT_BITS,
+    )
+
+
+def layer_norm(graph: GraphWriter, x: str, module: nn.LayerNorm, name: str) -> str:
+    """A layer norm over the last axis."""
+    return graph.node(
+        "LayerNormalization",
+        x,
+        graph.float_weight(f"{name}.weight"),
+        graph.float_weight(f"{name}.bias"),
+        axis=-1,
+        epsilon=module.eps,
+    )
+
+
+def transformer_layer(
+    graph: GraphWriter,
+    rows: str,
+    module: TransformerLayer,
+    name: str,
+    bias: str | None,
+    *,
+    first_only: bool = False,
+    exact_attention: bool = False,
+) -> str:
+    """A transformer layer on rows (batch, steps, width).
+
+    ``bias`` (batch, 1, 1, steps) is added to the attention's logits: far below
+    zero where a batch is padded. With ``first_only`` the layer gives the first
+    row of each sequence and computes no others; with ``exact_attention`` queries,
+    keys and values come from unrounded rows.
+    """
+    projected = linear(
+        graph, rows, module.query_key_value, f"{name}.query_key_value", exact=exact_attention
+    )
+    query, key, value = graph.nodes("Split", projected, outputs=3, axis=-1, num_outputs=3)
+    if first_only:
+        query, rows = first_row(graph, query), first_row(graph, rows)
+    apart = graph.constant([0, 0, module.heads, module.head_width], "int64")
+
+    def by_head(x: str, order: list[int]) -> str:
+        return graph.node("Transpose", graph.node("Reshape", x, apart), perm=order)
+
+    query, value = by_head(query, [0, 2, 1, 3]), by_head(value, [0, 2, 1, 3])
+    scaled = graph.node("Mul", query, graph.constant(module.head_width**-0.5, "float32"))
+    logits = graph.node("MatMul", scaled, by_head(key, [0, 2, 3, 1]))
+    if bias is not None:
+        logits = graph.node("Add", logits, bias)
+    attended = graph.node("MatMul", graph.node("Softmax", logits, axis=-1), value)
+    attended = graph.node("Transpose", attended, perm=[0, 2, 1, 3])
+    attended = graph.node("Reshape", attended, graph.constant([0, 0, -1], "int64"))
+    attended = linear(graph, attended, module.attended, f"{name}.attended")
+    rows = layer_norm(
+        graph, graph.node("Add", rows, attended), module.attention_norm, f"{name}.attention_norm"
+    )
+    inner = linear(graph, rows, module.widen, f"{name}.widen")
+    inner = graph.node("Relu" if module.activation is F.relu else "Gelu", inner)
+    output = linear(graph, inner, module.narrow, f"{name}.narrow")
+    return layer_norm(
+        graph, graph.node("Add", rows, output), module.output_norm, f"{name}.output_norm"
+    )
+
+
+def pooling(
+    graph: GraphWriter,
+    rows: str,
+    module: PoolingHead | MeanHead,
+    name: str,
+    *,
+    mask: str | None = None,
+    bias: str | None = None,
+) -> str:
+    """One unit vector a sequence from rows (batch, steps, width).
+
+    Where a batch may be padded, ``mask`` (batch, steps, 1) is 1 for a row and 0
+    for padding, and ``bias`` as for `transformer_layer`.
+    """
+    if isinstance(module, MeanHead):
+        pooled = linear(graph, mean(graph, rows, mask), module.linear, f"{name}.linear")
+    else:
+        last = len(module.layers) - 1
+        for number, layer in enumerate(module.layers):
+            assert isinstance(layer, TransformerLayer)
+            place = f"{name}.layers.{number}"
+            rows = transformer_layer(graph, rows, layer, place, bias, first_only=number == last)
+        pooled = graph.node("Squeeze", first_row(graph, rows), graph.constant([1], "int64"))
+    return unit(graph, pooled)
+
+
+def mean(graph: GraphWriter, rows: str, mask: str | None) -> str:
+    """The mean row of each sequence (batch, steps, width), padding left out."""
+    steps = graph.constant([1], "int64")
+    if mask is None:
+        return graph.node("ReduceMean", rows, steps, keepdims=0)
+    total = graph.node("ReduceSum", graph.node("Mul", rows, mask), steps, keepdims=0)
+    return graph.node("Div", total, graph.node("ReduceSum", mask, steps, keepdims=0))
+
+
+def first_row(graph: GraphWriter, rows: str) -> str:
+    """The first row of each sequence, (batch, 1, width)."""
+    zero, one = graph.constant([0], "int64"), graph.constant([1], "int64")
+    return graph.node("Slice", rows, zero, one, one)
+
+
+def unit(graph: GraphWriter, vectors: str) -> str:
+    """Vectors (batch, width) at length one."""
+    length = graph.node("ReduceL2", vectors, graph.constant([1], "int64"), keepdims=1)
+    # the least length that is divided by, as torch's normalize has it
+    safe = graph.node("Max", length, graph.constant(1e-12, "float32"))
+    return graph.node("Div", vectors, safe)

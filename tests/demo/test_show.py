@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from rich.console import Console
+from typer.testing import CliRunner
+
+from polyglance.cli import app
+from polyglance.demo.photographs import photographs
+from polyglance.demo.queries import QUERIES, UNPAIRED
+from polyglance.demo.show import HITS, count_right, run
+from polyglance.encoders import Picture
+from polyglance.errors import PolyglanceError
+from polyglance.languages import describe
+from polyglance.search.results import Answer, Hit
+from polyglance.vision.pictures import read_picture
+
+NAMES = [photograph.path.stem for photograph in photographs()]
+
+
+def pixels(picture: Picture) -> bytes:
+    return np.asarray(picture).tobytes()
+
+
+@cache
+def places() -> dict[bytes, int]:
+    return {pixels(read_picture(p.path)): place for place, p in enumerate(photographs())}
+
+
+class Knowing:
+    """Puts each photograph on an axis of its own, and a query of the demo where it belongs.
+
+    What it does not know lies on the last axis, beside the last photograph.
+    """
+
+    name = "knowing"
+    width = len(NAMES)
+
+    def __init__(self, lost: str = "") -> None:
+        self.lost = lost
+
+    def encode_pictures(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
+        rows = [places().get(pixels(picture), self.width - 1) for picture in pictures]
+        return np.eye(self.width, dtype=np.float32)[rows]
+
+    def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        known = {query.text: query.right for query in QUERIES if query.language != self.lost}
+        rows = np.zeros((len(texts), self.width), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            row[[NAMES.index(name) for name in known.get(text, NAMES[-1:])]] = 1
+        return rows
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(width=100, file=io.StringIO(), record=True)
+
+
+def test_queries_are_in_many_languages_and_mean_photographs_that_are_there() -> None:
+    languages = [query.language for query in QUERIES]
+    assert len(set(languages)) == len(languages) >= 10
+    assert {"en", "de", "fr", "cs", "pt", "zh", "ar", *UNPAIRED} <= set(languages)
+    for query in QUERIES:
+        assert query.right
+        assert query.right <= set(NAMES)
+        assert len(query.right) <= HITS
+        assert query.language
+        assert describe(query.language).english != query.language
+        assert bool(query.meaning) == (query.language != "en")
+
+
+def test_the_whole_demo(tmp_path: Path, console: Console) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a first impression has no warnings in it
+        answers = run(lambda: Knowing(lost="tr"), tmp_path / "out", console)
+    assert [answer.query for answer in answers] == [query.text for query in QUERIES]
+    assert count_right(answers) == (len(QUERIES) - 1, len(QUERIES) - 1)
+    shown = " ".join(console.export_text().split())
+    for expected in ("knowing was loaded in", "ms a picture", "Korean", "a dog is standing"):
+        assert expected in shown
+    assert f"for {len(QUERIES) - 1} of the {len(QUERIES)} queries" in shown
+    assert f"in training, for {len(UNPAIRED) - 1} and {len(UNPAIRED) - 1}." in shown
+    page = (tmp_path / "out" / "sheet.html").read_text(encoding="utf-8")
+    assert page.count("<img") == HITS * len(QUERIES)
+    assert f"{len(NAMES)} photographs, {len(QUERIES)} languages" in page
+    assert "Eatcha, CC-BY-SA-4.0" in page  # whose horse it is
+
+
+def test_own_words_are_searched_for_and_nobody_judges_them(
+    tmp_path: Path, console: Console
+) -> None:
+    [answer] = run(Knowing, tmp_path, console, words=["mitt eget ord"])
+    assert (answer.query, answer.language) == ("mitt eget ord", None)
+    assert answer.hits[0].name == photographs()[-1].title
+    assert {hit.right for hit in answer.hits} == {None}
+    assert "right photograph" not in console.export_text()
+
+
+def test_own_pictures_are_searched_and_bad_files_named(tmp_path: Path, console: Console) -> None:
+    album = tmp_path / "album"
+    (album / "summer").mkdir(parents=True)
+    for name in ("b.png", "summer/[red]a.jpg"):
+        Image.new("RGB", (30, 20)).save(album / name)
+    (album / "horse.webp").write_bytes(b"no picture")
+    answers = run(Knowing, tmp_path / "out", console, folder=album)
+    for answer in answers:
+        assert {hit.name for hit in answer.hits} == {"b.png", "summer/[red]a.jpg"}
+        assert {hit.right for hit in answer.hits} == {None}
+    shown = console.export_text()
+    assert "skipped" in shown
+    assert "horse.webp" in shown
+    assert "right photograph" not in shown
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "no picture or clip"), (b"x", "can be read")])
+def test_a_folder_without_a_good_picture_is_one_sentence(
+    tmp_path: Path, console: Console, content: bytes | None, said: str
+) -> None:
+    if content:
+        (tmp_path / "a.jpg").write_bytes(content)
+    with pytest.raises(PolyglanceError, match=said):
+        run(Knowing, tmp_path / "out", console, folder=tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_right_answers_are_counted_first_and_at_all() -> None:
+    picture = Image.new("RGB", (1, 1))
+
+    def answer(*right: bool | None) -> Answer:
+        return Answer("?", "en", [Hit(picture, 0.0, "a", right=r) for r in right])
+
+    answers = [answer(True, False), answer(False, True), answer(False, False), answer(None, None)]
+    assert count_right(answers) == (1, 2)
+
+
+def test_the_demo_is_imported_without_torch() -> None:
+    script = "import sys; sys.modules['torch'] = None; import polyglance.demo.show"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_command_passes_on_what_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def load(model: str | None) -> Knowing:
+        asked.append(model)
+        return Knowing()
+
+    monkeypatch.setattr("polyglance.encoders.load", load)
+    Image.new("RGB", (30, 20)).save(tmp_path / "mine.png")
+    words = ["--query", "yksi", "--query", "kaksi"]
+    options = ["--photos", str(tmp_path), "--model", "other", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, ["demo", *words, *options])
+    assert done.exit_code == 0, done.output
+    assert asked == ["other"]
+    for expected in ("yksi", "kaksi", "mine.png"):
+        assert expected in done.output
+    assert "1 photographs, 2 queries" in (tmp_path / "out" / "sheet.html").read_text("utf-8")

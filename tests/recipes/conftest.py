@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from toy_corpus import ToyCorpus, make_toy_corpus
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> ToyCorpus:
+    return make_toy_corpus(tmp_path_factory.mktemp("toy"))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from polyglance.encoders import Picture
+from polyglance.search import gallery
+from polyglance.search.gallery import Gallery
+
+
+class Colours:
+    """Sees the mean colour of a picture and nothing else."""
+
+    name = "colours"
+    width = 3
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = [[float(text == colour) for colour in ("red", "green", "blue")] for text in texts]
+        return np.array(rows, np.float32)
+
+    def encode_pictures(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
+        self.asked.append(len(pictures))
+        rows = np.array([np.asarray(picture).mean((0, 1)) for picture in pictures], np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def save(folder: Path, **colours: tuple[int, int, int]) -> list[Path]:
+    paths = [folder / f"{name}.png" for name in colours]
+    for path, colour in zip(paths, colours.values(), strict=True):
+        Image.new("RGB", (20, 10), colour).save(path)
+    return paths
+
+
+def test_the_nearest_come_first_with_their_cosines(tmp_path: Path) -> None:
+    paths = save(tmp_path, rose=(200, 150, 0), leaf=(0, 255, 0), brick=(255, 0, 0))
+    encoder = Colours()
+    made = Gallery.encode(paths, encoder)
+    [query] = encoder.encode_texts(["red"])
+    found = made.find(query, 2)
+    assert [path.stem for path, _ in found] == ["brick", "rose"]
+    assert [score for _, score in found] == pytest.approx([1.0, 0.8])
+    assert len(made.find(query, 10)) == 3
+
+
+def test_equal_pictures_stay_in_their_order(tmp_path: Path) -> None:
+    paths = save(tmp_path, a=(9, 9, 9), b=(9, 9, 9), c=(9, 9, 9))
+    found = Gallery.encode(paths, Colours()).find(np.ones(3, np.float32), 3)
+    assert [path for path, _ in found] == paths
+
+
+def test_bad_files_are_named_and_the_others_keep_their_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "BATCH", 2)
+    paths = save(tmp_path, a=(255, 0, 0), b=(0, 255, 0), c=(0, 0, 255), d=(255, 0, 0))
+    for name in ("x.jpg", "y.jpg"):
+        (tmp_path / name).write_bytes(b"no picture")
+    mixed = [paths[0], tmp_path / "x.jpg", tmp_path / "gone.png", tmp_path / "y.jpg", *paths[1:]]
+    encoder = Colours()
+    made = Gallery.encode(mixed, encoder)
+    assert made.paths == paths
+    assert made.vectors.argmax(1).tolist() == [0, 1, 2, 0]
+    assert encoder.asked == [1, 2, 1]  # a block that is bad from end to end asks for nothing
+    assert len(made.bad) == 3
+    for sentence, name in zip(made.bad, ("x.jpg", "gone.png", "y.jpg"), strict=True):
+        assert name in sentence
+
+
+def test_a_gallery_of_nothing_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").write_bytes(b"")
+    made = Gallery.encode([tmp_path / "x.jpg"], Colours())
+    assert (made.paths, len(made.vectors), len(made.bad)) == ([], 0, 1)
