@@ -39,11 +39,14 @@ def equal(one: MMP, other: MMP) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_all_weights_of_a_model_of_the_same_shape(tmp_path: Path, shared: bool) -> None:
+def test_all_weights_of_a_model_of_the_same_shape(
+    tmp_path: Path, shared: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     old, new = make(0, shared=shared), make(1, shared=shared)
     save(old, tmp_path / "run" / "latest")
-    assert initialise_from(new, tmp_path / "run")
+    initialise_from(new, tmp_path / "run")
     assert all(equal(new, old).values())
+    assert capsys.readouterr().err == ""
 
 
 def test_the_best_of_a_run_before_its_latest_and_a_checkpoint_by_itself(tmp_path: Path) -> None:
@@ -56,11 +59,14 @@ def test_the_best_of_a_run_before_its_latest_and_a_checkpoint_by_itself(tmp_path
     assert all(equal(new, latest).values())
 
 
-def test_features_of_another_width_start_afresh(tmp_path: Path) -> None:
+def test_features_of_another_width_start_afresh(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     video, image = make(0), make(1, features=9)
     own = {name: value.clone() for name, value in image.visual_input.state_dict().items()}
     save(video, tmp_path / "best")
-    assert not initialise_from(image, tmp_path)
+    initialise_from(image, tmp_path)
+    assert "the layer on features starts afresh" in capsys.readouterr().err
     same = equal(image, video)
     assert {name for name in same if not same[name]} == {"visual_input.weight", "visual_input.bias"}
     for name, value in image.visual_input.state_dict().items():

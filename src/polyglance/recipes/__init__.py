@@ -16,6 +16,7 @@ from typing import Any
 from polyglance import yaml12
 from polyglance.config import load
 from polyglance.errors import PolyglanceError
+from polyglance.vision.devices import check_device
 
 FOLDER = Path(__file__).parent
 
@@ -41,6 +42,7 @@ class Recipe:
 
         Under `polyglance.training.distribution.joined` all processes call this together.
         """
+        check_device(device)
         module = import_module(KINDS[self.kind][0])
         report: dict[str, Any] = module.run(self.settings, data, out, device=device)
         return report

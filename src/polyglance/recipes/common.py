@@ -72,6 +72,17 @@ def _in_blocks(
     return torch.cat(blocks).numpy()
 
 
+def spoken(captions: CaptionTable) -> set[str]:
+    """The languages that a table has captions in, which may be fewer than were asked for."""
+    return {captions.names[number] for number in set(captions.languages.tolist())}
+
+
+def corpus_name(manifest: str) -> str:
+    """What a corpus is called in the log: its path, since files of many folders are ``train``."""
+    path = Path(manifest)
+    return str(path.with_name(path.name.split(".")[0]))
+
+
 def with_mask(objective: MMPObjective, tokenizer: Tokenizer, name: str) -> MMPObjective:
     """The objective with the mask of its tokenizer, whichever that is."""
     if not objective.intra:

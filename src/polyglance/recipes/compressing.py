@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from polyglance.data.captions import CaptionTable
 from polyglance.models.mmp import MMP
-from polyglance.nn.compression import compact_state, compress
+from polyglance.nn.compression import check_compressible, compact_state, compress
 from polyglance.records import replacing
 from polyglance.training.distribution import rank
 from polyglance.training.imitation import Imitation
@@ -40,6 +40,16 @@ class Compression:
     steps: int = 400
     learning_rate: float = 3e-4
     batch: int = 512
+
+
+def check(model: MMP, compression: Compression) -> None:
+    """Refuse before training what could not be compressed after it."""
+    check_compressible(
+        model,
+        parts=compression.parts,
+        finer_parts=compression.finer_parts,
+        frequent=compression.frequent,
+    )
 
 
 def compressed(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from polyglance import weights
+from polyglance.config import check
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import DirectionResult, RetrievalResult
@@ -22,8 +23,10 @@ from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import (
     Measured,
+    corpus_name,
     keep,
     retrieval_by_language,
+    spoken,
     with_mask,
     write_report,
 )
@@ -63,10 +66,14 @@ class Corpus(Described):
     subtitles: ClipSampling | None = None
     """Pre-training (section 5.3): cut clips out of videos, with subtitles in place of captions."""
 
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch")
+        check(self, lambda value: value > 0, "a number above 0, or take the corpus out", "weight")
+
 
 @dataclass(frozen=True)
 class FeatureRecipe:
-    """Everything that makes a run. The defaults are the paper's (section 5.2, appendix C)."""
+    """Everything that makes a run. Shape and lengths are the paper's (section 5.2, appendix C)."""
 
     encoder: str = "e5-small"
     """Known weights, or a folder as transformers saves XLM-R or mBERT."""
@@ -101,6 +108,13 @@ class FeatureRecipe:
     objective: MMPObjective = field(default_factory=MMPObjective)
     loop: LoopConfig = field(default_factory=LoopConfig)
 
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "captions_each", "longest_visual")
+        check(self, lambda value: value >= 3, "3 or more", "longest_text")
+        check(self, lambda value: value >= 0, "0 or more", "encoder_rate", "visual_rate")
+        shares = ("dropout", "encoder_dropout")
+        check(self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", *shares)
+
 
 def run(recipe: FeatureRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured.
@@ -120,8 +134,9 @@ def run(recipe: FeatureRecipe, data: Path, out: Path, *, device: str = "cpu") ->
     for corpus in recipe.corpora:
         learn = _captioned if corpus.subtitles is None else _subtitled
         task, languages = learn(model, objective, corpus, loader)
-        tasks.append((_name(corpus), task, corpus.weight))
+        tasks.append((corpus_name(corpus.manifest), task, corpus.weight))
         trained |= languages
+    _expect_languages(recipe, trained, loader)
     # Before training, so that what is missing is not found out at its end.
     validation = None if recipe.validation is None else loader.load(recipe.validation)
     test = None if recipe.test is None else loader.load(recipe.test)
@@ -195,6 +210,19 @@ def _subtitled(
     return task, found
 
 
+def _expect_languages(recipe: FeatureRecipe, trained: set[str], loader: _Loader) -> None:
+    """A language that was asked for and that no corpus has is a mistake, most likely a slip."""
+    missing = set(recipe.languages or ()) - trained
+    if missing:
+        there = {language for corpus in recipe.corpora for language in loader.languages(corpus)}
+        manifests = ", ".join(corpus.manifest for corpus in recipe.corpora)
+        raise PolyglanceError(
+            f"{manifests} has nothing to train on in {', '.join(sorted(missing))}, only in"
+            f" {', '.join(sorted(there - missing))}: set languages to some of these, or to null"
+            " for all"
+        )
+
+
 def _validation(model: MMP, measured: Measured, trained: set[str]) -> Validate:
     """What chooses the checkpoint, on the languages trained on alone."""
     languages = sorted(trained & spoken(measured.captions))
@@ -262,11 +290,6 @@ def with_translations(
     return joined
 
 
-def spoken(captions: CaptionTable) -> set[str]:
-    """The languages that a table has captions in, which may be fewer than were asked for."""
-    return {captions.names[number] for number in set(captions.languages.tolist())}
-
-
 class _Loader:
     """Reads what a recipe names, features and captions, onto the device."""
 
@@ -291,8 +314,13 @@ class _Loader:
             raise PolyglanceError(f"features must all have one width, not {widths}")
         return next(iter(widths.values()))
 
-    def load(self, described: Described, languages: Sequence[str] | None = None) -> Measured:
-        """Those with features and captions; in all languages, or in some."""
+    def languages(self, corpus: Corpus) -> set[str]:
+        """All that its captions, or its subtitles, are in."""
+        texts = "captions" if corpus.subtitles is None else "subtitles"
+        return {name for record in self.records(corpus) for name in getattr(record, texts)}
+
+    def records(self, described: Described) -> list[Record]:
+        """Those of a manifest and a split, with their translations."""
         records = [
             record
             for record in read_manifest(self.data / described.manifest)
@@ -301,9 +329,12 @@ class _Loader:
         if described.translations is not None:
             translations = list(read_manifest(self.data / described.translations))
             records = with_translations(records, translations, described.translated_into)
-        records = [record for record in records if record.captions]
+        return records
+
+    def load(self, described: Described, languages: Sequence[str] | None = None) -> Measured:
+        """Those with features and captions; in all languages, or in some."""
         records, features = feature_table(
-            records,
+            [record for record in self.records(described) if record.captions],
             self.source(described),
             longest=self.recipe.longest_visual,
             device=self.device,
@@ -312,12 +343,6 @@ class _Loader:
             records, self.tokenizer, languages=languages, longest=self.recipe.longest_text
         )
         return Measured(features, captions)
-
-
-def _name(described: Described) -> str:
-    """What a corpus is called in the log: its path, since files of many folders are ``train``."""
-    path = Path(described.manifest)
-    return str(path.with_name(path.name.split(".")[0]))
 
 
 def _figures(results: dict[str, RetrievalResult]) -> dict[str, Any]:

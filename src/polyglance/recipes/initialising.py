@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -10,18 +11,19 @@ from safetensors.torch import load_file
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.mmp import MMP
 from polyglance.training.checkpoints import model_tensors
+from polyglance.training.distribution import rank
 
 _VISUAL = "visual_input."
 """The layer on features, the one part that depends on where features come from."""
 
 
-def initialise_from(model: MMP, folder: Path) -> bool:
-    """Give a model the weights of another; says whether its layer on features is among them.
+def initialise_from(model: MMP, folder: Path) -> None:
+    """Give a model the weights of another.
 
     ``folder`` is a run (its best checkpoint is taken, else its latest) or a
     checkpoint. Where features have another width than there, as those of pictures
-    after a model of video, the layer on them starts afresh (MMP, section 5.6). All
-    else must fit.
+    after a model of video, the layer on them starts afresh (MMP, section 5.6), which
+    is said on standard error. All else must fit.
     """
     path = _weights_in(folder)
     try:
@@ -43,7 +45,11 @@ def initialise_from(model: MMP, folder: Path) -> bool:
                 " encoder, width and pooling that it was trained with"
             )
     model.load_state_dict(tensors, strict=False)
-    return same_features
+    if not same_features and rank() == 0:
+        print(
+            f"{path} was trained on features of another width: the layer on features starts afresh",
+            file=sys.stderr,
+        )
 
 
 def _weights_in(folder: Path) -> Path:

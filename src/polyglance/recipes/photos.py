@@ -7,6 +7,7 @@ the end the model may be compressed into what is shipped.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,12 +26,14 @@ from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import (
     Measured,
+    corpus_name,
     keep,
     retrieval_by_language,
+    spoken,
     with_mask,
     write_report,
 )
-from polyglance.recipes.compressing import Compression, compressed, save_compact
+from polyglance.recipes.compressing import Compression, check, compressed, save_compact
 from polyglance.records import Record, read_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.distribution import rank
@@ -55,6 +58,9 @@ class PictureCorpus:
     hold_out: int = 0
     """So many of its last pictures are kept from training, to measure on."""
 
+    def __post_init__(self) -> None:
+        _at_least_one(self, "batch", "captions_each")
+
 
 @dataclass(frozen=True)
 class TextCorpus:
@@ -68,6 +74,11 @@ class TextCorpus:
     batch: int = 512
     weight: float = 1.0
     temperature: float = 0.1
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "batch")
+        if self.temperature <= 0:
+            raise PolyglanceError(f"temperature is {self.temperature}: give one above 0")
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,15 @@ class PhotoRecipe:
     compression: Compression | None = None
     """How the trained model is made small; None to leave it as it is."""
 
+    def __post_init__(self) -> None:
+        _at_least_one(self, "size", "width", "longest")
+
+
+def _at_least_one(settings: object, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise PolyglanceError(f"{name} is {getattr(settings, name)}: give at least 1")
+
 
 def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured.
@@ -104,10 +124,16 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
     Under `polyglance.training.distribution.joined` all processes call this together.
     """
     torch.set_float32_matmul_precision("high")
+    if not recipe.pictures:
+        raise PolyglanceError("the recipe has no pictures to train on: name a manifest")
     model, eyes = build_model(recipe, device)
+    if recipe.compression is not None:
+        check(model, recipe.compression)
     corpora = _Corpora(recipe, data, eyes, device)
     tasks = corpora.tasks(model)
     validation = corpora.measured(recipe.validation)
+    # Read before training, so that what cannot be read does not wait for its end.
+    test = None if recipe.test is None else corpora.measured(recipe.test)
     keep(recipe, "photos", out)
     finished = train(
         model,
@@ -126,7 +152,6 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
         "best_step": finished.best_step,
         "seconds": round(finished.seconds),
     }
-    test = None if recipe.test is None else corpora.measured(recipe.test)
     if test is not None:
         report["test"] = all_recalls(model, test)
     write_report(report, out)
@@ -159,11 +184,23 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
             languages=corpora.languages,
         )
         write_report(report, out)
-        if rank() == 0 and find_spec("onnx"):  # which a machine made for training may lack
-            from polyglance.export.from_run import export_run
-
-            export_run(out, out / "model", name=recipe.compression.name)
+        if rank() == 0:
+            _export(out, recipe.compression.name)
     return report
+
+
+def _export(out: Path, name: str) -> None:
+    """Make the model folder, or say how, where what writes it is not installed."""
+    if find_spec("onnx"):
+        from polyglance.export.from_run import export_run
+
+        export_run(out, out / "model", name=name)
+    else:
+        print(
+            f"onnx is not installed here: where polyglance[train] is, make the model by"
+            f" polyglance export {out} --out {out / 'model'} --name {name}",
+            file=sys.stderr,
+        )
 
 
 def build_model(recipe: PhotoRecipe, device: str) -> tuple[MMP, EfficientNetLite]:
@@ -257,7 +294,7 @@ class _Corpora:
                 batch=corpus.batch,
                 captions_each=corpus.captions_each,
             )
-            tasks.append((_name(corpus.manifest), task, corpus.weight))
+            tasks.append((corpus_name(corpus.manifest), task, corpus.weight))
             self.pictures.append(pictures)
             self.sentences.append(captions)
         for text in self.recipe.texts:
@@ -268,7 +305,7 @@ class _Corpora:
             parallel = ParallelSentences(
                 model, sentences, batch=text.batch, temperature=text.temperature
             )
-            tasks.append((_name(text.manifest), parallel, text.weight))
+            tasks.append((corpus_name(text.manifest), parallel, text.weight))
             self.sentences.append(sentences)
         return tasks
 
@@ -276,7 +313,7 @@ class _Corpora:
     def languages(self) -> list[str]:
         """Those in which pictures were described."""
         tables = self.sentences[: len(self.recipe.pictures)]
-        return sorted({language for table in tables for language in table.names})
+        return sorted(set().union(*(spoken(table) for table in tables)))
 
     def measured(self, manifest: str) -> Measured:
         """All pictures and captions of a manifest."""
@@ -292,10 +329,16 @@ class _Corpora:
             )
         kept = records[: len(records) - corpus.hold_out]
         if held := records[len(kept) :]:
-            self.held[_name(corpus.manifest)] = Measured(
+            self.held[corpus_name(corpus.manifest)] = Measured(
                 self._pixels(held, corpus.manifest), self._captions(held, None)
             )
-        return self._pixels(kept, corpus.manifest), self._captions(kept, corpus.languages)
+        captions = self._captions(kept, corpus.languages)
+        if silent := set(corpus.languages or ()) - spoken(captions):
+            raise PolyglanceError(
+                f"{corpus.manifest} has no captions in {', '.join(sorted(silent))}:"
+                " choose languages that it has"
+            )
+        return self._pixels(kept, corpus.manifest), captions
 
     def _captions(
         self, records: Sequence[Record], languages: tuple[str, ...] | None
@@ -322,11 +365,8 @@ class _Corpora:
         )
 
 
-def _name(manifest: str) -> str:
-    """What a corpus is called in the log: its path, since files of many folders are ``train``."""
-    path = Path(manifest)
-    return str(path.with_name(path.name.split(".")[0]))
-
-
 def _with_pictures(manifest: Path) -> list[Record]:
-    return [record for record in read_manifest(manifest) if record.image and record.captions]
+    found = [record for record in read_manifest(manifest) if record.image and record.captions]
+    if not found:
+        raise PolyglanceError(f"{manifest} has no pictures with captions")
+    return found
