@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -22,9 +19,9 @@ from polyglance.nn.compression import compact_state, compress
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.text.huggingface import FastTokenizer
-from polyglance.text.sentencepiece_file import open_file
 from polyglance.vision.efficientnet import Network
 from sentences import SENTENCES
+from toy_model import unigram_tokenizer
 
 WIDTH = 64
 TEXTS = [text for texts in SENTENCES.values() for text in texts]
@@ -38,19 +35,7 @@ _STAGES = ((8, 1, 3, 1), (8, 2, 3, 6), (8, 2, 5, 6), (16, 3, 3, 6), (16, 3, 5, 6
 @cache
 def tokenizer() -> FastTokenizer:
     """A unigram tokenizer of some hundred pieces, learned from the test sentences."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
-        model_writer=model,
-        vocab_size=900,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        minloglevel=2,
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "words.model"
-        path.write_bytes(model.getvalue())
-        return open_file(path)
+    return unigram_tokenizer(TEXTS, pieces=900)
 
 
 @dataclass(frozen=True)

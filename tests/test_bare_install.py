@@ -51,18 +51,37 @@ def test_the_command_line_and_the_ground_floor_work_without_extras(bare: Path) -
     assert imported.returncode == 0, imported.stderr
 
 
+def test_the_default_model_came_along(bare: Path) -> None:
+    script = (
+        "import polyglance; encoder = polyglance.load();"
+        "vectors = encoder.encode_texts(['a dog', 'ein Hund', 'a train']);"
+        "assert vectors.shape == (3, encoder.width);"
+        "assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.3"
+    )
+    done = run(bare, "-c", script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_demo_needs_no_extra(bare: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [bare.parent / "polyglance", "demo", "--out", str(tmp_path / "out")],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "polyglance-small was loaded in" in " ".join(done.stdout.split())
+    assert (tmp_path / "out" / "sheet.html").stat().st_size > 100_000
+
+
 def test_what_needs_an_extra_says_which(bare: Path, tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     polyglance = bare.parent / "polyglance"
-    for arguments in (
-        ["demo"],
-        ["features", "extract", str(tmp_path), "--out", str(tmp_path / "store")],
-    ):
-        done = subprocess.run(
-            [polyglance, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
-        )
-        assert done.returncode == 2
-        assert "polyglance[train]" in done.stderr
-        assert "Traceback" not in done.stderr
+    arguments = ["features", "extract", str(tmp_path), "--out", str(tmp_path / "store")]
+    done = subprocess.run(
+        [polyglance, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "polyglance[train]" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -18,6 +18,7 @@ from polyglance.data.toy import Picture
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
+from polyglance.text.huggingface import FastTokenizer
 from polyglance.text.sentencepiece_file import open_file
 from polyglance.text.tokenizer import Tokenizer
 from polyglance.training.loop import LoopConfig, train
@@ -63,7 +64,7 @@ class ToyModel:
 
 def make_toy_model(pictures: Sequence[Picture], seed: int = 0) -> ToyModel:
     """An untrained model whose vocabulary is that of the pictures' captions."""
-    tokenizer = _vocabulary(
+    tokenizer = unigram_tokenizer(
         [text for p in pictures for texts in p.record().captions.values() for text in texts]
     )
     torch.manual_seed(seed)
@@ -119,12 +120,13 @@ def train_toy_model(
     return run.seconds
 
 
-def _vocabulary(texts: Sequence[str]) -> Tokenizer:
+def unigram_tokenizer(texts: Sequence[str], pieces: int = 700) -> FastTokenizer:
+    """A tokenizer of XLM-R's kind, of at most so many pieces, learned from these texts."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
         model_writer=model,
-        vocab_size=700,
+        vocab_size=pieces,
         hard_vocab_limit=False,
         character_coverage=1.0,
         minloglevel=2,

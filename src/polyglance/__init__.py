@@ -1,10 +1,10 @@
 """Polyglance: one space of meaning for pictures, videos and sentences in any language.
 
-    import polyglance
+import polyglance
 
-    encoder = polyglance.load()
-    encoder.encode_texts(["a dog in the snow", "雪の中の犬"])
-    encoder.encode_pictures(["dog.jpg"])
+encoder = polyglance.load()
+encoder.encode_texts(["a dog in the snow", "雪の中の犬"])
+encoder.encode_pictures(["dog.jpg"])
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
     text = dump(training)
 
 A field may be a bool, int, float, str or Path, a Literal, a tuple, a dict, another
-such dataclass, None, or a union of these. What a file does not say stays as the
+such dataclass, None, Any, or a union of these. What a file does not say stays as the
 defaults have it, also inside a nested dataclass. A key that is not known, or a
 value of the wrong type, is a `PolyglanceError` that names the file and the place.
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
@@ -67,6 +67,17 @@ def as_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def check(settings: object, holds: Callable[[Any], bool], wanted: str, *names: str) -> None:
+    """Refuse settings out of bounds, for a dataclass that looks at itself; None is in all bounds.
+
+    ``wanted`` ends the sentence: "batch is 0: give 1 or more".
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not holds(value):
+            raise PolyglanceError(f"{name} is {value}: give {wanted}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a value stands: its file or override, and the dotted path inside."""
@@ -87,6 +98,8 @@ class _Place:
 def _convert(value: Any, kind: Any, place: _Place, default: Any = None, exact: bool = False) -> Any:
     """Turn a plain value into one of ``kind``; ``exact`` allows no other type to stand for it."""
     origin = get_origin(kind)
+    if kind is Any:
+        return value
     if origin in (Union, UnionType):
         return _convert_union(value, kind, place, default)
     if origin is Literal:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
 from polyglance.records import Record
 
 
@@ -44,6 +45,20 @@ def test_chosen_languages_and_their_order() -> None:
     table = CaptionTable.build(RECORDS, Letters(), languages=["cs", "de"])
     assert table.names == ("cs", "de")
     assert texts(table, range(len(table))) == ["ab", "c", "k"]
+
+
+def test_a_tokenizer_for_each_language() -> None:
+    class Capitals:
+        """Another tokenizer than the others have."""
+
+        def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+            return [[*map(ord, text.upper()), 0] for text in texts]
+
+    tokenizers = {"de": Letters(), "en": Capitals(), "cs": Letters(), "fr": Letters()}
+    table = CaptionTable.build(RECORDS, tokenizers)
+    assert texts(table, range(len(table))) == ["ab", "c", "D", "EFG", "H", "IJ", "k"]
+    with pytest.raises(PolyglanceError, match="no tokenizer for captions in 'de', only for en"):
+        CaptionTable.build(RECORDS, {"en": Capitals()})
 
 
 def test_long_captions_keep_their_end() -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
+import polyglance
 from polyglance.cli import app
 from polyglance.demo.photographs import photographs
 from polyglance.demo.queries import QUERIES, UNPAIRED
@@ -94,6 +95,15 @@ def test_the_whole_demo(tmp_path: Path, console: Console) -> None:
     assert page.count("<img") == HITS * len(QUERIES)
     assert f"{len(NAMES)} photographs, {len(QUERIES)} languages" in page
     assert "Eatcha, CC-BY-SA-4.0" in page  # whose horse it is
+
+
+def test_the_model_that_comes_along_answers_most_queries(tmp_path: Path, console: Console) -> None:
+    answers = run(polyglance.load, tmp_path, console)
+    first, found = count_right(answers)
+    assert first >= 8  # of 14; by chance none
+    assert found >= 10
+    _, unpaired = count_right([answer for answer in answers if answer.language in UNPAIRED])
+    assert unpaired >= 4  # of 7
 
 
 def test_own_words_are_searched_for_and_nobody_judges_them(

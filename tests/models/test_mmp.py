@@ -11,6 +11,7 @@ from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.objectives.nce import nce
 from polyglance.objectives.triplet import triplet
+from polyglance.training.mixture import seed_step
 
 ENCODER = EncoderConfig(
     vocabulary=40, width=16, layers=3, heads=2, inner=32, positions=20, dropout=0.0
@@ -58,6 +59,21 @@ def test_only_layers_up_to_the_chosen_one_matter_and_frozen_ones_stay() -> None:
 def test_shared_pooling_is_one_head() -> None:
     shared = MMP(replace(CONFIG, share_pooling=True))
     assert shared.text_pooling is shared.visual_pooling
+
+
+def test_pooled_by_the_mean_a_sentence_is_where_its_sub_words_are() -> None:
+    """Until it has learned: what an encoder knows of languages is where training begins."""
+    model = make(replace(CONFIG, text_pooling="mean", width=16))
+    found = model.encode_text(X.ids, X.packing)
+    rows = model.encoder(X.ids, X.packing, layer=CONFIG.text_layer)
+    for vector, own in zip(found, rows.split(X.packing.lengths.tolist()), strict=True):
+        torch.testing.assert_close(vector, own.mean(0) / own.mean(0).norm())
+    losses = mmp_losses(model, FEATURES, CLIPS, [X, Y], MMPObjective(cross=True, mask_id=39))
+    assert all(loss.isfinite() for loss in losses.values())
+    shared = make(replace(CONFIG, text_pooling="mean", share_pooling=True))
+    visual = shared.visual_input(FEATURES).split(CLIPS.lengths.tolist())
+    expected = torch.stack([own.mean(0) / own.mean(0).norm() for own in visual])
+    torch.testing.assert_close(shared.encode_visual(FEATURES, CLIPS), expected)
 
 
 def one_by_one(model: MMP, text: Sentences, clips: bool = False) -> torch.Tensor:
@@ -118,8 +134,39 @@ def test_intra_compares_with_noised_selves() -> None:
         ({"width": 30}, "a width of 30 does not divide into 4 heads"),
         ({"text_layer": 4}, "text_layer is 4 and the encoder has 3 layers"),
         ({"frozen_layers": 9}, "frozen_layers is 9 and the encoder has 3 layers"),
+        ({"pooling_heads": 0}, "pooling_heads is 0: give 1 or more"),
+        ({"width": 0}, "width is 0: give 1 or more"),
+        ({"dropout": 1}, "dropout is 1: give a share from 0 to less than 1"),
     ],
 )
 def test_a_shape_that_cannot_be_is_one_sentence(change: dict[str, int], message: str) -> None:
     with pytest.raises(PolyglanceError, match=message):
         MMPConfig(**{**CONFIG.__dict__, **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("temperature", 0.0),
+        ("temperature", -0.1),
+        ("noise", -0.01),
+        ("noise", 1.0),
+        ("margin", -0.2),
+    ],
+)
+def test_an_objective_out_of_bounds_is_one_sentence(setting: str, value: float) -> None:
+    with pytest.raises(PolyglanceError, match=f"{setting} is {value}: give "):
+        MMPObjective(**{setting: value})  # type: ignore[arg-type]
+
+
+def test_noise_is_that_of_its_step() -> None:
+    """So that a resumed run draws what the run in one go would have drawn."""
+
+    model, objective = make(), MMPObjective(noise=0.5, mask_id=39)
+
+    def intra(step: int) -> float:
+        seed_step(0, step, 0)
+        return mmp_losses(model, FEATURES, CLIPS, [X], objective)["intra"].item()
+
+    assert intra(3) == intra(3)
+    assert intra(3) != intra(4)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from polyglance.nn.packing import Packing
-from polyglance.nn.pooling import PoolingHead
+from polyglance.nn.pooling import MeanHead, PoolingHead
 
 
 def make() -> PoolingHead:
@@ -38,3 +38,24 @@ def test_a_context_extends_keys_and_values_by_equation_6() -> None:
             rows = layer(rows, Packing.of([len(rows)]), joint, Packing.of([len(joint)]))
         torch.testing.assert_close(conditional[number], rows[0])
     assert not torch.allclose(conditional, head(text, sentences))
+
+
+def test_the_mean_is_of_all_rows_and_of_the_context_s_too() -> None:
+    head, text, clip = MeanHead(16), torch.randn(5, 16), torch.randn(7, 16)
+    sentences, clips = Packing.of([2, 3]), Packing.of([4, 3])
+    alone, conditional = head(text, sentences), head(text, sentences, clip, clips)
+    assert alone.shape == (2, 16)
+    for number, (x, v) in enumerate(zip(text.split([2, 3]), clip.split([4, 3]), strict=True)):
+        torch.testing.assert_close(alone[number], x.mean(0))
+        torch.testing.assert_close(conditional[number], torch.cat([x, v]).mean(0))
+
+
+def test_what_the_mean_goes_through_is_learned() -> None:
+    head, rows = MeanHead(16), torch.randn(5, 16)
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.randn(16, 16))
+        head.linear.bias.copy_(torch.randn(16))
+    expected = head.linear.weight @ rows.mean(0) + head.linear.bias
+    torch.testing.assert_close(head(rows, Packing.of([5]))[0], expected, rtol=1e-5, atol=1e-5)
+    head(rows, Packing.of([5])).sum().backward()
+    assert all(parameter.grad is not None for parameter in head.parameters())

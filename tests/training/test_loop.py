@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,33 @@ def test_processes_draw_different_batches() -> None:
     }
     assert len(set(draws.values())) == 10
     assert seed_step(0, 3, 1).random() == draws[3, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", -1),
+        ("learning_rate", 0.0),
+        ("learning_rate", -1e-4),
+        ("learning_rate", math.nan),
+        ("warmup", -1),
+        ("weight_decay", -0.1),
+        ("betas", (0.9, 1.0)),
+        ("betas", (-0.1, 0.9)),
+        ("clip", 0.0),
+        ("clip", -1.0),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("validate_every", -1),
+        ("save_every", -1),
+        ("log_every", -1),
+    ],
+)
+def test_settings_out_of_bounds_are_one_sentence(name: str, value: Any) -> None:
+    with pytest.raises(PolyglanceError, match=f"{name} is .*: give "):
+        LoopConfig(**{name: value})
+
+
+def test_settings_at_their_bounds() -> None:
+    LoopConfig(steps=0, warmup=0, weight_decay=0.0, betas=(0.0, 0.0), seed=2**32 - 1, log_every=0)
+    seed_step(2**32 - 1, 10**6, 1000)  # torch takes no more than 64 bits

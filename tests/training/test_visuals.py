@@ -102,3 +102,17 @@ def test_the_network_is_trained_along() -> None:
     rows.sum().backward()
     assert network.weight.grad is not None
     assert network.weight.grad.any()
+
+
+def test_other_eyes_see_the_same_crops_of_the_same_pictures() -> None:
+    table = PixelTable(pictures(10), nn.Identity(), ZERO, ONE, smallest_crop=0.4)
+    doubled = table.seen_by(nn.Conv2d(3, 3, 1))
+    network = doubled.network
+    assert isinstance(network, nn.Conv2d)
+    with torch.no_grad():
+        network.weight.copy_(2 * torch.eye(3)[:, :, None, None])
+        network.bias.zero_()  # type: ignore[union-attr]
+        seen = augmented(doubled, 10, seed=4)
+    torch.testing.assert_close(seen, 2 * augmented(table, 10, seed=4))
+    assert isinstance(table.network, nn.Identity)
+    assert doubled.pixels is table.pixels  # which may fill most of an accelerator

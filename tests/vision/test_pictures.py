@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from polyglance.errors import PolyglanceError
-from polyglance.vision.pictures import PictureError, read_picture, read_square, to_square
+from polyglance.vision.pictures import (
+    PictureError,
+    read_picture,
+    read_square,
+    to_square,
+    upright_rgb,
+)
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -75,6 +81,23 @@ def test_every_mode_becomes_rgb(tmp_path, mode):
     picture = read_picture(path)
     assert picture.mode == "RGB"
     assert picture.getpixel((4, 4)) == WHITE
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_an_opened_picture_is_read_as_its_file(tmp_path, mode):
+    path = tmp_path / "picture.png"
+    if mode == "I;16":
+        picture = Image.fromarray(np.asarray(corners().convert("L")).astype(np.uint16) * 257)
+    else:
+        picture = corners().convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture.save(path, exif=exif)
+    with Image.open(path) as opened:
+        assert opened.mode == mode
+        found = upright_rgb(opened)
+    assert (found.mode, found.size) == ("RGB", (40, 60))
+    assert np.array_equal(np.asarray(found), np.asarray(read_picture(path)))
 
 
 def test_cmyk_jpeg_keeps_its_colours(tmp_path):

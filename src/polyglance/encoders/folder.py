@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from polyglance.config import check, load
 from polyglance.errors import DataError, PolyglanceError, reason
 from polyglance.vision.pictures import Resize
 
@@ -20,7 +21,8 @@ FORMAT = 1
 """Of the folder; raised when older code could not read a newer one."""
 
 _SHIPPED = Path(__file__).parent
-_WAY_OUT = "install Polyglance again, or export the model again"
+WAY_OUT = "install Polyglance again, or export the model again"
+"""Of a folder that is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class PictureSettings:
     """Of red, green and blue, as of 0 to 255."""
     std: tuple[float, float, float]
     resize: Resize = "squash"
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "size")
 
 
 @dataclass(frozen=True)
@@ -55,18 +60,9 @@ class Description:
     """What was measured on it."""
     format: int = FORMAT
 
-    @classmethod
-    def of(cls, plain: dict[str, Any]) -> Description:
-        """The description in what JSON makes of it."""
-        pictures: dict[str, Any] = plain["pictures"]
-        for name in ("mean", "std"):
-            pictures[name] = tuple(pictures[name])
-        settings: dict[str, Any] = {
-            **plain,
-            "pictures": PictureSettings(**pictures),
-            "languages": tuple(plain["languages"]),
-        }
-        return cls(**settings)
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "width")
+        check(self, lambda value: value >= 3, "3 or more", "longest")
 
     def to_json(self) -> str:
         """The text of ``model.json``."""
@@ -84,21 +80,7 @@ class ModelFolder:
     def open(cls, name_or_folder: str | Path | None = None) -> ModelFolder:
         """Find a model by its name or folder; without one, that which comes with Polyglance."""
         path = _find(DEFAULT if name_or_folder is None else name_or_folder)
-        source = path / DESCRIPTION
-        try:
-            plain = json.loads(source.read_bytes())
-            if plain["format"] > FORMAT:
-                raise DataError(
-                    f"{path} was made by a newer Polyglance: pip install --upgrade polyglance"
-                )
-            description = Description.of(plain)
-        except OSError as error:
-            raise DataError(f"{source} cannot be read ({reason(error)}): {_WAY_OUT}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{source} does not describe a model ({error!r}): {_WAY_OUT}"
-            ) from error
-        return cls(path, description)
+        return cls(path, _described(path / DESCRIPTION))
 
     def read(self, name: str) -> bytes:
         """The bytes of one of the model's files, as they were when it was exported."""
@@ -106,10 +88,26 @@ class ModelFolder:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise DataError(f"{path} cannot be read ({reason(error)}): {_WAY_OUT}") from error
+            raise DataError(f"{path} cannot be read ({reason(error)}): {WAY_OUT}") from error
         if fingerprint(content) != self.description.files.get(name):
-            raise DataError(f"{path} is damaged, its checksum is wrong: {_WAY_OUT}")
+            raise DataError(f"{path} is damaged, its checksum is wrong: {WAY_OUT}")
         return content
+
+
+def _described(source: Path) -> Description:
+    try:
+        plain = json.loads(source.read_bytes())
+        if plain["format"] <= FORMAT:
+            return load(Description, plain)
+    except OSError as error:
+        raise DataError(f"{source} cannot be read ({reason(error)}): {WAY_OUT}") from error
+    except (ValueError, KeyError, TypeError, PolyglanceError) as error:
+        raise DataError(
+            f"{source} does not describe a model ({reason(error)}): {WAY_OUT}"
+        ) from error
+    raise DataError(
+        f"{source.parent} was made by a newer Polyglance: pip install --upgrade polyglance"
+    )
 
 
 def fingerprint(content: bytes) -> dict[str, Any]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import reprlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.encoders.folder import PICTURE, TEXT, VOCABULARY, ModelFolder
+from polyglance.encoders.folder import PICTURE, TEXT, VOCABULARY, WAY_OUT, ModelFolder
 from polyglance.encoders.protocol import Picture, Vectors
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.vision.pictures import read_square, to_square
+from polyglance.vision.pictures import read_square, to_square, upright_rgb
 
 if TYPE_CHECKING:
     from PIL import Image
+
+T = TypeVar("T")
 
 _TEXTS, _SUB_WORDS, _PICTURES = 64, 2048, 8
 """The most that one run of a graph is given: texts, sub-words with padding, pictures."""
@@ -49,7 +52,12 @@ class OnnxEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> Vectors:
         """A unit vector for each text; texts of like length are computed together."""
-        _expect_list(texts)
+        texts = _listed(texts)
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise PolyglanceError(
+                    f"number {number} of the texts is {_shown(text)}: give each as a str"
+                )
         vectors = np.empty((len(texts), self.width), np.float32)
         longest = self.folder.description.longest
         ids = [self._tokenizer.encode(text, longest) for text in texts]
@@ -58,17 +66,17 @@ class OnnxEncoder:
             places = np.zeros((len(block), lengths.max()), np.int64)
             for row, number in enumerate(block):
                 places[row, : lengths[row]] = ids[number]
-            vectors[block] = self._text.run(None, {"places": places, "lengths": lengths})[0]
+            vectors[block] = self._run(TEXT, self._text, places=places, lengths=lengths)
         return vectors
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
         """A unit vector for each picture: a file, an opened picture, or pixels as uint8."""
-        _expect_list(pictures)
+        pictures = _listed(pictures)
         vectors = np.empty((len(pictures), self.width), np.float32)
         for start in range(0, len(pictures), _PICTURES):
             block = slice(start, start + _PICTURES)
             pixels = np.stack([self._pixels(picture) for picture in pictures[block]])
-            vectors[block] = self._picture.run(None, {"pixels": pixels})[0]
+            vectors[block] = self._run(PICTURE, self._picture, pixels=pixels)
         return vectors
 
     @cached_property
@@ -79,11 +87,17 @@ class OnnxEncoder:
 
     @cached_property
     def _text(self) -> Any:
-        return self._session(TEXT)
+        session = self._session(TEXT)
+        self._compare(TEXT, "width", session.get_outputs()[0].shape[-1], self.width)
+        return session
 
     @cached_property
     def _picture(self) -> Any:
-        return self._session(PICTURE)
+        session = self._session(PICTURE)
+        self._compare(PICTURE, "width", session.get_outputs()[0].shape[-1], self.width)
+        size = self.folder.description.pictures.size
+        self._compare(PICTURE, "size of pictures", session.get_inputs()[0].shape[1], size)
+        return session
 
     def _session(self, name: str) -> Any:
         import onnxruntime
@@ -99,22 +113,72 @@ class OnnxEncoder:
                 content, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime has kinds of its own, all of them Exceptions
-            detail = " ".join(str(error).split())
             raise DataError(
                 f"{self.folder.path / name} cannot be run by ONNX Runtime"
-                f" {onnxruntime.__version__} ({detail}): pip install --upgrade onnxruntime"
+                f" {onnxruntime.__version__} ({_line(error)}): pip install --upgrade onnxruntime"
             ) from error
+
+    def _run(self, name: str, session: Any, **inputs: NDArray[Any]) -> Vectors:
+        try:
+            vectors: Vectors = session.run(None, inputs)[0]
+        except Exception as error:
+            raise DataError(
+                f"{self.folder.path / name} does not compute as its description says"
+                f" ({_line(error)}): {WAY_OUT}"
+            ) from error
+        return vectors
+
+    def _compare(self, name: str, what: str, in_graph: object, described: int) -> None:
+        if in_graph != described:
+            raise DataError(
+                f"{self.folder.path / name} has a {what} of {in_graph} and its description says"
+                f" {described}: {WAY_OUT}"
+            )
 
     def _pixels(self, picture: Picture) -> NDArray[np.uint8]:
         settings = self.folder.description.pictures
         if isinstance(picture, str | Path):
             return read_square(picture, settings.size, settings.resize).pixels
-        return to_square(_upright_rgb(picture), settings.size, settings.resize).pixels
+        return to_square(_opened(picture), settings.size, settings.resize).pixels
 
 
-def _expect_list(items: Sequence[object]) -> None:
-    if isinstance(items, str | Path):
-        raise PolyglanceError(f"expected a list and was given {str(items)!r}: put it in brackets")
+def _opened(picture: object) -> Image.Image:
+    """An opened picture or pixels, as files are read."""
+    from PIL import Image
+
+    if isinstance(picture, np.ndarray):
+        colours = picture.shape[2:] in ((), (3,), (4,)) and picture.ndim > 1
+        if picture.dtype != np.uint8 or not colours or not picture.size:
+            raise PolyglanceError(
+                f"pixels are uint8 of (height, width) or (height, width, RGB or RGBA), not"
+                f" {_shown(picture)}"
+            )
+        picture = Image.fromarray(picture)
+    if not isinstance(picture, Image.Image):
+        raise PolyglanceError(
+            f"a picture is a file, an opened picture or pixels, not {_shown(picture)}"
+        )
+    return upright_rgb(picture)
+
+
+def _listed(items: Sequence[T]) -> list[T]:
+    """What was given, as a list; one alone may have a length, too, of letters or of rows."""
+    given: object = items
+    pixels = isinstance(given, np.ndarray) and given.ndim in (2, 3)
+    if pixels or isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+        raise PolyglanceError(f"expected a list and was given {_shown(items)}: put it in brackets")
+    return list(items)
+
+
+def _shown(value: object) -> str:
+    """What somebody gave us, in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} {value.shape}"
+    return reprlib.repr(value)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _alike(lengths: list[int]) -> Iterator[NDArray[np.intp]]:
@@ -126,20 +190,3 @@ def _alike(lengths: list[int]) -> Iterator[NDArray[np.intp]]:
         count = max(1, min(_TEXTS, _SUB_WORDS // longest))
         yield order[start : start + count]
         start += count
-
-
-def _upright_rgb(picture: Image.Image | NDArray[np.uint8]) -> Image.Image:
-    """An opened picture or pixels as files are read: turned by EXIF, transparent parts on white."""
-    from PIL import Image, ImageOps
-
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8 or picture.ndim not in (2, 3):
-            raise PolyglanceError(
-                f"pixels are uint8 of (height, width, RGB), not {picture.dtype} {picture.shape}"
-            )
-        picture = Image.fromarray(picture)
-    picture = ImageOps.exif_transpose(picture)
-    if picture.has_transparency_data:
-        rgba = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-    return picture.convert("RGB")

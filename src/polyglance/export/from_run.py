@@ -38,7 +38,7 @@ def export_run(
         config = load(MMPConfig, settings["model"])
         pictures = load(PictureSettings, settings["pictures"])
         tokenizer, languages = settings["tokenizer"], settings["languages"]
-        report = json.loads((run / "report.json").read_bytes())
+        figures = json.loads((run / "report.json").read_bytes())["compressed"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
             f"{run} holds no compressed model ({reason(error)}):"
@@ -54,5 +54,5 @@ def export_run(
         name=name,
         version=version,
         languages=languages,
-        figures=report["compressed"],
+        figures=figures,
     )

@@ -65,16 +65,21 @@ def transformer_layer(
     *,
     first_only: bool = False,
     exact_attention: bool = False,
+    exact: bool = False,
 ) -> str:
     """A transformer layer on rows (batch, steps, width).
 
     ``bias`` (batch, 1, 1, steps) is added to the attention's logits: far below
     zero where a batch is padded. With ``first_only`` the layer gives the first
-    row of each sequence and computes no others; with ``exact_attention`` queries,
-    keys and values come from unrounded rows.
+    row of each sequence and computes no others. With ``exact_attention`` queries,
+    keys and values come from unrounded rows, with ``exact`` all that it computes.
     """
     projected = linear(
-        graph, rows, module.query_key_value, f"{name}.query_key_value", exact=exact_attention
+        graph,
+        rows,
+        module.query_key_value,
+        f"{name}.query_key_value",
+        exact=exact or exact_attention,
     )
     query, key, value = graph.nodes("Split", projected, outputs=3, axis=-1, num_outputs=3)
     if first_only:
@@ -92,13 +97,13 @@ def transformer_layer(
     attended = graph.node("MatMul", graph.node("Softmax", logits, axis=-1), value)
     attended = graph.node("Transpose", attended, perm=[0, 2, 1, 3])
     attended = graph.node("Reshape", attended, graph.constant([0, 0, -1], "int64"))
-    attended = linear(graph, attended, module.attended, f"{name}.attended")
+    attended = linear(graph, attended, module.attended, f"{name}.attended", exact=exact)
     rows = layer_norm(
         graph, graph.node("Add", rows, attended), module.attention_norm, f"{name}.attention_norm"
     )
-    inner = linear(graph, rows, module.widen, f"{name}.widen")
+    inner = linear(graph, rows, module.widen, f"{name}.widen", exact=exact)
     inner = graph.node("Relu" if module.activation is F.relu else "Gelu", inner)
-    output = linear(graph, inner, module.narrow, f"{name}.narrow")
+    output = linear(graph, inner, module.narrow, f"{name}.narrow", exact=exact)
     return layer_norm(
         graph, graph.node("Add", rows, output), module.output_norm, f"{name}.output_norm"
     )

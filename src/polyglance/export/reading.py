@@ -35,9 +35,6 @@ def load_torch(folder: str | Path) -> MMP:
     found = ModelFolder.open(folder)
     state = {name: torch.tensor(value) for name, value in read_compact(found).items()}
     config = load(MMPConfig, found.description.architecture)
-    if config.share_pooling:  # one head under two names, of which the graphs use the first
-        head = {name: value for name, value in state.items() if name.startswith("text_pooling.")}
-        state |= {name.replace("text", "visual", 1): value for name, value in head.items()}
     model = skeleton(config, {name: tuple(value.shape) for name, value in state.items()})
     model.to_empty(device="cpu")
     for name, parameter in model.named_parameters():

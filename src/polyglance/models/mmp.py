@@ -18,6 +18,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
@@ -50,6 +51,9 @@ class MMPConfig:
     """How sentences are pooled; ``mean`` keeps the space of an encoder trained by its mean."""
 
     def __post_init__(self) -> None:
+        sizes = ("visual_width", "width", "pooling_layers", "pooling_heads")
+        check(self, lambda value: value >= 1, "1 or more", *sizes)
+        check(self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "dropout")
         if self.width % self.pooling_heads:
             raise PolyglanceError(
                 f"a width of {self.width} does not divide into {self.pooling_heads} heads:"
@@ -136,6 +140,11 @@ class MMPObjective:
     """Equation 6: captions in two languages meet, each conditioned on what they describe."""
     mask_id: int = 250_001
     """The tokenizer's mask, which stands where noise took a sub-word."""
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value > 0, "a number above 0", "temperature")
+        check(self, lambda value: value >= 0, "0 or more", "margin")
+        check(self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "noise")
 
 
 @dataclass(frozen=True, eq=False)

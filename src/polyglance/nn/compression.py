@@ -31,13 +31,20 @@ def four_bits(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     be negative: all sixteen codes are of use. Scales are what float16 can hold.
     """
     rows, columns = weight.shape
-    if columns % block:
-        raise PolyglanceError(f"a row of {columns} weights does not divide into blocks of {block}")
+    _check_block(columns, block)
     blocks = weight.float().view(rows, -1, block)
     farthest = blocks.gather(2, blocks.abs().argmax(2, keepdim=True))
     scales = (farthest / -8).half().float()
     codes = (blocks / torch.where(scales == 0, 1, scales)).round().clamp(-8, 7) + 8
     return codes.to(torch.uint8).view(rows, columns), scales.squeeze(2)
+
+
+def _check_block(columns: int, block: int) -> None:
+    if columns % block:
+        raise PolyglanceError(
+            f"a row of {columns} weights does not divide into blocks of {block}:"
+            f" choose widths that are multiples of {block}"
+        )
 
 
 def from_four_bits(codes: Tensor, scales: Tensor) -> Tensor:
@@ -119,10 +126,7 @@ class SharedTable(nn.Module):
     ) -> SharedTable:
         """The nearest shared table, with finer codes for the ``frequent`` most frequent words."""
         width = table.shape[1]
-        if width % parts or width % finer_parts:
-            raise PolyglanceError(
-                f"rows of {width} do not divide into {parts} or {finer_parts} parts"
-            )
+        _check_parts(width, parts, finer_parts, frequent)
         places = torch.argsort(frequency, descending=True, stable=True)
         order = torch.empty_like(places)
         order[places] = torch.arange(len(places), device=places.device)
@@ -140,6 +144,18 @@ class SharedTable(nn.Module):
         return shared
 
 
+def _check_parts(width: int, parts: int, finer_parts: int, frequent: int) -> None:
+    for name, value in (("parts", parts), ("finer_parts", finer_parts)):
+        if value < 1 or width % value:
+            raise PolyglanceError(
+                f"words of {width} numbers do not divide into {value} parts: change {name}"
+            )
+    if frequent < 1:
+        raise PolyglanceError(
+            f"finer codes for {frequent} words are none: set frequent to 1 or more"
+        )
+
+
 def _look_up(codebooks: Tensor, codes: Tensor) -> Tensor:
     parts = torch.arange(len(codebooks), device=codes.device)
     return codebooks[parts, codes.long()].flatten(-2)
@@ -149,12 +165,14 @@ def _even_rotation(rows: Tensor, parts: int) -> Tensor:
     """Principal axes, dealt to parts so that all have about the same product of variances."""
     variances, axes = torch.linalg.eigh(rows.T @ rows / len(rows))
     size = rows.shape[1] // parts
+    # Measured by the least of them every logarithm is positive: an axis more is more variance.
+    least = max(float(variances[0]), 1e-9 * float(variances[-1]), 1e-30)
     hands: list[list[int]] = [[] for _ in range(parts)]
-    room = [0.0] * parts
+    held = [0.0] * parts
     for axis in reversed(range(len(variances))):
-        part = min((p for p in range(parts) if len(hands[p]) < size), key=room.__getitem__)
+        part = min((p for p in range(parts) if len(hands[p]) < size), key=held.__getitem__)
         hands[part].append(axis)
-        room[part] += math.log(max(float(variances[axis]), 1e-12))
+        held[part] += math.log(max(float(variances[axis]) / least, 1.0))
     dealt = torch.tensor([axis for hand in hands for axis in hand], device=axes.device)
     rotation: Tensor = axes.T[dealt].contiguous()
     return rotation
@@ -182,6 +200,22 @@ def _nearest(rows: Tensor, centres: Tensor) -> Tensor:
     return torch.cat([(block @ centres.T - half).argmax(1) for block in blocks])
 
 
+def check_compressible(
+    model: nn.Module, *, parts: int, finer_parts: int, frequent: int
+) -> nn.Embedding:
+    """Refuse what `compress` could not do, before anybody trains for it; returns the words."""
+    encoder = model.encoder
+    assert isinstance(encoder, nn.Module)
+    words = encoder.words
+    assert isinstance(words, nn.Embedding)
+    _check_parts(words.embedding_dim, parts, finer_parts, frequent)
+    for _, module, bits in _rounded_modules(model):
+        if bits == 4:
+            assert isinstance(module, nn.Linear)
+            _check_block(module.in_features, BLOCK)
+    return words
+
+
 def compress(
     model: nn.Module, frequency: Tensor, *, parts: int, finer_parts: int, frequent: int
 ) -> None:
@@ -189,10 +223,9 @@ def compress(
 
     Biases, norms and positions stay as they are.
     """
+    words = check_compressible(model, parts=parts, finer_parts=finer_parts, frequent=frequent)
     encoder = model.encoder
     assert isinstance(encoder, nn.Module)
-    words = encoder.words
-    assert isinstance(words, nn.Embedding)
     encoder.words = SharedTable.of(
         words.weight.detach(), frequency, parts=parts, finer_parts=finer_parts, frequent=frequent
     )
@@ -250,14 +283,7 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
     The table of words is put in its original order and whole, so that the
     model can be trained on from.
     """
-    words = {
-        name.removeprefix("encoder.words."): tensor
-        for name, tensor in state.items()
-        if name.startswith("encoder.words.")
-    }
-    table = SharedTable(words["codes"], words["finer_codes"], words["order"], len(words["centre"]))
-    table.load_state_dict(words)
-    whole = {"encoder.words.weight": table(torch.arange(len(words["order"])))}
+    whole = {"encoder.words.weight": _whole_table(state)}
     for name, tensor in state.items():
         if name.endswith(".weight.codes"):
             stem = name.removesuffix(".codes")
@@ -269,10 +295,33 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
             )
         elif not name.startswith("encoder.words.") and not name.endswith(".weight.scales"):
             whole[name] = tensor
-    missing, unexpected = model.load_state_dict(whole, strict=False)
-    unused = [name for name in missing if ".classifier." not in name]
-    if unused or unexpected:
-        raise PolyglanceError(f"the weights are of another model: {(unused + unexpected)[0]}")
+    own = model.state_dict()
+    wrong = [n for n, value in whole.items() if n not in own or own[n].shape != value.shape]
+    named = (*model.named_parameters(), *model.named_buffers())  # tied ones once
+    wrong += [n for n, _ in named if n not in whole and ".classifier." not in n]
+    if wrong:
+        raise PolyglanceError(f"the weights are of another model: {wrong[0]}")
+    model.load_state_dict(whole, strict=False)
+
+
+def _whole_table(state: dict[str, Tensor]) -> Tensor:
+    """The rows of all words in their original order."""
+    words = {
+        name.removeprefix("encoder.words."): tensor
+        for name, tensor in state.items()
+        if name.startswith("encoder.words.")
+    }
+    try:
+        table = SharedTable(
+            words["codes"], words["finer_codes"], words["order"], len(words["centre"])
+        )
+    except KeyError as error:
+        raise PolyglanceError(
+            f"encoder.words.{error.args[0]} is missing: the weights are of no compressed model"
+        ) from error
+    table.load_state_dict(words)
+    rows: Tensor = table(torch.arange(len(words["order"])))
+    return rows
 
 
 def _unpack(packed: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""Noise for intra-modal learning: a sentence or clip must stay near its damaged self (MMP, 3.2)."""
+"""Noise for intra-modal learning: a sentence or clip must stay near its damaged self (MMP, 3.2).
+
+It is drawn as dropout is, from torch's own generator, which training seeds at each step.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ def mask_words(
     *,
     mask_id: int,
     rate: float = 0.05,
-    generator: torch.Generator | None = None,
 ) -> Tensor:
     """The same sentences with ``rate`` of their sub-words replaced by the mask.
 
@@ -23,15 +25,13 @@ def mask_words(
     last = sentences.boundaries[1:][sentences.owners] - 1
     rows = torch.arange(sentences.total, device=ids.device)
     inside = (sentences.positions > 0) & (rows < last)
-    return torch.where(inside & _chosen(ids, rate, generator), mask_id, ids)
+    return torch.where(inside & _chosen(ids, rate), mask_id, ids)
 
 
-def mask_features(
-    features: Tensor, *, rate: float = 0.05, generator: torch.Generator | None = None
-) -> Tensor:
+def mask_features(features: Tensor, *, rate: float = 0.05) -> Tensor:
     """The same features with ``rate`` of their rows (seconds of a clip, cells) zeroed."""
-    return features.masked_fill(_chosen(features[:, 0], rate, generator)[:, None], 0)
+    return features.masked_fill(_chosen(features[:, 0], rate)[:, None], 0)
 
 
-def _chosen(like: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
-    return torch.rand(like.shape, device=like.device, generator=generator) < rate
+def _chosen(like: Tensor, rate: float) -> Tensor:
+    return torch.rand(like.shape, device=like.device) < rate

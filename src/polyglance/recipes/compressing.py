@@ -42,7 +42,7 @@ class Compression:
     batch: int = 512
 
 
-def check(model: MMP, compression: Compression) -> None:
+def refuse_incompressible(model: MMP, compression: Compression) -> None:
     """Refuse before training what could not be compressed after it."""
     check_compressible(
         model,

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from polyglance import weights
+from polyglance.config import check
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import ReadOptions, read
 from polyglance.errors import PolyglanceError, Problems
@@ -33,7 +34,12 @@ from polyglance.recipes.common import (
     with_mask,
     write_report,
 )
-from polyglance.recipes.compressing import Compression, check, compressed, save_compact
+from polyglance.recipes.compressing import (
+    Compression,
+    compressed,
+    refuse_incompressible,
+    save_compact,
+)
 from polyglance.records import Record, read_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.distribution import rank
@@ -59,7 +65,7 @@ class PictureCorpus:
     """So many of its last pictures are kept from training, to measure on."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "batch", "captions_each")
+        check(self, lambda value: value >= 1, "1 or more", "batch", "captions_each")
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,8 @@ class TextCorpus:
     temperature: float = 0.1
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "batch")
-        if self.temperature <= 0:
-            raise PolyglanceError(f"temperature is {self.temperature}: give one above 0")
+        check(self, lambda value: value >= 1, "1 or more", "batch")
+        check(self, lambda value: value > 0, "a number above 0", "temperature")
 
 
 @dataclass(frozen=True)
@@ -109,13 +114,7 @@ class PhotoRecipe:
     """How the trained model is made small; None to leave it as it is."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "size", "width", "longest")
-
-
-def _at_least_one(settings: object, *names: str) -> None:
-    for name in names:
-        if getattr(settings, name) < 1:
-            raise PolyglanceError(f"{name} is {getattr(settings, name)}: give at least 1")
+        check(self, lambda value: value >= 1, "1 or more", "size", "width", "longest")
 
 
 def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
@@ -128,7 +127,7 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
         raise PolyglanceError("the recipe has no pictures to train on: name a manifest")
     model, eyes = build_model(recipe, device)
     if recipe.compression is not None:
-        check(model, recipe.compression)
+        refuse_incompressible(model, recipe.compression)
     corpora = _Corpora(recipe, data, eyes, device)
     tasks = corpora.tasks(model)
     validation = corpora.measured(recipe.validation)

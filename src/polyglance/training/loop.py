@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.progress import progress
 from polyglance.training.checkpoints import load_checkpoint, save_checkpoint
@@ -45,7 +46,7 @@ class LoopConfig:
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     clip: float | None = None
-    """The largest norm of a step's gradient."""
+    """The largest norm of a step's gradient; None for any."""
     precision: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
     validate_every: int = 0
@@ -54,6 +55,16 @@ class LoopConfig:
     """Steps between checkpoints to resume from; 0 for none but the last."""
     log_every: int = 20
     """Steps between lines of the log; 0 for one at the end only."""
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
+        check(self, lambda value: value > 0, "a number above 0, or null to clip nothing", "clip")
+        check(self, lambda value: value >= 0, "0 or more", "steps", "warmup", "weight_decay")
+        every = ("validate_every", "save_every", "log_every")
+        check(self, lambda value: value >= 0, "a number of steps, or 0", *every)
+        check(self, lambda value: 0 <= value < 2**32, "a number from 0 to 4294967295", "seed")
+        shares = "two numbers from 0 to less than 1"
+        check(self, lambda both: all(0 <= value < 1 for value in both), shares, "betas")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Mixture:
 
 
 def seed_step(seed: int, step: int, rank: int) -> np.random.Generator:
-    """The randomness of one step on one process: for sampling (returned) and for dropout (set).
+    """The randomness of one step on one process: for sampling (returned), dropout and noise (set).
 
     Nothing is carried from step to step, so that a resumed run goes on as if it
     had never stopped.

@@ -123,8 +123,8 @@ class SubtitledVideos:
         start, end = first / rate, (first + count) / rate
         spoken = [
             language
-            for language in video.subtitles
-            if self.languages is None or language in self.languages
+            for language, cues in video.subtitles.items()
+            if cues and (self.languages is None or language in self.languages)
         ]
         language = spoken[int(generator.integers(len(spoken)))]
         cues = nearest_cues(video.subtitles[language], start, end)

@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import DataError
+from polyglance.vision.devices import check_device
 from polyglance.vision.tokens import VisualTokens, grid_boxes, no_spans, pooling_weights
 from polyglance.weights import sha256_of
 
@@ -126,6 +127,7 @@ class EfficientNetLite:
     def __init__(
         self, folder: Path, name: str, size: int, threads: int | None = None, device: str = "cpu"
     ) -> None:
+        check_device(device)
         config, state = _read(folder)
         try:
             variant = config["variant"]
@@ -142,11 +144,8 @@ class EfficientNetLite:
         self.width = self.network.classifier.in_features
         self.classes = self.network.classifier.out_features
         self.fingerprint = sha256_of(folder / "model.safetensors")
-        try:
-            self.device = torch.device(device)
-            self.network.to(self.device)
-        except (RuntimeError, AssertionError) as error:
-            raise PolyglanceError(f"the device {device!r} cannot be used ({error})") from error
+        self.device = torch.device(device)
+        self.network.to(self.device)
 
     @torch.inference_mode()
     def feature_map(self, pictures: NDArray[np.uint8]) -> Tensor:

@@ -34,6 +34,7 @@ from polyglance.vision.backbone import (
 )
 from polyglance.vision.clips import SUFFIXES as CLIP_SUFFIXES
 from polyglance.vision.clips import Span, can_read_clips, encode_clip, read_seconds, require_video
+from polyglance.vision.devices import check_device
 from polyglance.vision.pictures import SUFFIXES, Resize, Square, read_square
 from polyglance.vision.regions import Regions, open_regions
 from polyglance.vision.store import StoredDtype, StoreInfo, hash_keys
@@ -111,6 +112,7 @@ def extract(
     settings = settings or ExtractionSettings()
     threads = _cores() if threads is None else threads
     _check(settings, threads)
+    check_device(device)
     items = find_items(source, problems)
     if any(item.video for item in items):
         require_video()

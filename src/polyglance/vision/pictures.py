@@ -127,6 +127,17 @@ def read_picture(
         raise PictureError(f"{path}: cannot be read as a picture ({reason})") from error
 
 
+def upright_rgb(picture: Image.Image) -> Image.Image:
+    """An opened picture as `read_picture` gives files: upright RGB, transparent parts on white."""
+    if not (picture.width and picture.height):
+        raise PictureError(f"a picture of {picture.width} x {picture.height} pixels shows nothing")
+    try:
+        return _upright(_to_rgb(picture), _orientation(picture))
+    except Exception as error:  # a file that was only opened is decoded now
+        reason = str(error) or type(error).__name__
+        raise PictureError(f"the opened picture cannot be decoded ({reason})") from error
+
+
 @cache
 def _formats() -> tuple[str, ...]:
     """The formats that this build of Pillow has."""

@@ -1,0 +1,50 @@
+"""A layer that changes nothing forwards and turns gradients round backwards (Ganin et al. 2016).
+
+What lies before it learns to mislead whoever reads what lies behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def reverse_gradient(rows: Tensor, strength: float | Tensor = 1.0) -> Tensor:
+    """The same rows; their gradient comes back times ``-strength``."""
+    reversed_: Tensor = _Reverse.apply(rows, strength)  # type: ignore[no-untyped-call]
+    return reversed_
+
+
+class Ramp(nn.Module):
+    """How strongly gradients are reversed as training goes on: ``2 / (1 + e^(-10 p)) - 1``.
+
+    ``p`` runs from 0 at the first step to 1 at the last. The steps are counted in
+    a buffer, which checkpoints keep, and on the accelerator, which is not asked.
+    """
+
+    taken: Tensor
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.register_buffer("taken", torch.zeros((), dtype=torch.int64))
+
+    def forward(self) -> Tensor:
+        """The strength of this step; in training, the next call is the next step."""
+        share = (self.taken / max(1, self.steps)).clamp(max=1.0)
+        if self.training:
+            self.taken += 1
+        return 2 / (1 + torch.exp(-10 * share)) - 1
+
+
+class _Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, strength: float | Tensor) -> Tensor:
+        ctx.strength = strength
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * -ctx.strength, None

@@ -1,0 +1,25 @@
+"""Where torch computes: whether this machine has what was asked for."""
+
+from __future__ import annotations
+
+from polyglance.errors import MissingExtra, PolyglanceError
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that cannot compute here, before anything else is done for it."""
+    if name == "cpu":
+        return
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"computing on {name}", "train") from error
+
+    try:
+        torch.ones(1, device=name).item()  # some devices can be named and not computed on
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        others = "cpu" if here is None else f"cpu or {here.type}"
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise PolyglanceError(
+            f"the device {name!r} cannot be used here ({reason}): choose {others}"
+        ) from error

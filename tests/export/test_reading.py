@@ -1,0 +1,76 @@
+"""What was exported comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from polyglance.encoders.folder import ModelFolder
+from polyglance.export.reading import load_torch, read_compact
+from polyglance.nn.compression import SharedTable
+from small_models import TEXTS, SmallModel, cosines, small_model, tokenizer, torch_texts
+
+
+@pytest.fixture(scope="module")
+def small() -> SmallModel:
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def folder(small: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.export(tmp_path_factory.mktemp("reading") / "model")
+
+
+def test_every_stored_tensor_comes_back(small: SmallModel, folder: Path) -> None:
+    found = read_compact(folder)
+    moved = {"codes", "finer_codes", "order"}
+    assert found.keys() == small.compact.keys()
+    for name, expected in small.compact.items():
+        values = expected.numpy()
+        if name in ("encoder.positions.weight", "encoder.segments.weight"):
+            assert found[name].dtype == np.float16
+            assert len(found[name]) == min(len(values), 42)  # the 40 of the longest text and two
+            np.testing.assert_allclose(found[name], values[: len(found[name])], atol=1e-3)
+        elif name.removeprefix("encoder.words.") not in moved:
+            assert found[name].dtype == values.dtype, name
+            np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_words_keep_their_rows_in_another_order(small: SmallModel, folder: Path) -> None:
+    def rows(state: dict[str, torch.Tensor]) -> torch.Tensor:
+        words = {k.split(".")[-1]: v for k, v in state.items() if k.startswith("encoder.words.")}
+        table = SharedTable(words["codes"], words["finer_codes"], words["order"], 64)
+        table.load_state_dict(words)
+        return table(torch.arange(len(words["order"]))).detach()
+
+    found = {name: torch.tensor(value) for name, value in read_compact(folder).items()}
+    order = found["encoder.words.order"].tolist()
+    assert order[:4] == [0, 1, 2, 3]
+    assert sorted(order) == list(range(len(order)))
+    assert order != small.compact["encoder.words.order"].tolist()
+    assert torch.equal(rows(found), rows(small.compact))
+
+
+def test_in_torch_it_acts_as_the_model_it_was_made_from(small: SmallModel, folder: Path) -> None:
+    model = load_torch(folder)
+    ids = tokenizer().encode_batch(TEXTS[:20], max_length=40)
+    assert cosines(torch_texts(model, ids), torch_texts(small.model, ids)).min() > 0.99999
+    picture = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        maps = [one.eyes(picture) for one in (model, small.model)]  # type: ignore[operator]
+    torch.testing.assert_close(*maps, rtol=1e-4, atol=1e-4)
+    assert not model.training
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_what_was_exported_twice_is_the_same(
+    small: SmallModel, folder: Path, tmp_path: Path
+) -> None:
+    """From its own state, as somebody trains on from a folder and exports again."""
+    state = {name: torch.tensor(value) for name, value in read_compact(folder).items()}
+    again = SmallModel(load_torch(folder), state, small.pictures).export(tmp_path / "again")
+    first, second = (ModelFolder.open(path).description for path in (folder, again))
+    assert first == second

@@ -1,0 +1,214 @@
+"""The folder: whole or not at all, and only of what it can hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from polyglance.encoders import load
+from polyglance.encoders.folder import FILES, ModelFolder
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.export import writing
+from polyglance.export.from_run import export_run
+from polyglance.export.writing import export_model
+from polyglance.text import Tokenizer
+from polyglance.text.huggingface import FastTokenizer
+from polyglance.text.words import WordTokenizer
+from polyglance.weights.unigram import MASK, SPECIALS, xlmr_tokenizer
+from small_models import SmallModel, small_model, tokenizer
+
+
+@pytest.fixture(scope="module")
+def small() -> SmallModel:
+    return small_model()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_folder_describes_itself(small: SmallModel, tmp_path: Path) -> None:
+    folder = small.export(tmp_path / "deep" / "model", figures={"average": 48.5}, version="2")
+    assert set(contents(folder)) == {*FILES, "model.json"}
+    found = ModelFolder.open(folder).description
+    assert (found.name, found.version, found.width, found.longest) == ("small", "2", 64, 40)
+    assert found.languages == ("en", "de")
+    assert found.figures == {"average": 48.5}
+    assert found.pictures == small.pictures
+    for name, known in found.files.items():
+        assert known["bytes"] == (folder / name).stat().st_size
+    # what is stored is codes and scales, not the float32 that they stand for
+    whole = sum(4 * p.numel() for p in small.model.parameters())
+    assert sum(known["bytes"] for known in found.files.values()) < 0.75 * whole
+
+
+def test_the_same_model_makes_the_same_bytes(small: SmallModel, tmp_path: Path) -> None:
+    first, second = (contents(small.export(tmp_path / name)) for name in ("a", "b"))
+    assert first == second
+
+
+def test_a_folder_that_is_there_is_replaced_whole(small: SmallModel, tmp_path: Path) -> None:
+    folder = small.export(tmp_path / "model")
+    (folder / "card.md").write_text("What it was trained on.")
+    small.export(folder, name="newer")
+    assert set(contents(folder)) == {*FILES, "model.json", "card.md"}
+    assert contents(folder)["card.md"] == b"What it was trained on."
+    assert load(folder).name == "newer"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_of_other_things_is_left_alone(small: SmallModel, tmp_path: Path) -> None:
+    photographs = tmp_path / "photographs"
+    (photographs / "holiday").mkdir(parents=True)
+    with pytest.raises(PolyglanceError, match="something else than a model"):
+        small.export(photographs)
+    assert (photographs / "holiday").is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["photographs"]
+    (tmp_path / "empty").mkdir()
+    assert load(small.export(tmp_path / "empty")).name == "small"
+
+
+def test_stopped_halfway_the_old_one_stays(
+    small: SmallModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small.export(tmp_path / "model")
+    before = contents(folder)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writing.os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        small.export(folder, name="newer")
+    assert contents(folder) == before
+    monkeypatch.undo()
+    small.export(folder, name="newer")  # what was left behind does no harm
+    assert load(folder).name == "newer"
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(small: SmallModel, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PolyglanceError, match="cannot be written"):
+        small.export(tmp_path / "file" / "model")
+
+
+def test_specials_stand_in_front(small: SmallModel, tmp_path: Path) -> None:
+    order = small.compact["encoder.words.order"].clone()
+    frequent = len(small.compact["encoder.words.finer_codes"])
+    last = int((order == frequent).nonzero())
+    order[1], order[last] = order[last].item(), order[1].item()
+    wrong = SmallModel(small.model, small.compact | {"encoder.words.order": order}, small.pictures)
+    with pytest.raises(PolyglanceError, match="specials"):
+        wrong.export(tmp_path / "model")
+
+
+@pytest.mark.parametrize("longest", [0, 2, 49])
+def test_texts_must_fit(small: SmallModel, tmp_path: Path, longest: int) -> None:
+    with pytest.raises(PolyglanceError, match="3 to 48"):
+        small.export(tmp_path / "model", longest=longest)
+    assert not list(tmp_path.iterdir())
+
+
+def other_tokenizers() -> list[tuple[Tokenizer, str]]:
+    pieces = [(name, 0.0) for name in (*SPECIALS, "▁a", MASK)]
+    lower = xlmr_tokenizer(pieces, None)
+    from tokenizers import pre_tokenizers
+
+    lower.pre_tokenizer = pre_tokenizers.Whitespace()
+    return [
+        (WordTokenizer({"a": 1}, "en"), "WordTokenizer"),
+        (FastTokenizer(xlmr_tokenizer(pieces, None)), "6 pieces"),
+        (FastTokenizer(lower), "pre_tokenizer"),
+        (FastTokenizer(xlmr_tokenizer([("▁a", 0.0), *pieces], None)), "another kind"),
+    ]
+
+
+@pytest.mark.parametrize(("given", "message"), other_tokenizers())
+def test_only_tokenizers_of_xlm_r_s_kind(
+    small: SmallModel, tmp_path: Path, given: Tokenizer, message: str
+) -> None:
+    with pytest.raises(PolyglanceError, match=message):
+        export_model(
+            small.compact,
+            small.model.config,
+            given,
+            tmp_path / "model",
+            pictures=small.pictures,
+            longest=40,
+            name="small",
+        )
+
+
+def test_only_efficientnet_lite_sees(small: SmallModel, tmp_path: Path) -> None:
+    fewer = {k: v for k, v in small.compact.items() if not k.startswith("eyes.blocks.9.")}
+    with pytest.raises(DataError, match="EfficientNet-Lite"):
+        SmallModel(small.model, fewer, small.pictures).export(tmp_path / "model")
+
+
+MEASURED = {"validation": {"average": 40.5}}
+
+
+@pytest.fixture
+def a_run(small: SmallModel, tmp_path: Path) -> Path:
+    """The folder that training by a recipe with a section `compression` leaves."""
+    compact = tmp_path / "run" / "compact"
+    compact.mkdir(parents=True)
+    tokenizer().save(tmp_path / "words")
+    save_file(small.compact, compact / "compact.safetensors")
+    settings = {
+        "model": asdict(small.model.config),
+        "pictures": {"size": 64, "mean": list(small.pictures.mean), "std": [60.0, 61.0, 62.0]},
+        "longest": 20,
+        "tokenizer": str(tmp_path / "words"),
+        "languages": ["en", "de"],
+    }
+    (compact / "config.json").write_text(json.dumps(settings))
+    report = {"validation": {"average": 41.0}, "compressed": MEASURED}
+    (tmp_path / "run" / "report.json").write_text(json.dumps(report))
+    return compact.parent
+
+
+def test_a_run_is_exported(small: SmallModel, a_run: Path, tmp_path: Path) -> None:
+    made = export_run(a_run, tmp_path / "model", name="small", version="3", longest=40)
+    assert made == ModelFolder.open(tmp_path / "model").description
+    direct = small.export(tmp_path / "direct", version="3", figures=MEASURED)
+    assert made == ModelFolder.open(direct).description
+    assert made.languages == ("en", "de")
+    assert made.figures == MEASURED
+    shorter = export_run(a_run, tmp_path / "model", name="small", longest=20)
+    assert shorter.longest == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("report.json", None),
+        ("report.json", "{}"),  # a run that has not come to compressing yet
+        ("compact/config.json", "{}"),
+        ("compact/compact.safetensors", "cut off"),
+    ],
+)
+def test_a_run_without_a_compressed_model_is_one_sentence(
+    a_run: Path, tmp_path: Path, name: str, content: str | None
+) -> None:
+    (a_run / name).unlink()
+    if content is not None:
+        (a_run / name).write_text(content)
+    with pytest.raises(DataError, match=r"no compressed model .*a section `compression`"):
+        export_run(a_run, tmp_path / "model", name="x")
+    assert not (tmp_path / "model").exists()
+
+
+def test_numpy_arrays_do_as_well_as_tensors(small: SmallModel, tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {name: value.numpy() for name, value in small.compact.items()}
+    first = SmallModel(small.model, arrays, small.pictures).export(tmp_path / "a")
+    assert contents(first) == contents(small.export(tmp_path / "b"))
+    assert all(isinstance(value, np.ndarray) for value in arrays.values())
+    assert torch.is_tensor(small.compact["encoder.words.codes"])

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from polyglance.config import dump, load
+from polyglance.errors import PolyglanceError
+from polyglance.models.smalr import (
+    SMALR,
+    CaptionGrid,
+    SMALRConfig,
+    SMALRObjective,
+    latent_vocabulary,
+    smalr_losses,
+    word_table,
+)
+from polyglance.nn.hybrid_embedding import HybridEmbedding
+from polyglance.nn.packing import Packing
+from polyglance.objectives.language_adversary import language_adversary
+from polyglance.objectives.masked_cross_language import masked_cross_language
+from polyglance.objectives.top_triplets import TripletRule, matching_triplets, neighbour_triplets
+
+# Three languages of ten words each after the two specials.
+LANGUAGE_OF = torch.tensor([-1, -1] + [0] * 10 + [1] * 10 + [2] * 10)
+RANKS = torch.tensor([-1, -1, *range(10), *range(10), *range(10)])
+VECTORS = torch.randn(32, 12, generator=torch.Generator().manual_seed(0))
+CONFIG = SMALRConfig(
+    own_words=4, own_width=5, latent_tokens=20, candidates=3, universal_width=8, gru_width=7,
+    visual_width=6, visual_hidden=9, width=10, dropout=0.0,
+)  # fmt: skip
+
+
+def make(config: SMALRConfig = CONFIG) -> SMALR:
+    torch.manual_seed(0)
+    latent = latent_vocabulary(config, VECTORS)
+    words = word_table(config, VECTORS, LANGUAGE_OF, RANKS, latent)
+    return SMALR(config, words, languages=3, steps=10).eval()
+
+
+# Four pictures, two sentences a language each; the second language says nothing of picture 3.
+PRESENT = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool).repeat(1, 2)
+LENGTHS = [3, 1, 4, 2, 5, 3, 2, 2, 6, 1, 2, 3, 3, 4, 2, 1, 2, 5, 4, 3, 2, 4]
+
+
+def grid() -> CaptionGrid:
+    generator = torch.Generator().manual_seed(1)
+    languages = torch.arange(3).repeat_interleave(PRESENT.sum(1))
+    words = languages.repeat_interleave(torch.tensor(LENGTHS))
+    ids = 2 + 10 * words + torch.randint(10, words.shape, generator=generator)
+    return CaptionGrid(
+        ids, Packing.of(LENGTHS), languages, PRESENT.flatten().nonzero().flatten(), PRESENT,
+        torch.arange(4).repeat(2),
+    )  # fmt: skip
+
+
+FEATURES = torch.randn(7, 6, generator=torch.Generator().manual_seed(2))
+PICTURES = Packing.of([1, 3, 1, 2])
+
+
+def one_by_one(model: SMALR, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of words and the final vector of each sentence alone, at its place in the grid."""
+    universal, final = torch.zeros(24, 8), torch.zeros(24, 10)
+    for place, words in zip(grid().places, ids.split(LENGTHS), strict=True):
+        universal[place] = model.words(words).mean(0)
+        final[place] = model.encode_text(words, Packing.of([len(words)]))[0]
+    return universal.view(3, 8, 8), final.view(3, 8, 10)
+
+
+def test_losses_are_equation_4() -> None:
+    model = make().requires_grad_(False)
+    captions = grid()
+    model.ramp.taken += 3
+    # With every word hidden the draw of masks leaves nothing to chance.
+    losses = smalr_losses(model, FEATURES, PICTURES, captions, SMALRObjective(mask_rate=1.0))
+    pictures = torch.cat([
+        model.encode_visual(part.mean(0, keepdim=True), Packing.of([1]))
+        for part in FEATURES.split([1, 3, 1, 2])
+    ])  # fmt: skip
+    universal, final = one_by_one(model, captions.ids)
+    masked_universal, masked_final = one_by_one(model, torch.ones_like(captions.ids))
+    about = captions.describes
+    flat = universal.flatten(0, 1)[captions.places]
+    assert model.classifier is not None
+    expected = {
+        "match": matching_triplets(pictures, final, PRESENT, about),
+        "match_masked": matching_triplets(pictures, masked_final, PRESENT, about),
+        "masked": 1e-4 * (
+            masked_cross_language(masked_universal, universal, PRESENT, model.missing[0])
+            + masked_cross_language(masked_final, final, PRESENT, model.missing[1])
+        ),
+        "neighbours": 5e-2 * (
+            neighbour_triplets(universal, PRESENT, about)
+            + neighbour_triplets(final, PRESENT, about)
+        ),
+        "adversary": 1e-6 * language_adversary(flat, captions.languages, model.classifier, 1.0),
+        "drift": torch.tensor(0.0),
+    }  # fmt: skip
+    assert set(losses) == set(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(losses[name], value, atol=1e-6, rtol=1e-5, msg=name)
+    assert losses["match"] > 0
+    assert losses["masked"] > 0
+
+
+def test_every_parameter_learns_and_parts_can_be_left_out() -> None:
+    model = make().train()
+    losses = smalr_losses(model, FEATURES, PICTURES, grid(), SMALRObjective(mask_rate=0.5))
+    torch.stack(list(losses.values())).sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    plain = replace(CONFIG, masked_modelling=False, adversary=False)
+    objective = SMALRObjective(match_masked=False, neighbour_weight=0.0, drift_weight=0.0)
+    assert set(smalr_losses(make(plain), FEATURES, PICTURES, grid(), objective)) == {"match"}
+
+
+def test_folding_changes_no_sentence() -> None:
+    model = make()
+    captions = grid()
+    folded = model.folded()
+    torch.testing.assert_close(
+        folded.encode_text(captions.ids, captions.packing),
+        model.encode_text(captions.ids, captions.packing),
+    )
+    used = word_table_rows(model)
+    assert folded.table.shape == (used, 8)
+    kept = sum(p.numel() for p in folded.parameters())
+    pictures = sum(p.numel() for p in model.pictures.parameters())
+    assert kept + pictures == model.test_time_parameters()
+
+
+def word_table_rows(model: SMALR) -> int:
+    assert isinstance(model.words, HybridEmbedding)
+    return 2 + len(model.words.latent) + 3 * 4
+
+
+def test_tokens_without_words_are_dropped_and_assignments_stay() -> None:
+    torch.manual_seed(0)
+    latent = latent_vocabulary(CONFIG, VECTORS)
+    words = word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS, latent)
+    rare = RANKS >= 4
+    tokens = latent.assign()
+    assert len(words.latent) == len(tokens[rare].unique()) < 20
+    ids = torch.arange(32)[rare]
+    torch.testing.assert_close(words(ids), latent.latent[tokens[rare]])
+    before = words.slots.clone()
+    words(ids).sum().backward()
+    torch.optim.Adam(words.parameters()).step()
+    assert torch.equal(words.slots, before)
+    same = tokens[rare][:, None] == tokens[rare]
+    assert torch.equal((words.slots[ids][:, None] == words.slots[ids]), same)
+
+
+def test_parameters_at_the_paper_s_shape() -> None:
+    config = SMALRConfig()
+    own = [torch.zeros(5000, 50)] * 10
+    words = HybridEmbedding(torch.zeros(2, dtype=torch.int64), own, torch.zeros(14_000, 512))
+    model = SMALR(config, words, languages=10)
+    table = 10 * 5000 * 50 + 10 * (50 * 512 + 512) + 512 + 14_000 * 512
+    sentences = 3 * (512 * 512 + 512 * 512 + 2 * 512) + 512 * 512 + 512
+    pictures = 2048 * 2048 + 2048 + 2 * 2048 + 2048 * 512 + 512
+    training_only = 2 * (1024 * 1024 + 1024) + 512 * 10 + 10
+    assert model.trainable_parameters() == table + sentences + pictures + training_only
+    assert model.trainable_parameters() < 20_000_000
+    assert model.test_time_parameters() == sentences + pictures == 7_088_128  # the paper: 7.1M
+
+
+def test_a_language_that_comes_later_moves_nothing_else() -> None:
+    model = make()
+    captions = grid()
+    before = model.encode_text(captions.ids, captions.packing)
+    model.add_language(torch.randn(4, 5))
+    assert model.trainable_parameters() == 4 * 5 + 5 * 8 + 8
+    state = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
+    running = model.pictures.layers[1].running_mean.clone()  # type: ignore[union-attr, operator]
+    model.train()
+    new = replace(captions, ids=32 + captions.ids % 4)
+    learned = [p for p in model.parameters() if p.requires_grad]
+    objective = SMALRObjective(adversary_weight=0.0)
+    losses = smalr_losses(model, FEATURES, PICTURES, new, objective)
+    torch.stack(list(losses.values())).sum().backward()
+    torch.optim.Adam(learned, lr=0.1).step()
+    assert all(torch.equal(p, state[n]) for n, p in model.named_parameters() if n in state)
+    assert torch.equal(running, model.pictures.layers[1].running_mean)  # type: ignore[arg-type]
+    assert torch.equal(before, model.eval().encode_text(captions.ids, captions.packing))
+
+
+def test_a_model_of_many_branches_takes_in_no_language() -> None:
+    with pytest.raises(PolyglanceError, match="train this one anew"):
+        make(replace(CONFIG, branches="language")).add_language(torch.randn(4, 5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gru_width": 0}, "gru_width is 0: give 1 or more"),
+        ({"explore": 1.5}, "explore is 1.5: give a share from 0 to 1"),
+        ({"own_words": -1}, "own_words is -1: give 0 or more"),
+        ({"own_words": 0, "latent_tokens": 0}, "no word has a vector"),
+        ({"projection": "none"}, "own vectors of 5 need a projection to 8"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_one_sentence(change: dict[str, int], message: str) -> None:
+    with pytest.raises(PolyglanceError, match=message):
+        replace(CONFIG, **change)  # type: ignore[arg-type]
+
+
+def test_objectives_that_cannot_be_are_one_sentence_and_others_survive_yaml(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(PolyglanceError, match="mask_rate is 2: give a share from 0 to 1"):
+        SMALRObjective(mask_rate=2)
+    with pytest.raises(PolyglanceError, match="negatives is 0: give 1 or more"):
+        TripletRule(negatives=0)
+    settings = {
+        SMALRConfig: replace(CONFIG, own_words=None, projection="shared"),
+        SMALRObjective: SMALRObjective(triplets=TripletRule(distance="euclidean")),
+    }
+    for kind, given in settings.items():
+        (tmp_path / "settings.yaml").write_text(dump(given))
+        assert load(kind, tmp_path / "settings.yaml") == given

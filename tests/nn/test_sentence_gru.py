@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from polyglance.nn.packing import Packing
+from polyglance.nn.sentence_gru import LanguageBranches, LastState, SentenceGRU
+
+LENGTHS = [3, 1, 0, 7, 7, 2]
+
+
+def rows_of(lengths: list[int], width: int = 5) -> torch.Tensor:
+    return torch.randn(sum(lengths), width, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_the_last_state_is_that_of_each_sequence_alone(both_ways: bool) -> None:
+    torch.manual_seed(0)
+    layer = LastState(5, 4, both_ways=both_ways)
+    rows = rows_of(LENGTHS)
+    together = layer(rows, Packing.of(LENGTHS))
+    for state, alone in zip(together, rows.split(LENGTHS), strict=True):
+        if len(alone):
+            _, states = layer.gru(alone[:, None])
+            torch.testing.assert_close(state, states.flatten(), atol=1e-6, rtol=1e-6)
+        else:
+            assert not state.any()
+
+
+def test_gradients_reach_every_row_and_no_other_sentence() -> None:
+    layer = SentenceGRU(5, 4, 6)
+    rows = rows_of(LENGTHS).requires_grad_(True)
+    vectors = layer(rows, Packing.of(LENGTHS))
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(6))
+    vectors[3, 0].backward()
+    assert rows.grad is not None
+    moved = rows.grad.any(1).tolist()
+    assert moved == [False] * 4 + [True] * 7 + [False] * 9
+
+
+def test_nothing_at_all_has_no_vectors_and_empty_sentences_have_one() -> None:
+    layer = LastState(5, 4)
+    assert layer(torch.zeros(0, 5), Packing.of([])).shape == (0, 4)
+    assert not layer(torch.zeros(0, 5), Packing.of([0, 0])).any()
+
+
+def test_every_language_has_its_branch() -> None:
+    torch.manual_seed(0)
+    layer = LanguageBranches(3, 5, 4, 6)
+    rows, languages = rows_of(LENGTHS), torch.tensor([2, 0, 0, 2, 1, 1])
+    together = layer(rows, Packing.of(LENGTHS), languages)
+    for vector, alone, language in zip(together, rows.split(LENGTHS), languages, strict=True):
+        expected = layer.branches[int(language)](alone, Packing.of([len(alone)]))[0]
+        torch.testing.assert_close(vector, expected, atol=1e-6, rtol=1e-6)
+    with pytest.raises(ValueError, match="must know each sentence's language"):
+        layer(rows, Packing.of(LENGTHS))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from polyglance.objectives.masked_cross_language import hide_words, masked_cross_language
+
+
+def test_a_fifth_of_the_words_is_hidden_wherever_they_stand() -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(2, 99, (40_000,))
+    hidden = hide_words(ids, mask_id=1)
+    changed = hidden != ids
+    assert set(hidden[changed].tolist()) == {1}
+    assert changed.float().mean().item() == pytest.approx(0.2, abs=0.01)
+    assert hide_words(ids, mask_id=1, rate=1.0).eq(1).all()
+
+
+@torch.no_grad()
+def by_loops(
+    masked: torch.Tensor, whole: torch.Tensor, present: torch.Tensor, predict: nn.Module
+) -> float:
+    """Equation 2 written out, for every unordered pair of languages and every column."""
+    errors = []
+    languages, columns, width = masked.shape
+    for i in range(languages):
+        for j in range(i + 1, languages):
+            for c in range(columns):
+                if not (present[i, c] and present[j, c]):
+                    continue
+                both = predict(torch.cat([masked[i, c], masked[j, c]]))
+                error = 0.0
+                for side, missing in ((i, both[:width]), (j, both[width:])):
+                    guess, truth = masked[side, c] + missing, whole[side, c]
+                    error += float((guess / guess.norm() - truth / truth.norm()).norm())
+                errors.append(error)
+    return sum(errors) / max(1, len(errors))
+
+
+@pytest.mark.parametrize("languages", [1, 2, 4])
+def test_agrees_with_loops(languages: int) -> None:
+    torch.manual_seed(0)
+    masked, whole = torch.randn(2, languages, 6, 3, dtype=torch.float64)
+    present = torch.rand(languages, 6) < 0.8
+    predict = nn.Linear(6, 6).double()
+    fast = masked_cross_language(masked, whole, present, predict)
+    assert fast.item() == pytest.approx(by_loops(masked, whole, present, predict), abs=1e-6)
+
+
+def test_sentences_that_are_whole_already_cost_nothing() -> None:
+    whole, nothing = torch.randn(3, 4, 5), nn.Linear(10, 10)
+    nn.init.zeros_(nothing.weight)
+    nn.init.zeros_(nothing.bias)
+    masked = (2 * whole).requires_grad_(True)
+    loss = masked_cross_language(masked, whole, torch.ones(3, 4, dtype=torch.bool), nothing)
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-6)
+    assert masked.grad is not None
+    assert masked.grad.isfinite().all()

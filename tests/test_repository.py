@@ -1,0 +1,26 @@
+"""What a clone brings along."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LIMIT = 40_000_000
+"""Bytes of all tracked files together."""
+
+
+def test_tracked_files_stay_small() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: nothing is tracked")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    paths = [ROOT / name for name in listed.split("\0") if name]
+    assert ROOT / "pyproject.toml" in paths
+    # One that was removed and not yet committed takes no room.
+    sizes = {path: path.stat().st_size for path in paths if path.is_file()}
+    largest = sorted(sizes, key=sizes.__getitem__)[-5:]
+    assert sum(sizes.values()) < LIMIT, f"the largest are {[path.name for path in largest]}"
