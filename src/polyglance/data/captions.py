@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.errors import PolyglanceError
 from polyglance.records import Record
 
 Indices = NDArray[np.int64]
@@ -47,14 +48,15 @@ class CaptionTable:
     def build(
         cls,
         records: Iterable[Record],
-        tokenizer: EncodesBatches,
+        tokenizer: EncodesBatches | Mapping[str, EncodesBatches],
         *,
         languages: Sequence[str] | None = None,
         longest: int | None = None,
     ) -> CaptionTable:
         """Tokenise the captions of all records; ``longest`` keeps that many sub-words and the end.
 
-        With ``languages`` only those are taken, and ``names`` has their order.
+        With ``languages`` only those are taken, and ``names`` has their order. There is
+        one tokenizer for all, or one for each language.
         """
         names = list(languages or ())
         texts: list[str] = []
@@ -71,7 +73,7 @@ class CaptionTable:
             for language_index, captions in sorted(by_language):
                 texts += captions
                 places += [(count - 1, language_index)] * len(captions)
-        encoded = [_shorten(ids, longest) for ids in tokenizer.encode_batch(texts)]
+        encoded = [_shorten(ids, longest) for ids in _encode(texts, places, names, tokenizer)]
         # A tokenizer that drops unknown words may leave nothing, and nothing has no meaning.
         places = [place for place, ids in zip(places, encoded, strict=True) if len(ids)]
         encoded = [ids for ids in encoded if len(ids)]
@@ -161,6 +163,29 @@ class _Groups:
     """The first group of each record, and at last the number of groups."""
     even: NDArray[np.float64]
     """Running totals of the groups' weights where all weigh the same."""
+
+
+def _encode(
+    texts: Sequence[str],
+    places: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    tokenizer: EncodesBatches | Mapping[str, EncodesBatches],
+) -> Sequence[Sequence[int]]:
+    """The ids of each text by the one tokenizer, or by that of its language."""
+    if not isinstance(tokenizer, Mapping):
+        return tokenizer.encode_batch(texts)
+    encoded: list[Sequence[int]] = [()] * len(texts)
+    for index, name in enumerate(names):
+        rows = [row for row, (_, language) in enumerate(places) if language == index]
+        if rows and name not in tokenizer:
+            raise PolyglanceError(
+                f"there is no tokenizer for captions in {name!r}, only for {', '.join(tokenizer)}"
+            )
+        if rows:
+            found = tokenizer[name].encode_batch([texts[row] for row in rows])
+            for row, ids in zip(rows, found, strict=True):
+                encoded[row] = ids
+    return encoded
 
 
 def _shorten(ids: Sequence[int], longest: int | None) -> Sequence[int]:

@@ -1,0 +1,153 @@
+"""fastText's binary models (``.bin``): every word has a vector, by its parts if need be.
+
+The file, in little-endian order: a magic number and a version; the settings it
+was trained with; the vocabulary, each word ended by a zero byte and followed by
+its count and kind; the input matrix, one row a word and then one a bucket of
+subwords; the output matrix, which vectors of words do not need.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.errors import DataError, reason
+from polyglance.text.subwords import SubwordRule, subwords
+
+MAGIC = 793712314
+_VERSIONS = (11, 12)
+_SUPERVISED = 3
+_END_OF_SENTENCE = "</s>"
+_AT_ONCE = 1024
+"""Words whose rows are gathered together; their subwords' rows are some forty times as many."""
+
+
+@dataclass(frozen=True, eq=False)
+class FastTextModel:
+    """Words, the rule of their parts, and a row for each of both."""
+
+    words: tuple[str, ...]
+    rule: SubwordRule
+    rows: NDArray[np.float32]
+    """Of the words, then of the buckets; mapped from the file."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> FastTextModel:
+        """Map a ``.bin`` file; its vocabulary is read."""
+        path = Path(path)
+        try:
+            with (
+                path.open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            ):
+                return _read(path, _Cursor(data))
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({reason(error)})") from error
+        except (ValueError, struct.error, IndexError) as error:
+            raise DataError(
+                f"{path}: the file is damaged or cut off: fetch it again ({error})"
+            ) from error
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return int(self.rows.shape[1])
+
+    def vectors(self, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The mean of the rows of each word and its parts, and which words have any."""
+        found = np.zeros((len(words), self.width), np.float32)
+        known = np.zeros(len(words), bool)
+        for start in range(0, len(words), _AT_ONCE):
+            block = words[start : start + _AT_ONCE]
+            rows, counts = self.parts(block)
+            has_rows = counts > 0
+            ends = np.cumsum(counts)
+            if len(rows):
+                sums = np.add.reduceat(self.rows[rows], (ends - counts)[has_rows], axis=0)
+                found[start : start + len(block)][has_rows] = sums / counts[has_rows, None]
+            known[start : start + len(block)] = has_rows
+        return found, known
+
+    def parts(self, words: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of words end to end, a known word's own first, and how many each has."""
+        own = np.array([self._numbers.get(word, -1) for word in words], np.int64)
+        # The end of a sentence is spelled like a word and is none.
+        buckets, counts = subwords(
+            ["" if word == _END_OF_SENTENCE else word for word in words], self.rule
+        )
+        owner = np.repeat(np.arange(len(words)), counts)
+        keep = np.array([word != _END_OF_SENTENCE for word in words], bool)[owner]
+        buckets, owner = buckets[keep], owner[keep]
+        known = np.flatnonzero(own >= 0)
+        owners = np.concatenate([known, owner])
+        rows = np.concatenate([own[known], buckets + len(self.words)])
+        order = np.argsort(owners, kind="stable")
+        return rows[order], np.bincount(owners, minlength=len(words))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
+
+
+class _Cursor:
+    """Reads one number after another."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, layout: str) -> tuple[int, ...]:
+        values = struct.unpack_from(f"<{layout}", self.data, self.at)
+        self.at += struct.calcsize(f"<{layout}")
+        return values
+
+    def word(self) -> bytes:
+        end = self.data.find(b"\0", self.at)
+        if end < 0:
+            raise ValueError("a word has no end")
+        start, self.at = self.at, end + 1
+        return self.data[start:end]
+
+
+def _read(path: Path, cursor: _Cursor) -> FastTextModel:
+    magic, version = cursor.take("2i")
+    if magic != MAGIC:
+        raise DataError(
+            f"{path} is no fastText model: expected a .bin file, unzipped if it was zipped"
+        )
+    if version not in _VERSIONS:
+        raise DataError(f"{path} is of fastText's format {version}: expected 11 or 12")
+    (width, _window, _epochs, _min_count, _negatives, _word_ngrams, _loss, kind, buckets,
+     shortest, longest, _rate, _sampling) = cursor.take("12id")  # fmt: skip
+    if version == 11 and kind == _SUPERVISED:  # such models were made without subwords
+        longest = 0
+    words = list(_words(path, cursor))
+    if cursor.take("?")[0]:
+        raise DataError(f"{path} is a quantised model: take the .bin or .vec that it was made from")
+    rows, columns = cursor.take("2q")
+    if columns != width or rows != len(words) + buckets:
+        raise ValueError(f"a matrix of {rows} x {columns} where {len(words)} words have {width}")
+    if cursor.at + rows * columns * 4 > len(cursor.data):
+        raise ValueError("the vectors are not all there")
+    matrix = np.memmap(path, "<f4", mode="r", offset=cursor.at, shape=(rows, columns))
+    return FastTextModel(tuple(words), SubwordRule(shortest, longest, buckets), matrix)
+
+
+def _words(path: Path, cursor: _Cursor) -> Iterator[str]:
+    entries, known, labels, _tokens, pruned = cursor.take("3i2q")
+    if pruned >= 0:
+        raise DataError(f"{path} has only some of its subwords: take the model it was made from")
+    if entries != known + labels:
+        raise ValueError(f"{entries} entries for {known} words and {labels} labels")
+    for number in range(entries):
+        word = cursor.word()
+        cursor.take("qb")
+        if number < known:  # labels of a classifier come last and have no vector
+            yield word.decode(errors="replace")

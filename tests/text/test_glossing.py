@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from polyglance.text.dictionaries import Dictionary
+from polyglance.text.glossing import gloss
+
+GERMAN = Dictionary(
+    [("a", "ein"), ("dog", "Hund"), ("dog", "Köter"), ("eats", "frisst"), ("ice", "Eis"),
+     ("cream", "Sahne"), ("ice cream", "Speiseeis"), ("the", "das")]
+)  # fmt: skip
+
+
+def test_words_in_their_order_with_capitals_and_punctuation() -> None:
+    assert gloss("A dog (the dog) eats!", GERMAN, "en") == "Ein Hund (das Hund) frisst!"
+    assert gloss("a DOG, a cat.", GERMAN, "en") == "ein HUND, ein cat."
+    assert gloss("", GERMAN, "en") == ""
+    assert gloss("...", GERMAN, "en") == "..."
+
+
+def test_phrases_before_words_if_asked_for() -> None:
+    assert gloss("the ice cream", GERMAN, "en") == "das Eis Sahne"
+    assert gloss("the ice cream", GERMAN, "en", longest=3) == "das Speiseeis"
+
+
+def test_unknown_words_stay_or_go() -> None:
+    text = "A small dog, quickly, eats."
+    assert gloss(text, GERMAN, "en") == "Ein small Hund, quickly, frisst."
+    assert gloss(text, GERMAN, "en", keep_unknown=False) == "Ein Hund, frisst."
+    assert gloss("quickly a dog runs", GERMAN, "en", keep_unknown=False) == "ein Hund"
+
+
+def test_scripts_without_spaces() -> None:
+    chinese = Dictionary([("dog", "狗"), ("red", "红"), ("runs", "跑")])
+    assert gloss("Red dog runs, dog.", chinese, "en", target="zh") == "红狗跑,狗."
+    assert gloss("红狗跑。", chinese.reversed(), "zh", target="en") == "red dog runs。"
+
+
+def test_words_that_touch_are_set_apart() -> None:
+    french = Dictionary([("l'", "the"), ("eau", "water"), ("dans", "in")])
+    assert gloss("Dans l'eau", french, "fr") == "In the water"
