@@ -112,7 +112,10 @@ def test_the_command_runs_and_resumes(tmp_path: Path) -> None:
         write_manifest(data / f"{split}.jsonl", records)
     features = np.random.default_rng(0).normal(size=(8, 3, 4))
     np.savez(data / "features.npz", ids=np.array(names), features=features)
-    (tmp_path / "doc.md").write_text("<!-- table 6 -->\n<!-- end of table 6 -->\n")
+    marks = ("table 3", "table 6", "how")
+    (tmp_path / "doc.md").write_text(
+        "".join(f"<!-- {mark} -->\n<!-- end of {mark} -->\n" for mark in marks)
+    )
     command = [
         sys.executable, SCRIPT, "--data", data.parent, "--only", "en+zh nce intra cross",
         "--seeds", "0", "1", "--jobs", "2", "--runs", tmp_path / "runs", "--out", tmp_path,

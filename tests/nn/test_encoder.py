@@ -52,6 +52,7 @@ def test_gradient_checkpointing_changes_no_gradient(ids: torch.Tensor) -> None:
         torch.testing.assert_close(plain, checkpointed)
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
 def test_bfloat16_stays_near_float32(ids: torch.Tensor) -> None:
     encoder = make().eval()
     packing = Packing.of(LENGTHS)
