@@ -25,7 +25,7 @@ from polyglance.training.loop import LoopConfig, train
 from polyglance.training.mixture import Mixture
 from polyglance.training.pairing import CaptionedVisuals
 from polyglance.training.visuals import PixelTable
-from polyglance.vision.convnet import SmallConvNet
+from small_convnet import SmallConvNet
 
 SIZE, WIDTH = 32, 64
 

@@ -24,7 +24,7 @@ from polyglance.nn.compression import (
 )
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
-from polyglance.vision.convnet import SmallConvNet
+from small_convnet import SmallConvNet
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
