@@ -122,7 +122,7 @@ def test_evaluate_prints_and_writes(tmp_path: Path) -> None:
 def test_a_reader_that_leaves_hears_no_complaint() -> None:
     reader, writer = os.pipe()
     os.close(reader)  # as `head` does when it has seen enough
-    command = [sys.executable, "-m", "polyglance.cli", "data", "formats"]
+    command = [sys.executable, "-m", "polyglance", "data", "formats"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert done.stderr == ""

@@ -1,0 +1,160 @@
+"""The command line: one verb, one function call. Whatever a verb needs is imported when it runs."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyglance import __version__
+from polyglance.cli import data, features, text, weights
+from polyglance.cli.telling import console, names, whole_numbers
+from polyglance.errors import MissingExtra, PolyglanceError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="One space of meaning for pictures, videos and sentences in any language.",
+)
+for group, verbs in {"data": data, "features": features, "text": text, "weights": weights}.items():
+    app.add_typer(verbs.app, name=group)
+
+_EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "safetensors": "train",
+    "sentencepiece": "train",
+    "onnx": "train",
+}
+"""Which extra brings a package that a verb could not find."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends it with one sentence and status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may lack letters that we print
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app()
+    except PolyglanceError as error:
+        sys.exit(_failed(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(_failed(PolyglanceError(f"{where}{error.strerror or error}")))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        sys.exit(_failed(MissingExtra("this command", _EXTRAS[package])))
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the contact sheet.")] = Path("demo-output"),
+    query: Annotated[
+        list[str] | None, typer.Option(help="Your own words, in any language; again for more.")
+    ] = None,
+    photos: Annotated[Path | None, typer.Option(help="A folder of your own pictures.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model's name or its folder.")] = None,
+) -> None:
+    """Search photographs that come along in fourteen languages, offline."""
+    from polyglance.demo.show import run
+    from polyglance.encoders import load
+
+    run(lambda: load(model), out, console(), folder=photos, words=query or ())
+
+
+@app.command()
+def evaluate(
+    images: Annotated[Path, typer.Argument(help="Embeddings of pictures: .npy, .npz ...")],
+    texts: Annotated[Path, typer.Argument(help="Embeddings of captions, by language.")],
+    manifest: Annotated[Path, typer.Argument(help="What the rows are: see docs/metrics.md.")],
+    split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
+    languages: Annotated[str | None, typer.Option(help="Only these: en,de,...")] = None,
+    human: Annotated[
+        str | None, typer.Option(help="Languages whose captions people wrote, for HA.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A name for the results file.")] = None,
+    split_name: Annotated[str | None, typer.Option(help="What the split is called.")] = None,
+    at: Annotated[str, typer.Option(help="The k of recall at k.")] = "1,5,10",
+    inner_product: Annotated[
+        bool, typer.Option("--inner-product", help="Score by inner product, not cosine.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the results to a file.")
+    ] = None,
+) -> None:
+    """Measure retrieval on embeddings from disk: recall both ways, by language."""
+    from polyglance.evaluation.embeddings import evaluate_files
+    from polyglance.evaluation.report import terminal_table
+    from polyglance.evaluation.results import write_results
+
+    found = evaluate_files(
+        images,
+        texts,
+        manifest,
+        split=split,
+        languages=names(languages),
+        human=names(human) or (),
+        model=model,
+        split_name=split_name,
+        ks=whole_numbers(at, "--at"),
+        cosine=not inner_product,
+    )
+    console().print(terminal_table(found))
+    if json_file:
+        write_results(json_file, found)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or its YAML file.")],
+    data: Annotated[Path, typer.Option(help="The folder that the recipe's manifests lie in.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; run again to go on.")],
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting: loop.steps=100")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+) -> None:
+    """Train by a recipe and measure; run it again to go on after a stop."""
+    from polyglance.recipes import lines, open_recipe
+    from polyglance.training.distribution import joined
+
+    opened = open_recipe(recipe, change or ())
+    with joined():
+        report = opened.run(data, out, device=device)
+    measured = ("validation", "test", "compressed")
+    for line in lines({name: found for name, found in report.items() if name in measured}):
+        print(line)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run whose model was compressed.")],
+    out: Annotated[Path, typer.Option(help="Folder of the model; one there is replaced.")],
+    name: Annotated[str, typer.Option(help="What the model is called.")] = "model",
+    longest: Annotated[int, typer.Option(help="Sub-words of a text; longer ones are cut.")] = 64,
+) -> None:
+    """Make a model folder that searches without torch from a training run."""
+    from polyglance.export.from_run import export_run
+
+    exported = export_run(run, out, name=name, longest=longest)
+    total = sum(file["bytes"] for file in exported.files.values())
+    print(f"{out}: {exported.name}, {exported.width} wide, {total / 1e6:.1f} MB")
+
+
+def _failed(error: PolyglanceError) -> int:
+    print(f"polyglance: {error}", file=sys.stderr)
+    return 2

@@ -1,0 +1,92 @@
+"""``polyglance features``: visual features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyglance.cli.telling import Quiet, Strict, console, tell, tell_bad
+from polyglance.errors import Problems
+
+app = typer.Typer(no_args_is_help=True, help="Visual features of pictures and clips.")
+
+
+@app.command("extract")
+def features_extract(
+    source: Annotated[Path, typer.Argument(help="A manifest, a folder, a picture or a clip.")],
+    out: Annotated[Path, typer.Option(help="The feature store to write or go on with.")],
+    backbone: Annotated[str, typer.Option(help="The network.")] = "efficientnet-lite2",
+    size: Annotated[int, typer.Option(help="Pictures are resized to this square.")] = 224,
+    resize: Annotated[str, typer.Option(help="squash or centre.")] = "squash",
+    grid: Annotated[int, typer.Option(help="Cells a side.")] = 7,
+    labels: Annotated[int, typer.Option(help="Labels kept of each cell; 0 for none.")] = 10,
+    dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
+    threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    strict: Strict = False,
+    quiet: Quiet = False,
+) -> None:
+    """Encode pictures and clips into a feature store; run again to go on after a stop."""
+    from polyglance.vision.extraction import ExtractionSettings, extract
+
+    settings = ExtractionSettings(
+        backbone=backbone,
+        size=size,
+        resize=resize,  # type: ignore[arg-type]  # checked by extract
+        grid=grid,
+        labels=labels,
+        dtype=dtype,  # type: ignore[arg-type]
+    )
+    problems = Problems(strict=strict)
+    result = extract(
+        source, out, settings, threads=threads, device=device, problems=problems, quiet=quiet
+    )
+    tell(problems)
+    tell_bad(result.bad)
+    new = result.items - result.done_before
+    rate = f", {new / result.seconds:.1f} a second" if new else ""
+    print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored{rate}")
+    if len(result.bad) == result.items:
+        raise typer.Exit(1)
+
+
+@app.command("regions")
+def features_regions(
+    source: Annotated[Path, typer.Argument(help="Detector output: .tsv, .h5, folder of .npz.")],
+    out: Annotated[Path, typer.Option(help="The feature store to write or go on with.")],
+    labels: Annotated[int, typer.Option(help="Labels kept of each region.")] = 1,
+    dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
+    quiet: Quiet = False,
+) -> None:
+    """Put regions that a detector computed elsewhere into a feature store."""
+    from polyglance.vision.extraction import import_regions
+
+    result = import_regions(source, out, labels=labels, dtype=dtype, quiet=quiet)  # type: ignore[arg-type]
+    tell_bad(result.bad)
+    print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored")
+
+
+@app.command("show")
+def features_show(
+    store: Annotated[Path, typer.Argument(help="A feature store.")],
+    samples: Annotated[int, typer.Option(min=0, help="Items whose labels to print.")] = 5,
+) -> None:
+    """Tell what a feature store holds and how it was made, with a few items' labels."""
+    from rich.table import Table
+
+    from polyglance.vision.labels import commonest_labels
+    from polyglance.vision.store import FeatureStore
+
+    opened = FeatureStore(store)
+    info = opened.info
+    print(
+        f"{store}: {len(opened):,} items, {info.width} wide, {info.dtype}, {len(opened.bad):,} bad"
+    )
+    print(", ".join(f"{name} {value}" for name, value in info.made_by.items()))
+    table = Table("item", "tokens", "what its cells are labelled, most often first", box=None)
+    for key in list(opened)[:samples]:
+        tokens = opened[key]
+        table.add_row(key, str(len(tokens)), ", ".join(commonest_labels(tokens)))
+    console().print(table)

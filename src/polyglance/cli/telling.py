@@ -1,0 +1,54 @@
+"""What verbs of the command line share: options, and telling what was skipped."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polyglance.errors import PolyglanceError, Problems
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def console() -> Console:
+    """The terminal."""
+    from rich.console import Console
+
+    return Console()
+
+
+def names(text: str | None) -> list[str] | None:
+    """Names with commas between them; None where the option was not given."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def whole_numbers(text: str, option: str) -> list[int]:
+    """Numbers with commas between them."""
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise PolyglanceError(f"{option} takes whole numbers with commas, not {text!r}") from None
+
+
+def tell(problems: Problems, most: int = 10) -> None:
+    """Name the malformed places that were skipped, and count them."""
+    for problem in problems.found[:most]:
+        print(f"skipped {problem}", file=sys.stderr)
+    if len(problems) > most:
+        print(f"skipped {len(problems) - most:,} more", file=sys.stderr)
+    if problems.found:
+        print(f"{len(problems):,} malformed entries were skipped in all", file=sys.stderr)
+
+
+def tell_bad(bad: dict[str, str], most: int = 10) -> None:
+    """Name the files that could not be read, and count them."""
+    for key, reason in list(bad.items())[:most]:
+        print(f"skipped {key}: {reason}", file=sys.stderr)
+    if len(bad) > most:
+        print(f"skipped {len(bad) - most:,} more: see bad.txt in the store", file=sys.stderr)
