@@ -50,7 +50,8 @@ def recall_tables(measured: Mapping[str, Any]) -> str:
     """Recalls of each language, on each set of pictures."""
     parts = []
     for name, found in measured.items():
-        header = ["language", "captions", "R@1", "R@5", "R@10", "R@1", "R@5", "R@10", "mR"]
+        ways = [f"{way} R@{k}" for way in ("T→P", "P→T") for k in (1, 5, 10)]
+        header = ["language", "captions", *ways, "mR"]
         rows = [
             [
                 describe(language).english,
@@ -66,7 +67,7 @@ def recall_tables(measured: Mapping[str, Any]) -> str:
         path, _, last = name.partition(":")
         which = f"the last {last} pictures of {path}" if last else f"{path}"
         parts.append(
-            f"On {which} ({found['pictures']:,} pictures): text to picture, then picture to text."
+            f"On {which}: {found['pictures']:,} pictures to find; text to picture (T→P) and back."
             f"\n\n{pages.table(header, rows)}"
         )
     return "\n\n".join(parts)
@@ -103,7 +104,7 @@ def compression(report: Mapping[str, Any]) -> str:
 
 def transfer_table(transfer: Mapping[str, Any]) -> str:
     """mR by language for each setting."""
-    settings = transfer["settings"]
+    settings = _all_last(transfer["settings"])
     header = ["trained on", *next(iter(settings.values()))["test"]]
     rows = [
         [name, *(f"{result['mR']:.1f}" for result in found["test"].values())]
@@ -119,11 +120,16 @@ def transfer_table(transfer: Mapping[str, Any]) -> str:
 def transfer_coco(transfer: Mapping[str, Any]) -> str:
     """The same on MSCOCO's held-out pictures."""
     rows, header = [], ["trained on"]
-    for name, found in transfer["settings"].items():
+    for name, found in _all_last(transfer["settings"]).items():
         coco = {k: v for k, v in found["validation"].items() if k.startswith("coco/")}
         header = ["trained on", *(key.partition(".")[2] for key in coco)]
         rows.append([name, *(f"{value:.1f}" for value in coco.values())])
     return pages.table(header, rows)
+
+
+def _all_last(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings from least to most to learn from."""
+    return dict(sorted(settings.items(), key=lambda named: ("all" in named[0], len(named[0]))))
 
 
 def training_plot(log: Path) -> str:
@@ -139,7 +145,7 @@ def training_plot(log: Path) -> str:
             else:
                 continue
             curves.setdefault(label, []).append((entry["step"], value))
-    return pages.plot(curves, across="steps", up="mR on flickr8k/val, in percent")
+    return pages.plot(curves, across="steps", up="mR on validation pictures, in percent")
 
 
 if __name__ == "__main__":
