@@ -22,17 +22,6 @@ SIZE = 64
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    small = small_model(size=SIZE, text_pooling="mean")
-    return small.export(tmp_path_factory.mktemp("encoders") / "model")
-
-
-@pytest.fixture(scope="module")
-def encoder(folder: Path) -> Encoder:
-    return load(folder, threads=1)
-
-
-@pytest.fixture(scope="module")
 def picture() -> Image.Image:
     """A picture with something in every corner, not square."""
     rows, columns = np.mgrid[0:150, 0:200]

@@ -14,20 +14,8 @@ from PIL import Image
 
 from polyglance.encoders import Encoder, load
 from polyglance.errors import DataError, PolyglanceError
-from small_models import small_model
 
 SIZE = 64
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    small = small_model(size=SIZE, text_pooling="mean")
-    return small.export(tmp_path_factory.mktemp("encoders") / "model")
-
-
-@pytest.fixture(scope="module")
-def encoder(folder: Path) -> Encoder:
-    return load(folder, threads=1)
 
 
 def test_a_deep_picture_is_the_same_as_a_file_and_opened(encoder: Encoder, tmp_path: Path) -> None:

