@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from polyglance.export import layers, picture
+from polyglance.export import convolutions, layers
 from polyglance.export.reading import load_torch, read_compact
 from small_models import TEXTS, cosines, small_model, tokenizer, torch_pictures, torch_texts
 
@@ -19,7 +19,7 @@ from small_models import TEXTS, cosines, small_model, tokenizer, torch_pictures,
 def in_float(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is rounded but what is stored: graph and module must agree closely."""
     monkeypatch.setattr(layers, "_IN_EIGHT_BITS", layers._IN_FLOAT)
-    monkeypatch.setattr(picture, "_QUICK_KERNEL", 5)
+    monkeypatch.setattr(convolutions, "_QUICK_KERNEL", 5)
 
 
 @cache

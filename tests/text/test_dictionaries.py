@@ -41,6 +41,20 @@ def test_articles_give_their_translations_and_nothing_else() -> None:
     assert list(parse_article("")) == list(parse_article("dog")) == []
 
 
+def test_articles_of_other_makers() -> None:
+    wikdict = "owl //aʊl// /[æʊl]/ <n>\n1. burung hantu, celepuk\na bird\n2. kukuk 2.\nat night\n"
+    assert list(parse_article(wikdict, explained=True)) == [
+        ("owl", "burung hantu"), ("owl", "celepuk"), ("owl", "kukuk"),
+    ]  # fmt: skip
+    one = "owlet /ˈaʊlɪt/\nanak burung hantu\na young owl\n"
+    assert list(parse_article(one, explained=True)) == [("owlet", "anak burung hantu")]
+    # A line between, numbers before and after the grammar, deeper senses, sentences' ends.
+    assert list(parse_article("owl /aʊl/\n\nκουκουβάγια\n")) == [("owl", "κουκουβάγια")]
+    polish = "hoot /huːt/\nI.  <N>  pohukiwanie\nII.  <V> 1.  huczeć\n 2.  pohukiwać.\n - o sowie\n"
+    assert [found for _, found in parse_article(polish)] == ["pohukiwanie", "huczeć", "pohukiwać"]
+    assert list(parse_article("give\ngive/take notice, रात~को\n")) == [("give", "रात को")]
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_freedict_dictionary_where_it_is_installed(tmp_path: Path, zipped: bool) -> None:
     articles = [

@@ -142,10 +142,10 @@ def train(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a run whose model was compressed.")],
+    run: Annotated[Path, typer.Argument(help="A run whose model reads words or was compressed.")],
     out: Annotated[Path, typer.Option(help="Folder of the model; one there is replaced.")],
     name: Annotated[str, typer.Option(help="What the model is called.")] = "model",
-    longest: Annotated[int, typer.Option(help="Sub-words of a text; longer ones are cut.")] = 64,
+    longest: Annotated[int, typer.Option(help="(Sub-)words of a text; longer ones are cut.")] = 64,
 ) -> None:
     """Make a model folder that searches without torch from a training run."""
     from polyglance.export.from_run import export_run

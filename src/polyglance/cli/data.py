@@ -77,3 +77,40 @@ def data_toy(
 
     for name, count in write(folder, pictures, clips, seed, size=size).items():
         print(f"{folder / name}: {count:,}")
+
+
+@app.command("enrich")
+def data_enrich(
+    data: Annotated[Path, typer.Argument(help="The folder of the corpora.")],
+    out: Annotated[Path, typer.Option(help="The folder to write to.")],
+    pictures: Annotated[
+        list[str] | None, typer.Option(help="Manifest of pictures in that folder; repeat it.")
+    ] = None,
+    parallel: Annotated[
+        list[str] | None, typer.Option(help="Manifest of translations; repeat it.")
+    ] = None,
+    emoji: Annotated[
+        Path | None, typer.Option(help="The unpacked npm package cldr-annotations-full.")
+    ] = None,
+    translate: Annotated[
+        list[str] | None, typer.Option(help="Language to translate into by Apertium; repeat it.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where words are compared: cpu, cuda.")] = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Make captions and words in more languages out of English captions, by dictionaries."""
+    from polyglance.recipes.enriching import enrich
+    from polyglance.text.translators import Apertium
+
+    written = enrich(
+        data,
+        out,
+        pictures=pictures or (),
+        parallel=parallel or (),
+        emoji=emoji,
+        translators=[Apertium("en", language) for language in translate or ()],
+        device=device,
+        quiet=quiet,
+    )
+    for name, records in written.items():
+        print(f"{out / name}: {records:,} records")

@@ -20,6 +20,7 @@ def features_extract(
     backbone: Annotated[str, typer.Option(help="The network.")] = "efficientnet-lite2",
     size: Annotated[int, typer.Option(help="Pictures are resized to this square.")] = 224,
     resize: Annotated[str, typer.Option(help="squash or centre.")] = "squash",
+    views: Annotated[str, typer.Option(help="one, mirror or ten, averaged.")] = "one",
     grid: Annotated[int, typer.Option(help="Cells a side.")] = 7,
     labels: Annotated[int, typer.Option(help="Labels kept of each cell; 0 for none.")] = 10,
     dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
@@ -35,6 +36,7 @@ def features_extract(
         backbone=backbone,
         size=size,
         resize=resize,  # type: ignore[arg-type]  # checked by extract
+        views=views,  # type: ignore[arg-type]
         grid=grid,
         labels=labels,
         dtype=dtype,  # type: ignore[arg-type]

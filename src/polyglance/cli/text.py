@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from polyglance.cli.telling import Quiet, names
+from polyglance.errors import PolyglanceError
+from polyglance.languages import normalise_language
 
-app = typer.Typer(no_args_is_help=True, help="Words: tokenize, and vectors of them.")
+app = typer.Typer(
+    no_args_is_help=True, help="Words: tokenize, align, code-switch, and vectors of them."
+)
 vectors_app = typer.Typer(no_args_is_help=True, help="Vectors of the words of many languages.")
 app.add_typer(vectors_app, name="vectors")
 
@@ -29,6 +34,119 @@ def text_tokenize(
         encoding = opened.analyse(sentence)
         print(" ".join(encoding.tokens))
         print(" ".join(map(str, encoding.ids)))
+
+
+@app.command("align")
+def text_align(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Two files, line by line translations; or a manifest.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the links here, not to the screen.")
+    ] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(help="en,de: cut words by their rules. Else words have spaces between them."),
+    ] = None,
+    dictionary: Annotated[
+        Path | None, typer.Option(help="Write what words are linked to as a dictionary.")
+    ] = None,
+    links: Annotated[
+        Path | None, typer.Option(help="Take links that eflomal, say, wrote, and learn none.")
+    ] = None,
+    symmetry: Annotated[
+        str, typer.Option(help="intersection, union or grow-diag-final-and.")
+    ] = "grow-diag-final-and",
+    fast_align: Annotated[
+        bool, typer.Option("--fast-align", help="fast_align's model alone.")
+    ] = False,
+) -> None:
+    """Find which words of translations mean the same: 0-0 1-2 a line, from source to target.
+
+    With a manifest, the k-th caption of the first language is a translation of
+    the k-th of the second.
+    """
+    from polyglance.text.alignment import AlignerSettings, align
+    from polyglance.text.learned_dictionary import learned_dictionary
+    from polyglance.text.links import as_symmetry, pharaoh, read_links, write_pharaoh
+    from polyglance.text.parallel import read_parallel
+
+    text = read_parallel(sources, _codes(languages))
+    if links:
+        found = read_links(links, text.pairs)
+    else:
+        settings = AlignerSettings.fast_align() if fast_align else AlignerSettings()
+        found = align(text.plain(), settings, symmetry=as_symmetry(symmetry)).links
+    if dictionary:
+        learned = learned_dictionary(text.pairs, found, source=text.source, target=text.target)
+        learned.save(dictionary)
+        print(f"{dictionary}: {len(learned):,} words", file=sys.stderr)
+    if out:
+        print(f"{out}: {write_pharaoh(out, found):,} lines", file=sys.stderr)
+    elif not dictionary:
+        for line in found:
+            print(pharaoh(line))
+
+
+@app.command("code-switch")
+def text_code_switch(
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sentences, a text file or a manifest; else standard input."),
+    ] = None,
+    languages: Annotated[
+        str | None, typer.Option(help="Into these: de,fr,... By default all that there are.")
+    ] = None,
+    beta: Annotated[float, typer.Option(help="How often a word is replaced.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same text.")] = 0,
+    source: Annotated[str, typer.Option(help="The language of the text.")] = "en",
+    dictionaries: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folders, files or patterns: dir/en-*.txt. Debian's FreeDict by default."
+        ),
+    ] = None,
+    ranked_by: Annotated[
+        Path | None,
+        typer.Option(help="A manifest: translations that its captions have come first."),
+    ] = None,
+    preference: Annotated[
+        float, typer.Option(help="For first translations; 0 draws evenly, as M3P does.")
+    ] = 2.0,
+    variants: Annotated[int, typer.Option(min=1, help="How many of each text.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Write here: for a manifest, a manifest.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Replace words by translations in other languages, as M3P trains on."""
+    import numpy as np
+
+    from polyglance.cli.switching import ranked_by_captions, read_texts, show, switched_records
+    from polyglance.records import replacing, write_manifest
+    from polyglance.text.code_switching import CodeSwitcher
+    from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
+
+    source = _code(source)
+    originals, records = read_texts(texts or (), source)
+    found = open_dictionaries(
+        dictionaries or (FREEDICT,), source=source, languages=_codes(languages), quiet=quiet
+    )
+    if ranked_by:
+        found = ranked_by_captions(found, ranked_by)
+    switcher = CodeSwitcher(found, beta=beta, source=source, preference=preference)
+    prepared, rng = switcher.prepare(originals), np.random.default_rng(seed)
+    rows = np.repeat(np.arange(len(originals)), variants)
+    switched = prepared.switched(rng, rows)
+    if out is None:
+        show([originals[row] for row in rows], switched, found)
+    elif records is None:
+        with replacing(out) as file:
+            file.writelines(f"{one.text}\n" for one in switched)
+    else:
+        write_manifest(out, switched_records(records, source, switched, variants))
+    if out:
+        print(f"{out}: {len(switched):,} texts, {prepared.coverage:.0%} of words known")
 
 
 @vectors_app.command("make")
@@ -75,3 +193,15 @@ def text_vectors_near(
 
     for found in WordSpace.open(folder).neighbours(word, language, count, among=names(among)):
         print(f"{found.cosine:.3f}  {found.language}  {found.word}")
+
+
+def _codes(text: str | None) -> list[str] | None:
+    found = names(text)
+    return None if found is None else [_code(name) for name in found]
+
+
+def _code(name: str) -> str:
+    try:
+        return normalise_language(name)
+    except ValueError as error:
+        raise PolyglanceError(f"expected {error}") from None

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from polyglance.config import check, load
 from polyglance.errors import DataError, PolyglanceError, reason
@@ -17,8 +17,11 @@ DEFAULT = "polyglance-small"
 
 DESCRIPTION = "model.json"
 TEXT, PICTURE, VOCABULARY = FILES = ("text.onnx", "picture.onnx", "vocabulary.xz")
-FORMAT = 1
+FORMAT = 2
 """Of the folder; raised when older code could not read a newer one."""
+
+TextSide = Literal["sub-words", "words"]
+"""What texts are cut into: pieces that all languages share, or the words of each language."""
 
 _SHIPPED = Path(__file__).parent
 WAY_OUT = "install Polyglance again, or export the model again"
@@ -48,16 +51,18 @@ class Description:
     width: int
     """Numbers in a vector."""
     longest: int
-    """Sub-words of a text, specials included; longer texts are cut."""
+    """Sub-words of a text, specials included, or words; longer texts are cut."""
     pictures: PictureSettings
     architecture: dict[str, Any]
     """The settings of the model's class, to build it in torch."""
     files: dict[str, dict[str, Any]]
     """Bytes and SHA-256 of each file."""
     languages: tuple[str, ...] = ()
-    """Those that it was trained in."""
+    """Those that it was trained in; a model of words knows no others."""
     figures: dict[str, Any] = field(default_factory=dict)
     """What was measured on it."""
+    text: TextSide = "sub-words"
+    """Which kind of vocabulary ``vocabulary.xz`` holds."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from polyglance.encoders.folder import PICTURE, TEXT, VOCABULARY, WAY_OUT, Model
 from polyglance.encoders.protocol import Picture, Vectors
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
+from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.vision.pictures import read_square, to_square, upright_rgb
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TEXTS, _SUB_WORDS, _PICTURES = 64, 2048, 8
-"""The most that one run of a graph is given: texts, sub-words with padding, pictures."""
+"""The most that one run of a graph is given: texts, (sub-)words with padding, pictures."""
 
 
 class OnnxEncoder:
@@ -50,8 +51,11 @@ class OnnxEncoder:
         """Numbers in a vector."""
         return self.folder.description.width
 
-    def encode_texts(self, texts: Sequence[str]) -> Vectors:
-        """A unit vector for each text; texts of like length are computed together."""
+    def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
+        """A unit vector for each text; texts of like length are computed together.
+
+        See `Encoder.encode_texts` for ``language``.
+        """
         texts = _listed(texts)
         for number, text in enumerate(texts):
             if not isinstance(text, str):
@@ -60,10 +64,10 @@ class OnnxEncoder:
                 )
         vectors = np.empty((len(texts), self.width), np.float32)
         longest = self.folder.description.longest
-        ids = [self._tokenizer.encode(text, longest) for text in texts]
+        ids = [self._tokenizer.encode(text, longest, language) for text in texts]
         for block in _alike([len(one) for one in ids]):
             lengths = np.array([len(ids[number]) for number in block], np.int64)
-            places = np.zeros((len(block), lengths.max()), np.int64)
+            places = np.zeros((len(block), max(1, lengths.max())), np.int64)
             for row, number in enumerate(block):
                 places[row, : lengths[row]] = ids[number]
             vectors[block] = self._run(TEXT, self._text, places=places, lengths=lengths)
@@ -80,10 +84,11 @@ class OnnxEncoder:
         return vectors
 
     @cached_property
-    def _tokenizer(self) -> UnigramTokenizer:
-        source = str(self.folder.path / VOCABULARY)
-        vocabulary = Vocabulary.from_bytes(self.folder.read(VOCABULARY), source)
-        return UnigramTokenizer(vocabulary)
+    def _tokenizer(self) -> UnigramTokenizer | WordVocabulary:
+        source, content = str(self.folder.path / VOCABULARY), self.folder.read(VOCABULARY)
+        if self.folder.description.text == "words":
+            return WordVocabulary.from_bytes(content, source)
+        return UnigramTokenizer(Vocabulary.from_bytes(content, source))
 
     @cached_property
     def _text(self) -> Any:
@@ -186,7 +191,7 @@ def _alike(lengths: list[int]) -> Iterator[NDArray[np.intp]]:
     order = np.argsort(lengths, kind="stable")[::-1]
     start = 0
     while start < len(order):
-        longest = lengths[order[start]]
+        longest = max(1, lengths[order[start]])  # a text without a known word is empty
         count = max(1, min(_TEXTS, _SUB_WORDS // longest))
         yield order[start : start + count]
         start += count

@@ -29,8 +29,12 @@ class Encoder(Protocol):
     def width(self) -> int:
         """Numbers in a vector."""
 
-    def encode_texts(self, texts: Sequence[str]) -> Vectors:
-        """A unit vector for each text, (n, width); a text beyond the model's longest is cut."""
+    def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
+        """A unit vector for each text, (n, width); a text beyond the model's longest is cut.
+
+        ``language`` is that of all the texts, for a model that reads words: without it
+        each text's is detected. A model that reads sub-words takes no notice of it.
+        """
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
         """A unit vector for each picture, (n, width)."""

@@ -39,8 +39,11 @@ class UnigramTokenizer:
         self._before, self._after, self._unk = (SPECIALS.index(name) for name in (BOS, EOS, UNK))
         self._pieces_of = lru_cache(_WORDS_KEPT)(self._likeliest_cut)
 
-    def encode(self, text: str, longest: int) -> list[int]:
-        """The places of a text's pieces between ``<s>`` and ``</s>``, cut at ``longest``."""
+    def encode(self, text: str, longest: int, language: str | None = None) -> list[int]:
+        """The places of a text's pieces between ``<s>`` and ``</s>``, cut at ``longest``.
+
+        All languages share the pieces: ``language`` changes nothing.
+        """
         text = whole(text)
         if self._normaliser is not None:
             text = self._normaliser.normalize_str(text)

@@ -30,7 +30,7 @@ from polyglance.weights.unigram import SPECIALS
 _MAGIC = b"PGV1"
 _HEADER = struct.Struct("<4s3I")
 # Text of many scripts in bytes: what comes next hangs on the last bytes, not on the alignment.
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class Vocabulary:
             text,
             self.charsmap,
         ]
-        return lzma.compress(b"".join(parts), filters=_FILTERS)
+        return lzma.compress(b"".join(parts), filters=FILTERS)
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the vocabulary") -> Vocabulary:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from polyglance.config import load
 from polyglance.encoders.folder import Description, PictureSettings
 from polyglance.errors import DataError, reason
+from polyglance.export.words import export_words, open_eyes
 from polyglance.export.writing import export_model
 from polyglance.models.mmp import MMPConfig
+from polyglance.models.word_folder import load_words
 from polyglance.text import open_tokenizer
 
 LONGEST = 64
-"""Sub-words of a query: a long sentence or two."""
+"""Sub-words or words of a query: a long sentence or two."""
+COMPACT, WORDS = "compact", "words"
+"""Where a run leaves a model of sub-words that was compressed, and a model of words."""
+_FIGURES = ("test_time_parameters", "validation", "test")
+"""What a folder of words tells of its run's report."""
 
 
 def export_run(
@@ -24,14 +31,42 @@ def export_run(
     version: str = "1",
     longest: int = LONGEST,
 ) -> Description:
-    """Export the compressed model of a run (``RUN/compact``), with what the run measured on it.
+    """Export the model of a run, with what the run measured on it.
 
-    ``longest`` is the longest text in sub-words; captions that were trained on may be shorter.
+    That is the compressed model of one that reads sub-words (``RUN/compact``), or one
+    that reads words (``RUN/words``). ``longest`` is the longest text in sub-words or
+    words; captions that were trained on may be shorter.
     """
+    if (run / WORDS).is_dir():
+        model = load_words(run / WORDS)
+        eyes = open_eyes(model.seen_by)
+        figures = _measured(run)
+        return export_words(
+            model, eyes, folder, longest=longest, name=name, version=version, figures=figures
+        )
+    return _export_compact(run, folder, name=name, version=version, longest=longest)
+
+
+def _measured(run: Path) -> dict[str, Any]:
+    """What a run measured on its model, as far as it has come."""
+    try:
+        report = json.loads((run / "report.json").read_bytes())
+        return {name: report[name] for name in _FIGURES if name in report}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            f"{run / 'report.json'} cannot be read ({reason(error)}): run the recipe again"
+        ) from error
+
+
+def _export_compact(
+    run: Path, folder: Path, *, name: str, version: str, longest: int
+) -> Description:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    compact = run / "compact"
+    compact = run / COMPACT
     try:
         settings = json.loads((compact / "config.json").read_bytes())
         state = load_file(compact / "compact.safetensors")
@@ -42,7 +77,7 @@ def export_run(
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
             f"{run} holds no compressed model ({reason(error)}):"
-            " train by a recipe with a section `compression`"
+            " train by a recipe with a section `compression`, or of kind words"
         ) from error
     return export_model(
         state,

@@ -7,6 +7,7 @@ so that graph and module cannot tell different stories.
 from __future__ import annotations
 
 import torch.nn.functional as F
+from onnx import TensorProto
 from torch import nn
 
 from polyglance.export.graph import GraphWriter
@@ -42,6 +43,20 @@ def linear(graph: GraphWriter, x: str, module: nn.Linear, name: str, *, exact: b
         block_size=2 * codes.shape[2],
         accuracy_level=_IN_FLOAT if exact else _IN_EIGHT_BITS,
     )
+
+
+def layer_weight(graph: GraphWriter, name: str) -> str:
+    """Weights in float32, which may be stored in 8 bits with a scale for every output channel."""
+    if f"{name}.weight.codes" not in graph.state:
+        return graph.float_weight(f"{name}.weight")
+    # Not DequantizeLinear: the runtime keeps that as a node to be run for every picture,
+    # and a cast and a product of constants it computes once, when loading.
+    codes = graph.node("Cast", graph.weight(f"{name}.weight.codes"), to=TensorProto.FLOAT)
+    inner = list(range(1, graph.state[f"{name}.weight.codes"].ndim))
+    scales = graph.node(
+        "Unsqueeze", graph.weight(f"{name}.weight.scales"), graph.constant(inner, "int64")
+    )
+    return graph.node("Mul", codes, scales)
 
 
 def layer_norm(graph: GraphWriter, x: str, module: nn.LayerNorm, name: str) -> str:

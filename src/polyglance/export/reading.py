@@ -10,6 +10,7 @@ import torch
 from polyglance.config import load
 from polyglance.encoders.folder import PICTURE, TEXT, VOCABULARY, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
+from polyglance.errors import PolyglanceError
 from polyglance.export.graph import Array, stored_weights
 from polyglance.export.skeleton import skeleton
 from polyglance.models.mmp import MMP, MMPConfig
@@ -19,6 +20,10 @@ from polyglance.nn.compression import load_compact
 def read_compact(folder: str | Path | ModelFolder) -> dict[str, Array]:
     """The compact state that a folder was written from, by the tokenizer's own ids."""
     found = folder if isinstance(folder, ModelFolder) else ModelFolder.open(folder)
+    if found.description.text != "sub-words":
+        raise PolyglanceError(
+            f"{found.path} holds a model of words, which is not read back: use RUN/words of its run"
+        )
     state: dict[str, Array] = {}
     for graph in (TEXT, PICTURE):
         state |= stored_weights(onnx.ModelProto.FromString(found.read(graph)))

@@ -1,4 +1,4 @@
-"""From a compressed model to its folder."""
+"""From a compressed MMP model to its folder."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def export_model(
         languages=tuple(languages),
         figures=dict(figures or {}),
     )
-    _write(folder, {**contents, DESCRIPTION: description.to_json().encode()})
+    write_folder(folder, contents, description)
     return description
 
 
@@ -126,7 +126,9 @@ def _settled(
     return settled
 
 
-def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+def write_folder(folder: Path, contents: Mapping[str, bytes], description: Description) -> None:
+    """Write a model, whole or not at all; one that is there is replaced."""
+    contents = {**contents, DESCRIPTION: description.to_json().encode()}
     folder = folder.resolve()
     partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
     try:

@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent
 KINDS = {
     "photos": ("polyglance.recipes.photos", "PhotoRecipe"),
     "features": ("polyglance.recipes.features", "FeatureRecipe"),
+    "words": ("polyglance.recipes.words", "WordRecipe"),
 }
 """Of each kind its module, imported when one is opened, and the class of its settings.
 

@@ -8,8 +8,6 @@ the end the model may be compressed into what is shipped.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,18 +18,13 @@ import torch
 
 from polyglance import weights
 from polyglance.config import check
-from polyglance.data.captions import CaptionTable
-from polyglance.data.readers import ReadOptions, read
-from polyglance.errors import PolyglanceError, Problems
+from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import (
     Measured,
-    corpus_name,
     keep,
     retrieval_by_language,
-    spoken,
-    with_mask,
     write_report,
 )
 from polyglance.recipes.compressing import (
@@ -40,54 +33,13 @@ from polyglance.recipes.compressing import (
     refuse_incompressible,
     save_compact,
 )
-from polyglance.records import Record, read_manifest
-from polyglance.text import open_tokenizer
+from polyglance.recipes.photo_corpora import ClassNaming, Corpora, PictureCorpus, TextCorpus
 from polyglance.training.distribution import rank
 from polyglance.training.loop import LoopConfig, train
-from polyglance.training.mixture import Mixture, Task
-from polyglance.training.pairing import CaptionedVisuals, ParallelSentences, Together
+from polyglance.training.mixture import Mixture
+from polyglance.training.pairing import Together
 from polyglance.training.visuals import PixelTable
 from polyglance.vision.efficientnet import EfficientNetLite
-from polyglance.vision.pictures import read_square
-
-_OR_OUT = "a number above 0, or take the corpus out"
-
-
-@dataclass(frozen=True)
-class PictureCorpus:
-    """Captioned pictures to train on."""
-
-    manifest: str
-    languages: tuple[str, ...] | None = None
-    """None for all that it has."""
-    batch: int = 512
-    captions_each: int = 2
-    weight: float = 1.0
-    hold_out: int = 0
-    """So many of its last pictures are kept from training, to measure on."""
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch", "captions_each")
-        check(self, lambda value: value > 0, _OR_OUT, "weight")
-
-
-@dataclass(frozen=True)
-class TextCorpus:
-    """Sentences with translations to train on."""
-
-    manifest: str
-    format: str = "jsonl"
-    """The format of the file, as ``polyglance data formats`` lists them."""
-    languages: tuple[str, ...] | None = None
-    """None for all that it has."""
-    batch: int = 512
-    weight: float = 1.0
-    temperature: float = 0.1
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch")
-        check(self, lambda value: value > 0, _OR_OUT, "weight")
-        check(self, lambda value: value > 0, "a number above 0", "temperature")
 
 
 @dataclass(frozen=True)
@@ -110,6 +62,8 @@ class PhotoRecipe:
     smallest_crop: float = 0.5
     pictures: tuple[PictureCorpus, ...] = ()
     texts: tuple[TextCorpus, ...] = ()
+    class_names: ClassNaming | None = None
+    """Whether the names of what the backbone tells apart are learned; None for not."""
     validation: str = "flickr8k/val.jsonl"
     test: str | None = None
     objective: MMPObjective = field(default_factory=MMPObjective)
@@ -132,7 +86,7 @@ def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> d
     model, eyes = build_model(recipe, device)
     if recipe.compression is not None:
         refuse_incompressible(model, recipe.compression)
-    corpora = _Corpora(recipe, data, eyes, device)
+    corpora = Corpora(recipe, data, eyes, device)
     tasks = corpora.tasks(model)
     validation = corpora.measured(recipe.validation)
     # Read before training, so that what cannot be read does not wait for its end.
@@ -172,7 +126,7 @@ def _made_small(
     recipe: PhotoRecipe,
     compression: Compression,
     model: MMP,
-    corpora: _Corpora,
+    corpora: Corpora,
     validation: Measured,
     test: Measured | None,
     out: Path,
@@ -285,107 +239,3 @@ def _seen_by(measured: Measured, network: torch.nn.Module) -> Measured:
     """The same pictures through other eyes."""
     assert isinstance(measured.visuals, PixelTable)
     return Measured(measured.visuals.seen_by(network), measured.captions)
-
-
-class _Corpora:
-    """What a recipe reads: pictures on the device, captions in sub-words."""
-
-    def __init__(
-        self, recipe: PhotoRecipe, data: Path, eyes: EfficientNetLite, device: str
-    ) -> None:
-        self.recipe, self.data, self.eyes, self.device = recipe, data, eyes, device
-        self.tokenizer = open_tokenizer(recipe.encoder)
-        self.held: dict[str, Measured] = {}
-        self.pictures: list[PixelTable] = []
-        self.sentences: list[CaptionTable] = []
-
-    def tasks(self, model: MMP) -> list[tuple[str, Task, float]]:
-        """What is learned, with names and weights; notes what is held out, too."""
-        objective = with_mask(self.recipe.objective, self.tokenizer, self.recipe.encoder)
-        tasks: list[tuple[str, Task, float]] = []
-        for corpus in self.recipe.pictures:
-            pictures, captions = self._training_part(corpus)
-            task = CaptionedVisuals(
-                model,
-                pictures,
-                captions,
-                objective,
-                batch=corpus.batch,
-                captions_each=corpus.captions_each,
-            )
-            tasks.append((corpus_name(corpus.manifest), task, corpus.weight))
-            self.pictures.append(pictures)
-            self.sentences.append(captions)
-        for text in self.recipe.texts:
-            records = read(
-                text.format, self.data / text.manifest, ReadOptions(), Problems(strict=True)
-            )
-            sentences = self._captions(list(records), text.languages)
-            parallel = ParallelSentences(
-                model, sentences, batch=text.batch, temperature=text.temperature
-            )
-            tasks.append((corpus_name(text.manifest), parallel, text.weight))
-            self.sentences.append(sentences)
-        return tasks
-
-    @property
-    def languages(self) -> list[str]:
-        """Those in which pictures were described."""
-        tables = self.sentences[: len(self.recipe.pictures)]
-        return sorted(set().union(*(spoken(table) for table in tables)))
-
-    def measured(self, manifest: str) -> Measured:
-        """All pictures and captions of a manifest."""
-        records = _with_pictures(self.data / manifest)
-        return Measured(self._pixels(records, manifest), self._captions(records, None))
-
-    def _training_part(self, corpus: PictureCorpus) -> tuple[PixelTable, CaptionTable]:
-        records = _with_pictures(self.data / corpus.manifest)
-        if not 0 <= corpus.hold_out < len(records):
-            raise PolyglanceError(
-                f"{corpus.manifest} has {len(records)} pictures with captions, too few to train"
-                f" on when {corpus.hold_out} are held out: lower hold_out or add pictures"
-            )
-        kept = records[: len(records) - corpus.hold_out]
-        if held := records[len(kept) :]:
-            self.held[corpus_name(corpus.manifest)] = Measured(
-                self._pixels(held, corpus.manifest), self._captions(held, None)
-            )
-        captions = self._captions(kept, corpus.languages)
-        if silent := set(corpus.languages or ()) - spoken(captions):
-            raise PolyglanceError(
-                f"{corpus.manifest} has no captions in {', '.join(sorted(silent))}:"
-                " choose languages that it has"
-            )
-        return self._pixels(kept, corpus.manifest), captions
-
-    def _captions(
-        self, records: Sequence[Record], languages: tuple[str, ...] | None
-    ) -> CaptionTable:
-        return CaptionTable.build(
-            records, self.tokenizer, languages=languages, longest=self.recipe.longest
-        )
-
-    def _pixels(self, records: Sequence[Record], manifest: str) -> PixelTable:
-        folder = (self.data / manifest).parent
-        with ThreadPoolExecutor() as pool:
-            squares = pool.map(
-                lambda record: read_square(folder / str(record.image), self.recipe.size).pixels,
-                records,
-            )
-            pixels = torch.from_numpy(np.stack(list(squares)))
-        return PixelTable(
-            pixels,
-            self.eyes.network,
-            self.eyes.mean,
-            self.eyes.std,
-            smallest_crop=self.recipe.smallest_crop,
-            device=self.device,
-        )
-
-
-def _with_pictures(manifest: Path) -> list[Record]:
-    found = [record for record in read_manifest(manifest) if record.image and record.captions]
-    if not found:
-        raise PolyglanceError(f"{manifest} has no pictures with captions")
-    return found

@@ -11,6 +11,15 @@ a line or more of translations, and then examples, notes and synonyms, indented:
     Fahrrad <neut>, Rad <neut>, Velo <neut> [Schw.]
           "man's bicycle"  - Herrenrad
        Synonyms: {cycle}, {bike}
+
+Dictionaries that WikDict made explain each sense in a line of its own, in the
+language of the headword:
+
+    dog //dɒɡ// <n>
+    1. anjing, asu
+    animal
+    2. anjing jantan
+    male canine
 """
 
 from __future__ import annotations
@@ -29,21 +38,29 @@ _DIGITS = {
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     )
 }
-_ASIDES = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|\([^()]*\)|\{[^{}]*\}|(?:^|\s)/[^/]*/(?=\s|$)")
-"""Grammar, domains and regions, remarks, references and sounds."""
+_SOUND = re.compile(r"(?:^|(?<=\s))//?[^/]*//?(?=\s|$)")
+_ASIDES = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|\([^()]*\)|\{[^{}]*\}")
+"""Grammar, domains and regions, remarks, references."""
 
-_REST = re.compile(r"^(?:  | see: |$)", re.MULTILINE)
+_REST = re.compile(r"^(?:   | see: |$)", re.MULTILINE)
 """Where the translations of an article end."""
 
-_NUMBERING = re.compile(r"^\d+\.\s+")
+_NUMBERING = re.compile(r"^\s*(?:\d+|[IVX]+)\.\s+")
+_NO_WORD = re.compile(r"…|^\s*-|/")
+_END = re.compile(r" \d+\.$|(?<=\w\w\w\w) ?\.$")
 _ABOUT = "00database"
 """How headwords begin that tell of the dictionary itself, hyphens left out."""
+
+_TELLS = 4000
+"""In so many bytes a dictionary has told who made it."""
 
 
 def read_dictd(path: str | Path) -> Iterator[tuple[str, str]]:
     """Each headword with each of its translations, in the order of the index."""
     path = Path(path)
     index, articles = _files(path)
+    # The dictionary tells of itself before its first article.
+    explained = b"WikDict" in articles[:_TELLS]
     seen = set()
     for number, line in enumerate(index, start=1):
         columns = line.split("\t")
@@ -59,24 +76,37 @@ def read_dictd(path: str | Path) -> Iterator[tuple[str, str]]:
         seen.add(start)
         if start + length > len(articles):
             raise DataError(f"{path}: the index and the articles do not belong together")
-        yield from parse_article(articles[start : start + length].decode(errors="replace"))
+        article = articles[start : start + length].decode(errors="replace")
+        yield from parse_article(article, explained=explained)
 
 
-def parse_article(article: str) -> Iterator[tuple[str, str]]:
-    """The headword of an article with each of its translations."""
+def parse_article(article: str, *, explained: bool = False) -> Iterator[tuple[str, str]]:
+    """The headword of an article with each of its translations.
+
+    ``explained``: each sense has a line that explains it, as WikDict's have.
+    """
     first, _, rest = article.partition("\n")
-    headword = _plain(_ASIDES.sub(" ", first))
-    # One space goes before a domain; what is indented more, or refers, is not a translation.
-    translations = _REST.split(rest, maxsplit=1)[0]
-    for line in translations.split("\n") if headword else ():
-        for part in _NUMBERING.sub("", _ASIDES.sub(" ", line)).split(","):
+    headword = _plain(_ASIDES.sub(" ", _SOUND.sub(" ", first)))
+    # One space goes before a domain, two before a sense; what is indented more, or
+    # refers, is not a translation.
+    lines = _REST.split(rest.lstrip("\n"), maxsplit=1)[0].split("\n")
+    if explained:
+        lines = [line for line in lines if _NUMBERING.match(line)] or lines[:1]
+    for line in lines if headword else ():
+        # A number may stand before the grammar and after it.
+        bare = _NUMBERING.sub("", _ASIDES.sub(" ", _SOUND.sub(" ", _NUMBERING.sub("", line))))
+        for part in bare.split(","):
             if translation := _plain(part):
                 yield headword, translation
 
 
 def _plain(text: str) -> str:
-    """Words with single spaces; parts of words (``Haus…``) are none."""
-    return "" if "…" in text else " ".join(text.split())
+    """Words with single spaces, nothing left of numbering and sentences' ends.
+
+    Parts of words (``Haus…``), explanations (``- to be wet``) and choices within
+    phrases (``make/pass water``) are none.
+    """
+    return "" if _NO_WORD.search(text) else _END.sub("", " ".join(text.replace("~", " ").split()))
 
 
 def _files(path: Path) -> tuple[list[str], bytes]:

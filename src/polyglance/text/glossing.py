@@ -34,7 +34,7 @@ def gloss(
         between = _between(text[done:start], target, is_first=not pieces)
         word = text[start:end]
         if found is not None:
-            pieces += [between, _cased(found, word, begins=at == 0)]
+            pieces += [between, cased(found, word, begins=at == 0)]
         elif keep_unknown:
             pieces += [between, word]
         done, at = end, at + taken
@@ -59,8 +59,8 @@ def _between(gap: str, target: str, *, is_first: bool) -> str:
     return gap or ("" if is_first else " ")
 
 
-def _cased(translation: str, word: str, *, begins: bool) -> str:
-    """The translation with the capitals of the word it stands for."""
+def cased(translation: str, word: str, *, begins: bool) -> str:
+    """The translation with the capitals of the word it stands for, if it ``begins`` a sentence."""
     if len(word) > 1 and word.isupper():
         return translation.upper()
     if begins and word[:1].isupper():

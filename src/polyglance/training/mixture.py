@@ -46,3 +46,9 @@ def seed_step(seed: int, step: int, rank: int) -> np.random.Generator:
     """
     torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank)
     return np.random.default_rng([seed, step, rank + 1])
+
+
+def step_of(generator: np.random.Generator) -> int:
+    """The step that a generator of `seed_step` is for."""
+    entropy = generator.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
+    return int(entropy[1])

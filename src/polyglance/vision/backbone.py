@@ -110,9 +110,19 @@ def _efficientnet_lite(name: str, size: int, threads: int | None, device: str) -
     return EfficientNetLite(folder, name, size, threads, device)
 
 
+def _resnet(name: str, size: int, threads: int | None, device: str) -> Backbone:
+    folder = weights.folder(name)
+    try:
+        from polyglance.vision.resnet import ResNet50
+    except ModuleNotFoundError as error:
+        raise MissingExtra("ResNet-50", "train") from error
+    return ResNet50(folder, name, size, threads, device)
+
+
 LOADERS: dict[str, Loader] = {
     "efficientnet-lite0": _efficientnet_lite,
     "efficientnet-lite1": _efficientnet_lite,
     "efficientnet-lite2": _efficientnet_lite,
+    "resnet-50": _resnet,
 }
 """How each backbone is loaded, by name; whatever it needs is imported when it is."""

@@ -40,6 +40,7 @@ from polyglance.vision.regions import Regions, open_regions
 from polyglance.vision.store import StoredDtype, StoreInfo, hash_keys
 from polyglance.vision.store_writer import Bad, StoreWriter
 from polyglance.vision.tokens import VisualTokens, feature_key
+from polyglance.vision.views import Views, averaged, margin, seen_from
 
 MAX_GRID = 64
 """Cells a side: more than any backbone's map has at the largest size."""
@@ -58,6 +59,8 @@ class ExtractionSettings:
     size: int = 224
     """Side of the square that pictures are resized to; 224 gives a map of 7 x 7."""
     resize: Resize = "squash"
+    views: Views = "one"
+    """How often a picture is looked at; several views are averaged into one vector (grid 1)."""
     grid: int = 7
     labels: int = 10
     """Classes kept of each token's distribution; 0 for none."""
@@ -254,13 +257,16 @@ def _encode_pictures(
     for start in range(0, len(keys), settings.batch_size):
         batch = dict(zip(keys[start : start + settings.batch_size], decoded, strict=False))
         squares = {key: square for key, square in batch.items() if isinstance(square, Square)}
+        seen = [seen_from(square, settings.size, settings.views) for square in squares.values()]
+        views = max(map(len, seen), default=1)
         tokens = encode_squares(
             backbone,
-            list(squares.values()),
-            batch_size=settings.batch_size,
+            [view for views in seen for view in views],
+            batch_size=settings.batch_size * views,
             grid=settings.grid,
             labels=settings.labels,
         )
+        tokens = [averaged(tokens[i : i + views]) for i in range(0, len(tokens), views)]
         done |= {key: bad for key, bad in batch.items() if isinstance(bad, Bad)}
         done |= dict(zip(squares, tokens, strict=True))
         advance(len(batch))
@@ -268,7 +274,8 @@ def _encode_pictures(
 
 
 def _decode(settings: ExtractionSettings, item: Item) -> Square | Bad:
-    return _or_bad(item, lambda: read_square(item.path, settings.size, settings.resize))
+    size = settings.size + margin(settings.size, settings.views)
+    return _or_bad(item, lambda: read_square(item.path, size, settings.resize))
 
 
 def _encode_clip(
@@ -362,19 +369,23 @@ def _check(settings: ExtractionSettings, threads: int) -> None:
     check_range("labels", settings.labels, 0)
     check_range("shard_size", settings.shard_size, 1)
     check_range("batch_size", settings.batch_size, 1, MAX_BATCH)
-    for name, kinds in (("resize", get_args(Resize)), ("dtype", get_args(StoredDtype))):
+    if settings.views != "one" and (settings.grid, settings.labels) != (1, 0):
+        raise PolyglanceError(
+            "several views of a picture are averaged into one vector: set grid to 1 and labels to 0"
+        )
+    kinds_of = {"resize": Resize, "dtype": StoredDtype, "views": Views}
+    for name, kinds in ((name, get_args(kind)) for name, kind in kinds_of.items()):
         if getattr(settings, name) not in kinds:
             value = getattr(settings, name)
             raise PolyglanceError(f"{name} must be {' or '.join(kinds)}, not {value!r}")
 
 
 def _settings_of(settings: ExtractionSettings) -> dict[str, object]:
-    """The settings that `StoreInfo` does not name itself."""
-    return {
-        name: value
-        for name, value in asdict(settings).items()
-        if name not in ("dtype", "labels", "shard_size")
-    }
+    """The settings that `StoreInfo` does not name itself; one view goes without saying."""
+    named = asdict(settings)
+    for elsewhere in ("dtype", "labels", "shard_size", *(["views"] * (settings.views == "one"))):
+        del named[elsewhere]
+    return named
 
 
 def _cores() -> int:

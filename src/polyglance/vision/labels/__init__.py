@@ -16,6 +16,8 @@ from polyglance.errors import PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.vision.tokens import VisualTokens
 
+LABEL_LANGUAGES = ("en", "ar", "es", "fr", "he", "ru", "zh")
+
 
 @cache
 def label_names(language: str = "en") -> tuple[tuple[str, ...], ...]:

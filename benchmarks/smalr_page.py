@@ -1,0 +1,221 @@
+"""Fill the page of SMALR's results, and draw mR against size, from what was measured.
+
+python benchmarks/smalr_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pages
+import scatter
+from measuring import RESULTS
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "results-smalr.md"
+PLOT = ROOT / "docs" / "images" / "smalr.svg"
+
+ROWS = (
+    "translate to English", "EmbN", "parallel EmbN", "S-LIWE", "L-LIWE", "MULE",
+    "frequency 20", "frequency 5", "dictionary 20", "dictionary 5", "PCA 50", "PCA 100", "PCA 200",
+    "LA", "HEM", "SMALR",
+)  # fmt: skip
+"""In the order of the paper's tables."""
+WAYS = {"clc-a": "CLC-A", "clc-c": "CLC-C"}
+SERIES = {
+    "frequency": ("frequency 20", "frequency 5", "MULE"),
+    "dictionary": ("dictionary 20", "dictionary 5", "MULE"),
+    "PCA": ("PCA 50", "PCA 100", "PCA 200", "MULE"),
+}
+"""Ways to make MULE smaller, joined by lines as in the paper's Figure 3."""
+POINTS = ("EmbN", "parallel EmbN", "S-LIWE", "L-LIWE", "MULE", "LA", "HEM", "SMALR")
+LEAST_RECALL, MOST_TRAINABLE, MOST_AT_TEST = 36.0, 20e6, 8e6
+"""What was set out to be reached: by SMALR with CLC, by SMALR, by its test-time model."""
+
+Figures = Mapping[str, Any]
+
+
+def main() -> None:
+    fill(json.loads((RESULTS / "smalr_flickr8k.json").read_text(encoding="utf-8")))
+
+
+def fill(figures: Figures, document: Path = PAGE, plot: Path | None = None) -> None:
+    """Put fresh tables between the marks of a document, and the plot beside it."""
+    settings = figures["settings"]
+    pages.fill(
+        document,
+        {
+            "models": model_table(settings),
+            "consistency": consistency_table(settings),
+            "order": order(settings),
+            "how": how(figures),
+        },
+    )
+    drawn = document.parent / "images" / PLOT.name if plot is None else plot
+    drawn.parent.mkdir(exist_ok=True)
+    drawn.write_text(size_plot(settings), encoding="utf-8")
+    print(f"wrote {drawn}")
+
+
+def model_table(settings: Figures) -> str:
+    """Sizes and mR by language, a model a row."""
+    rows = []
+    for name in (row for row in ROWS if row in settings):
+        measured = settings[name]
+        sizes = ("trainable_parameters", "word_parameters", "test_time_parameters")
+        recalls = [_cell(spread) for spread in measured["test"].values()]
+        rows.append([name, *(_millions(measured[size]) for size in sizes), *recalls])
+    languages = next(iter(settings.values()))["test"]
+    return pages.table(["model", "trainable", "of words", "at test time", *languages], rows)
+
+
+def consistency_table(settings: Figures) -> str:
+    """SMALR alone, and with CLC by where the translations come from."""
+    if "consistency" not in settings.get("SMALR", {}):
+        return "Not measured."
+    smalr = settings["SMALR"]
+    rows = [["SMALR", "", *map(_cell, smalr["test"].values())]]
+    sources = {"dictionary": "word by word", "dataset": "others' captions of the picture"}
+    for source, label in sources.items():
+        for way, title in WAYS.items():
+            found = smalr["consistency"][source][way]
+            recalls = (_cell(found[language]) for language in smalr["test"])
+            rows.append([f"SMALR + {title}", label, *recalls])
+    parameters = smalr["consistency"]["dictionary"]["parameters"]
+    table = pages.table(["model", "in the other languages", *smalr["test"]], rows, text_columns=2)
+    return f"{table}\n\nCLC-C has {parameters} parameters here (32 a language and 32)."
+
+
+def order(settings: Figures) -> str:
+    """The paper's findings beside ours, computed."""
+    return "\n".join(f"- {line}" for line in claims(settings))
+
+
+def claims(settings: Figures) -> list[str]:
+    """Each finding of the paper in a sentence, with whether the figures here agree."""
+    found = []
+    averages = {name: measured["test"]["average"] for name, measured in settings.items()}
+    for source in ("dictionary", "dataset"):
+        for way, title in WAYS.items():
+            measured = settings.get("SMALR", {}).get("consistency", {}).get(source)
+            if measured:
+                averages[f"{title}, {source}"] = measured[way]["average"]
+
+    def above(better: str, worse: str, paper: str) -> None:
+        if better in averages and worse in averages:
+            gain = _difference(averages[better], averages[worse])
+            found.append(f"{paper}: {_verdict(gain)} ({better} {_signed(gain)} to {worse}).")
+
+    above("HEM", "LA", "HEM above LA (the paper: +2.4 on Multi30K, +3.4 on MSCOCO)")
+    above("SMALR", "HEM", "SMALR at or above HEM (+1.4, +0.8)")
+    above("CLC-A, dictionary", "SMALR", "CLC-A above SMALR (+3.2, +0.9), translated word by word")
+    above("CLC-C, dictionary", "SMALR", "CLC-C above SMALR, translated word by word")
+    above("CLC-C, dictionary", "CLC-A, dictionary", "CLC-C above CLC-A (+0.5, +1.1), word by word")
+    above("CLC-A, dataset", "SMALR", "CLC-A above SMALR, with others' captions of the picture")
+    above("CLC-C, dataset", "CLC-A, dataset", "CLC-C above CLC-A, with others' captions")
+    above("SMALR", "S-LIWE", "SMALR above S-LIWE (+5.8, +11.0)")
+    above("SMALR", "L-LIWE", "SMALR above L-LIWE (+4.2, +7.4)")
+    above("SMALR", "MULE", "SMALR at or above MULE (+0.3, +0.8)")
+    if {"SMALR", "MULE"} <= set(settings):
+        found.append(_fifth(settings["SMALR"], settings["MULE"]))
+    if "SMALR" in settings:
+        found += _goals(settings["SMALR"], averages)
+    return found
+
+
+def _fifth(smalr: Figures, mule: Figures) -> str:
+    whole = smalr["trainable_parameters"] / mule["trainable_parameters"]
+    words = smalr["word_parameters"] / mule["word_parameters"]
+    return (
+        f"With at most a fifth of MULE's parameters: {'yes' if whole <= 0.2 else 'no'} for all"
+        f" that is trained ({whole:.0%} of {_millions(mule['trainable_parameters'])}),"
+        f" {'yes' if words <= 0.2 else 'no'} for words alone ({words:.0%} of"
+        f" {_millions(mule['word_parameters'])})."
+    )
+
+
+def _goals(smalr: Figures, averages: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for source in ("dictionary", "dataset"):
+        both = {name: averages.get(f"{name}, {source}") for name in WAYS.values()}
+        best = max((s["mean"] for s in both.values() if s), default=None)
+        if best is not None:
+            lines.append(
+                f"SMALR with CLC of at least {LEAST_RECALL:.0f} mR, {source}:"
+                f" {'yes' if best >= LEAST_RECALL else 'no'} ({best:.1f})."
+            )
+    for size, most, label in (
+        ("trainable_parameters", MOST_TRAINABLE, "trainable"),
+        ("test_time_parameters", MOST_AT_TEST, "at test time"),
+    ):
+        verdict = "yes" if smalr[size] <= most else "no"
+        lines.append(
+            f"SMALR with at most {_millions(most)} {label}: {verdict} ({_millions(smalr[size])})."
+        )
+    return lines
+
+
+def _difference(better: Figures, worse: Figures) -> tuple[float, float | None]:
+    """The mean gain and its deviation, seed by seed."""
+    gains = [a - b for a, b in zip(better["seeds"], worse["seeds"], strict=True)]
+    mean = sum(gains) / len(gains)
+    if len(gains) < 2:
+        return mean, None
+    return mean, (sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1)) ** 0.5
+
+
+def _verdict(gain: tuple[float, float | None]) -> str:
+    mean, deviation = gain
+    if deviation is not None and abs(mean) <= deviation:
+        return "equal within the deviation of seeds"
+    return "yes" if mean > 0 else "no"
+
+
+def _signed(gain: tuple[float, float | None]) -> str:
+    mean, deviation = gain
+    return f"{mean:+.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+
+
+def size_plot(settings: Figures) -> str:
+    """mR against trainable parameters, as the paper's Figure 3."""
+
+    def place(name: str) -> tuple[float, float]:
+        measured = settings[name]
+        return measured["trainable_parameters"] / 1e6, measured["test"]["average"]["mean"]
+
+    lines = {
+        title: [(name.rpartition(" ")[2], *place(name)) for name in names if name in settings]
+        for title, names in SERIES.items()
+    }
+    points = {name: place(name) for name in POINTS if name in settings}
+    return scatter.plot(
+        points, lines, across="trainable parameters, millions", up="mR, mean over languages"
+    )
+
+
+def how(figures: Figures) -> str:
+    """When, where and how this was measured."""
+    settings: Sequence[Figures] = list(figures["settings"].values())
+    seconds = sum(m["seconds"] + m["pretraining_seconds"] for m in settings) / len(settings)
+    return (
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
+        f" {len(settings)} settings with {len(figures['seeds'])} seeds each, {seconds:.0f} s a run"
+        f" with {figures['runs_at_once']} at once, {figures['seconds']['in_all'] / 60:.0f} minutes"
+        " in all."
+    )
+
+
+def _cell(spread: Figures) -> str:
+    deviation = spread["deviation"]
+    return f"{spread['mean']:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+
+
+def _millions(count: float) -> str:
+    return f"{count / 1e6:.1f}M"
+
+
+if __name__ == "__main__":
+    main()

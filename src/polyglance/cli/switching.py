@@ -1,0 +1,128 @@
+"""What `polyglance text code-switch` takes and gives: sentences, files, manifests, a preview."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from polyglance.errors import PolyglanceError, Problems
+from polyglance.languages import describe
+from polyglance.records import Record, read_lines, read_manifest
+from polyglance.text.code_switching import Switched
+from polyglance.text.dictionaries import Dictionary
+from polyglance.text.segment import cut_words, normalise_word
+
+_COLOURS = ("green", "magenta", "yellow", "cyan", "red", "blue")
+_MEANINGS = 3
+
+
+def read_texts(arguments: Sequence[str], source: str) -> tuple[list[str], list[Record] | None]:
+    """The sentences that are given, or the lines of a file or of standard input, or the
+    captions of a manifest in the source language, and then its records as well."""
+    if not arguments:
+        if sys.stdin.isatty():
+            raise PolyglanceError("give a sentence, a text file or a manifest")
+        return [line.rstrip("\n") for line in sys.stdin], None
+    path = Path(arguments[0])
+    if len(arguments) > 1 or not _is_file(path):
+        return list(arguments), None
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
+        records = list(read_manifest(path))
+        texts = [text for record in records for text in record.captions.get(source, ())]
+        if not texts:
+            raise PolyglanceError(f"{path}: no record has a caption in {source}")
+        return texts, records
+    return [line for _, line in read_lines(path, Problems(strict=True))], None
+
+
+def switched_records(
+    records: Sequence[Record], source: str, switched: Sequence[Switched], variants: int
+) -> Iterator[Record]:
+    """The records with their captions of the source language switched; others stay.
+
+    Switched captions stay under the source language, whose embedding M3P gives
+    them too.
+    """
+    texts = iter(switched)
+    for record in records:
+        count = variants * len(record.captions.get(source, ()))
+        if count:
+            ours = {source: tuple(next(texts).text for _ in range(count))}
+            record = replace(record, captions={**record.captions, **ours})
+        yield record
+
+
+def ranked_by_captions(
+    dictionaries: Mapping[str, Dictionary], manifest: Path
+) -> dict[str, Dictionary]:
+    """The dictionaries with translations first that captions have, the commonest first."""
+    counts: dict[str, Counter[str]] = {language: Counter() for language in dictionaries}
+    for record in read_manifest(manifest):
+        for language in counts.keys() & record.captions.keys():
+            for text in record.captions[language]:
+                counts[language].update(
+                    normalise_word(text[start:end], language)
+                    for start, end in cut_words(text, language)
+                )
+    return {language: found.ranked(counts[language]) for language, found in dictionaries.items()}
+
+
+def show(
+    originals: Sequence[str], switched: Sequence[Switched], dictionaries: Mapping[str, Dictionary]
+) -> None:
+    """Print texts, one a line; in a terminal in tables, as M3P's Figure 2 has them.
+
+    A table is the original, the code-switched text with its languages in
+    colours, and what each of its foreign words means, by the dictionary.
+    """
+    if not sys.stdout.isatty():
+        for found in switched:
+            print(found.text)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    colours = {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(dictionaries)}
+    meanings = meanings_of(switched, dictionaries)
+    for original, found in zip(originals, switched, strict=True):
+        text, meant = Text(found.text), Text()
+        for span in found.spans:
+            text.stylize(f"bold {colours[span.language]}", span.start, span.end)
+            word = found.text[span.start : span.end]
+            senses = meanings.get((span.language, word.lower()), [])
+            others = [sense for sense in senses if sense != span.original.lower()]
+            said = ", ".join([span.original.lower(), *others][:_MEANINGS])
+            meant.append(f"{word} ", f"bold {colours[span.language]}")
+            meant.append(f"{describe(span.language).english}: {said}\n")
+        meant.rstrip()
+        table = Table(show_header=False, show_lines=True)
+        for row in (Text(original), text, meant):
+            table.add_row(row)
+        console.print(table)
+
+
+def meanings_of(
+    switched: Sequence[Switched], dictionaries: Mapping[str, Dictionary]
+) -> dict[tuple[str, str], list[str]]:
+    """The words that have a switched word among their translations, by language and that word."""
+    asked: dict[str, dict[str, list[str]]] = {name: {} for name in dictionaries}
+    for found in switched:
+        for span in found.spans:
+            asked[span.language].setdefault(found.text[span.start : span.end].lower(), [])
+    for language, words in asked.items():
+        for word, translation in dictionaries[language].pairs() if words else ():
+            if (senses := words.get(translation.lower())) is not None and word not in senses:
+                senses.append(word)
+    return {(name, word): senses for name, words in asked.items() for word, senses in words.items()}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a sentence too long to be a name
+        return False

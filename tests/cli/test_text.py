@@ -1,0 +1,164 @@
+"""``polyglance text align`` and ``code-switch`` on real files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from polyglance.cli import app
+from polyglance.cli.switching import meanings_of, ranked_by_captions, show
+from polyglance.data.toy import ToyWorld
+from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.text.code_switching import CodeSwitcher
+from polyglance.text.dictionaries import Dictionary, open_dictionary
+from polyglance.text.links import read_pharaoh
+
+
+def text(*arguments: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(
+        app, ["text", *map(str, arguments)], input=stdin, catch_exceptions=False
+    )
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    """A manifest of translations."""
+    path = tmp_path / "toy.jsonl"
+    pictures = ToyWorld(seed=4).pictures(150)
+    write_manifest(
+        path,
+        (
+            Record(captions={code: (picture.captions[code][0].text,) for code in ("en", "de")})
+            for picture in pictures
+        ),
+    )
+    return path
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    folder = tmp_path / "words"
+    folder.mkdir()
+    (folder / "en-de.txt").write_text("dog Hund\na ein\ndog Köter\n", encoding="utf-8")
+    (folder / "en-ja.tsv").write_text("dog\t犬\n", encoding="utf-8")
+    return folder
+
+
+def test_align_a_manifest_and_learn_its_dictionary(toy: Path, tmp_path: Path) -> None:
+    out, learned = tmp_path / "links", tmp_path / "en-de.tsv"
+    done = text("align", toy, "--languages", "en,de", "--out", out, "--dictionary", learned)
+    assert done.exit_code == 0
+    assert "150 lines" in done.stderr
+    links = list(read_pharaoh(out))
+    assert len(links) == 150
+    assert all(links)
+    assert open_dictionary(learned).translations("star")[0] == "Stern"
+    # the same dictionary of the same links, as if another aligner had written them
+    again = tmp_path / "again-en-de.tsv"
+    text("align", toy, "--languages", "en,de", "--links", out, "--dictionary", again)
+    assert again.read_bytes() == learned.read_bytes()
+    # and it is a dictionary to switch by
+    done = text("code-switch", "A red star.", "--dictionaries", learned, "--beta", 1)
+    assert "Stern" in done.stdout
+
+
+def test_align_two_files_to_the_screen(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("the dog\nthe cat\na dog\n")
+    (tmp_path / "b").write_text("der hund\ndie katze\nein hund\n")
+    done = text("align", tmp_path / "a", tmp_path / "b", "--symmetry", "union", "--fast-align")
+    assert len(done.stdout.splitlines()) == 3
+    assert "1-1" in done.stdout.splitlines()[2]
+
+
+def test_sentences_and_seeds(words: Path) -> None:
+    arguments = ("code-switch", "A dog.", "The dog?", "--dictionaries", words, "--seed", 3)
+    one, two = text(*arguments), text(*arguments)
+    assert one.stdout == two.stdout
+    assert len(one.stdout.splitlines()) == 2
+    all_of_it = text(*arguments, "--beta", 1, "--languages", "de", "--preference", "inf")
+    assert all_of_it.stdout == "Ein Hund.\nThe Hund?\n"
+    none = text(*arguments, "--beta", 0, "--variants", 2)
+    assert none.stdout == "A dog.\nA dog.\nThe dog?\nThe dog?\n"
+
+
+def test_lines_of_files_and_of_standard_input(words: Path, tmp_path: Path) -> None:
+    options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
+    assert text("code-switch", *options, stdin="a dog\n\ndogs\n").stdout == "a 犬\n\n犬\n"
+    (tmp_path / "in.txt").write_text("a dog\n")
+    done = text("code-switch", tmp_path / "in.txt", *options, "--out", tmp_path / "out.txt")
+    assert "1 texts, 50% of words known" in done.stdout
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "a 犬\n"
+
+
+def test_a_manifest_in_and_a_manifest_out(words: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "m.jsonl", tmp_path / "out.jsonl"
+    records = [
+        Record(image="1.jpg", captions={"en": ("A dog.", "Dogs"), "fr": ("Un chien.",)}),
+        Record(image="2.jpg", captions={"fr": ("Rien.",)}),
+        Record(image="3.jpg", captions={"en": ("a dog",)}),
+    ]
+    write_manifest(path, records)
+    options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
+    text("code-switch", path, *options, "--variants", 2, "--out", out)
+    found = list(read_manifest(out))
+    assert [record.image for record in found] == ["1.jpg", "2.jpg", "3.jpg"]
+    assert found[0].captions == {
+        "en": ("Ein Hund.", "Ein Hund.", "Hund", "Hund"), "fr": ("Un chien.",),
+    }  # fmt: skip
+    assert found[1] == records[1]
+    assert found[2].captions == {"en": ("ein Hund", "ein Hund")}
+    json.loads(out.read_text(encoding="utf-8").splitlines()[0])
+
+
+def test_captions_put_common_translations_first(words: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    write_manifest(path, [Record(captions={"de": ("Ein Köter!",), "ja": ("犬",)})])
+    found = {"de": open_dictionary(words / "en-de.txt", source="en")}
+    assert ranked_by_captions(found, path)["de"].translations("dog") == ("Köter", "Hund")
+    options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
+    assert text("code-switch", "dog", *options, "--ranked-by", path).stdout == "Köter\n"
+
+
+def test_the_preview_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    german = Dictionary([("dog", "Hund"), ("hound", "Hund"), ("cramp", "Hund"), ("a", "ein")])
+    switched = CodeSwitcher({"de": german}, beta=1)("A dog.", np.random.default_rng(0))
+    assert meanings_of([switched], {"de": german}) == {
+        ("de", "ein"): ["a"], ("de", "hund"): ["dog", "hound", "cramp"],
+    }  # fmt: skip
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show(["A dog."], [switched], {"de": german})
+    shown = capsys.readouterr().out
+    assert "A dog." in shown
+    assert "\x1b[1;32mHund" in shown
+    assert "German: dog, hound, cramp" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["align", "only-one"], "give two text files"),
+        (["align", "a", "b", "--symmetry", "x"], "a: cannot be read"),
+        (["code-switch", "a dog", "--languages", "tlh"], "no dictionary"),
+        (["code-switch", "a dog", "--dictionaries", "nowhere"], "no dictionaries there"),
+        (["code-switch", "a dog", "--source", "?"], "expected a language code"),
+        (["align", "a", "b", "--languages", "en,?"], "expected a language code"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str], message: str, words: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from polyglance.errors import PolyglanceError
+
+    monkeypatch.chdir(words)
+    if arguments[-1] == "tlh":
+        arguments = [*arguments, "--dictionaries", "."]
+    with pytest.raises(PolyglanceError, match=message):
+        text(*arguments)

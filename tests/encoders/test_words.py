@@ -1,0 +1,204 @@
+"""A folder of words at work: languages given, languages detected, and no torch."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from polyglance.demo.show import run as run_demo
+from polyglance.encoders import Encoder, load
+from polyglance.encoders.onnx_encoder import OnnxEncoder
+from polyglance.errors import PolyglanceError
+from polyglance.models.word_folder import WordFolder
+from polyglance.search.gallery import Gallery
+from polyglance.text.lexicon import Lexicon
+from sentences import SENTENCES
+from small_models import cosines
+from small_words import LANGUAGES, export, torch_words, word_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> WordFolder:
+    return word_model(tmp_path_factory.mktemp("run") / "words")
+
+
+@pytest.fixture(scope="module")
+def words_folder(model: WordFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(model, tmp_path_factory.mktemp("exported") / "model")
+
+
+@pytest.fixture(scope="module")
+def reader(words_folder: Path) -> Encoder:
+    """The encoder that reads words."""
+    return load(words_folder, threads=1)
+
+
+def in_torch(model: WordFolder, texts: list[str], language: str) -> np.ndarray:
+    return torch_words(model, model.lexicon.encode_batch(texts, language))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_texts_are_what_torch_makes_of_them(
+    reader: Encoder, model: WordFolder, language: str
+) -> None:
+    """Arabic runs from right to left, Chinese and Japanese have no spaces; all lose words."""
+    texts = SENTENCES[language]
+    expected = in_torch(model, texts, language)
+    tokenizer = model.lexicon.tokenizer(language)
+    lost = [len(tokenizer.words(text)) - len(tokenizer.encode(text)) for text in texts]
+    assert sum(lost) > 2
+    given = reader.encode_texts(texts, language=language)
+    assert given.dtype == np.float32
+    assert given.shape == (10, 16)
+    assert cosines(given, expected).min() > 0.9999
+    detected = reader.encode_texts(texts)
+    assert cosines(detected, expected).min() > 0.9999
+    assert cosines(expected[:-1], expected[1:]).max() < 0.99
+
+
+def test_languages_may_be_mixed(reader: Encoder, model: WordFolder) -> None:
+    texts = [SENTENCES[code][number] for number in range(10) for code in LANGUAGES]
+    expected = [in_torch(model, [text], LANGUAGES[n % 5]) for n, text in enumerate(texts)]
+    assert cosines(reader.encode_texts(texts), np.concatenate(expected)).min() > 0.9999
+
+
+def test_a_language_has_its_own_words(tmp_path: Path) -> None:
+    """A spelling that two languages share is another word in each."""
+    shared = Lexicon({"en": {"die": 3, "fish": 2}, "de": {"die": 90, "katze": 4}})
+    model = word_model(tmp_path / "run", lexicon=shared)
+    reader = load(export(model, tmp_path / "model"))
+    english, german = (reader.encode_texts(["die"], language=code) for code in ("en", "de"))
+    assert cosines(english, german)[0] < 0.99
+    assert cosines(english, in_torch(model, ["die"], "en"))[0] > 0.9999
+    np.testing.assert_array_equal(reader.encode_texts(["die"]), german)  # where it is common
+    np.testing.assert_array_equal(
+        reader.encode_texts(["die Katze"]), reader.encode_texts(["die Katze"], language="de")
+    )
+
+
+def test_where_the_likeliest_language_knows_no_word_another_may(tmp_path: Path) -> None:
+    """Letters alone say German here; English is the one that knows a word."""
+    words = Lexicon({"en": {"zyx": 1, "a": 900}, "de": {"straße": 9, "straßen": 9, "graß": 5}})
+    model = word_model(tmp_path / "run", lexicon=words)
+    encoder = load(export(model, tmp_path / "model"))
+    assert isinstance(encoder, OnnxEncoder)
+    text = "zyx graßen straßens großen straß"
+    detector = encoder._tokenizer._detector  # type: ignore[union-attr]
+    assert detector(text) == "de"
+    np.testing.assert_array_equal(
+        encoder.encode_texts([text]), encoder.encode_texts(["zyx"], language="en")
+    )
+
+
+def test_unknown_words_are_left_out(reader: Encoder, model: WordFolder) -> None:
+    plain = reader.encode_texts(["A black dog", "a BLACK dog!"], language="en")
+    odd = reader.encode_texts(["A blorp black … dog zzyzx"], language="en")
+    np.testing.assert_allclose(plain[1:], plain[:1])
+    np.testing.assert_array_equal(odd, plain[:1])
+
+
+@pytest.mark.parametrize("language", [None, "zh"])
+def test_nothing_that_is_known_gives_one_vector(
+    reader: Encoder, model: WordFolder, language: str | None
+) -> None:
+    texts = ["", " \n", "?!", "zzyzx qwrt", "🐕", "\ud800"]
+    found = reader.encode_texts([*texts, "一只狗"], language=language)
+    assert cosines(found[:6], np.repeat(torch_words(model, [[]]), 6, 0)).min() > 0.9999
+    assert cosines(found[5:6], found[6:])[0] < 0.99
+    assert reader.encode_texts([], language=language).shape == (0, 16)
+
+
+def test_a_text_is_the_same_alone_and_among_others(reader: Encoder) -> None:
+    texts = [text for told in SENTENCES.values() for text in told]  # more than one block
+    together = reader.encode_texts(texts)
+    alone = np.concatenate([reader.encode_texts([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+
+
+def test_a_long_text_is_cut(reader: Encoder, model: WordFolder) -> None:
+    text = " ".join(SENTENCES["en"])
+    numbers = model.lexicon.encode(text, "en")
+    assert len(numbers) > 20
+    found = reader.encode_texts([text], language="en")
+    assert cosines(found, torch_words(model, [numbers[:20]]))[0] > 0.9999
+
+
+@pytest.mark.parametrize("code", ["de-AT", "deu", "German", "DE"])
+def test_a_language_may_be_called_as_people_call_it(reader: Encoder, code: str) -> None:
+    expected = reader.encode_texts(SENTENCES["de"], language="de")
+    np.testing.assert_array_equal(reader.encode_texts(SENTENCES["de"], language=code), expected)
+
+
+@pytest.mark.parametrize(
+    ("language", "message"),
+    [
+        ("cs", r"no words of Czech \(cs\), only of en, de, ar, zh, ja: ask in one of these"),
+        ("Klingon!", "a language is a code such as 'de' or 'yue', not 'Klingon!'"),
+        (["en"], r"not \['en'\]"),
+    ],
+)
+def test_a_language_that_the_model_lacks_is_one_sentence(
+    reader: Encoder, language: str, message: str
+) -> None:
+    with pytest.raises(PolyglanceError, match=message):
+        reader.encode_texts(["a dog"], language=language)
+
+
+def test_a_model_of_sub_words_takes_no_notice(encoder: Encoder) -> None:
+    expected = encoder.encode_texts(["a dog", "ein Hund"])
+    for language in ("en", "cs", "Klingon!"):
+        found = encoder.encode_texts(["a dog", "ein Hund"], language=language)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_detector_is_made_when_it_is_needed(words_folder: Path) -> None:
+    encoder = load(words_folder)
+    assert isinstance(encoder, OnnxEncoder)
+    encoder.encode_texts(["a dog"], language="en")
+    assert "_detector" not in vars(encoder._tokenizer)
+    encoder.encode_texts(["a dog"])
+    assert "_detector" in vars(encoder._tokenizer)
+
+
+def test_gallery_and_demo_work_with_it(reader: Encoder, tmp_path: Path) -> None:
+    colours = ("red", "blue", "green")
+    (tmp_path / "photos").mkdir()
+    paths = [tmp_path / "photos" / f"{colour}.png" for colour in colours]
+    for path, colour in zip(paths, colours, strict=True):
+        Image.new("RGB", (30, 20), colour).save(path)
+    gallery = Gallery.encode(paths, reader, quiet=True)
+    [query] = reader.encode_texts(["ein schwarzer Hund"])
+    assert len(gallery.find(query, 2)) == 2
+    console = Console(file=io.StringIO(), width=100)
+    words = ["a black dog", "一只狗", "quelque chose"]
+    answers = run_demo(
+        lambda: reader, tmp_path / "out", console, folder=tmp_path / "photos", words=words
+    )
+    assert [answer.query for answer in answers] == words
+    assert (tmp_path / "out" / "sheet.html").is_file()
+
+
+def test_it_opens_and_searches_without_torch(words_folder: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (30, 20), "red").save(tmp_path / "red.png")
+    script = """
+import sys
+heavy = ("torch", "onnx", "transformers", "safetensors", "sentencepiece", "jieba", "fugashi")
+sys.modules.update(dict.fromkeys(heavy))  # none of them can be imported
+import polyglance
+encoder = polyglance.load(sys.argv[1])
+texts = encoder.encode_texts(["a black dog", "كلب أسود", "一只黑狗", "zzyzx", ""])
+assert encoder.encode_texts(["黒い犬"], language="ja").shape == (1, 16)
+pictures = encoder.encode_pictures([sys.argv[2]])
+assert texts.shape == (5, 16) and pictures.shape == (1, 16)
+"""
+    command = [sys.executable, "-c", script, words_folder, tmp_path / "red.png"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dictd_files import write_dictd
+from polyglance.errors import PolyglanceError
+from polyglance.text.dictionary_files import find_dictionaries, languages_of, open_dictionaries
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [
+        ("freedict-eng-deu.index", ("en", "de")),
+        ("en-de.txt", ("en", "de")),
+        ("en-de.0-5000.txt", ("en", "de")),
+        ("panlex_eng_jpn.tsv", ("en", "ja")),
+        ("dic-en-fr.tsv.gz", ("en", "fr")),
+        ("EN-ZH.txt", ("en", "zh")),
+        ("words.txt", None),
+        ("qq-xq.txt", None),
+    ],
+)
+def test_languages_are_in_the_name(name: str, languages: tuple[str, str] | None) -> None:
+    assert languages_of(Path(name)) == languages
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_dictd(tmp_path, [("dog", "dog /x/\nHund <masc>\n")], name="freedict-eng-deu")
+    (tmp_path / "en-de.txt").write_text("dog Köter\ncat Katze\n", encoding="utf-8")
+    (tmp_path / "fr-en.tsv").write_text("chien\tdog\n", encoding="utf-8")
+    (tmp_path / "notes.md").write_text("en-es")
+    return tmp_path
+
+
+def test_all_that_lead_from_a_language(folder: Path) -> None:
+    assert set(find_dictionaries([folder])) == {("en", "de"), ("fr", "en")}
+    found = open_dictionaries([folder])
+    assert list(found) == ["de", "fr"]
+    assert found["de"].translations("dog") == ("Köter", "Hund")  # en-de comes before freedict
+    assert found["fr"].translations("Dog") == ("chien",)  # turned around
+    assert found["fr"].source == "en"
+    assert list(open_dictionaries([folder], languages=["deu"])) == ["de"]
+    assert open_dictionaries([folder], source="fr")["en"].translations("chien") == ("dog",)
+
+
+def test_files_and_patterns(folder: Path) -> None:
+    named = open_dictionaries([folder / "freedict-*.index", folder / "en-de.txt"])
+    assert named["de"].translations("dog") == ("Hund", "Köter")
+    assert list(find_dictionaries([folder / "*-en.*"])) == [("fr", "en")]
+
+
+def test_what_is_not_there(folder: Path) -> None:
+    with pytest.raises(PolyglanceError, match=r"from English to Spanish in .*dict-freedict"):
+        open_dictionaries([folder], languages=["es"])
+    with pytest.raises(PolyglanceError, match="no dictionaries there"):
+        open_dictionaries([folder / "nowhere"])
+    with pytest.raises(PolyglanceError, match="to any language"):
+        open_dictionaries([folder], source="sw")

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from polyglance.text.english import lemmas, possessor
+
+
+@pytest.mark.parametrize(
+    ("word", "base"),
+    [
+        ("dogs", "dog"), ("buses", "bus"), ("benches", "bench"), ("dishes", "dish"),
+        ("cities", "city"), ("movies", "movie"), ("knives", "knife"), ("leaves", "leaf"),
+        ("gloves", "glove"), ("horses", "horse"), ("potatoes", "potato"), ("shoes", "shoe"),
+        ("women", "woman"), ("firemen", "fireman"), ("children", "child"), ("feet", "foot"),
+        ("running", "run"), ("sitting", "sit"), ("riding", "ride"), ("playing", "play"),
+        ("lying", "lie"), ("rolling", "roll"), ("waiting", "wait"), ("dancing", "dance"),
+        ("jumped", "jump"), ("smiled", "smile"), ("carried", "carry"), ("stopped", "stop"),
+        ("dressed", "dress"), ("stood", "stand"), ("is", "be"), ("an", "a"),
+        ("tallest", "tall"), ("biggest", "big"), ("happiest", "happy"), ("largest", "large"),
+    ],
+)  # fmt: skip
+def test_base_forms(word: str, base: str) -> None:
+    assert base in list(lemmas(word))
+
+
+@pytest.mark.parametrize("word", ["bus", "grass", "this", "sing", "red", "player", "gas", "", "s"])
+def test_words_that_are_their_own(word: str) -> None:
+    assert list(lemmas(word)) == []
+
+
+def test_possessors() -> None:
+    assert possessor("dog's") == "dog"
+    assert possessor("Man’s") == "Man"
+    assert possessor("it's") == "it's"
+    assert possessor("There’s") == "There’s"
+    assert possessor("dogs") == "dogs"

@@ -1,0 +1,42 @@
+"""Apertium, by a program of its name that does what Apertium does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polyglance.errors import PolyglanceError
+from polyglance.text.translators import Apertium
+
+_SCRIPT = """#!/bin/sh
+if [ "$1" = -l ]; then printf '  eng-spa\\n  spa-eng\\n  spa-eng_US\\n'; exit; fi
+[ "$2" = eng-spa ] || exit 3
+sed 's/dog/perro/g'
+"""
+
+
+@pytest.fixture
+def apertium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = tmp_path / "apertium"
+    program.write_text(_SCRIPT)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return program
+
+
+def test_each_text_is_translated_to_one(apertium: Path) -> None:
+    texts = ["a dog", "", "two\nlines of dog", "a cat "]
+    assert Apertium("en", "es").translate(texts) == ["a perro", "", "two lines of perro", "a cat"]
+
+
+def test_what_it_lacks_is_one_sentence(apertium: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PolyglanceError, match="no English to German: install the Debian package"):
+        Apertium("en", "de")
+    translator = Apertium("en", "es")
+    apertium.write_text("#!/bin/sh\necho broken pipe >&2; exit 1\n")
+    with pytest.raises(PolyglanceError, match="ended early: broken pipe"):
+        translator.translate(["a dog"])
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(PolyglanceError, match="apertium is not installed"):
+        Apertium("en", "es")
