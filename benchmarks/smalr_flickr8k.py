@@ -61,8 +61,11 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "all negatives": ("triplets.negatives=512",),
     "margin 0.05": ("triplets.margin=0.05",),
     "margin 0.2": ("triplets.margin=0.2",),
-    "rate 5e-4": ("loop.learning_rate=5e-4",),
     "rate 2e-3": ("loop.learning_rate=2e-3",),
+    "rate 4e-3": ("loop.learning_rate=4e-3",),
+    "rate 2e-3, twice the steps": (
+        "loop.learning_rate=2e-3", "loop.steps=1000", "loop.validate_every=200",
+    ),
     "twice the steps": ("loop.steps=1000", "loop.validate_every=200"),
     "batch 128, twice the steps": ("batch=128", "loop.steps=1000", "loop.validate_every=200"),
     "one sentence, twice the steps": (

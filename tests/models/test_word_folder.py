@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.models.smalr import SMALR, SMALRConfig
+from polyglance.models.word_folder import SeenBy, load_words, save_words
+from polyglance.nn.hybrid_embedding import HybridEmbedding
+from polyglance.nn.packing import Packing
+from polyglance.text.lexicon import Lexicon
+
+LEXICON = Lexicon({"en": {"dog": 3, "cat": 2}, "de": {"hund": 4, "katze": 1}})
+CONFIG = SMALRConfig(
+    own_words=1, own_width=3, latent_tokens=4, universal_width=6, gru_width=5,
+    visual_width=7, visual_hidden=8, width=4,
+)  # fmt: skip
+SEEN_BY = SeenBy("resnet-50", 224, "squash", "ten", "ab12")
+PACKING = Packing.of([2, 3])
+IDS = torch.tensor([2, 5, 3, 4, 4])
+
+
+def make(branches: str = "one") -> SMALR:
+    torch.manual_seed(0)
+    slots = torch.tensor([0, 1, 3, 2, 4, 2])
+    words = HybridEmbedding(slots, [torch.randn(1, 3), torch.randn(1, 3)], torch.randn(1, 6))
+    config = SMALRConfig(**{**vars(CONFIG), "branches": branches})
+    model = SMALR(config, words, languages=2)
+    model.pictures(torch.randn(16, 7))  # so that running means are not as they were born
+    return model.eval()
+
+
+@pytest.mark.parametrize("branches", ["one", "language"])
+def test_a_model_comes_back_as_it_was(branches: str, tmp_path: Path) -> None:
+    model = make(branches)
+    save_words(model, LEXICON, tmp_path, seen_by=SEEN_BY)
+    kept = load_words(tmp_path)
+    languages = torch.tensor([0, 1])
+    torch.testing.assert_close(
+        kept.text.encode_text(IDS, PACKING, languages),
+        model.encode_text(IDS, PACKING, languages),
+        atol=2e-3, rtol=0,  # the table is in half precision
+    )  # fmt: skip
+    features = torch.randn(3, 7)
+    torch.testing.assert_close(kept.pictures(features), model.pictures(features))
+    assert kept.lexicon.words == LEXICON.words
+    assert kept.languages == ("en", "de")
+    assert (kept.config, kept.seen_by) == (model.config, SEEN_BY)
+    assert not any(p.requires_grad for p in kept.text.parameters())
+
+
+def test_eyes_are_what_a_store_says(tmp_path: Path) -> None:
+    made_by = {"backbone": "efficientnet-lite2", "size": 260, "resize": "centre", "grid": 7}
+    assert SeenBy.of(made_by) == SeenBy("efficientnet-lite2", 260, "centre")
+    assert SeenBy.of({"regions": "regions.tsv"}).backbone is None
+
+
+def test_another_lexicon_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolyglanceError, match="a model of 6 words and a lexicon of 3"):
+        save_words(make(), Lexicon({"en": {"dog": 1}}), tmp_path, seen_by=SEEN_BY)
+
+
+def test_a_broken_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="train one by a recipe of kind words"):
+        load_words(tmp_path)
+    save_words(make(), LEXICON, tmp_path, seen_by=SEEN_BY)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["model"]["gru_width"] = 9
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match="train one by a recipe of kind words"):
+        load_words(tmp_path)
