@@ -1,5 +1,7 @@
 """What languages and texts do for photo search: the default recipe with less to learn from.
 
+Nothing that `polyglance data enrich` makes is used here, but captions as people wrote them.
+
 English captions alone, with parallel captions added, with sentences in 112
 languages added, and all languages: the same model, steps and batch, measured on
 the validation and the test pictures in seven languages.
@@ -46,11 +48,21 @@ def main() -> None:
         settings = replace(
             settings,
             pictures=tuple(
-                replace(corpus, languages=languages, batch=min(corpus.batch, BATCH))
+                replace(
+                    corpus,
+                    languages=languages,
+                    batch=min(corpus.batch, BATCH),
+                    more_captions=None,
+                )
                 for corpus in settings.pictures
             ),
+            class_names=None,
             texts=tuple(
-                replace(text, batch=min(text.batch, BATCH))
+                replace(
+                    text,
+                    batch=min(text.batch, BATCH),
+                    manifest=text.manifest.removeprefix("enriched/"),
+                )
                 for text in settings.texts
                 if any(known in text.manifest for known in texts)
             ),

@@ -81,7 +81,7 @@ def test_it_fits(folder: ModelFolder) -> None:
 def test_it_says_what_it_is(folder: ModelFolder) -> None:
     found = folder.description
     assert found.name == "polyglance-small"
-    assert found.languages == TRAINED
+    assert found.languages == tuple(sorted((*TRAINED, "es")))  # es by a machine's translation
     assert found.figures["test"]["average"]["mR"] >= 48
     assert found.figures["test"]["en"]["text_to_image_R@1"] >= 26
 
