@@ -54,23 +54,20 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 }
 """What is trained, the longest first; those that share latent tokens with SMALR after it."""
 
+_LONGER = ("loop.steps=2000", "loop.validate_every=500")
 SWEPT: dict[str, tuple[str, ...]] = {
     "as it is": (),
-    "10 negatives": ("triplets.negatives=10",),
+    "3 negatives": ("triplets.negatives=3",),
+    "30 negatives": ("triplets.negatives=30",),
     "100 negatives": ("triplets.negatives=100",),
-    "all negatives": ("triplets.negatives=512",),
     "margin 0.05": ("triplets.margin=0.05",),
     "margin 0.2": ("triplets.margin=0.2",),
+    "rate 1e-3": ("loop.learning_rate=1e-3",),
     "rate 2e-3": ("loop.learning_rate=2e-3",),
-    "rate 4e-3": ("loop.learning_rate=4e-3",),
-    "rate 2e-3, twice the steps": (
-        "loop.learning_rate=2e-3", "loop.steps=1000", "loop.validate_every=200",
-    ),
-    "twice the steps": ("loop.steps=1000", "loop.validate_every=200"),
-    "batch 128, twice the steps": ("batch=128", "loop.steps=1000", "loop.validate_every=200"),
-    "one sentence, twice the steps": (
-        "sentences_each=1", "loop.steps=1000", "loop.validate_every=200",
-    ),
+    "rate 8e-3": ("loop.learning_rate=8e-3",),
+    "twice the steps": _LONGER,
+    "batch 128, twice the steps": ("batch=128", *_LONGER),
+    "one sentence, twice the steps": ("sentences_each=1", *_LONGER),
     "pretraining 600": ("pretraining.steps=600",),
     "K 2000": ("shape.own_words=2000",),
     "K 1000": ("shape.own_words=1000",),
@@ -81,7 +78,7 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "masks 1e-2": ("objective.mask_weight=1e-2",),
     "neighbours 0.5": ("objective.neighbour_weight=0.5",),
     "weight decay 0.01": ("loop.weight_decay=0.01",),
-}  # fmt: skip
+}
 """What ``--sweep`` changes in the recipe."""
 SWEPT_IN = ("SMALR",)
 

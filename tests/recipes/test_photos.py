@@ -26,7 +26,8 @@ from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
 from polyglance.recipes import open_recipe, photos
 from polyglance.recipes.compressing import Compression, word_frequency
-from polyglance.recipes.photos import PhotoRecipe, PictureCorpus, TextCorpus, run
+from polyglance.recipes.photo_corpora import ClassNaming, Corpora, PictureCorpus, TextCorpus
+from polyglance.recipes.photos import PhotoRecipe, run
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig
@@ -250,3 +251,25 @@ def test_what_is_frozen_stays_and_the_rest_learns(
     assert learned == {"visual_input", "text_pooling", "visual_pooling"}
     model, _ = photos.build_model(recipe, "cpu")
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_more_captions_are_trained_on_and_not_measured(recipe: PhotoRecipe, data: Path) -> None:
+    mixed = [replace(r, captions={"mul": (f"mixed {r.image}",)}) for r in records()]
+    write_manifest(data / "colours" / "more.jsonl", mixed)
+    first = replace(recipe.pictures[0], more_captions="colours/more.jsonl", hold_out=5)
+    richer = replace(recipe, pictures=(first,))
+    model, eyes = photos.build_model(richer, "cpu")
+    corpora = Corpora(richer, data, eyes, "cpu")
+    corpora.tasks(model)
+    table = corpora.sentences[0]
+    assert len(table.of_language("mul")) == len(table.of_language("en")) == 27 - 5
+    assert corpora.languages == ["de", "en"]  # a mixture is no language
+    (held,) = corpora.held.values()
+    assert "mul" not in held.captions.names
+
+
+def test_names_need_a_network_of_as_many_classes(recipe: PhotoRecipe, data: Path) -> None:
+    naming = replace(recipe, class_names=ClassNaming())
+    model, eyes = photos.build_model(naming, "cpu")
+    with pytest.raises(PolyglanceError, match="names for 1000 classes and the backbone tells 7"):
+        Corpora(naming, data, eyes, "cpu").tasks(model)

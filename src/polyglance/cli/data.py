@@ -89,6 +89,10 @@ def data_enrich(
     parallel: Annotated[
         list[str] | None, typer.Option(help="Manifest of translations; repeat it.")
     ] = None,
+    into: Annotated[
+        list[str] | None,
+        typer.Option(help="Language to put words into; repeat it. Else those that few caption in."),
+    ] = None,
     emoji: Annotated[
         Path | None, typer.Option(help="The unpacked npm package cldr-annotations-full.")
     ] = None,
@@ -99,7 +103,8 @@ def data_enrich(
     quiet: Quiet = False,
 ) -> None:
     """Make captions and words in more languages out of English captions, by dictionaries."""
-    from polyglance.recipes.enriching import enrich
+    from polyglance.languages import normalise_language
+    from polyglance.recipes.enriching import SWITCHED, enrich
     from polyglance.text.translators import Apertium
 
     written = enrich(
@@ -108,6 +113,7 @@ def data_enrich(
         pictures=pictures or (),
         parallel=parallel or (),
         emoji=emoji,
+        switched=[normalise_language(language) for language in into or SWITCHED],
         translators=[Apertium("en", language) for language in translate or ()],
         device=device,
         quiet=quiet,
