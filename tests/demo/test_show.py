@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import polyglance
 from polyglance.cli import app
 from polyglance.demo.photographs import photographs
-from polyglance.demo.queries import QUERIES, UNPAIRED
+from polyglance.demo.queries import QUERIES, UNCAPTIONED
 from polyglance.demo.show import HITS, count_right, run
 from polyglance.encoders import Picture
 from polyglance.errors import PolyglanceError
@@ -70,7 +70,7 @@ def console() -> Console:
 def test_queries_are_in_many_languages_and_mean_photographs_that_are_there() -> None:
     languages = [query.language for query in QUERIES]
     assert len(set(languages)) == len(languages) >= 10
-    assert {"en", "de", "fr", "cs", "pt", "zh", "ar", *UNPAIRED} <= set(languages)
+    assert {"en", "de", "fr", "cs", "pt", "zh", "ar", *UNCAPTIONED} <= set(languages)
     for query in QUERIES:
         assert query.right
         assert query.right <= set(NAMES)
@@ -90,7 +90,7 @@ def test_the_whole_demo(tmp_path: Path, console: Console) -> None:
     for expected in ("knowing was loaded in", "ms a picture", "Korean", "a dog is standing"):
         assert expected in shown
     assert f"for {len(QUERIES) - 1} of the {len(QUERIES)} queries" in shown
-    assert f"in training, for {len(UNPAIRED) - 1} and {len(UNPAIRED) - 1}." in shown
+    assert f"captions in, for {len(UNCAPTIONED) - 1} and {len(UNCAPTIONED) - 1}." in shown
     page = (tmp_path / "out" / "sheet.html").read_text(encoding="utf-8")
     assert page.count("<img") == HITS * len(QUERIES)
     assert f"{len(NAMES)} photographs, {len(QUERIES)} languages" in page
@@ -102,8 +102,8 @@ def test_the_model_that_comes_along_answers_most_queries(tmp_path: Path, console
     first, found = count_right(answers)
     assert first >= 8  # of 14; by chance none
     assert found >= 10
-    _, unpaired = count_right([answer for answer in answers if answer.language in UNPAIRED])
-    assert unpaired >= 4  # of 7
+    _, uncaptioned = count_right([answer for answer in answers if answer.language in UNCAPTIONED])
+    assert uncaptioned >= 4  # of 7
 
 
 def test_own_words_are_searched_for_and_nobody_judges_them(

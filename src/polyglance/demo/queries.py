@@ -1,8 +1,8 @@
 """What the demo asks: one short description a language, as its speakers would type it.
 
 Half of the languages are those whose captions the default model learned from.
-The other half it has only read: no sentence in them was ever paired with a
-picture.
+In the other half nobody wrote captions for it: it knows them from sentences
+without pictures, from dictionaries and, Spanish, from a machine's translations.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def _query(language: str, text: str, meaning: str, right: str) -> Query:
     return Query(text, language, meaning, frozenset(right.split()))
 
 
-UNPAIRED = ("es", "ru", "ja", "ko", "tr", "pl", "id")
-"""Languages in which the default model never saw a sentence beside a picture."""
+UNCAPTIONED = ("es", "ru", "ja", "ko", "tr", "pl", "id")
+"""Languages in which nobody wrote captions for the default model."""
 
 QUERIES = (
     _query("en", "a brown horse in front of snowy mountains", "", "horse"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyglance.demo.photographs import photographs
-from polyglance.demo.queries import QUERIES, UNPAIRED, Query
+from polyglance.demo.queries import QUERIES, UNCAPTIONED, Query
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
 from polyglance.search.gallery import Gallery
@@ -100,12 +100,12 @@ def count_right(answers: Sequence[Answer]) -> tuple[int, int]:
 
 def _verdict(answers: Sequence[Answer]) -> str:
     first, found = count_right(answers)
-    unpaired = [answer for answer in answers if answer.language in UNPAIRED]
-    unpaired_first, unpaired_found = count_right(unpaired)
+    uncaptioned = [answer for answer in answers if answer.language in UNCAPTIONED]
+    uncaptioned_first, uncaptioned_found = count_right(uncaptioned)
     return (
         f"A right photograph (marked) is among the first {HITS} for {found} of the {len(answers)}"
-        f" queries, and the very first for {first}; in the {len(unpaired)} languages never"
-        f" paired with a picture in training, for {unpaired_found} and {unpaired_first}."
+        f" queries, and the very first for {first}; in the {len(uncaptioned)} languages that"
+        f" nobody wrote captions in, for {uncaptioned_found} and {uncaptioned_first}."
     )
 
 
