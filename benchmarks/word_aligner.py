@@ -23,10 +23,10 @@ from typing import Any
 
 from measuring import write_results
 from polyglance.text.alignment import AlignerSettings, Alignment, align
+from polyglance.text.alignment.links import Link, read_pharaoh, symmetrise
+from polyglance.text.alignment.parallel import ParallelText
 from polyglance.text.dictionaries import Dictionary, open_dictionary
 from polyglance.text.english import lemmas
-from polyglance.text.links import Link, read_pharaoh, symmetrise
-from polyglance.text.parallel import ParallelText
 
 FREQUENT = 500
 TIMED = 29_000

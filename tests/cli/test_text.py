@@ -13,10 +13,11 @@ from typer.testing import CliRunner, Result
 from polyglance.cli import app
 from polyglance.cli.switching import meanings_of, ranked_by_captions, show
 from polyglance.data.toy import ToyWorld
+from polyglance.errors import DataError
 from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.text.alignment.links import read_pharaoh
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.dictionaries import Dictionary, open_dictionary
-from polyglance.text.links import read_pharaoh
 
 
 def text(*arguments: object, stdin: str | None = None) -> Result:
@@ -65,6 +66,21 @@ def test_align_a_manifest_and_learn_its_dictionary(toy: Path, tmp_path: Path) ->
     # and it is a dictionary to switch by
     done = text("code-switch", "A red star.", "--dictionaries", learned, "--beta", 1)
     assert "Stern" in done.stdout
+
+
+def test_align_any_format_and_name_what_is_malformed(tmp_path: Path) -> None:
+    source = tmp_path / "pairs.jsonl"
+    lines = [json.dumps({"en": f"the dog {n}", "de": f"der hund {n}"}) for n in range(5)]
+    source.write_text("\n".join([*lines, "nonsense"]) + "\n", encoding="utf-8")
+    done = text("align", source, "--languages", "en,de")
+    assert done.stdout.splitlines() == ["0-0 1-1 2-2"] * 5
+    assert "pairs.jsonl:6" in done.stderr
+    with pytest.raises(DataError, match=r"pairs\.jsonl:6"):
+        text("align", source, "--languages", "en,de", "--strict")
+    tatoeba = tmp_path / "tatoeba.tsv"
+    tatoeba.write_text("deu\tder hund\tthe dog\n", encoding="utf-8")
+    done = text("align", tatoeba, "--languages", "en,de", "--format", "tatoeba")
+    assert done.stdout == "0-0 1-1\n"
 
 
 def test_align_two_files_to_the_screen(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from polyglance.data.toy import ToyWorld
 from polyglance.data.toy import dictionary as toy_dictionary
-from polyglance.text.alignment import align
+from polyglance.text.alignment import AlignerSettings, align
+from polyglance.text.alignment.parallel import ParallelText
 from polyglance.text.dictionaries import open_dictionary
-from polyglance.text.learned_dictionary import learned_dictionary
-from polyglance.text.parallel import ParallelText
+from polyglance.text.learned_dictionary import learned_dictionary, mutual_dictionaries
 
 PAIRS = [
     (["The", "dog"], ["Der", "Hund"]),
@@ -67,3 +68,43 @@ def test_the_toy_world_s_dictionary_is_learned(language: str) -> None:
     right = [word for word in asked if found.translations(word)[0].lower() in known[word]]
     assert len(asked) > 25
     assert len(right) / len(asked) > 0.9
+
+
+def test_mutual_scores_are_the_product_of_both_directions() -> None:
+    pairs = [
+        (["the", "house"], ["das", "haus"]),
+        (["the", "book"], ["das", "buch"]),
+        (["a", "book"], ["ein", "buch"]),
+        (["a", "red", "house"], ["ein", "rotes", "haus"]),
+        (["the", "red", "book"], ["das", "rote", "buch"]),
+    ]
+    found = align(pairs, AlignerSettings(words=8, diagonal=0, jumps=0, alpha=0.0))
+    there, back = mutual_dictionaries(found, source="en", target="de", most=9)
+    assert (there.source, back.source) == ("en", "de")
+    for word in {word for words, _ in pairs for word in words}:
+        both = {
+            other: likely * found.backward.translations(other, at_least=0).get(word, 0.0)
+            for other, likely in found.forward.translations(word, at_least=0).items()
+        }
+        best = sorted((-score, other) for other, score in both.items() if score >= 0.02)
+        assert there.translations(word) == tuple(other for _, other in best)
+        for score, other in best:
+            assert there.score(word, other) == pytest.approx(-score)
+            assert back.score(other, word) == pytest.approx(-score)
+    assert there.translations("house") == ("haus",)
+    first, _ = mutual_dictionaries(found, most=1, least=0.0)
+    assert len(first) == 5
+    assert all(len(first.translations(word)) == 1 for word in first)
+
+
+def test_what_people_say_of_the_same_thing_is_enough() -> None:
+    generator = np.random.default_rng(0)
+    pairs = []
+    for _ in range(600):
+        things = generator.choice(30, 6, replace=False)
+        said = [generator.choice(things, 4, replace=False) for _ in range(2)]
+        pairs.append(([f"e{i}" for i in said[0]], [f"d{i}" for i in said[1]]))
+    found = align(pairs, AlignerSettings(words=8, diagonal=0, jumps=0, alpha=0.0))
+    there, back = mutual_dictionaries(found, least=0.0)
+    assert np.mean([there.translations(f"e{i}")[0] == f"d{i}" for i in range(30)]) > 0.9
+    assert np.mean([back.translations(f"d{i}")[0] == f"e{i}" for i in range(30)]) > 0.9

@@ -185,3 +185,16 @@ def test_any_bytes_are_refused_with_our_own_error(
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         Lexicon.open(tmp_path)
+
+
+def test_a_character_that_stands_for_several_words_is_several(tmp_path: Path) -> None:
+    written = Lexicon.from_texts({"ar": ["النبي \ufdfa"]})
+    spelled = Lexicon.from_texts({"ar": ["النبي صلى الله عليه وسلم"]})
+    assert written.words == spelled.words
+    written.save(tmp_path)
+    opened = Lexicon.open(tmp_path)
+    assert opened.words == written.words
+    assert opened.encode("\ufdfa", "ar") == opened.encode("صلى الله عليه وسلم", "ar")
+    assert len(opened.encode("\ufdfa", "ar")) == 4
+    encoding = opened.tokenizer("ar").analyse("\ufdfa")
+    assert encoding.spans == [(0, 1)] * 4

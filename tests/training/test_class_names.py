@@ -90,7 +90,7 @@ def test_pictures_and_classes_come_to_lie_by_their_names() -> None:
     generator = np.random.default_rng(0)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
     first = last = 0.0
-    for step in range(60):
+    for _ in range(60):
         losses = task.losses(generator)
         assert set(losses) == {"seen", "alone"}
         total = losses["seen"] + losses["alone"]

@@ -49,3 +49,9 @@ def test_as_alike_the_dictionary_s_order_decides() -> None:
     known = Dictionary([("dog", t) for t in ("zuerst", "danach", "fern", "ferner")], source="en")
     chosen = by_likeness({"de": known}, {"dog"}, circle)
     assert chosen["de"].translations("dog") == ("zuerst", "danach")
+
+
+def test_words_that_no_dictionary_has() -> None:
+    chosen = by_likeness({"de": Dictionary([("dog", "Hund")], source="en")}, {"cat"}, encode)
+    assert len(chosen["de"]) == 0
+    assert chosen["de"].source == "en"

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from safetensors.torch import save_file
 
 from polyglance.errors import DataError
+from polyglance.vision.pictures import read_square
 from polyglance.vision.resnet import Network, ResNet50
 
 STAGES = (3, 4, 6, 3)
@@ -54,6 +56,23 @@ def test_the_network_equals_the_published_one_written_out(folder: Path) -> None:
         found = torch.from_numpy(token.features).T.reshape(2048, 2, 2)
         torch.testing.assert_close(found, cells, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(torch.from_numpy(token.whole), cells.mean((1, 2)))
+
+
+def test_pictures_as_they_are_read_and_mirrored(
+    folder: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    Image.fromarray(np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3)).save(
+        tmp_path / "a.png"
+    )
+    backbone = ResNet50(folder, "resnet-50", 64, threads=1)
+    pixels = read_square(tmp_path / "a.png", 64).pixels
+    assert not pixels.flags.writeable
+    seen = backbone.feature_map(pixels[None])
+    mirrored = backbone.feature_map(pixels[None, :, ::-1])
+    again = backbone.feature_map(np.ascontiguousarray(pixels[None, :, ::-1]))
+    torch.testing.assert_close(mirrored, again)
+    assert not torch.equal(seen, mirrored)
+    assert not recwarn.list
 
 
 def test_other_weights_are_refused(folder: Path, tmp_path: Path) -> None:

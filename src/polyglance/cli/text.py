@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, names
-from polyglance.errors import PolyglanceError
+from polyglance.cli.telling import Quiet, Strict, names, tell
+from polyglance.errors import PolyglanceError, Problems
 from polyglance.languages import normalise_language
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ def text_tokenize(
 @app.command("align")
 def text_align(
     sources: Annotated[
-        list[Path], typer.Argument(help="Two files, line by line translations; or a manifest.")
+        list[Path], typer.Argument(help="Two files, line by line translations; or a dataset.")
     ],
     out: Annotated[
         Path | None, typer.Option(help="Write the links here, not to the screen.")
@@ -60,18 +60,25 @@ def text_align(
     fast_align: Annotated[
         bool, typer.Option("--fast-align", help="fast_align's model alone.")
     ] = False,
+    format: Annotated[
+        str, typer.Option(help="The dataset's, one of `polyglance data formats`.")
+    ] = "jsonl",
+    strict: Strict = False,
 ) -> None:
     """Find which words of translations mean the same: 0-0 1-2 a line, from source to target.
 
-    With a manifest, the k-th caption of the first language is a translation of
-    the k-th of the second.
+    A dataset is a manifest, JSON lines of sentences by language, or anything that
+    `polyglance data import` takes. The k-th caption of the first language is a
+    translation of the k-th of the second.
     """
+    from polyglance.data.parallel import read_parallel
     from polyglance.text.alignment import AlignerSettings, align
+    from polyglance.text.alignment.links import as_symmetry, pharaoh, read_links, write_pharaoh
     from polyglance.text.learned_dictionary import learned_dictionary
-    from polyglance.text.links import as_symmetry, pharaoh, read_links, write_pharaoh
-    from polyglance.text.parallel import read_parallel
 
-    text = read_parallel(sources, _codes(languages))
+    problems = Problems(strict=strict)
+    text = read_parallel(sources, _codes(languages), format=format, problems=problems)
+    tell(problems)
     if links:
         found = read_links(links, text.pairs)
     else:

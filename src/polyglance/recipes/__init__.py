@@ -24,6 +24,7 @@ KINDS = {
     "photos": ("polyglance.recipes.photos", "PhotoRecipe"),
     "features": ("polyglance.recipes.features", "FeatureRecipe"),
     "words": ("polyglance.recipes.words", "WordRecipe"),
+    "m3p": ("polyglance.recipes.m3p", "M3PRecipe"),
 }
 """Of each kind its module, imported when one is opened, and the class of its settings.
 

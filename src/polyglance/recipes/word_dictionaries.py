@@ -9,20 +9,22 @@ sentences do not know.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from itertools import product
 from pathlib import Path
 
-from polyglance.languages import normalise_language
 from polyglance.records import Record
+from polyglance.text.alignment import AlignerSettings, align
+from polyglance.text.alignment.parallel import ParallelText
 from polyglance.text.dictionaries import Dictionary, open_dictionary
-from polyglance.text.word_alignment import Words, learn_dictionaries
+from polyglance.text.dictionary_files import FREEDICT, find_dictionaries
+from polyglance.text.learned_dictionary import mutual_dictionaries
 from polyglance.text.words import WordTokenizer
 
 PIVOT = "en"
-FREEDICT = Path("/usr/share/dictd")
-"""Where Debian's packages ``dict-freedict-eng-*`` lie."""
 _LEAST_TRANSLATED, _LEAST_DESCRIBED = 0.02, 0.002
 """How likely a translation must be; far less where sentences only tell of the same picture."""
+_WITHOUT_ORDER = AlignerSettings(words=8, diagonal=0, jumps=0, alpha=0.0)
+"""IBM's first model alone: what two people say of one picture has no order in common."""
 
 
 def make_dictionaries(
@@ -31,7 +33,7 @@ def make_dictionaries(
     languages: Sequence[str],
     pattern: str,
     *,
-    freedict: Path | None = FREEDICT,
+    freedict: Path | None = Path(FREEDICT),
 ) -> None:
     """Write dictionaries from each language to English and back, where there are none yet.
 
@@ -45,10 +47,7 @@ def make_dictionaries(
         }
         if language == PIVOT or all(path.is_file() for path in paths.values()):
             continue
-        translated = [record for record in parallel if {PIVOT, language} <= set(record.captions)]
-        least = _LEAST_TRANSLATED if translated else _LEAST_DESCRIBED
-        pairs = _sentences(translated or described, language)
-        learned = learn_dictionaries(pairs, PIVOT, language, least=least)
+        learned = _learned(described, parallel, language)
         published = _published(language, freedict, described)
         for (path, ours), theirs in zip(
             zip(paths.values(), learned, strict=True), published, strict=True
@@ -57,13 +56,26 @@ def make_dictionaries(
             (ours | theirs).save(path)
 
 
-def _sentences(records: Sequence[Record], language: str) -> Iterator[tuple[Words, Words]]:
-    """The words of each English sentence with those of each other one in the same record."""
-    cut = {code: cache(WordTokenizer((), code).words) for code in (PIVOT, language)}
+def _learned(
+    described: Sequence[Record], parallel: Sequence[Record], language: str
+) -> tuple[Dictionary, Dictionary]:
+    """What sentences teach, from English and back: translations, or else descriptions."""
+    text = ParallelText.from_records(parallel, PIVOT, language)
+    settings, least = AlignerSettings(), _LEAST_TRANSLATED
+    if not text.pairs:
+        text = ParallelText.of(_descriptions(described, language), PIVOT, language)
+        settings, least = _WITHOUT_ORDER, _LEAST_DESCRIBED
+    pairs = [pair for pair in text.plain() if all(pair)]
+    if not pairs:
+        return _nothing(language)
+    found = align(pairs, settings)
+    return mutual_dictionaries(found, source=PIVOT, target=language, least=least)
+
+
+def _descriptions(records: Sequence[Record], language: str) -> Iterator[tuple[str, str]]:
+    """Each English sentence with each other one of the same picture."""
     for record in records:
-        for english in record.captions.get(PIVOT, ()):
-            for other in record.captions.get(language, ()):
-                yield cut[PIVOT](english), cut[language](other)
+        yield from product(record.captions.get(PIVOT, ()), record.captions.get(language, ()))
 
 
 def _published(
@@ -73,22 +85,25 @@ def _published(
 
     Only words that are said of pictures are taken, translations by how often they are.
     """
-    installed = {} if folder is None else {
-        normalise_language(path.stem.rpartition("-")[2]): path
-        for path in sorted(folder.glob("freedict-eng-*.index"))
-    }  # fmt: skip
-    if language not in installed:
-        return Dictionary((), source=PIVOT), Dictionary((), source=language)
+    if folder is None or not folder.is_dir():
+        return _nothing(language)
+    installed = find_dictionaries([folder]).get((PIVOT, language))
+    if installed is None:
+        return _nothing(language)
     english, other = _counts(described, PIVOT), _counts(described, language)
     there = Dictionary(
         (
             (word, translation)
-            for word, translation in open_dictionary(installed[language], source=PIVOT).pairs()
+            for word, translation in open_dictionary(installed[0], source=PIVOT).pairs()
             if word in english and translation.lower() in other
         ),
         source=PIVOT,
     )
     return there.ranked(other), there.reversed(source=language).ranked(english)
+
+
+def _nothing(language: str) -> tuple[Dictionary, Dictionary]:
+    return Dictionary((), source=PIVOT), Dictionary((), source=language)
 
 
 def _counts(records: Sequence[Record], language: str) -> Mapping[str, int]:

@@ -22,7 +22,8 @@ from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.records import Record, read_manifest
 from polyglance.text.dictionaries import Dictionary, open_dictionary
-from polyglance.text.lexicon import PAD, Lexicon, LexiconTokenizer, texts_by_language
+from polyglance.text.lexicon import MASK, PAD, Lexicon, LexiconTokenizer, texts_by_language
+from polyglance.text.segment import normalise_word
 from polyglance.training.word_vectors import vectors_for
 from polyglance.weights.cache import make_once
 
@@ -56,7 +57,7 @@ class WordTexts:
         for number, (word, language) in enumerate(self._words()):
             if language in lexicon.languages:
                 found[number] = lexicon.number(word, language) or PAD
-        found[1] = 1
+        found[MASK] = MASK
         return found
 
     def translations(self, source: str, target: str, dictionary: Dictionary) -> Indices:
@@ -72,7 +73,7 @@ class WordTexts:
         return found
 
     def _number(self, word: str, language: str) -> int | None:
-        return self.lexicon.number(word.lower(), language)
+        return self.lexicon.number(normalise_word(word, language), language)
 
     def _words(self) -> list[tuple[str, str]]:
         languages = (*self.lexicon.languages, "")  # the last is that of padding and mask

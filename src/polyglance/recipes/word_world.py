@@ -88,12 +88,14 @@ class World:
             )
             captions[split] = only_records(texts.captions[split], kept)
         texts = replace(texts, captions=captions)
-        dictionaries = recipe.dictionaries and Dictionaries(str(data / recipe.dictionaries))
+        dictionaries = None
+        if recipe.dictionaries is not None:
+            dictionaries = Dictionaries(str(data / recipe.dictionaries))
         world = cls(
             texts, texts.lexicon, captions, torch.from_numpy(texts.vectors), visuals, seen_by,
-            dictionaries or None, cache,
+            dictionaries, cache,
         )  # fmt: skip
-        return world._among(_lexicon(recipe, texts, dictionaries or None))
+        return world._among(_lexicon(recipe, texts, dictionaries))
 
     def measure(self, model: SMALR, split: str) -> dict[str, RetrievalResult]:
         """How well a model does on a split."""

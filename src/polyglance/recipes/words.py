@@ -105,8 +105,7 @@ class WordRecipe:
                 "dictionary_below, translate_to and consistency need dictionaries:"
                 " name their files, such as dictionaries/{source}-{target}.tsv"
             )
-        named = (self.languages,) if self.translate_to is None else ((self.translate_to,),)
-        if not set(named[0]) <= set(self.languages):
+        if self.translate_to is not None and self.translate_to not in self.languages:
             raise PolyglanceError(f"translate_to is {self.translate_to}: give one of languages")
 
 

@@ -1,22 +1,30 @@
-"""A dictionary read off the links of parallel sentences: ours, eflomal's or anybody's."""
+"""Dictionaries learned from sentences: read off links, ours, eflomal's or anybody's, or off
+what both directions of our aligner believe of words."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from polyglance.records import replacing
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.links import Link
 from polyglance.text.segment import normalise_word
+
+if TYPE_CHECKING:
+    from polyglance.text.alignment import Alignment
+    from polyglance.text.alignment.links import Link
+
+Entry = tuple[str, str, float]
+"""A word, a translation, and how good it is."""
 
 
 class LearnedDictionary(Dictionary):
     """A dictionary that knows how often each translation was seen."""
 
-    def __init__(self, entries: Iterable[tuple[str, str, float]], *, source: str = "") -> None:
+    def __init__(self, entries: Iterable[Entry], *, source: str = "") -> None:
         entries = sorted(entries, key=lambda entry: (entry[0], -entry[2], entry[1]))
         super().__init__(((word, other) for word, other, _ in entries), source=source)
         self._scores = {(self.folded(word), other): score for word, other, score in entries}
@@ -67,3 +75,39 @@ def learned_dictionary(
         if count >= least_count and count >= least_share * totals[word]
     )
     return LearnedDictionary(entries, source=source)
+
+
+def mutual_dictionaries(
+    found: Alignment, *, source: str = "", target: str = "", most: int = 3, least: float = 0.02
+) -> tuple[LearnedDictionary, LearnedDictionary]:
+    """A dictionary there and one back, of what is a likely translation in both directions.
+
+    A translation's score is its probability there times that back, for rare words
+    are likely translations of everything they stand beside. Up to ``most`` of a
+    word are kept, those of ``least`` and more. Unlike links this serves sentences
+    too that are no translations but tell of the same: a word is then linked now
+    and then to anything, and most often to what it means.
+    """
+    back = {
+        word: found.backward.translations(word, at_least=least) for word in found.backward.sources
+    }
+    both = [
+        (word, other, likely * back[other].get(word, 0.0))
+        for word in found.forward.sources[1:]
+        for other, likely in found.forward.translations(word, at_least=least).items()
+    ]
+    kept = [entry for entry in both if entry[2] >= least]
+    turned = [(other, word, score) for word, other, score in kept]
+    return (
+        LearnedDictionary(_best_entries(kept, most), source=source),
+        LearnedDictionary(_best_entries(turned, most), source=target),
+    )
+
+
+def _best_entries(entries: Iterable[Entry], most: int) -> Iterator[Entry]:
+    """The best translations of each word, so many."""
+    taken: Counter[str] = Counter()
+    for entry in sorted(entries, key=lambda entry: (-entry[2], entry[1])):
+        taken[entry[0]] += 1
+        if taken[entry[0]] <= most:
+            yield entry

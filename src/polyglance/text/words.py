@@ -154,8 +154,8 @@ class WordTokenizer:
         found = []
         for start, end in cut_words(text, self.language, dictionary=self.dictionary):
             word = normalise_word(text[start:end], self.language, lower=self.lower)
-            if word:
-                found.append((word, (start, end)))
+            # One character may be a whole sentence, as U+FDFA is.
+            found += [(part, (start, end)) for part in word.split()]
         return found
 
     def _keeps(self, word: str) -> bool:

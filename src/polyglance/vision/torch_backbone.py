@@ -59,7 +59,9 @@ class TorchBackbone:
     def feature_map(self, pictures: NDArray[np.uint8]) -> Tensor:
         """The (n, height, width, channels) map of (n, size, size, RGB) pictures."""
         with _threads(self.threads):
-            pixels = torch.from_numpy(pictures).to(self.device, torch.float32)
+            # Torch knows neither read-only arrays, as Pillow gives, nor mirrored ones.
+            pixels = torch.from_numpy(np.require(pictures, requirements=["C", "W"]))
+            pixels = pixels.to(self.device, torch.float32)
             pixels = (pixels - self.mean.to(self.device)) / self.std.to(self.device)
             x: Tensor = self.network(pixels.permute(0, 3, 1, 2))
             return x.permute(0, 2, 3, 1)

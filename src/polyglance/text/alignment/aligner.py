@@ -2,7 +2,7 @@
 
 It learns from nothing but parallel sentences, in both directions, and makes one
 of the two. Models of ever more knowledge take turns, each starting from what the
-last one learned of words (`polyglance.text.alignment_models`): IBM's first, to
+last one learned of words (`polyglance.text.alignment.models`): IBM's first, to
 which all places are the same; fast_align's, which knows that translations lie
 along the diagonal; and one that follows the order of words from link to link,
 with both directions held to what they agree on.
@@ -24,7 +24,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from polyglance.errors import PolyglanceError
-from polyglance.text.alignment_models import (
+from polyglance.text.alignment.links import Link, Symmetry, symmetrise
+from polyglance.text.alignment.models import (
     NULL,
     Cells,
     Diagonal,
@@ -35,7 +36,6 @@ from polyglance.text.alignment_models import (
     Translations,
     transposed,
 )
-from polyglance.text.links import Link, Symmetry, symmetrise
 
 __all__ = ["NULL", "AlignerSettings", "Alignment", "TranslationTable", "align"]
 

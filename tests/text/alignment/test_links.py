@@ -6,7 +6,7 @@ import pytest
 
 from polyglance.data.toy import pharaoh as toy_pharaoh
 from polyglance.errors import DataError, PolyglanceError, Problems
-from polyglance.text.links import (
+from polyglance.text.alignment.links import (
     Link,
     as_symmetry,
     grow_diag_final_and,

@@ -17,7 +17,8 @@ from polyglance.data.toy import align as known_links
 from polyglance.data.toy.meaning import COLOURS, SHAPES
 from polyglance.errors import PolyglanceError
 from polyglance.text.alignment import NULL, AlignerSettings, align
-from polyglance.text.alignment_models import (
+from polyglance.text.alignment.links import Symmetry
+from polyglance.text.alignment.models import (
     FARTHEST,
     TENSIONS,
     Cells,
@@ -26,7 +27,6 @@ from polyglance.text.alignment_models import (
     digamma,
     transposed,
 )
-from polyglance.text.links import Symmetry
 
 TINY = [
     (["the", "dog", "runs"], ["der", "hund", "rennt"]),

@@ -28,8 +28,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.text.alignment.links import Link
 from polyglance.text.flat import spread
-from polyglance.text.links import Link
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -1,0 +1,227 @@
+"""Train M3P: code-switched multitask pre-training, then fine-tuning for retrieval.
+
+The paper's settings (section 4.4) are settings here: without fine-tuning
+(``fine_tuning: null``), on English, on each language or on all (``languages``), with
+and without code-switching in either stage (Tables 3 and 6), on fewer tasks (Table 5),
+with more or fewer languages to switch to (Table 4). Measured by reading every pair,
+and by reading again what a dual encoder found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polyglance import weights
+from polyglance.config import check
+from polyglance.errors import PolyglanceError
+from polyglance.models.m3p import M3P, Layout, M3PConfig
+from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.m3p_measuring import measure, validate
+from polyglance.recipes.m3p_world import ENGLISH, CodeSwitching, Described, Sentences, World
+from polyglance.training.checkpoints import load_checkpoint
+from polyglance.training.loop import LoopConfig, Validate, train
+from polyglance.training.m3p_tasks import (
+    DescribedRegions,
+    MultilingualText,
+    PairObjective,
+    PairTask,
+)
+from polyglance.training.mismatches import lookalikes
+from polyglance.training.mixture import Mixture, Task
+from polyglance.training.pairing import Together
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """The first stage: English pairs, some code-switched, and text in all languages."""
+
+    batch: int = 256
+    """Pairs of each task a step."""
+    tasks: tuple[PairTask, ...] = ("words", "regions", "matching")
+    text_batch: int = 256
+    """Sentences of xMLM a step; 0 leaves it out."""
+    negatives: int = 1
+    switched: bool = True
+    """Whether captions are code-switched (MCT)."""
+    loop: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=1e-4))
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
+        check(self, lambda value: value >= 0, "0 or more", "text_batch")
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """The second stage: matching alone, three negatives a positive."""
+
+    batch: int = 128
+    negatives: int = 3
+    languages: tuple[str, ...] | None = None
+    """Of the captions; None for all that the corpus has."""
+    switched: bool = False
+    """Fine-tune on code-switched English instead (Table 6)."""
+    lookalikes: int = 0
+    """Draw negatives among so many pictures that look most alike; 0 for among all, as the paper."""
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
+    )
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
+        check(self, lambda value: value >= 0, "0 or more", "lookalikes")
+
+
+@dataclass(frozen=True)
+class M3PRecipe:
+    """Everything that makes a run."""
+
+    encoder: str = "e5-small"
+    """Known weights, or a folder as transformers saves XLM-R or mBERT."""
+    layout: Layout = "paper"
+    dropout: float | None = 0.1
+    labels: int = 1000
+    """Classes of the store's labels: ImageNet's for features of our own extraction."""
+    longest_text: int = 64
+    longest_regions: int = 50
+    whole_first: bool = True
+    """Take the vector of the whole picture for the first region."""
+    train: Described = field(default_factory=lambda: Described("train.jsonl", "features"))
+    validation: Described | None = None
+    test: Described | None = None
+    texts: tuple[Sentences, ...] = ()
+    switching: CodeSwitching = field(default_factory=CodeSwitching)
+    initialise_from: str | None = None
+    """A checkpoint, or the folder of a stage of another run, such as RUN/pretraining."""
+    pretraining: Pretraining | None = field(default_factory=Pretraining)
+    fine_tuning: FineTuning | None = field(default_factory=FineTuning)
+    validate_on: int = 200
+    """Pictures of the validation, a caption each in every language, that choose the checkpoint."""
+    test_on: int | None = None
+    """Pictures of the test; None for all."""
+    all_pairs: bool = True
+    """Measure by reading every pair of the test."""
+    dual: str | None = None
+    """A folder of a dual encoder's embeddings of the test, inside the data folder:
+    ``pictures.npy`` and a file a language, as `polyglance evaluate` takes them."""
+    rerank: int = 50
+    """How many of the dual encoder's candidates are read again."""
+    trust: float = 0.0
+    """What the dual encoder's own score counts beside: see `rerank`."""
+
+    def __post_init__(self) -> None:
+        at_least_one = ("labels", "longest_regions", "validate_on", "test_on", "rerank")
+        check(self, lambda value: value >= 1, "1 or more", *at_least_one)
+        check(self, lambda value: value >= 3, "3 or more", "longest_text")
+
+
+def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train by a recipe on the data under a folder; returns and writes what was measured."""
+    torch.set_float32_matmul_precision("high")
+    world = World.open(recipe, data, device)
+    model = build_model(recipe, world, device)
+    if recipe.initialise_from is not None:
+        _initialise(model, Path(recipe.initialise_from))
+    keep(recipe, "m3p", out)
+    report: dict[str, Any] = {"languages": list(model.config.languages)}
+    if recipe.pretraining is not None:
+        task = _pretraining(recipe.pretraining, model, world)
+        report["pretraining"] = _train(model, task, recipe.pretraining.loop, out / "pretraining")
+    if recipe.fine_tuning is not None:
+        task = _fine_tuning(recipe.fine_tuning, model, world)
+        choose = _choosing(recipe.fine_tuning, model, world)
+        report["fine_tuning"] = _train(
+            model, task, recipe.fine_tuning.loop, out / "fine_tuning", choose
+        )
+    if world.test is not None:
+        report["test"] = measure(
+            model,
+            world.test,
+            all_pairs=recipe.all_pairs,
+            dual=None if recipe.dual is None else data / recipe.dual,
+            k=recipe.rerank,
+            trust=recipe.trust,
+        )
+    write_report(report, out)
+    return report
+
+
+def _train(
+    model: M3P, task: Task, loop: LoopConfig, folder: Path, choose: Validate | None = None
+) -> dict[str, Any]:
+    """One stage; pre-training ends where it ends, and what chooses a checkpoint is retrieval."""
+    finished = train(model, Mixture({"all": task}), loop, folder, validate=choose)
+    return {
+        "steps": finished.steps,
+        "best_step": finished.best_step,
+        "best_score": finished.best,
+        "seconds": round(finished.seconds, 1),
+    }
+
+
+def _choosing(stage: FineTuning, model: M3P, world: World) -> Validate | None:
+    """Retrieval on the validation, in the languages fine-tuned on alone."""
+    split = world.validation
+    if split is None:
+        return None
+    english = (ENGLISH,) if stage.switched else stage.languages
+    languages = world.train.captions.names if english is None else english
+    return lambda: validate(model, split, languages)
+
+
+def build_model(recipe: M3PRecipe, world: World, device: str = "cpu") -> M3P:
+    """An untrained model on a pretrained text encoder."""
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    config = M3PConfig(
+        encoder=encoder.config,
+        languages=world.languages,
+        visual_width=world.train.regions.width,
+        labels=recipe.labels,
+        layout=recipe.layout,
+    )
+    if int(world.train.regions.labels.max()) >= recipe.labels:
+        raise PolyglanceError(f"labels is {recipe.labels}, and the store of regions has more")
+    stage = recipe.pretraining or recipe.fine_tuning
+    torch.manual_seed(stage.loop.seed if stage else 0)
+    return M3P(config, encoder).to(device)
+
+
+def _pretraining(stage: Pretraining, model: M3P, world: World) -> Task:
+    objective = PairObjective(world.masking, tasks=stage.tasks, negatives=stage.negatives)
+    captions = world.captions(switched=stage.switched, languages=(ENGLISH,))
+    pairs = DescribedRegions(model, world.train.regions, captions, objective, batch=stage.batch)
+    tasks: list[tuple[str, Task, float]] = [("pairs", pairs, 1.0)]
+    if stage.text_batch:
+        if world.texts is None:
+            raise PolyglanceError("xMLM needs texts: name some, or set text_batch to 0")
+        text = MultilingualText(model, world.texts, world.masking, batch=stage.text_batch)
+        tasks.append(("text", text, 1.0))
+    return Together(tasks)
+
+
+def _fine_tuning(stage: FineTuning, model: M3P, world: World) -> Task:
+    objective = PairObjective(world.masking, tasks=("matching",), negatives=stage.negatives)
+    captions = world.captions(switched=stage.switched, languages=stage.languages)
+    regions = world.train.regions
+    return DescribedRegions(
+        model,
+        regions,
+        captions,
+        objective,
+        batch=stage.batch,
+        neighbours=lookalikes(regions, captions.items, stage.lookalikes)
+        if stage.lookalikes
+        else None,
+    )
+
+
+def _initialise(model: M3P, folder: Path) -> None:
+    for place in (folder / "best", folder / "latest", folder):
+        if (place / "state.json").is_file():
+            load_checkpoint(place, model)
+            return
+    raise PolyglanceError(f"{folder}: there is no checkpoint to start from")

@@ -1,0 +1,172 @@
+"""M3P by recipe on the toy world: both stages, measuring, and what can be left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polyglance.cli import app
+from polyglance.data.toy import Picture, ToyWorld
+from polyglance.errors import PolyglanceError
+from polyglance.recipes import open_recipe
+from polyglance.recipes.m3p import FineTuning, M3PRecipe, Pretraining, run
+from polyglance.recipes.m3p_world import CodeSwitching, Described, Sentences
+from polyglance.records import write_manifest
+from polyglance.training.loop import LoopConfig
+from polyglance.vision.store import StoreInfo, hash_keys
+from polyglance.vision.store_writer import StoreWriter
+from polyglance.vision.tokens import VisualTokens, no_spans
+from toy_corpus import make_encoder
+from toy_regions import WIDTH, only, region_table, toy_dictionary
+
+LANGUAGES = ("en", "de")
+COUNTS = {"train": 40, "val": 10, "test": 12}
+QUICK = LoopConfig(steps=2, learning_rate=1e-3, save_every=0)
+
+
+def write_regions(folder: Path, pictures: list[Picture]) -> None:
+    """A feature store of what a detector finds."""
+    keys = [picture.key for picture in pictures]
+    info = StoreInfo({"backbone": "toy"}, WIDTH, "float16", 1, 16, len(keys), hash_keys(keys))
+    table = region_table(pictures)
+    tokens = {}
+    for number, key in enumerate(keys):
+        regions, labels = table.take(np.array([number]))
+        features = regions.features.numpy()
+        tokens[key] = VisualTokens(
+            features=features,
+            boxes=regions.boxes.numpy(),
+            whole=features.mean(0),
+            label_ids=labels.numpy()[:, None].astype(np.uint16),
+            label_probs=np.ones((len(features), 1), np.float16),
+            spans=no_spans(len(features)),
+        )
+    writer = StoreWriter(folder, info, keys)
+    for number in writer.pending:
+        writer.write(number, [tokens[key] for key in writer.keys_of(number)])
+    writer.finish()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    world = ToyWorld(seed=0, languages=LANGUAGES, captions=1)
+    pictures = {split: list(world.pictures(n, split)) for split, n in COUNTS.items()}  # type: ignore[arg-type]
+    everything = [picture for some in pictures.values() for picture in some]
+    for split, some in pictures.items():
+        records = [replace(r, questions=(), regions=()) for r in only(some, *LANGUAGES)]
+        write_manifest(folder / f"{split}.jsonl", records)
+    write_regions(folder / "regions", everything)
+    records = only(everything, *LANGUAGES)
+    texts = [replace(r, questions=(), regions=(), id=None) for r in records]
+    write_manifest(folder / "texts.jsonl", texts)
+    (folder / "dictionaries").mkdir()
+    toy_dictionary("de").save(folder / "dictionaries" / "en-de.tsv")
+    said = [text for record in records for texts in record.captions.values() for text in texts]
+    make_encoder(folder / "encoder", said)
+    (folder / "dual").mkdir()
+    generator = np.random.default_rng(0)
+    for name in ("pictures", *LANGUAGES):
+        np.save(folder / "dual" / f"{name}.npy", generator.standard_normal((12, 8)))
+    return folder
+
+
+@pytest.fixture
+def recipe(data: Path) -> M3PRecipe:
+    return M3PRecipe(
+        encoder=str(data / "encoder"),
+        labels=48,
+        train=Described("train.jsonl", "regions"),
+        validation=Described("val.jsonl", "regions"),
+        test=Described("test.jsonl", "regions"),
+        texts=(Sentences("texts.jsonl"),),
+        switching=CodeSwitching(languages=("de",), variants=2),
+        pretraining=Pretraining(batch=4, text_batch=4, loop=QUICK),
+        fine_tuning=FineTuning(batch=4, loop=QUICK, lookalikes=5),
+        dual="dual",
+        rerank=5,
+    )
+
+
+def test_both_stages_run_and_the_report_tells_of_both_ways_of_measuring(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    report = run(recipe, data, tmp_path / "run")
+    assert report["languages"] == ["en", "de"]
+    assert report["pretraining"]["best_score"] is None
+    assert report["fine_tuning"]["best_step"] == 2
+    assert set(report["test"]) == {"all_pairs", "dual", "reranked"}
+    for found in report["test"].values():
+        assert set(found) == {"en", "de", "average"}
+        assert 0 <= found["average"]["mR"] <= 100
+    assert json.loads((tmp_path / "run" / "report.json").read_text()) == report
+    entries = (tmp_path / "run" / "pretraining" / "log.jsonl").read_text().splitlines()
+    losses = {name for name in json.loads(entries[0]) if "." in name}
+    assert losses == {
+        "pairs.words", "pairs.features", "pairs.labels", "pairs.matching", "text.words",
+    }  # fmt: skip
+
+    # The same pre-training, another fine-tuning: on code-switched English, no dual encoder.
+    other = replace(
+        recipe,
+        pretraining=None,
+        initialise_from=str(tmp_path / "run" / "pretraining"),
+        fine_tuning=FineTuning(batch=4, loop=QUICK, switched=True),
+        test_on=5,
+        dual=None,
+    )
+    report = run(other, data, tmp_path / "other")
+    assert set(report["test"]) == {"all_pairs"}
+    assert "pretraining" not in report
+
+
+def test_stages_and_tasks_can_be_left_out(data: Path, recipe: M3PRecipe, tmp_path: Path) -> None:
+    plain = Pretraining(batch=4, text_batch=0, tasks=("regions",), switched=False, loop=QUICK)
+    few = replace(
+        recipe, pretraining=plain, fine_tuning=None, texts=(), layout="reference", test=None
+    )
+    report = run(few, data, tmp_path)
+    assert set(report) == {"languages", "pretraining"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"texts": ()}, "xMLM needs texts"),
+        ({"switching": CodeSwitching()}, "needs languages to switch to"),
+        ({"labels": 3}, "the store of regions has more"),
+        ({"initialise_from": "nowhere"}, "no checkpoint to start from"),
+        ({"dual": "nowhere"}, "no embeddings of the dual encoder"),
+    ],
+)
+def test_what_is_missing_is_said_plainly(
+    data: Path, recipe: M3PRecipe, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PolyglanceError, match=message):
+        run(replace(recipe, **changes), data, tmp_path)
+
+
+def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Path) -> None:
+    published = open_recipe("m3p-flickr8k")
+    assert published.kind == "m3p"
+    assert published.settings.fine_tuning.negatives == 3
+    described = "={manifest: %s.jsonl, features: regions}"
+    changes = [
+        f"encoder={data / 'encoder'}", "train" + described % "train",
+        "validation" + described % "val", "test" + described % "test",
+        "texts=[{manifest: texts.jsonl}]", "switching.dictionaries=dictionaries/{source}-{target}.tsv",
+        "switching.languages=[de]", "dual=dual", "pretraining.loop.steps=1", "pretraining.batch=4",
+        "pretraining.text_batch=4", "fine_tuning.loop.steps=1", "fine_tuning.batch=4",
+        "pretraining.loop.precision=float32", "fine_tuning.loop.precision=float32",
+    ]  # fmt: skip
+    options = [part for change in changes for part in ("--set", change)]
+    command = ["train", "m3p-flickr8k", "--data", str(data), "--out", str(tmp_path), *options]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "reranked" in json.loads((tmp_path / "report.json").read_text())["test"]
