@@ -47,6 +47,8 @@ def by_likeness(
             for text in (word, *found)
         }
     )
+    if not spellings:
+        return {name: Dictionary((), source=d.source) for name, d in dictionaries.items()}
     vectors = encode(spellings)
     vectors = vectors - vectors.mean(0)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
