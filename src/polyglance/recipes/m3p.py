@@ -9,7 +9,7 @@ and by reading again what a dual encoder found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 
 from polyglance import weights
 from polyglance.config import check
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.m3p import M3P, Layout, M3PConfig
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import keep, write_report
@@ -48,11 +48,20 @@ class Pretraining:
     negatives: int = 1
     switched: bool = True
     """Whether captions are code-switched (MCT)."""
-    loop: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=1e-4))
+    steps: int = 1000
+    learning_rate: float = 1e-4
+    warmup: int = 0
 
     def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
-        check(self, lambda value: value >= 0, "0 or more", "text_batch")
+        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives", "steps")
+        check(self, lambda value: value >= 0, "0 or more", "text_batch", "warmup")
+        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
+
+    def loop(self, after: LoopConfig) -> LoopConfig:
+        """Its own length and rate, and all else as the stage after it."""
+        return replace(
+            after, steps=self.steps, learning_rate=self.learning_rate, warmup=self.warmup
+        )
 
 
 @dataclass(frozen=True)
@@ -67,9 +76,6 @@ class FineTuning:
     """Fine-tune on code-switched English instead (Table 6)."""
     lookalikes: int = 0
     """Draw negatives among so many pictures that look most alike; 0 for among all, as the paper."""
-    loop: LoopConfig = field(
-        default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
-    )
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
@@ -99,6 +105,10 @@ class M3PRecipe:
     """A checkpoint, or the folder of a stage of another run, such as RUN/pretraining."""
     pretraining: Pretraining | None = field(default_factory=Pretraining)
     fine_tuning: FineTuning | None = field(default_factory=FineTuning)
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
+    )
+    """Of fine-tuning; pre-training has its own length and rate."""
     validate_on: int = 200
     """Pictures of the validation, a caption each in every language, that choose the checkpoint."""
     test_on: int | None = None
@@ -122,6 +132,11 @@ class M3PRecipe:
 def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured."""
     torch.set_float32_matmul_precision("high")
+    dual = None if recipe.dual is None else data / recipe.dual
+    if dual is not None and not dual.is_dir():
+        raise DataError(
+            f"{dual}: there are no embeddings of the dual encoder; make them, or set dual to null"
+        )
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
     if recipe.initialise_from is not None:
@@ -130,19 +145,18 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     report: dict[str, Any] = {"languages": list(model.config.languages)}
     if recipe.pretraining is not None:
         task = _pretraining(recipe.pretraining, model, world)
-        report["pretraining"] = _train(model, task, recipe.pretraining.loop, out / "pretraining")
+        loop = recipe.pretraining.loop(recipe.loop)
+        report["pretraining"] = _train(model, task, loop, out / "pretraining")
     if recipe.fine_tuning is not None:
         task = _fine_tuning(recipe.fine_tuning, model, world)
         choose = _choosing(recipe.fine_tuning, model, world)
-        report["fine_tuning"] = _train(
-            model, task, recipe.fine_tuning.loop, out / "fine_tuning", choose
-        )
+        report["fine_tuning"] = _train(model, task, recipe.loop, out / "fine_tuning", choose)
     if world.test is not None:
         report["test"] = measure(
             model,
             world.test,
             all_pairs=recipe.all_pairs,
-            dual=None if recipe.dual is None else data / recipe.dual,
+            dual=dual,
             k=recipe.rerank,
             trust=recipe.trust,
         )
@@ -185,8 +199,7 @@ def build_model(recipe: M3PRecipe, world: World, device: str = "cpu") -> M3P:
     )
     if int(world.train.regions.labels.max()) >= recipe.labels:
         raise PolyglanceError(f"labels is {recipe.labels}, and the store of regions has more")
-    stage = recipe.pretraining or recipe.fine_tuning
-    torch.manual_seed(stage.loop.seed if stage else 0)
+    torch.manual_seed(recipe.loop.seed)
     return M3P(config, encoder).to(device)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -66,14 +66,9 @@ def validate(model: M3P, split: Split, languages: Iterable[str]) -> dict[str, fl
 
 def _scores(model: M3P, split: Split) -> PairScores:
     numbers = model.config.language_numbers(split.captions.names)
-    precision = "bfloat16" if next(model.parameters()).is_cuda else "float32"
-    return PairScores(
-        model,
-        split.regions,
-        split.captions,
-        languages=numbers,
-        precision=precision,  # type: ignore[arg-type]
-    )
+    cuda = next(model.parameters()).is_cuda  # where flash attention takes bfloat16 alone
+    precision: Literal["float32", "bfloat16"] = "bfloat16" if cuda else "float32"
+    return PairScores(model, split.regions, split.captions, languages=numbers, precision=precision)
 
 
 def _by_all_pairs(scores: PairScores, captions: CaptionTable) -> dict[str, RetrievalResult]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,9 @@ class World:
         def split(described: Described | None, most: int | None = None) -> Split | None:
             if described is None:
                 return None
-            records = [r for r in read_manifest(data / described.manifest) if r.captions][:most]
+            # A picture without captions is no query, but a candidate all the same.
+            pictures = (r for r in read_manifest(data / described.manifest) if r.image or r.video)
+            records = list(islice(pictures, most))
             return _split(
                 records, FeatureStore(data / described.features), recipe, tokenizer, device
             )

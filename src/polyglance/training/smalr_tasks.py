@@ -111,7 +111,7 @@ class DescribedPictures:
         self.model, self.visuals, self.captions = model, visuals, captions
         self.objective = objective
         self.items = captions.items
-        self.batch = min(batch, len(self.items))
+        self.batch = _several(min(batch, len(self.items)))
 
     def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
         """Draw pictures and what is said of them."""
@@ -138,7 +138,7 @@ class AveragedSentences:
     ) -> None:
         self.words, self.captions, self.rule = words, captions, rule
         self.items = captions.items
-        self.batch = min(batch, len(self.items))
+        self.batch = _several(min(batch, len(self.items)))
 
     def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
         """Draw sentences about some pictures and compare all with all."""
@@ -149,3 +149,12 @@ class AveragedSentences:
         grid = captions.spread(sentences)
         near = neighbour_triplets(grid, captions.present, captions.describes, self.rule)
         return {"neighbours": near}
+
+
+def _several(pictures: int) -> int:
+    if pictures < 2:
+        raise PolyglanceError(
+            f"a batch of {pictures} teaches nothing, for one picture has no other to be told from:"
+            " give 2 or more, and as many pictures with captions"
+        )
+    return pictures

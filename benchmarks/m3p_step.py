@@ -1,0 +1,114 @@
+"""How many pairs a second does M3P learn from, a whole step long, beside the padded way?
+
+A step draws pairs on the processor, hides words and regions, reads all packed,
+computes MC-MLM, MC-MRM and MC-VLM, and updates. The padded way has every caption as
+long as the longest. Both run interleaved in one process.
+
+    python benchmarks/m3p_step.py                             # an accelerator
+    python benchmarks/m3p_step.py --tiny                      # any machine, to try it
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from measuring import write_results
+from polyglance.data.captions import CaptionTable
+from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.nn.encoder import EncoderConfig
+from polyglance.objectives.masked_language import WordMasking
+from polyglance.training.caption_sources import PlainCaptions
+from polyglance.training.m3p_tasks import DescribedRegions, PairObjective
+from polyglance.training.mixture import seed_step
+from polyglance.training.region_table import RegionTable
+
+REGIONS, REGION_WIDTH, LABELS, PICTURES = 36, 2048, 1600, 2000
+
+
+def captions(lengths: NDArray[np.int64], vocabulary: int) -> PlainCaptions:
+    """A caption of random words for each picture."""
+    ids = np.random.default_rng(1).integers(4, vocabulary - 1, int(lengths.sum()))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    english = np.zeros(len(lengths), np.int64)
+    owners = np.arange(len(lengths))
+    table = CaptionTable(ids.astype(np.int32), offsets, owners, english, ("en",), len(lengths))
+    return PlainCaptions(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--batch", type=int, default=256, help="pairs of each task a step")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    encoder, width, pictures = EncoderConfig(), REGION_WIDTH, PICTURES
+    if options.tiny:
+        options.batch, options.repeats, width, pictures = 4, 2, 16, 20
+        encoder = EncoderConfig(vocabulary=1000, width=32, layers=2, heads=2, inner=64)
+    torch.manual_seed(0)
+    model = M3P(M3PConfig(encoder, visual_width=width, labels=LABELS)).to(device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device == "cuda")
+    regions = RegionTable(
+        torch.randn(pictures * REGIONS, width).half(),
+        torch.rand(pictures * REGIONS, 4).sort(1).values,
+        torch.randint(LABELS, (pictures * REGIONS,)),
+        np.full(pictures, REGIONS),
+        device,
+    )
+    lengths = np.random.default_rng(0).normal(18, 6, pictures).clip(5, 60).astype(np.int64)
+    masking = WordMasking(encoder.vocabulary - 1, (4, encoder.vocabulary - 1))
+    ways = {
+        name: DescribedRegions(
+            model,
+            regions,
+            captions(long, encoder.vocabulary),
+            PairObjective(masking),
+            batch=options.batch,
+        )
+        for name, long in (
+            ("packed", lengths),
+            ("padded", np.full_like(lengths, lengths.max())),
+        )
+    }
+
+    def seconds(task: DescribedRegions, step: int) -> float:
+        _synchronise()
+        begin = time.perf_counter()
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            losses = task.losses(seed_step(0, step, 0))
+        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        _synchronise()
+        return time.perf_counter() - begin
+
+    for task in ways.values():
+        seconds(task, 0)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for step in range(options.repeats):
+        for name, task in ways.items():
+            times[name].append(seconds(task, step))
+    pairs = 4 * options.batch  # words, regions, and matching with its negatives
+    rates = {name: round(pairs / float(np.median(found))) for name, found in times.items()}
+    for name, rate in rates.items():
+        print(f"{name:8} {rate:8,} pairs/s ({pairs} pairs a step)")
+    if not options.tiny:
+        figures = {"pairs": pairs, "pairs_per_second": rates, "torch": torch.__version__}
+        write_results("m3p_step", figures, options.out)
+
+
+def _synchronise() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

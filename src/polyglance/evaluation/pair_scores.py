@@ -1,0 +1,160 @@
+"""Scores of pairs that a model reads together, as M3P does: all of them, or the likeliest.
+
+Such a model has no vector of a picture to compare: every caption is read beside
+every picture. Pictures are embedded once, captions of similar length go
+together, and nothing is padded. Where that is still too much, `rerank` reads only
+the candidates that a dual encoder found.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
+from polyglance.evaluation.retrieval import Array, Integers, Shortlists
+from polyglance.nn.joint import Regions, Rows, Text
+from polyglance.nn.packing import Packing
+from polyglance.progress import progress
+from polyglance.text.flat import spread
+from polyglance.training.caption_sources import read_captions
+from polyglance.training.region_table import RegionTable
+
+_PICTURES_AT_ONCE = 256
+_QUIET_BELOW = 64
+"""Batches that are over too soon for a progress bar to be worth drawing."""
+
+
+class ReadsPairs(Protocol):
+    """A model that reads a sentence and a picture together."""
+
+    def embed_regions(self, regions: Regions) -> Rows:
+        """What pictures enter as, whatever is said of them."""
+        ...
+
+    def score(self, text: Text, seen: Rows) -> Tensor:
+        """How well each sentence fits the picture of the same number."""
+        ...
+
+
+class PairScores:
+    """A model before a gallery of pictures and a table of captions."""
+
+    def __init__(
+        self,
+        model: ReadsPairs,
+        pictures: RegionTable,
+        captions: CaptionTable,
+        *,
+        languages: Integers | None = None,
+        rows_at_once: int = 65_536,
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        """``languages`` says how the model counts those of the table, if it does.
+
+        A batch has about ``rows_at_once`` sub-words and regions.
+        """
+        self.model, self.captions, self.languages = model, captions, languages
+        self.rows_at_once = rows_at_once
+        self.device = pictures.features.device
+        self._autocast = torch.autocast(
+            self.device.type, torch.bfloat16, enabled=precision == "bfloat16"
+        )
+        with torch.no_grad(), self._autocast:
+            blocks = np.array_split(
+                np.arange(len(pictures)), -(-len(pictures) // _PICTURES_AT_ONCE)
+            )
+            seen = [model.embed_regions(pictures.take(block)[0]) for block in blocks]
+        self._rows = torch.cat([block.rows for block in seen])
+        self._lengths = torch.cat([block.packing.lengths for block in seen]).cpu().numpy()
+        self._lengths = self._lengths.astype(np.int64)
+        self._starts = np.cumsum(self._lengths) - self._lengths
+
+    @property
+    def pictures(self) -> int:
+        """How many there are."""
+        return len(self._lengths)
+
+    def score(self, captions: Integers, pictures: Integers) -> NDArray[np.float32]:
+        """The scores of pairs: rows of the table of captions, and numbers of pictures."""
+        lengths = np.diff(self.captions.offsets)[captions]
+        order = np.argsort(lengths, kind="stable")
+        ends = np.cumsum((lengths + self._lengths[pictures])[order])
+        batch = (ends - 1) // self.rows_at_once
+        cuts = np.flatnonzero(np.diff(batch)) + 1
+        scores = np.empty(len(captions), np.float32)
+        batches = np.split(order, cuts) if len(order) else []
+        quiet = len(batches) < _QUIET_BELOW
+        found = []
+        with torch.no_grad(), progress("Reading pairs", len(batches), quiet=quiet) as advance:
+            for pairs in batches:
+                found.append(self._read(captions[pairs], pictures[pairs]))
+                advance(1)
+        if found:
+            scores[order] = torch.cat(found).cpu().numpy()
+        return scores
+
+    def table(self, captions: Integers) -> NDArray[np.float32]:
+        """The scores of all pairs, pictures x captions, for `ranks_from_scores`."""
+        every_picture = np.tile(np.arange(self.pictures), len(captions))
+        scores = self.score(np.repeat(captions, self.pictures), every_picture)
+        return scores.reshape(len(captions), self.pictures).T
+
+    def _read(self, captions: Integers, pictures: Integers) -> Tensor:
+        text = read_captions(self.captions, captions, self.languages).to(self.device)
+        lengths = self._lengths[pictures]
+        index = torch.from_numpy(spread(self._starts[pictures], lengths))
+        rows = self._rows[index.to(self.device, non_blocking=True)]
+        with self._autocast:
+            scores = self.model.score(text, Rows(rows, Packing.of(lengths, self.device)))
+        return scores.float()
+
+
+def rerank(
+    scores: Array, model: PairScores, captions: Integers, k: int = 50, *, trust: float = 0.0
+) -> tuple[Shortlists, Shortlists]:
+    """Read the ``k`` best candidates of a dual encoder again, both ways.
+
+    ``scores`` are its own, pictures x ``captions``. Returns short lists of captions
+    for each picture and of pictures for each caption, for `ranks_from_shortlists`.
+    With ``trust`` the dual encoder keeps a say: so much of its score, in units of
+    its standard deviation, is added to the score of the pair.
+    """
+    if scores.shape != (model.pictures, len(captions)):
+        raise PolyglanceError(
+            f"scores of {model.pictures} pictures and {len(captions)} captions are needed,"
+            f" not of shape {scores.shape}"
+        )
+    texts, pictures = _best(scores, k), _best(scores.T, k)
+    columns = np.arange(len(captions))
+    # A pair may be on both lists: it is read once.
+    pairs = np.concatenate(
+        [
+            (np.arange(len(scores))[:, None] * len(captions) + texts).ravel(),
+            (pictures * len(captions) + columns[:, None]).ravel(),
+        ]
+    )
+    unique, places = np.unique(pairs, return_inverse=True)
+    picture, caption = np.divmod(unique, len(captions))
+    found = model.score(captions[caption], picture).astype(np.float64)
+    if trust:
+        found += trust * scores[picture, caption] / max(float(np.std(scores)), 1e-12)
+    found = found[places.ravel()]
+    return (
+        Shortlists(texts, found[: texts.size].reshape(texts.shape)),
+        Shortlists(pictures, found[texts.size :].reshape(pictures.shape)),
+    )
+
+
+def _best(scores: Array, k: int) -> Integers:
+    """The columns with the ``k`` highest scores of each row, in no order."""
+    if k < 1:
+        raise PolyglanceError(f"re-ranking needs one candidate at least, not {k}")
+    k = min(k, scores.shape[1])
+    best: Integers = np.argpartition(-scores, k - 1, axis=1)[:, :k].astype(np.int64)
+    return best

@@ -1,0 +1,81 @@
+"""Sentences and the regions of pictures as one input, packed: what M3P and UC2 read.
+
+A batch has as many sentences as pictures, and the n-th of either make a pair.
+Where a side is missing altogether (text alone, pictures alone) it is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyglance.nn.packing import Packing, join
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Sentences, packed."""
+
+    ids: Tensor
+    packing: Packing
+    languages: Tensor | None = None
+    """The language of each sentence, as the model counts them; None for none to be told."""
+
+    def to(self, device: torch.device | str) -> Text:
+        """The same on a device, without waiting for it."""
+        told = None if self.languages is None else self.languages.to(device, non_blocking=True)
+        boundaries = self.packing.boundaries.to(device, non_blocking=True)
+        packing = Packing(boundaries, self.packing.longest, self.packing.total)
+        return Text(self.ids.to(device, non_blocking=True), packing, told)
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """The regions of pictures, packed: what a detector saw, or the cells of a grid."""
+
+    features: Tensor
+    boxes: Tensor
+    """(rows, 4): left, top, right and bottom, in fractions of the picture's width and height."""
+    packing: Packing
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of vectors that enter or leave a transformer, packed."""
+
+    rows: Tensor
+    packing: Packing
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Sequences of two sides, each followed by its partner, and the way back."""
+
+    rows: Tensor
+    packing: Packing
+    index: Tensor
+    """Joint rows are the rows of both sides, one after the other, at this index."""
+    split: int
+    """How many rows the first side has."""
+
+    def apart(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What became of the rows of either side, in the order in which they came."""
+        back = torch.empty_like(self.index)
+        back[self.index] = torch.arange(len(back), device=back.device)
+        return rows[back[: self.split]], rows[back[self.split :]]
+
+
+def joined(first: Rows, second: Rows) -> Joined:
+    """Each sequence of ``first`` followed by the same one of ``second``."""
+    packing, index = join(first.packing, second.packing)
+    rows = torch.cat([first.rows, second.rows])[index]
+    return Joined(rows, packing, index, first.packing.total)
+
+
+def box_geometry(boxes: Tensor) -> Tensor:
+    """M3P's 5-D vector of a region: top-left, bottom-right and the share of the picture."""
+    left, top, right, bottom = boxes.unbind(1)
+    area = (right - left) * (bottom - top)
+    return torch.cat([boxes, area[:, None]], dim=1)

@@ -1,0 +1,75 @@
+"""Masked language modelling: words told from their neighbours, and from a picture if there is one.
+
+BERT's way, which xMLM and MC-MLM of M3P (section 3.2) and UC2's MLM share. Drawn
+as dropout is, from torch's own generator, which training seeds at each step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyglance.config import check
+from polyglance.errors import PolyglanceError
+from polyglance.nn.packing import Packing
+
+
+@dataclass(frozen=True)
+class WordMasking:
+    """How words are hidden. The rates are those of BERT and of M3P."""
+
+    mask_id: int
+    words: tuple[int, int]
+    """The first ordinary word of the vocabulary and the end of them, for random words."""
+    rate: float = 0.15
+    masked: float = 0.8
+    """The share of the chosen words that become the mask."""
+    random: float = 0.1
+    """The share that become another word; the rest stay as they are."""
+
+    def __post_init__(self) -> None:
+        shares = ("rate", "masked", "random")
+        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", *shares)
+        if self.masked + self.random > 1:
+            raise PolyglanceError("masked and random are shares of the same words: 1 at most")
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedWords:
+    """Sentences with some words hidden."""
+
+    ids: Tensor
+    places: Tensor
+    """The rows of the chosen words."""
+    targets: Tensor
+    """What stood there."""
+
+
+def mask_words(
+    ids: Tensor, sentences: Packing, masking: WordMasking, *, maskable: Tensor | None = None
+) -> MaskedWords:
+    """Hide some words of packed sentences, of those that are ``maskable`` (`inner_words`)."""
+    maskable = inner_words(sentences) if maskable is None else maskable
+    places = (maskable & (torch.rand(ids.shape, device=ids.device) < masking.rate)).nonzero()[:, 0]
+    targets = ids[places]
+    draw = torch.rand(places.shape, device=ids.device)
+    others = torch.randint(*masking.words, places.shape, device=ids.device, dtype=ids.dtype)
+    shown = torch.where(draw < masking.masked + masking.random, others, targets)
+    shown = torch.where(draw < masking.masked, masking.mask_id, shown)
+    return MaskedWords(ids.index_copy(0, places, shown), places, targets)
+
+
+def inner_words(sentences: Packing) -> Tensor:
+    """True for all but the first and the last of a sentence, the signs that begin and end it."""
+    last = sentences.boundaries[1:][sentences.owners] - 1
+    rows = torch.arange(sentences.total, device=last.device)
+    return (sentences.positions > 0) & (rows < last)
+
+
+def masked_language(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean of ``-log q(w_m | w_rest, v)`` over the chosen words; zero where there are none."""
+    total = F.cross_entropy(logits.float(), targets, reduction="sum")
+    return total / max(1, len(targets))

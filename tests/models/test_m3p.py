@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import XLMRobertaConfig, XLMRobertaModel
+
+from polyglance.errors import PolyglanceError
+from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packing import Packing
+from polyglance.nn.pretrained import load_encoder
+
+ENCODER = EncoderConfig(
+    vocabulary=40, width=16, layers=3, heads=2, inner=32, positions=40, dropout=0.1
+)
+CONFIG = M3PConfig(encoder=ENCODER, languages=("en", "de"), visual_width=6, labels=9)
+LAYOUTS = ("paper", "reference")
+
+
+def make(**changes: Any) -> M3P:
+    """A model of which every parameter is random, so that each of them counts."""
+    torch.manual_seed(0)
+    model = M3P(replace(CONFIG, **changes)).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=parameter.mean().round().item(), std=0.5)
+    return model
+
+
+def text(lengths: list[int], languages: list[int]) -> Text:
+    packing = Packing.of(lengths)
+    ids = torch.randint(4, 39, (packing.total,), generator=torch.Generator().manual_seed(1))
+    return Text(ids, packing, torch.tensor(languages))
+
+
+def regions(lengths: list[int]) -> Regions:
+    packing = Packing.of(lengths)
+    generator = torch.Generator().manual_seed(2)
+    corners = torch.rand(packing.total, 2, 2, generator=generator).sort(1).values
+    features = torch.randn(packing.total, 6, generator=generator)
+    return Regions(features, corners.flatten(1), packing)
+
+
+TEXT, REGIONS = text([4, 2, 7], [0, 1, 1]), regions([3, 6, 1])
+
+
+def one(number: int) -> tuple[Text, Regions]:
+    """One pair of the batch alone."""
+    words, seen = (
+        slice(*packing.boundaries[number : number + 2].tolist())
+        for packing in (TEXT.packing, REGIONS.packing)
+    )
+    assert TEXT.languages is not None
+    return (
+        Text(
+            TEXT.ids[words],
+            Packing.of([words.stop - words.start]),
+            TEXT.languages[number : number + 1],
+        ),
+        Regions(REGIONS.features[seen], REGIONS.boxes[seen], Packing.of([seen.stop - seen.start])),
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@torch.no_grad()
+def test_a_packed_batch_is_its_pairs_one_by_one(layout: str) -> None:
+    model = make(layout=layout)
+    together = model(TEXT, REGIONS)
+    scores = model.score(TEXT, model.embed_regions(REGIONS))
+    torch.testing.assert_close(scores, model.matching(together.first), rtol=0, atol=1e-5)
+    alone = [model(*one(number)) for number in range(3)]
+    for part in ("text", "regions", "first"):
+        rows = torch.cat([getattr(pair, part) for pair in alone])
+        torch.testing.assert_close(getattr(together, part), rows, rtol=0, atol=1e-5)
+    assert together.text.shape == (13, 16)
+    assert together.regions.shape == (10, 16)
+    assert scores.std() > 0.01
+
+
+def slow_pair(model: M3P, words: Text, seen: Regions) -> tuple[torch.Tensor, torch.Tensor]:
+    """One pair by the paper's or the code's description, in lists; text rows, region rows."""
+    encoder, paper = model.encoder, model.config.layout == "paper"
+    assert words.languages is not None
+    told, shown = [], []
+    count = seen.packing.total
+    for place, word in enumerate(words.ids.tolist()):
+        position = 2 + place if paper else 2 + count + place
+        row = encoder.words.weight[word] + encoder.positions.weight[position]
+        row = row + encoder.segments.weight[0]
+        if paper:
+            row = row + model.languages.weight[words.languages[0]]
+        told.append(encoder.norm(row))
+    for place, (feature, box) in enumerate(zip(seen.features, seen.boxes, strict=True)):
+        left, top, right, bottom = box.tolist()
+        spatial = torch.tensor([left, top, right, bottom, (right - left) * (bottom - top)])
+        if not paper:
+            feature, spatial = feature / feature.norm(), spatial / spatial.norm()
+        row = model.region_norm(model.region_feature(feature) + model.region_box(spatial))
+        if not paper:
+            row = encoder.norm(row + encoder.positions.weight[2 + place])
+        shown.append(row)
+    sequence = [*told, model.image_tag, *shown] if paper else [*shown, *told]
+    out = encoder.contextualise(torch.stack(sequence), Packing.of([len(sequence)]))
+    if paper:
+        return out[: len(told)], out[len(told) + 1 :]
+    return out[count:], out[:count]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@torch.no_grad()
+def test_each_layout_is_as_described(layout: str) -> None:
+    model = make(layout=layout)
+    read = model(TEXT, REGIONS)
+    slow = [slow_pair(model, *one(number)) for number in range(3)]
+    expected_text, expected_regions = (torch.cat(parts) for parts in zip(*slow, strict=True))
+    torch.testing.assert_close(read.text, expected_text, rtol=0, atol=1e-5)
+    torch.testing.assert_close(read.regions, expected_regions, rtol=0, atol=1e-5)
+    firsts = [pair[0][0] if layout == "paper" else pair[1][0] for pair in slow]
+    torch.testing.assert_close(read.first, torch.stack(firsts), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    published = XLMRobertaModel(
+        XLMRobertaConfig(
+            vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
+            intermediate_size=64, max_position_embeddings=40, type_vocab_size=1, pad_token_id=1,
+            initializer_range=0.2,
+        )
+    ).eval()  # fmt: skip
+    published.save_pretrained(tmp_path)
+    encoder = load_encoder(tmp_path)
+    model = M3P(M3PConfig(encoder=encoder.config, languages=("en", "de")), encoder).eval()
+    for number in range(3):
+        words, _ = one(number)
+        theirs = published(words.ids[None]).last_hidden_state[0]
+        torch.testing.assert_close(model(words, None).text, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@torch.no_grad()
+def test_either_side_may_be_missing(layout: str) -> None:
+    model = make(layout=layout)
+    words, seen = model(TEXT, None), model(None, REGIONS)
+    assert words.regions is None
+    assert words.text.shape == (13, 16)
+    assert seen.text is None
+    assert seen.regions.shape == (10, 16)
+    assert words.first.shape == seen.first.shape == (3, 16)
+    other = model(replace(TEXT, languages=torch.tensor([1, 1, 1])), None)
+    changed = (other.first - words.first).abs().amax(1) > 1e-4
+    assert changed.tolist() == [True, False, False]  # languages are told where there is no picture
+    with pytest.raises(ValueError, match="neither text nor picture"):
+        model(None, None)
+
+
+@torch.no_grad()
+def test_languages_are_told_beside_pictures_in_the_paper_alone() -> None:
+    others = replace(TEXT, languages=torch.tensor([1, 0, 0]))
+    for layout, counts in (("paper", True), ("reference", False)):
+        model = make(layout=layout)
+        differ = not torch.allclose(model(TEXT, REGIONS).first, model(others, REGIONS).first)
+        assert differ == counts
+
+
+def test_all_parameters_of_a_layout_learn() -> None:
+    for layout in LAYOUTS:
+        model = make(layout=layout)
+        read, alone = model(TEXT, REGIONS), model(TEXT, None)
+        assert read.text is not None
+        assert read.regions is not None
+        assert alone.text is not None
+        heads = (
+            model.matching(read.first), model.word_logits(read.text), model.word_logits(alone.text),
+            model.region_features(read.regions), model.region_logits(read.regions),
+        )  # fmt: skip
+        assert [head.shape[-1] for head in heads[1:]] == [40, 40, 6, 9]
+        sum(head.square().sum() for head in heads).backward()
+        idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+        assert idle == []
+
+
+def test_what_does_not_fit_is_said_plainly() -> None:
+    with pytest.raises(PolyglanceError, match="no embedding of fr, only of en, de"):
+        CONFIG.language_numbers(["de", "fr"])
+    assert CONFIG.language_numbers(["de", "en"]).tolist() == [1, 0]
+    with pytest.raises(PolyglanceError, match="each named once"):
+        replace(CONFIG, languages=("en", "en"))
+    with pytest.raises(ValueError, match="a sequence has 39 places and the encoder takes 38"):
+        make()(text([39], [0]), None)
+    long = Text(torch.zeros(30, dtype=torch.long), Packing.of([30]), torch.tensor([0]))
+    make()(long, regions([20]))  # regions have no positions in the paper's layout
+    with pytest.raises(ValueError, match="has 50 places"):
+        make(layout="reference")(long, regions([20]))

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from polyglance.errors import PolyglanceError
+from polyglance.nn.packing import Packing
+from polyglance.objectives.masked_language import (
+    WordMasking,
+    inner_words,
+    mask_words,
+    masked_language,
+)
+
+MASKING = WordMasking(mask_id=99, words=(4, 99))
+
+
+def test_fifteen_percent_are_chosen_and_shown_as_the_paper_says() -> None:
+    sentences = Packing.of([40, 60, 20] * 1000)
+    ids = torch.randint(4, 99, (sentences.total,))
+    torch.manual_seed(1)
+    masked = mask_words(ids, sentences, MASKING)
+    inside = sentences.total - 2 * len(sentences)
+    assert len(masked.places) / inside == pytest.approx(0.15, abs=0.003)
+    assert torch.equal(masked.targets, ids[masked.places])
+    shown = masked.ids[masked.places]
+    hidden, same = shown == 99, shown == masked.targets
+    # One random word in 95 is the word itself.
+    assert hidden.float().mean().item() == pytest.approx(0.8, abs=0.01)
+    assert same.float().mean().item() == pytest.approx(0.1 + 0.1 / 95, abs=0.008)
+    others = shown[~hidden & ~same]
+    assert others.min() >= 4
+    assert others.max() < 99
+    assert len(others.unique()) == 95
+    untouched = torch.ones(len(ids), dtype=torch.bool)
+    untouched[masked.places] = False
+    assert torch.equal(masked.ids[untouched], ids[untouched])
+
+
+def test_the_signs_that_begin_and_end_a_sentence_are_never_chosen() -> None:
+    sentences = Packing.of([1, 2, 3, 5])
+    slow = []
+    for length in (1, 2, 3, 5):
+        slow += [0 < place < length - 1 for place in range(length)]
+    assert inner_words(sentences).tolist() == slow
+    everything = WordMasking(mask_id=99, words=(4, 99), rate=1.0)
+    masked = mask_words(torch.arange(11), sentences, everything)
+    assert masked.places.tolist() == [place for place, inside in enumerate(slow) if inside]
+
+
+def test_only_words_that_may_be_hidden_are() -> None:
+    everything = WordMasking(mask_id=99, words=(4, 99), rate=1.0, masked=1.0, random=0.0)
+    maskable = torch.tensor([True, False, False, True, False])
+    masked = mask_words(torch.arange(5), Packing.of([2, 3]), everything, maskable=maskable)
+    assert masked.ids.tolist() == [99, 1, 2, 99, 4]
+    assert masked.targets.tolist() == [0, 3]
+
+
+def test_the_loss_is_that_of_a_loop() -> None:
+    logits, targets = torch.randn(7, 5), torch.randint(5, (7,))
+    slow = 0.0
+    for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
+        slow -= row[target] - math.log(sum(math.exp(value) for value in row))
+    assert masked_language(logits, targets).item() == pytest.approx(slow / 7, rel=1e-5)
+    nothing = masked_language(torch.randn(0, 5, requires_grad=True), targets[:0])
+    assert nothing.item() == 0
+
+
+def test_shares_beyond_all_words_are_refused() -> None:
+    with pytest.raises(PolyglanceError, match="1 at most"):
+        WordMasking(mask_id=1, words=(2, 9), masked=0.8, random=0.3)
