@@ -50,16 +50,17 @@ def plot(
             if label not in points:  # which is drawn as a point of its own
                 parts.append(_dot(x, y, 3.5, colour))
                 parts.append(_text(x, y + 16, f"{name} {label}", colour, "middle", 10))
-    taken: list[Point] = []
+    taken: list[tuple[float, float, float]] = []
     for name, point in sorted(points.items(), key=lambda named: named[1][1]):
         colour = next(colours)
         x, y = place(*point)
         parts.append(_dot(x, y, 6, colour))
-        label_at = (x + 9, y + 4)
-        while any(abs(label_at[0] - a) < 90 and abs(label_at[1] - b) < 13 for a, b in taken):
-            label_at = (label_at[0], label_at[1] - 13)  # names do not lie on each other
-        taken.append(label_at)
-        parts.append(_text(*label_at, f"{name} {point[1]:.1f}", colour, "start", 12))
+        label = f"{name} {point[1]:.1f}"
+        begin, end, height = x + 9, x + 9 + 7 * len(label), y + 4
+        while any(begin < b and a < end and abs(height - h) < 13 for a, b, h in taken):
+            height -= 13  # names do not lie on each other
+        taken.append((begin, end, height))
+        parts.append(_text(begin, height, label, colour, "start", 12))
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     parts.append(_text(middle, _HEIGHT - 8, f"{across}; {up}", "#555", "middle", 12))
     return "\n".join([*parts, "</svg>\n"])

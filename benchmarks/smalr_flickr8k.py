@@ -2,14 +2,17 @@
 
 Every row is the recipe ``smalr-flickr8k`` with a few settings changed, trained with
 several seeds and measured on the 929 test pictures once. What the runs share is made
-first where it is missing: features of the pictures, dictionaries, word vectors. Runs
-go through worker processes; those that finished before are not run again.
+first, into ``--cache``, where it is missing: features of the pictures, dictionaries,
+word vectors. Runs go through worker processes; those that finished before, by the
+same settings, code and data, are not run again.
 
     python benchmarks/smalr_flickr8k.py --data DATA --device cuda --jobs 8
     python benchmarks/smalr_flickr8k.py --data DATA --device cuda --jobs 8 --sweep
+    python benchmarks/smalr_flickr8k.py --data DATA --device cuda --jobs 8 --sweep --only MULE
 
-``--sweep`` compares hyper-parameters, on the validation pictures alone.
-``smalr_page.py`` makes the page and the plot from the results.
+``--sweep`` compares hyper-parameters, on the validation pictures alone: many of
+SMALR's, of other rows the learning rate. ``smalr_page.py`` makes the page and the
+plot from the results.
 """
 
 from __future__ import annotations
@@ -28,10 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import smalr_page
-from measuring import RESULTS, write_results
+from measuring import RESULTS, circumstances, write_results
 
 RECIPE = "smalr-flickr8k"
-PARALLEL = "text/multi30k-parallel.jsonl.gz"
 
 _ALONE = "consistency=false"
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -48,11 +50,16 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "dictionary 5": ("model=mule", "dictionary_below=5", _ALONE),
     "frequency 20": ("model=mule", "min_count=20", _ALONE),
     "frequency 5": ("model=mule", "min_count=5", _ALONE),
+    "SMALR, 2,500 tokens": ("model=smalr", "shape.latent_tokens=2500", _ALONE),
     "HEM": ("model=hem", _ALONE),
+    "HEM, K 1000": ("model=hem", "shape.own_words=1000", _ALONE),
     "LA": ("model=language-agnostic", _ALONE),
     "translate to English": ("model=embn", "translate_to=en", _ALONE),
 }
-"""What is trained, the longest first; those that share latent tokens with SMALR after it."""
+"""What is trained, the longest first; those that share latent tokens with SMALR after it.
+
+A row whose sweep finds another learning rate than SMALR's has it here.
+"""
 
 _LONGER = ("loop.steps=2000", "loop.validate_every=500")
 SWEPT: dict[str, tuple[str, ...]] = {
@@ -79,8 +86,11 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "neighbours 0.5": ("objective.neighbour_weight=0.5",),
     "weight decay 0.01": ("loop.weight_decay=0.01",),
 }
-"""What ``--sweep`` changes in the recipe."""
-SWEPT_IN = ("SMALR",)
+"""What ``--sweep`` changes in the recipe of SMALR."""
+RATES: dict[str, tuple[str, ...]] = {
+    f"rate {rate}": (f"loop.learning_rate={rate}",) for rate in ("1e-3", "2e-3", "4e-3", "8e-3")
+}
+"""What it changes in other rows."""
 
 Job = tuple[str, int]
 
@@ -94,13 +104,14 @@ def main() -> None:
     if options.sweep:
         settings = {
             f"{name} | {change}": (*SETTINGS[name], *changes, "measure_test=false")
-            for name in options.only or SWEPT_IN
-            for change, changes in SWEPT.items()
+            for name in options.only or ("SMALR",)
+            for change, changes in (SWEPT if name == "SMALR" else RATES).items()
         }
     begin = time.monotonic()
-    prepare(options)
+    options.prepared = prepare(options)
+    made_from = sources(options)
     prepared = time.monotonic() - begin
-    reports = run_all(settings, options)
+    reports = run_all(settings, made_from, options)
     found = {name: summary(settings[name], reports[name]) for name in settings}
     for name, measured in found.items():
         print(f"{name:40} {_line(measured)}")
@@ -121,47 +132,71 @@ def main() -> None:
         smalr_page.fill(json.loads(path.read_text(encoding="utf-8")), options.document)
 
 
-def prepare(options: argparse.Namespace) -> None:
-    """Make what all runs share, where it is missing."""
-    from polyglance.data.readers import read
-    from polyglance.data.readers.base import ReadOptions
-    from polyglance.errors import Problems
+def prepare(options: argparse.Namespace) -> list[str]:
+    """Make what all runs share, where it is missing; returns where features and dictionaries are.
+
+    All goes into the cache. Features that the data has where the recipe looks for
+    them are used as they are.
+    """
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.word_dictionaries import make_dictionaries
+    from polyglance.recipes.word_keys import fingerprint
     from polyglance.recipes.word_texts import SPLITS, prepare_texts
-    from polyglance.records import read_manifest
+    from polyglance.recipes.word_world import open_dictionaries
     from polyglance.vision.extraction import ExtractionSettings, extract
 
     recipe, data = open_recipe(options.recipe, _changes(options)).settings, options.data
-    features = data / recipe.train.features
-    if not features.exists():
-        pictures = (data / recipe.train.manifest).parent
+    cache, found = options.cache.resolve(), []
+    manifests = {split: data / getattr(recipe, split).manifest for split in SPLITS}
+    if not (data / recipe.train.features).exists():
         settings = ExtractionSettings(
             backbone="resnet-50", views="ten", grid=1, labels=0, dtype="float16"
         )
-        extract(pictures, features, settings, device=options.device)
-        print(f"{features}: made", flush=True)
-    parallel = data / PARALLEL
-    problems = Problems(strict=True)
-    sentences = list(read("jsonl", parallel, ReadOptions(), problems)) if parallel.is_file() else []
-    make_dictionaries(
-        list(read_manifest(data / recipe.train.manifest)),
-        sentences,
-        recipe.languages,
-        str(data / recipe.dictionaries),
-    )
+        features = cache / f"features-{fingerprint(settings, *manifests.values())}"
+        extract(manifests["train"].parent, features, settings, device=options.device)
+        found += [f"{split}.features={features}" for split in SPLITS]
+    dictionaries = open_dictionaries(recipe, data, cache)
+    if dictionaries is not None:
+        print(f"dictionaries: {dictionaries.pattern}", flush=True)
+        found.append(f"dictionaries={dictionaries.pattern}")
     prepare_texts(
-        {split: data / getattr(recipe, split).manifest for split in SPLITS},
+        manifests,
         recipe.languages,
         recipe.word_vectors,
         recipe.vectors_width,
-        cache=options.cache,
+        cache=cache,
         device=options.device,
     )
+    return found
+
+
+def sources(options: argparse.Namespace) -> dict[str, str]:
+    """What runs are made from beside their settings: code, captions, features, dictionaries."""
+    import polyglance
+    from polyglance.recipes import open_recipe
+    from polyglance.recipes.word_keys import fingerprint
+    from polyglance.recipes.word_texts import SPLITS
+
+    recipe, data = open_recipe(options.recipe, _changes(options)).settings, options.data
+    splits = [getattr(recipe, split) for split in SPLITS]
+    dictionaries = () if recipe.dictionaries is None else (_folder_of(data / recipe.dictionaries),)
+    package = Path(polyglance.__file__).parent
+    return {
+        "code": fingerprint(*sorted(package.rglob("*.py"))),
+        "captions": fingerprint(*(data / split.manifest for split in splits)),
+        "features": fingerprint(*sorted({data / split.features for split in splits})),
+        "dictionaries": fingerprint(*dictionaries),
+    }
+
+
+def _folder_of(pattern: Path) -> Path:
+    """The folder whose files a pattern names."""
+    return next(path for path in (pattern, *pattern.parents) if "{" not in str(path))
 
 
 def run_all(
-    settings: Mapping[str, Sequence[str]], options: argparse.Namespace
+    settings: Mapping[str, Sequence[str]],
+    made_from: Mapping[str, str],
+    options: argparse.Namespace,
 ) -> dict[str, list[dict[str, Any]]]:
     """Train every setting with every seed; returns their reports, by setting."""
     jobs = [(name, seed) for name in settings for seed in options.seeds]
@@ -174,14 +209,15 @@ def run_all(
     if options.jobs == 1:
         for job in jobs:
             changes = _changes(options, settings, job)
-            finished(job, run_one(_folder(options, job), changes, options))
+            finished(job, run_one(_folder(options, job), changes, made_from, options))
     else:
         fresh = multiprocessing.get_context("spawn")  # a forked process cannot use accelerators
         with ProcessPoolExecutor(min(options.jobs, len(jobs)), mp_context=fresh) as pool:
             waiting: dict[Future[dict[str, Any]], Job] = {}
             for job in jobs:
                 changes = _changes(options, settings, job)
-                waiting[pool.submit(run_one, _folder(options, job), changes, options)] = job
+                folder = _folder(options, job)
+                waiting[pool.submit(run_one, folder, changes, made_from, options)] = job
             try:
                 for done in as_completed(waiting):
                     finished(waiting[done], done.result())
@@ -191,20 +227,36 @@ def run_all(
     return {name: [reports[name, seed] for seed in options.seeds] for name in settings}
 
 
-def run_one(folder: Path, changes: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+def run_one(
+    folder: Path,
+    changes: Sequence[str],
+    made_from: Mapping[str, str],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
     """Train once, in a worker, unless this very run is there already."""
+    from polyglance.config import dump
     from polyglance.recipes import open_recipe
 
-    report, asked = folder / "report.json", folder / "changes.json"
-    wanted = [options.recipe, *changes]
-    if not report.exists() or json.loads(asked.read_text(encoding="utf-8")) != wanted:
+    report, asked = folder / "report.json", folder / "made-from.json"
+    recipe = open_recipe(options.recipe, changes)
+    wanted = {"recipe": dump(recipe.settings), **made_from}
+    if not report.exists() or not _made_from(asked, wanted):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        asked.write_text(json.dumps(wanted), encoding="utf-8")
-        open_recipe(options.recipe, changes).run(options.data, folder, device=options.device)
+        commit = circumstances()["commit"]
+        asked.write_text(json.dumps({"commit": commit, **wanted}, indent=1), encoding="utf-8")
+        recipe.run(options.data, folder, device=options.device)
         shutil.rmtree(folder / "pretraining", ignore_errors=True)
     found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
     return found
+
+
+def _made_from(path: Path, wanted: Mapping[str, str]) -> bool:
+    """Whether a run was made from just this; another commit of the same code makes the same."""
+    if not path.is_file():
+        return False
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return all(found.get(name) == value for name, value in wanted.items())
 
 
 def _folder(options: argparse.Namespace, job: Job) -> Path:
@@ -221,7 +273,8 @@ def _changes(
     of_run: Sequence[str] = ()
     if settings is not None and job is not None:
         of_run = (*settings[job[0]], f"loop.seed={job[1]}")
-    return [f"cache={options.cache}", *options.change, *of_run]
+    cache = f"cache={options.cache.resolve()}"
+    return [cache, *options.prepared, *options.change, *of_run]
 
 
 def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -232,12 +285,19 @@ def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[s
             name: round(statistics.mean(report[name] for report in reports))
             for name in (
                 "trainable_parameters", "word_parameters", "test_time_parameters",
-                "words", "latent_tokens",
+                "words", "latent_tokens", "pretraining_parameters",
             )
         },
         "seconds": statistics.mean(report["seconds"] for report in reports),
         "pretraining_seconds": statistics.mean(r["pretraining_seconds"] for r in reports),
         "best_steps": [report["best_step"] for report in reports],
+        "coverage": {
+            language: {
+                kind: statistics.mean(report["coverage"][language][kind] for report in reports)
+                for kind in shares
+            }
+            for language, shares in reports[0]["coverage"].items()
+        },
     }  # fmt: skip
     for split in ("validation", "test"):
         if split in reports[0]:
@@ -252,7 +312,7 @@ def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[s
                     language: _spread([r["consistency"][source][way][language] for r in reports])
                     for language in reports[0]["consistency"][source][way]
                 }
-                for way in ("clc-a", "clc-c")
+                for way in smalr_page.WAYS
             }
             | {"parameters": reports[0]["consistency"][source]["parameters"]}
             for source in reports[0]["consistency"]
@@ -274,7 +334,7 @@ def _line(measured: Mapping[str, Any]) -> str:
     clc = "".join(
         f" {source} {way} {measured['consistency'][source][way]['average']['mean']:.1f}"
         for source in measured.get("consistency", ())
-        for way in ("clc-a", "clc-c")
+        for way in smalr_page.WAYS
     )
     millions = measured["trainable_parameters"] / 1e6
     seconds = measured["seconds"]
@@ -296,6 +356,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results file")
     parser.add_argument("--document", type=Path, default=smalr_page.PAGE, help="where tables go")
     parser.add_argument("--commit", help="which commit this is, where there is no git")
+    parser.set_defaults(prepared=[])  # where what is made first lies
     return parser.parse_args()
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from polyglance.encoders.folder import PictureSettings
 from polyglance.export.words import Eyes, export_words
-from polyglance.models.smalr import SMALR, SMALRConfig, word_table
+from polyglance.models.smalr import SMALR, SMALRConfig, latent_vocabulary, word_table
 from polyglance.models.word_folder import SeenBy, WordFolder, load_words, save_words
 from polyglance.nn.packing import Packing
 from polyglance.text.lexicon import Lexicon
@@ -48,12 +48,16 @@ def untrained(config: SMALRConfig, words: Lexicon, *, seed: int = 0) -> SMALR:
     Words beyond the commonest share eleven latent tokens.
     """
     torch.manual_seed(seed)
+    shared = replace(config, latent_tokens=11)
+    vectors = torch.randn(len(words), 24)
+    latent = latent_vocabulary(shared, vectors)
+    nn.init.normal_(latent.latent)
     table = word_table(
-        replace(config, latent_tokens=11),
-        torch.randn(len(words), 24),
+        shared,
+        vectors,
         torch.from_numpy(words.language_of),
         torch.from_numpy(words.rank_in_language),
-        _Latent(len(words), config.universal_width),  # type: ignore[arg-type]
+        latent,
     )
     model = SMALR(config, table, languages=len(words.languages)).eval()
     for name, value in (*model.named_parameters(), *model.named_buffers()):
@@ -61,16 +65,6 @@ def untrained(config: SMALRConfig, words: Lexicon, *, seed: int = 0) -> SMALR:
             nn.init.normal_(value, std=0.3)
             value.data.add_(1 if "running_var" in name or "layers.1.weight" in name else 0).abs_()
     return model
-
-
-class _Latent:
-    """What pre-training leaves: eleven tokens and one of them for each word."""
-
-    def __init__(self, words: int, width: int) -> None:
-        self.latent, self.tokens = torch.randn(11, width), torch.randint(11, (words,))
-
-    def assign(self) -> torch.Tensor:
-        return self.tokens
 
 
 def word_model(folder: Path, *, config: SMALRConfig = SHAPE, **changes: Any) -> WordFolder:

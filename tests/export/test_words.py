@@ -47,7 +47,8 @@ def eyes_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def a_run(tmp_path: Path, eyes_folder: Path) -> Path:
     """The folder that training by a recipe of kind words leaves."""
-    seen_by = SeenBy("small", SIZE, weights_sha256=sha256_of(eyes_folder / "model.safetensors"))
+    weights = sha256_of(eyes_folder / "model.safetensors")
+    seen_by = SeenBy("small", SIZE, views="ten", weights_sha256=weights)
     words = lexicon()
     save_words(untrained(SHAPE, words), words, tmp_path / "run" / "words", seen_by=seen_by)
     report = {"model": "smalr", "test_time_parameters": 1234, "seconds": 5.0, **FIGURES}
@@ -61,7 +62,8 @@ def test_a_run_is_exported(a_run: Path, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "model").iterdir()} == {*FILES, "model.json"}
     assert (made.name, made.version, made.width, made.longest) == ("mine", "2", 16, 20)
     assert (made.text, made.languages) == ("words", LANGUAGES)
-    assert made.figures == {"test_time_parameters": 1234, **FIGURES}
+    how = "in training, ten views a picture, float32"
+    assert made.figures == {"measured": how, "test_time_parameters": 1234, **FIGURES}
     assert made.architecture["gru_width"] == SHAPE.gru_width
     assert made.pictures.size == SIZE
     np.testing.assert_allclose([*made.pictures.mean, *made.pictures.std], [*MEAN, *STD], rtol=1e-5)

@@ -80,3 +80,20 @@ def test_scores_without_their_owners_are_refused() -> None:
     scores, owner = world(0, (0.1, 0.1))
     with pytest.raises(PolyglanceError, match="languages x pictures x captions"):
         learn_consistency(scores, owner[:-1])
+
+
+def test_a_caption_that_no_language_knows_teaches_nothing() -> None:
+    noise = (0.1, 0.3)
+    scores, owner = world(0, noise)
+    known = np.delete(scores, [4, 9], axis=2), np.delete(owner, [4, 9])
+    expected = learn_consistency(*known)
+    scores[:, :, [4, 9]] = np.nan
+    found = learn_consistency(scores, owner)
+    for one, other in zip(found.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    together = found.combine(scores)
+    assert np.isfinite(together).all()
+    assert np.unique(together[:, 4]).size == 1
+    np.testing.assert_array_equal(np.delete(together, [4, 9], axis=1), found.combine(known[0]))
+    with pytest.raises(PolyglanceError, match="no language has any of these"):
+        learn_consistency(np.full_like(scores, np.nan), owner)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from polyglance.config import dump, load
@@ -18,7 +20,7 @@ from polyglance.models.smalr import (
     smalr_losses,
     word_table,
 )
-from polyglance.nn.hybrid_embedding import HybridEmbedding
+from polyglance.nn.hybrid_embedding import HybridEmbedding, principal_components
 from polyglance.nn.packing import Packing
 from polyglance.objectives.language_adversary import language_adversary
 from polyglance.objectives.masked_cross_language import masked_cross_language
@@ -74,6 +76,9 @@ def test_losses_are_equation_4() -> None:
     model = make().requires_grad_(False)
     captions = grid()
     model.ramp.taken += 3
+    assert isinstance(model.words, HybridEmbedding)
+    model.words.own[0][1, 2] += 3  # so that there is a drift, of 9 + 16
+    model.words.own[2][3, 0] -= 4
     # With every word hidden the draw of masks leaves nothing to chance.
     losses = smalr_losses(model, FEATURES, PICTURES, captions, SMALRObjective(mask_rate=1.0))
     pictures = torch.cat([
@@ -85,25 +90,51 @@ def test_losses_are_equation_4() -> None:
     about = captions.describes
     flat = universal.flatten(0, 1)[captions.places]
     assert model.classifier is not None
+    # Each loss before its weight: some weights are so small that they would hide any fault.
+    weights = {
+        "match": 1.0, "match_masked": 1.0, "masked": 1e-4, "neighbours": 5e-2,
+        "adversary": 1e-6, "drift": 5e-7,
+    }  # fmt: skip
     expected = {
         "match": matching_triplets(pictures, final, PRESENT, about),
         "match_masked": matching_triplets(pictures, masked_final, PRESENT, about),
-        "masked": 1e-4 * (
-            masked_cross_language(masked_universal, universal, PRESENT, model.missing[0])
-            + masked_cross_language(masked_final, final, PRESENT, model.missing[1])
-        ),
-        "neighbours": 5e-2 * (
-            neighbour_triplets(universal, PRESENT, about)
-            + neighbour_triplets(final, PRESENT, about)
-        ),
-        "adversary": 1e-6 * language_adversary(flat, captions.languages, model.classifier, 1.0),
-        "drift": torch.tensor(0.0),
-    }  # fmt: skip
+        "masked": masked_cross_language(masked_universal, universal, PRESENT, model.missing[0])
+        + masked_cross_language(masked_final, final, PRESENT, model.missing[1]),
+        "neighbours": neighbour_triplets(universal, PRESENT, about)
+        + neighbour_triplets(final, PRESENT, about),
+        "adversary": language_adversary(flat, captions.languages, model.classifier, 1.0),
+        "drift": torch.tensor(25.0),
+    }
     assert set(losses) == set(expected)
     for name, value in expected.items():
-        torch.testing.assert_close(losses[name], value, atol=1e-6, rtol=1e-5, msg=name)
+        found = losses[name] / weights[name]
+        torch.testing.assert_close(found, value, atol=1e-6, rtol=1e-5, msg=name)
+    masked = masked_universal.flatten(0, 1)[captions.places]
+    of_masked = language_adversary(masked, captions.languages, model.classifier, 1.0)
+    assert abs(of_masked - expected["adversary"]) > 1e-2
     assert losses["match"] > 0
     assert losses["masked"] > 0
+
+
+@pytest.mark.parametrize("reversal", [1.0, 0.25])
+def test_the_adversary_learns_languages_and_words_unlearn_them(reversal: float) -> None:
+    model = make()
+    model.ramp.taken += 4  # of ten steps
+    strength = reversal * (2 / (1 + math.exp(-10 * 0.4)) - 1)
+    captions = grid()
+    assert isinstance(model.words, HybridEmbedding)
+    assert model.classifier is not None
+    learners = [model.words.own[0], model.words.latent, model.classifier.weight]
+    objective = SMALRObjective(adversary_weight=0.1, reversal=reversal)
+    losses = smalr_losses(model, FEATURES, PICTURES, captions, objective)
+    found = torch.autograd.grad(losses["adversary"], learners)
+    averages = captions.packing.mean(model.words(captions.ids))
+    guessed = F.cross_entropy(model.classifier(averages), captions.languages)
+    plain = torch.autograd.grad(0.1 * guessed, learners)
+    for words, towards in zip(found[:2], plain[:2], strict=True):
+        assert towards.abs().max() > 1e-4
+        torch.testing.assert_close(words, -strength * towards)
+    torch.testing.assert_close(found[2], plain[2])
 
 
 def test_every_parameter_learns_and_parts_can_be_left_out() -> None:
@@ -167,29 +198,100 @@ def test_parameters_at_the_paper_s_shape() -> None:
     assert model.test_time_parameters() == sentences + pictures == 7_088_128  # the paper: 7.1M
 
 
-def test_a_language_that_comes_later_moves_nothing_else() -> None:
-    model = make()
-    captions = grid()
-    before = model.encode_text(captions.ids, captions.packing)
-    model.add_language(torch.randn(4, 5))
-    assert model.trainable_parameters() == 4 * 5 + 5 * 8 + 8
-    state = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
-    running = model.pictures.layers[1].running_mean.clone()  # type: ignore[union-attr, operator]
-    model.train()
-    new = replace(captions, ids=32 + captions.ids % 4)
-    learned = [p for p in model.parameters() if p.requires_grad]
-    objective = SMALRObjective(adversary_weight=0.0)
-    losses = smalr_losses(model, FEATURES, PICTURES, new, objective)
+NEWCOMER = torch.randn(9, 12, generator=torch.Generator().manual_seed(3))
+"""Vectors of the nine words of a fourth language."""
+
+
+def scores_of(model: SMALR, captions: CaptionGrid) -> Tensor:
+    sentences = model.eval().encode_text(captions.ids, captions.packing)
+    return sentences @ model.encode_visual(FEATURES, PICTURES).T
+
+
+def a_step(model: SMALR, captions: CaptionGrid) -> dict[str, Tensor]:
+    learners = [p for p in model.train().parameters() if p.requires_grad]
+    losses = smalr_losses(model, FEATURES, PICTURES, captions, SMALRObjective())
     torch.stack(list(losses.values())).sum().backward()
-    torch.optim.Adam(learned, lr=0.1).step()
-    assert all(torch.equal(p, state[n]) for n, p in model.named_parameters() if n in state)
-    assert torch.equal(running, model.pictures.layers[1].running_mean)  # type: ignore[arg-type]
-    assert torch.equal(before, model.eval().encode_text(captions.ids, captions.packing))
+    torch.optim.Adam(learners, lr=0.1).step()
+    return losses
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_a_language_that_comes_later_moves_nothing_else(free: bool) -> None:
+    model = make()
+    old, captions = grid(), grid()
+    before = scores_of(model, old)
+    model.add_language(NEWCOMER)
+    assert model.trainable_parameters() == 4 * 5 + 5 * 8 + 8
+    assert torch.equal(scores_of(model, old), before)
+    later = captions.ids % 9 + 32
+    new = replace(captions, ids=later, languages=torch.full_like(captions.languages, 3))
+    untaught = scores_of(model, new)
+    if free:
+        model.requires_grad_(True)
+    losses = a_step(model, new)
+    assert "adversary" not in losses  # it knows three languages
+    assert not torch.equal(scores_of(model, new), untaught)
+    # Had all else been free, this would show it.
+    assert torch.equal(scores_of(model, old), before) is not free
+
+
+def test_the_adversary_goes_on_with_the_languages_it_knows() -> None:
+    model = make().requires_grad_(False)
+    captions = grid()
+    objective = SMALRObjective()
+    model.add_language(NEWCOMER)
+    first = captions.languages == 0
+    mixed = replace(captions, languages=torch.where(first, 3, captions.languages))
+    averages = captions.packing.mean(model.words(captions.ids))[~first]
+    assert model.classifier is not None
+    expected = language_adversary(averages, captions.languages[~first], model.classifier, 1.0)
+    found = smalr_losses(model, FEATURES, PICTURES, mixed, objective)["adversary"]
+    torch.testing.assert_close(found / objective.adversary_weight, expected)
+
+
+def test_rare_words_of_a_later_language_take_tokens_that_were_kept() -> None:
+    torch.manual_seed(0)
+    latent = latent_vocabulary(CONFIG, VECTORS)
+    words = word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS, latent)
+    model = SMALR(CONFIG, words, languages=3)
+    # A word with the vector of a rare word of another language is taken for it.
+    vectors = torch.cat([NEWCOMER[:4], VECTORS[[10, 20, 31]], NEWCOMER[4:]])
+    model.add_language(vectors)
+    rows = words(torch.arange(32, 44))
+    torch.testing.assert_close(rows[4:7], words(torch.tensor([10, 20, 31])))
+    kept = latent.assign()[RANKS >= 4].unique()
+    scores = latent.scores(NEWCOMER[4:])[:, kept]
+    torch.testing.assert_close(rows[7:], latent.latent[kept[scores.argmax(1)]])
+    own = principal_components(vectors, 5)[:4]
+    torch.testing.assert_close(rows[:4], words.projections[3](own))
+
+
+def test_a_language_that_comes_later_costs_one_projection_beside_its_words() -> None:
+    words = HybridEmbedding(
+        torch.zeros(2, dtype=torch.int64), [torch.zeros(9, 50)], torch.zeros(0, 512)
+    )
+    model = SMALR(SMALRConfig(visual_width=8, visual_hidden=8), words, languages=1)
+    model.add_language(torch.randn(5000, 60))
+    assert model.trainable_parameters() == 5000 * 50 + 26_112
+
+
+def test_a_later_language_needs_tokens_and_vectors_of_the_same_kind() -> None:
+    model = make()
+    with pytest.raises(PolyglanceError, match="vectors of 12 numbers, not of 7"):
+        model.add_language(torch.randn(9, 7))
+    alone = SMALR(CONFIG, word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS), languages=3)
+    with pytest.raises(PolyglanceError, match="keeps no latent tokens for rare words"):
+        alone.add_language(NEWCOMER)
+    alone.add_language(NEWCOMER[:4])
+    agnostic = make(replace(CONFIG, own_words=0))
+    agnostic.add_language(NEWCOMER)
+    assert agnostic.trainable_parameters() == 0
+    assert agnostic.words(torch.arange(32, 41)).any(1).all()
 
 
 def test_a_model_of_many_branches_takes_in_no_language() -> None:
     with pytest.raises(PolyglanceError, match="train this one anew"):
-        make(replace(CONFIG, branches="language")).add_language(torch.randn(4, 5))
+        make(replace(CONFIG, branches="language")).add_language(NEWCOMER)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.smalr import SMALR, SMALRConfig
 from polyglance.models.word_folder import SeenBy, load_words, save_words
 from polyglance.nn.hybrid_embedding import HybridEmbedding
+from polyglance.nn.latent_vocabulary import TokenChooser
 from polyglance.nn.packing import Packing
 from polyglance.text.lexicon import Lexicon
 
@@ -26,7 +27,9 @@ IDS = torch.tensor([2, 5, 3, 4, 4])
 def make(branches: str = "one") -> SMALR:
     torch.manual_seed(0)
     slots = torch.tensor([0, 1, 3, 2, 4, 2])
-    words = HybridEmbedding(slots, [torch.randn(1, 3), torch.randn(1, 3)], torch.randn(1, 6))
+    chooser = TokenChooser(torch.randn(1, 5), torch.randn(1))
+    own = [torch.randn(1, 3), torch.randn(1, 3)]
+    words = HybridEmbedding(slots, own, torch.randn(1, 6), chooser=chooser)
     config = SMALRConfig(**{**vars(CONFIG), "branches": branches})
     model = SMALR(config, words, languages=2)
     model.pictures(torch.randn(16, 7))  # so that running means are not as they were born
@@ -50,6 +53,39 @@ def test_a_model_comes_back_as_it_was(branches: str, tmp_path: Path) -> None:
     assert kept.languages == ("en", "de")
     assert (kept.config, kept.seen_by) == (model.config, SEEN_BY)
     assert not any(p.requires_grad for p in kept.text.parameters())
+
+
+def test_a_language_is_added_to_a_model_on_disk(tmp_path: Path) -> None:
+    save_words(make(), LEXICON, tmp_path / "two", seen_by=SEEN_BY)
+    kept = load_words(tmp_path / "two")
+    model = kept.reopened()
+    before = kept.text.encode_text(IDS, PACKING)
+    assert torch.equal(model.eval().encode_text(IDS, PACKING), before)
+    assert torch.equal(model.words(torch.tensor([1])), kept.text.table[1:2])
+    torch.manual_seed(1)
+    model.add_language(torch.randn(3, 5))  # one word of its own, two that take the one token
+    assert model.trainable_parameters() == 3 + 3 * 6 + 6
+    assert torch.equal(model.encode_text(IDS, PACKING), before)
+    more = LEXICON.with_language("fr", ["chien chien chien chat chat loup"])
+    save_words(model, more, tmp_path / "three", seen_by=kept.seen_by)
+    again = load_words(tmp_path / "three")
+    assert again.languages == ("en", "de", "fr")
+    assert torch.equal(again.text.encode_text(IDS, PACKING), before)
+    new, alone = torch.tensor([6, 7, 8, 3]), Packing.of([1, 1, 1, 1])
+    vectors = again.text.encode_text(new, alone)
+    torch.testing.assert_close(vectors, model.encode_text(new, alone), atol=2e-3, rtol=0)
+    assert torch.equal(vectors[1], vectors[3])  # "chat" and "cat" are one token
+    assert torch.equal(vectors[2], vectors[3])
+    assert not torch.equal(vectors[0], vectors[3])
+    again.reopened().add_language(torch.randn(3, 5))
+
+
+def test_a_model_without_latent_tokens_keeps_no_chooser(tmp_path: Path) -> None:
+    model = make()
+    assert isinstance(model.words, HybridEmbedding)
+    model.words.chooser = None
+    save_words(model, LEXICON, tmp_path, seen_by=SEEN_BY)
+    assert load_words(tmp_path).chooser is None
 
 
 def test_eyes_are_what_a_store_says(tmp_path: Path) -> None:

@@ -43,7 +43,18 @@ def test_at_rest_every_word_has_its_best_token(gradient: ChoiceGradient) -> None
     model = make(gradient, explore=1.0).eval()
     best = model.scores(model.features).argmax(1)
     assert torch.equal(model(torch.arange(WORDS)).argmax(1), best)
-    assert torch.equal(model.assign(block=999), best)
+    assert torch.equal(model.assign(), best)
+
+
+def test_words_that_come_later_choose_among_the_tokens_that_are_left() -> None:
+    model = make()
+    later = torch.randn(50, 8)
+    scores = model.scores(later)
+    chooser = model.chooser()
+    assert torch.equal(chooser(later, block=7), scores.argmax(1))
+    left = torch.tensor([3, 11, 12, 29])
+    assert torch.equal(chooser.only(left)(later), scores[:, left].argmax(1))
+    assert list(chooser.parameters()) == []
 
 
 @pytest.mark.parametrize("gradient", ["straight-through", "weighted"])

@@ -133,9 +133,18 @@ def test_rare_words_stand_for_english_ones(lexicon: Lexicon, tmp_path: Path) -> 
     assert Lexicon.open(tmp_path).encode("Der Hund in Rot", "de") == [10, 5, 7]
 
 
-def test_of_several_translations_the_commonest_is_taken(lexicon: Lexicon) -> None:
-    german = Dictionary([("bellt", "winter"), ("bellt", "a"), ("bellt", "dog")])
-    assert lexicon.with_dictionaries({"de": german}, 2).borrowed == {"de": {"bellt": 2}}
+def test_of_several_translations_the_first_known_one_is_taken() -> None:
+    """Dictionaries have the best first, however common another may be."""
+    words = Lexicon({
+        "en": {"candy": 90, "confetti": 2, "café": 1},
+        "de": {"konfetti": 1, "kaffeehaus": 1, "rar": 1},
+    })  # fmt: skip
+    german = Dictionary([
+        ("Konfetti", "paper streamers"), ("Konfetti", "Confetti"), ("Konfetti", "candy"),
+        ("Kaffeehaus", "CAFE\N{COMBINING ACUTE ACCENT}"), ("rar", "scarce"),
+    ])  # fmt: skip
+    borrowed = words.with_dictionaries({"de": german}, 2).borrowed
+    assert borrowed == {"de": {"konfetti": 3, "kaffeehaus": 4}}
 
 
 def test_saved_and_opened_it_is_the_same_and_small(tmp_path: Path) -> None:

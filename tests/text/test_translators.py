@@ -1,4 +1,4 @@
-"""Apertium, by a program of its name that does what Apertium does."""
+"""Apertium, by a program of its name that does what Apertium does, and dictionaries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from polyglance.errors import PolyglanceError
-from polyglance.text.translators import Apertium
+from polyglance.text.dictionaries import Dictionary
+from polyglance.text.translators import Apertium, Translator, WordByWord
 
 _SCRIPT = """#!/bin/sh
 if [ "$1" = -l ]; then printf '  eng-spa\\n  spa-eng\\n  spa-eng_US\\n'; exit; fi
@@ -40,3 +41,14 @@ def test_what_it_lacks_is_one_sentence(apertium: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", "")
     with pytest.raises(PolyglanceError, match="apertium is not installed"):
         Apertium("en", "es")
+
+
+def test_a_dictionary_is_a_translator_word_by_word() -> None:
+    german = Dictionary([("dog", "Hund"), ("dog", "Rüde"), ("ice cream", "Eis"), ("and", "und")])
+    texts = ["A dog and a dog.", "ice cream!", "zebra.", ""]
+    translator: Translator = WordByWord(german, "eng", "de")
+    assert (translator.source, translator.target) == ("en", "de")
+    assert translator.translate(texts) == ["Hund und Hund.", "", "", ""]
+    assert WordByWord(german, "en", "de", longest=2).translate(texts)[1] == "Eis!"
+    kept = WordByWord(german, "en", "de", keep_unknown=True).translate(texts)
+    assert kept == ["A Hund und a Hund.", "ice cream!", "zebra.", ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
@@ -16,11 +17,12 @@ from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.smalr import SMALR, SMALRObjective, latent_vocabulary
 from polyglance.models.word_baselines import WORD_MODELS, WordModel, make_word_model
-from polyglance.nn.hybrid_embedding import HybridEmbedding, principal_components
+from polyglance.nn.hybrid_embedding import HybridEmbedding
 from polyglance.nn.latent_vocabulary import LatentVocabulary
 from polyglance.records import Record
 from polyglance.training.loop import LoopConfig, train
 from polyglance.training.mixture import Mixture, Task
+from polyglance.training.pairing import packed
 from polyglance.training.smalr_tasks import AveragedSentences, CaptionGrids, DescribedPictures
 from polyglance.training.visuals import FeatureTable
 from toy_words import VECTORS, VISUAL, Numbers, ToyWords, toy_words
@@ -206,32 +208,58 @@ def test_captions_of_other_pictures_teach_nothing(latent: LatentVocabulary, tmp_
     assert max(toy.recall(model, language) for language in toy.languages) < 18
 
 
+@torch.no_grad()
+def old_scores(model: SMALR, toy: ToyWords) -> torch.Tensor:
+    """Of all English and German test captions with all test pictures, by the whole model."""
+    model.eval()
+    rows = np.concatenate([toy.test.of_language(language) for language in ("en", "de")])
+    text = packed(toy.test, rows, CPU)
+    pictures = model.encode_visual(*toy.test_visuals.rows(np.arange(toy.test.records), None))
+    return model.encode_text(text.ids, text.packing) @ pictures.T
+
+
 def test_another_language_later_costs_only_its_own_words(
     latent: LatentVocabulary, tmp_path: Path
 ) -> None:
     two, three = toy_words(("en", "de")), toy_words(("en", "de", "fr"))
-    wanted = small("hem")
+    wanted = small("smalr")
     model = make(wanted, two, latent)
     grids = CaptionGrids(two.train)
     learn(model, DescribedPictures(model, two.train_visuals, grids, wanted.objective, batch=32),
           tmp_path / "two")  # fmt: skip
     before = {language: two.recall(model, language) for language in two.languages}
+    scores = old_scores(model, three)
 
-    french = three.language_of == 2
-    own = principal_components(three.vectors[french], 12)[:24]
-    rest = torch.full((int(french.sum()) - len(own),), -1)
-    model.add_language(own, rest)
-    assert model.trainable_parameters() == 24 * 12 + 12 * 32 + 32
+    french = (three.language_of == 2).nonzero().flatten()
+    model.add_language(three.vectors[french])
+    assert model.trainable_parameters() == 12 * 12 + 12 * 32 + 32
     assert isinstance(model.words, HybridEmbedding)
-    objective = replace(wanted.objective, adversary_weight=0.0)
-    grids = CaptionGrids(three.train, languages=("fr",))
-    untaught = three.recall(model, "fr")
-    learn(model, DescribedPictures(model, three.train_visuals, grids, objective, batch=32),
-          tmp_path / "three")  # fmt: skip
+    # The words after the twelfth share tokens with English and German ones.
+    rare = model.words.slots[french[12:]]
+    assert len(rare) == 21
+    assert set(rare.tolist()) <= set(range(2, 2 + len(model.words.latent)))
+    assert set(rare.tolist()) & set(model.words.slots[2 : len(two.words)].tolist())
+    untaught, everything = three.recall(model, "fr"), copy.deepcopy(model).requires_grad_(True)
+    for learner, folder in ((model, "three"), (everything, "everything")):
+        grids = CaptionGrids(three.train, languages=("fr",))
+        task = DescribedPictures(learner, three.train_visuals, grids, wanted.objective, batch=32)
+        learn(learner, task, tmp_path / folder)
     after = {language: three.recall(model, language) for language in three.languages}
+    assert torch.equal(old_scores(model, three), scores)
     assert all(abs(after[language] - before[language]) <= 0.5 for language in before)
     assert untaught < 15
     assert after["fr"] > 50
+    # Were the others not left alone, they would forget.
+    assert all(three.recall(everything, language) < before[language] - 10 for language in before)
+
+
+def test_a_batch_of_one_picture_is_one_sentence(latent: LatentVocabulary) -> None:
+    toy, wanted = toy_words(("en", "de")), small("hem")
+    model, grids = make(wanted, toy, latent), CaptionGrids(toy.train)
+    with pytest.raises(PolyglanceError, match="one picture has no other to be told from"):
+        DescribedPictures(model, toy.train_visuals, grids, wanted.objective, batch=1)
+    with pytest.raises(PolyglanceError, match="one picture has no other to be told from"):
+        AveragedSentences(latent, grids, batch=1)
 
 
 def test_the_adversary_s_ramp_goes_on_where_a_run_was_interrupted(

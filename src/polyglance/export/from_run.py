@@ -12,7 +12,7 @@ from polyglance.errors import DataError, reason
 from polyglance.export.words import export_words, open_eyes
 from polyglance.export.writing import export_model
 from polyglance.models.mmp import MMPConfig
-from polyglance.models.word_folder import load_words
+from polyglance.models.word_folder import SeenBy, load_words
 from polyglance.text import open_tokenizer
 
 LONGEST = 64
@@ -40,18 +40,24 @@ def export_run(
     if (run / WORDS).is_dir():
         model = load_words(run / WORDS)
         eyes = open_eyes(model.seen_by)
-        figures = _measured(run)
+        figures = _measured(run, model.seen_by)
         return export_words(
             model, eyes, folder, longest=longest, name=name, version=version, figures=figures
         )
     return _export_compact(run, folder, name=name, version=version, longest=longest)
 
 
-def _measured(run: Path) -> dict[str, Any]:
-    """What a run measured on its model, as far as it has come."""
+def _measured(run: Path, seen_by: SeenBy) -> dict[str, Any]:
+    """What a run measured on its model, as far as it has come, and how.
+
+    The exported model sees one view of a picture and rounds its numbers: its own
+    figures are others.
+    """
     try:
         report = json.loads((run / "report.json").read_bytes())
-        return {name: report[name] for name in _FIGURES if name in report}
+        views = f"{seen_by.views} view{'s' * (seen_by.views != 'one')} a picture"
+        how = {"measured": f"in training, {views}, float32"}
+        return how | {name: report[name] for name in _FIGURES if name in report}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError) as error:

@@ -3,6 +3,7 @@
 It works over the scores of any encoder: ``(languages, pictures, captions)``, where
 captions are the same in every language, by translation, and a score says how well
 picture and caption fit, as a cosine. NaN stands where a translation is missing.
+`polyglance.encoders.translated_queries` asks an encoder for them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from polyglance.encoders.translated_queries import average_scores
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.top_triplets import PAPER_RULE, TripletRule, top_triplets
 
+__all__ = [
+    "LearnedConsistency",
+    "Start",
+    "average_scores",
+    "learn_consistency",
+    "ranking_loss",
+]
+
 Start = Literal["even", "random"]
-
-
-def average_scores(scores: NDArray[Any]) -> NDArray[Any]:
-    """CLC-A: the mean over the languages that have the caption."""
-    there = ~np.isnan(scores)
-    total = np.where(there, scores, 0).sum(0)
-    mean: NDArray[Any] = np.where(there.any(0), total / np.maximum(1, there.sum(0)), np.nan)
-    return mean
 
 
 class LearnedConsistency(nn.Module):
@@ -47,8 +49,9 @@ class LearnedConsistency(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         """One score for each pair, ``(pictures, captions)``."""
-        # A language that lacks a caption agrees with the others.
-        scores = torch.where(scores.isnan(), scores.nanmean(0), scores)
+        # A language that lacks a caption agrees with the others; one that all lack fits nothing
+        # more than anything else.
+        scores = torch.where(scores.isnan(), scores.nanmean(0).nan_to_num(), scores)
         # From 0 to 1, so that no pair is below what the hidden units take notice of.
         agreement: Tensor = self.opinion(self.languages((1 + scores.movedim(0, -1)) / 2).relu())
         return agreement.squeeze(-1)
@@ -73,7 +76,8 @@ def learn_consistency(
 ) -> LearnedConsistency:
     """Train CLC-C with equation 3 on validation scores, all of them in every iteration.
 
-    ``owner[j]`` is the picture of caption ``j``. It runs where the scores lie.
+    ``owner[j]`` is the picture of caption ``j``. Captions that no language has teach
+    nothing. It runs where the scores lie.
     """
     table = torch.as_tensor(scores).float()
     belongs = torch.as_tensor(owner).to(table.device)
@@ -82,6 +86,10 @@ def learn_consistency(
             "consistency learns from scores of languages x pictures x captions and each caption's"
             f" picture, not from {tuple(table.shape)} and {tuple(belongs.shape)}"
         )
+    told = ~table.isnan().all(0).all(0)
+    table, belongs = table[..., told], belongs[told]
+    if not len(belongs):
+        raise PolyglanceError("consistency learns from captions, and no language has any of these")
     model = LearnedConsistency(len(table), start=start).to(table.device)
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     for _ in range(iterations):

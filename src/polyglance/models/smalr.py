@@ -24,7 +24,12 @@ from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.nn.character_embedding import CharacterEmbedding
 from polyglance.nn.gradient_reversal import Ramp
-from polyglance.nn.hybrid_embedding import MASK, HybridEmbedding, Projection
+from polyglance.nn.hybrid_embedding import (
+    MASK,
+    HybridEmbedding,
+    Projection,
+    principal_components,
+)
 from polyglance.nn.latent_vocabulary import ChoiceGradient, LatentVocabulary
 from polyglance.nn.packing import Packing
 from polyglance.nn.sentence_gru import LanguageBranches, SentenceGRU
@@ -122,8 +127,9 @@ class SMALR(nn.Module):
         super().__init__()
         self.config = config
         self.words = words
+        self.languages = languages
         shape = (words.width, config.gru_width, config.width)
-        self.sentences = (
+        self.sentences: nn.Module = (
             SentenceGRU(*shape) if config.branches == "one" else LanguageBranches(languages, *shape)
         )
         self.pictures = PictureBranch(
@@ -150,15 +156,25 @@ class SMALR(nn.Module):
         """The sentence side without whatever only training needs."""
         return FoldedText(self.words.rows().detach(), self.words.slots, self.sentences)
 
-    def add_language(self, own: Tensor, tokens: Tensor | None = None) -> None:
-        """Take in another language and freeze all else: see `HybridEmbedding.add_language`."""
+    def add_language(self, vectors: Tensor) -> None:
+        """Take in another language, by vectors of its words, the commonest first; freeze all else.
+
+        As ever, its commonest K words own a vector, and each of the others takes a
+        latent token by what pre-training learned, so the vectors must be of the space
+        that it learned from. Besides K own words that costs one projection, where each
+        language has one: 26,112 parameters with the paper's widths.
+        """
         if not isinstance(self.words, HybridEmbedding) or self.config.branches != "one":
             raise PolyglanceError(
                 "only a model with a table of words and one sentence branch takes in a language"
                 " later: train this one anew with all languages"
             )
+        most = len(vectors) if self.config.own_words is None else self.config.own_words
+        tokens = self.words.tokens_for(vectors[most:])
+        own = principal_components(vectors, self.config.own_width) if most else vectors
         self.requires_grad_(False)
-        self.words.add_language(own, tokens)
+        self.words.add_language(own[:most], tokens)
+        self.languages += 1
 
     def trainable_parameters(self) -> int:
         """How many numbers training moves, those of layers that only training needs included."""
@@ -226,6 +242,7 @@ def word_table(
         projection=config.projection,
         tokens=None if latent is None else latent.assign().cpu(),
         latent=None if latent is None else latent.latent.detach().cpu(),
+        chooser=None if latent is None else latent.chooser().cpu(),
     )
 
 
@@ -320,11 +337,15 @@ def smalr_losses(
         near = [neighbour_triplets(level, present, describes, rule) for level in levels]
         losses["neighbours"] = objective.neighbour_weight * torch.stack(near).sum()
     if objective.adversary_weight > 0 and model.classifier is not None:
-        guessed = language_adversary(
-            averages.chunk(parts)[0], captions.languages, model.classifier,
-            objective.reversal * model.ramp(),
-        )  # fmt: skip
-        losses["adversary"] = objective.adversary_weight * guessed
+        told, spoken = averages.chunk(parts)[0], captions.languages
+        if model.languages > (known := model.classifier.out_features):
+            # It was never taught languages that came later.
+            told, spoken = told[spoken < known], spoken[spoken < known]
+        if len(spoken):
+            guessed = language_adversary(
+                told, spoken, model.classifier, objective.reversal * model.ramp()
+            )
+            losses["adversary"] = objective.adversary_weight * guessed
     if objective.drift_weight > 0 and isinstance(model.words, HybridEmbedding):
         losses["drift"] = objective.drift_weight * model.words.drift()
     return losses

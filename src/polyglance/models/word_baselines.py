@@ -60,7 +60,9 @@ WORD_MODELS: dict[str, WordModel] = {
     "small-liwe": WordModel(_LIWE, _SENTENCES_ALONE, characters=24),
     "large-liwe": WordModel(_LIWE, _SENTENCES_ALONE, characters=120),
 }
-"""By name. LIWE sees the same features of pictures as all others here, not those of a detector."""
+"""By name. LIWE sees the same features of pictures as all others here, not those of a detector,
+and is asked in the same words: those that are not in the lexicon, which it could spell, are dropped
+before it as well."""
 
 
 def make_word_model(

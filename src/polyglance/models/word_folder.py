@@ -1,7 +1,8 @@
 """A trained word model on disk, as `polyglance export` takes it up: ``RUN/words``.
 
 - ``model.safetensors``: ``table`` (float16) and ``slots`` of the folded words,
-  ``sentences.*`` and ``pictures.*``, the two branches in float32;
+  ``sentences.*`` and ``pictures.*``, the two branches in float32, and ``chooser.*``,
+  by which rare words of a language that comes later take latent tokens;
 - ``config.json``: the model's shape, its languages, and what made the features
   of pictures that it was trained on;
 - ``lexicon.json``: the words of each language in the order of their numbers.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from torch import Tensor, nn
 from polyglance.config import as_plain, load
 from polyglance.errors import DataError, PolyglanceError, reason
 from polyglance.models.smalr import SMALR, FoldedText, PictureBranch, SMALRConfig
+from polyglance.nn.hybrid_embedding import HybridEmbedding
+from polyglance.nn.latent_vocabulary import TokenChooser
 from polyglance.nn.sentence_gru import LanguageBranches, SentenceGRU
 from polyglance.records import replacing
 from polyglance.text.lexicon import Lexicon
@@ -58,11 +61,33 @@ class WordFolder:
     text: FoldedText
     pictures: PictureBranch
     seen_by: SeenBy = field(default_factory=SeenBy)
+    chooser: TokenChooser | None = None
+    """By which words of another language take latent tokens, in a model that has any."""
 
     @property
     def languages(self) -> tuple[str, ...]:
         """Those it knows words of, in the order that the model counts them."""
         return self.lexicon.languages
+
+    def reopened(self) -> SMALR:
+        """A model that says the same, and takes in another language by `SMALR.add_language`.
+
+        All words so far are rows that learn no more. What only training needs is gone:
+        the adversary, and the layers that predict what masks hide.
+        """
+        specials, config = 2, replace(self.config, masked_modelling=False, adversary=False)
+        table = self.text.table
+        words = HybridEmbedding(
+            self.text.slots,
+            [],
+            table[specials:],
+            projection=config.projection,
+            chooser=self.chooser,
+        )
+        words.mask.data.copy_(table[1:specials])
+        model = SMALR(config, words, languages=len(self.languages))
+        model.sentences, model.pictures = self.text.sentences, self.pictures
+        return model.requires_grad_(False)
 
 
 def save_words(model: SMALR, lexicon: Lexicon, folder: Path, *, seen_by: SeenBy) -> Path:
@@ -80,6 +105,8 @@ def save_words(model: SMALR, lexicon: Lexicon, folder: Path, *, seen_by: SeenBy)
         "slots": text.slots.int(),
         **{f"pictures.{name}": value for name, value in model.pictures.state_dict().items()},
     }
+    if isinstance(model.words, HybridEmbedding) and model.words.chooser is not None:
+        state |= {f"chooser.{name}": value for name, value in model.words.chooser.named_buffers()}
     save_file(
         {name: value.detach().contiguous().cpu() for name, value in state.items()}, folder / _STATE
     )
@@ -104,12 +131,14 @@ def load_words(folder: str | Path) -> WordFolder:
         state = load_file(folder / _STATE)
         lexicon = Lexicon.open(folder)
         text, pictures = _modules(config, len(lexicon.languages), state)
+        kept = _below("chooser.", state)
+        chooser = TokenChooser(**kept) if kept else None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"{folder} holds no word model as training leaves it ({reason(error)}):"
             " train one by a recipe of kind words"
         ) from error
-    return WordFolder(config, lexicon, text.eval(), pictures.eval(), seen_by)
+    return WordFolder(config, lexicon, text.eval(), pictures.eval(), seen_by, chooser)
 
 
 def _modules(

@@ -17,6 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from polyglance.errors import PolyglanceError
+from polyglance.nn.latent_vocabulary import TokenChooser
+
 Projection = Literal["language", "shared", "none"]
 
 MASK = 1
@@ -37,6 +40,7 @@ class HybridEmbedding(nn.Module):
         latent: Tensor,
         *,
         projection: Projection = "language",
+        chooser: TokenChooser | None = None,
     ) -> None:
         """``slots`` has each word's row; ``own`` the initial vectors of each language's own words.
 
@@ -44,6 +48,7 @@ class HybridEmbedding(nn.Module):
         it and as vectors whose axes mean something else in each language ask for;
         one ``shared`` by all, the other reading of the paper's "a fully connected
         layer"; or ``none``, where own vectors are as wide as latent ones.
+        ``chooser`` assigns the first rows of ``latent`` to words that come later.
         """
         super().__init__()
         self.width = latent.shape[1]
@@ -52,6 +57,7 @@ class HybridEmbedding(nn.Module):
         self.register_buffer("none", torch.zeros(1, self.width))
         self.mask = nn.Parameter(torch.randn(1, self.width) * self.width**-0.5)
         self.latent = nn.Parameter(latent.clone())
+        self.chooser = chooser
         self.own = nn.ParameterList()
         self.projections = nn.ModuleList()
         for vectors in own:
@@ -70,13 +76,15 @@ class HybridEmbedding(nn.Module):
         projection: Projection = "language",
         tokens: Tensor | None = None,
         latent: Tensor | None = None,
+        chooser: TokenChooser | None = None,
     ) -> HybridEmbedding:
         """The embedding of a lexicon whose word vectors are ``vectors``.
 
         The commonest ``own_words`` of each language (None for all) begin as the
         ``own_width`` principal components of their vectors. The others take the
         latent token that ``tokens`` assigns to them, of the table ``latent``; tokens
-        that no word takes are dropped. Without ``tokens`` they have no vector.
+        that no word takes are dropped, by ``chooser`` as well. Without ``tokens`` they
+        have no vector.
         """
         known = language_of >= 0
         owning = known if own_words is None else known & (rank_in_language < own_words)
@@ -88,6 +96,7 @@ class HybridEmbedding(nn.Module):
             used, place = torch.unique(tokens[known & ~owning], return_inverse=True)
             slots[known & ~owning] = _SPECIALS + place
             latent = latent.detach()[used]
+            chooser = chooser.only(used) if chooser is not None and len(used) else None
         own, total = [], _SPECIALS + len(latent)
         languages = 0 if own_words == 0 else int(language_of.max()) + 1
         for language in range(languages):
@@ -96,7 +105,7 @@ class HybridEmbedding(nn.Module):
             slots[spoken & owning] = torch.arange(total, total + len(reduced))
             own.append(reduced)
             total += len(reduced)
-        return cls(slots, own, latent, projection=projection)
+        return cls(slots, own, latent, projection=projection, chooser=chooser)
 
     def forward(self, ids: Tensor) -> Tensor:
         """A row of the universal embedding for each word."""
@@ -117,6 +126,23 @@ class HybridEmbedding(nn.Module):
             total = total + (vectors - self.get_buffer(f"initial_{language}")).pow(2).sum()
         return total
 
+    def tokens_for(self, vectors: Tensor) -> Tensor:
+        """The latent token of each word that comes later, by its vector."""
+        if not len(vectors):
+            return torch.zeros(0, dtype=torch.int64)
+        if self.chooser is None:
+            raise PolyglanceError(
+                "this model keeps no latent tokens for rare words of another language:"
+                " take in no more words than own a vector, or train it with latent tokens"
+            )
+        if vectors.shape[1] != (width := self.chooser.weight.shape[1]):
+            raise PolyglanceError(
+                f"tokens were assigned by vectors of {width} numbers, not of {vectors.shape[1]}:"
+                " give vectors of the same kind"
+            )
+        tokens: Tensor = self.chooser(vectors)
+        return tokens
+
     def add_language(self, own: Tensor, tokens: Tensor | None = None) -> None:
         """Take in another language, numbered after all words so far; freeze everything else.
 
@@ -126,11 +152,12 @@ class HybridEmbedding(nn.Module):
         """
         self.requires_grad_(False)
         before = len(self.rows())
-        tokens = torch.zeros(0, dtype=torch.int64) if tokens is None else tokens
+        tokens = torch.zeros(0, dtype=torch.int64) if tokens is None else tokens.cpu()
         shared = torch.where(tokens < 0, 0, _SPECIALS + tokens)
         new = torch.cat([before + torch.arange(len(own)), shared])
         self.slots = torch.cat([self.slots, new.to(self.slots.device)])
-        self._add(own.to(self.mask.device))
+        if len(own):
+            self._add(own.to(self.mask.device))
 
     def _layer(self, language: int) -> nn.Module:
         return self.projections[language if self.projection == "language" else 0]

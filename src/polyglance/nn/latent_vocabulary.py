@@ -73,9 +73,38 @@ class LatentVocabulary(nn.Module):
         anyone = torch.randint(self.candidates, (words,), device=device)
         return torch.where(torch.rand(words, device=device) < self.explore, anyone, 0)
 
-    @torch.no_grad()
-    def assign(self, block: int = 4096) -> Tensor:
+    def assign(self) -> Tensor:
         """The token of every word of the lexicon, by the best score."""
-        return torch.cat(
-            [self.scores(part).argmax(1) for part in torch.split(self.features, block)]
-        )
+        tokens: Tensor = self.chooser()(self.features)
+        return tokens
+
+    def chooser(self) -> TokenChooser:
+        """What was learned of words, to be kept for those that come later."""
+        return TokenChooser(self.scores.weight.detach(), self.scores.bias.detach())
+
+
+class TokenChooser(nn.Module):
+    """Which token a word becomes, told from its vector; it learns no more.
+
+    A language that comes later has rare words of its own, which are assigned by what
+    the others taught. Their vectors must be of the same space. Checkpoints do not hold
+    it: pre-training has left the same each time that a run goes on.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight, persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def only(self, tokens: Tensor) -> TokenChooser:
+        """A choice among these tokens, which are counted anew."""
+        return TokenChooser(self.weight[tokens], self.bias[tokens])
+
+    @torch.no_grad()
+    def forward(self, vectors: Tensor, block: int = 4096) -> Tensor:
+        """The token of each vector, so many at a time: there are many scores."""
+        parts = torch.split(vectors.to(self.weight), block)
+        return torch.cat([F.linear(part, self.weight, self.bias).argmax(1) for part in parts])

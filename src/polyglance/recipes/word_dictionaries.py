@@ -8,23 +8,61 @@ sentences do not know.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from polyglance.records import Record
+from polyglance.data.readers import read
+from polyglance.data.readers.base import ReadOptions
+from polyglance.errors import Problems
+from polyglance.recipes.word_keys import fingerprint, stamps
+from polyglance.records import Record, read_manifest
+from polyglance.text import dictionaries as dictionary_code
+from polyglance.text import learned_dictionary as learning_code
 from polyglance.text.alignment import AlignerSettings, align
+from polyglance.text.alignment import models as aligner_code
 from polyglance.text.alignment.parallel import ParallelText
 from polyglance.text.dictionaries import Dictionary, open_dictionary
 from polyglance.text.dictionary_files import FREEDICT, find_dictionaries
 from polyglance.text.learned_dictionary import mutual_dictionaries
 from polyglance.text.words import WordTokenizer
+from polyglance.weights.cache import make_once
 
 PIVOT = "en"
+_FILES = "{source}-{target}.tsv"
+_CODE = (sys.modules[__name__], dictionary_code, learning_code, aligner_code)
 _LEAST_TRANSLATED, _LEAST_DESCRIBED = 0.02, 0.002
 """How likely a translation must be; far less where sentences only tell of the same picture."""
 _WITHOUT_ORDER = AlignerSettings(words=8, diagonal=0, jumps=0, alpha=0.0)
 """IBM's first model alone: what two people say of one picture has no order in common."""
+
+
+def learned_dictionaries(
+    described: Path,
+    parallel: Path | None,
+    languages: Sequence[str],
+    *,
+    cache: Path,
+    freedict: Path | None = Path(FREEDICT),
+) -> str:
+    """Dictionaries of two manifests, made once in a folder of ``cache``; returns their pattern."""
+    given = [path for path in (described, parallel) if path is not None]
+    installed = {} if freedict is None else find_dictionaries([freedict])
+    added = [p for language in languages for p in installed.get((PIVOT, language), ())]
+    name = fingerprint(list(languages), *given, [stamps(path) for path in added], *_CODE)
+    folder = cache / f"dictionaries-{name}"
+
+    def make(partial: Path) -> None:
+        problems = Problems(strict=True)
+        sentences = (
+            [] if parallel is None else list(read("jsonl", parallel, ReadOptions(), problems))
+        )
+        records = list(read_manifest(described))
+        make_dictionaries(records, sentences, languages, str(partial / _FILES), freedict=freedict)
+
+    make_once(folder, lambda path: path.is_dir(), make)
+    return str(folder / _FILES)
 
 
 def make_dictionaries(

@@ -17,6 +17,8 @@ from polyglance.evaluation.retrieval import (
     mean_over_languages,
 )
 from polyglance.models.smalr import SMALR
+from polyglance.nn.hybrid_embedding import MASK, HybridEmbedding
+from polyglance.text.lexicon import PAD
 from polyglance.training.pairing import packed
 from polyglance.training.visuals import FeatureTable
 
@@ -71,6 +73,31 @@ def by_language(captions: CaptionTable) -> Iterator[tuple[str, Indices]]:
         rows = captions.of_language(language)
         if len(rows):
             yield language, rows
+
+
+def coverage(
+    model: SMALR, captions: CaptionTable, said: Mapping[str, int]
+) -> dict[str, dict[str, float]]:
+    """By language, which share of the words in captions is the model's own, shared or unknown.
+
+    ``said`` is how many words there are in all; the table has only those known in training.
+    """
+    words = model.words
+    slots = words.slots.cpu().numpy()
+    shared = words.latent.shape[0] if isinstance(words, HybridEmbedding) else 0
+    found = {}
+    for language, rows in by_language(captions):
+        ids = captions.gather(rows)[0]
+        slot = slots[ids[ids != PAD]]
+        slot = slot[slot != PAD]
+        sharing = int((slot <= MASK + shared).sum())
+        total = max(1, said[language])
+        found[language] = {
+            "own": (len(slot) - sharing) / total,
+            "shared": sharing / total,
+            "unknown": 1 - len(slot) / total,
+        }
+    return found
 
 
 def checkpoint_score(results: Mapping[str, RetrievalResult]) -> dict[str, float]:

@@ -8,8 +8,6 @@ a table from number to number.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,17 +16,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance import weights
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
+from polyglance.recipes.word_keys import fingerprint, stamps
 from polyglance.records import Record, read_manifest
+from polyglance.text import lexicon as lexicon_code
+from polyglance.text import segment as segment_code
+from polyglance.text import words as word_code
 from polyglance.text.dictionaries import Dictionary, open_dictionary
 from polyglance.text.lexicon import MASK, PAD, Lexicon, LexiconTokenizer, texts_by_language
 from polyglance.text.segment import normalise_word
-from polyglance.training.word_vectors import vectors_for
+from polyglance.training import skipgram as skipgram_code
+from polyglance.training import word_vectors as vector_code
+from polyglance.training.word_vectors import SKIPGRAM, vectors_for
 from polyglance.weights.cache import make_once
 
 Indices = NDArray[np.int64]
 SPLITS = ("train", "validation", "test")
+_CODE = (lexicon_code, segment_code, word_code, skipgram_code, vector_code)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +46,8 @@ class WordTexts:
     captions: Mapping[str, CaptionTable]
     """By split; in those to be measured a caption of unknown words alone is one padding word, so
     that all models are asked the same."""
+    said: Indices
+    """``(records, languages)``: how many words the test captions have, known ones or not."""
 
     def among(self, lexicon: Lexicon) -> WordTexts:
         """The same captions in the words of another lexicon, a part of this one."""
@@ -49,7 +57,7 @@ class WordTexts:
             split: renumbered(table, numbers, lexicon.languages, keep_empty=split != "train")
             for split, table in self.captions.items()
         }
-        return WordTexts(lexicon, self.vectors[own], captions)
+        return WordTexts(lexicon, self.vectors[own], captions, self.said)
 
     def numbers(self, lexicon: Lexicon) -> Indices:
         """For each word here its number in another lexicon; 0 for those it lacks."""
@@ -139,10 +147,9 @@ def prepare_texts(
 
     ``cache`` keeps both: the next run, or another process, reads what is there.
     """
-    asked = hashlib.sha256(json.dumps([*languages, vectors, width]).encode())
-    for split in SPLITS:
-        asked.update(manifests[split].read_bytes())
-    folder = cache / f"words-{asked.hexdigest()[:16]}"
+    asked = [list(languages), vectors, width, _vector_files(vectors, languages)]
+    name = fingerprint(asked, *(manifests[split] for split in SPLITS), *_CODE)
+    folder = cache / f"words-{name}"
 
     def make(partial: Path) -> None:
         records = {split: list(read_manifest(path)) for split, path in manifests.items()}
@@ -151,6 +158,7 @@ def prepare_texts(
         lexicon.save(partial)
         found = vectors_for(lexicon, vectors, texts=texts, width=width, device=device, quiet=False)
         np.save(partial / "vectors.npy", found.astype(np.float16), allow_pickle=False)
+        np.save(partial / "said.npy", words_said(records["test"], lexicon), allow_pickle=False)
         for split, some in records.items():
             table = caption_table(some, lexicon, keep_empty=split != "train")
             np.savez_compressed(
@@ -166,6 +174,16 @@ def prepare_texts(
     return _open(folder, tuple(manifests))
 
 
+def _vector_files(vectors: str, languages: Sequence[str]) -> list[list[tuple[str, int, int]]]:
+    """What tells one state of the files that words have their vectors from from another."""
+    if vectors == SKIPGRAM:
+        return []
+    if "{language}" not in vectors:
+        return [stamps(weights.folder(vectors))]
+    paths = (Path(vectors.replace("{language}", code)) for code in languages)
+    return [stamps(path) for path in paths if path.is_file()]
+
+
 @lru_cache(maxsize=2)
 def _open(folder: Path, splits: tuple[str, ...]) -> WordTexts:
     lexicon = Lexicon.open(folder)
@@ -177,7 +195,7 @@ def _open(folder: Path, splits: tuple[str, ...]) -> WordTexts:
             captions[split] = CaptionTable(
                 **parts, names=lexicon.languages, records=int(arrays["records"])
             )
-    return WordTexts(lexicon, vectors, captions)
+    return WordTexts(lexicon, vectors, captions, np.load(folder / "said.npy", allow_pickle=False))
 
 
 def caption_table(records: Sequence[Record], lexicon: Lexicon, *, keep_empty: bool) -> CaptionTable:
@@ -187,6 +205,21 @@ def caption_table(records: Sequence[Record], lexicon: Lexicon, *, keep_empty: bo
         for code, tokenizer in lexicon.tokenizers.items()
     }
     return CaptionTable.build(records, tokenizers, languages=lexicon.languages)
+
+
+def words_said(records: Sequence[Record], lexicon: Lexicon) -> Indices:
+    """How many words the captions of each record have, by the languages of a lexicon."""
+    cut = {code: tokenizer.words for code, tokenizer in lexicon.tokenizers.items()}
+    return np.array(
+        [
+            [
+                sum(len(cut[code](text)) for text in record.captions.get(code, ()))
+                for code in lexicon.languages
+            ]
+            for record in records
+        ],
+        np.int64,
+    )
 
 
 class _NeverEmpty:

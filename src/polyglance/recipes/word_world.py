@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import RetrievalResult
 from polyglance.models.smalr import SMALR
 from polyglance.models.word_folder import SeenBy
 from polyglance.recipes.feature_sources import StoreFeatures, feature_table, open_features
+from polyglance.recipes.word_dictionaries import learned_dictionaries
 from polyglance.recipes.word_measuring import measure
 from polyglance.recipes.word_texts import (
     SPLITS,
@@ -33,6 +35,9 @@ from polyglance.weights import cache_folder
 
 if TYPE_CHECKING:
     from polyglance.recipes.words import WordRecipe
+
+LEARNED = "learned"
+"""Dictionaries that are made from captions and translations."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class World:
     vectors: Tensor
     visuals: Mapping[str, FeatureTable]
     seen_by: SeenBy
+    said: Mapping[str, int]
+    """How many words there are in the test captions of each language, known ones or not."""
     dictionaries: Dictionaries | None
     cache: Path
 
@@ -87,13 +94,12 @@ class World:
                 data / pictured.manifest, data / pictured.features, device
             )
             captions[split] = only_records(texts.captions[split], kept)
+        said = dict(zip(texts.lexicon.languages, texts.said[kept].sum(0).tolist(), strict=True))
         texts = replace(texts, captions=captions)
-        dictionaries = None
-        if recipe.dictionaries is not None:
-            dictionaries = Dictionaries(str(data / recipe.dictionaries))
+        dictionaries = open_dictionaries(recipe, data, cache)
         world = cls(
             texts, texts.lexicon, captions, torch.from_numpy(texts.vectors), visuals, seen_by,
-            dictionaries, cache,
+            said, dictionaries, cache,
         )  # fmt: skip
         return world._among(_lexicon(recipe, texts, dictionaries))
 
@@ -128,6 +134,20 @@ class World:
         return replace(
             self, lexicon=lexicon, captions=texts.captions, vectors=torch.from_numpy(texts.vectors)
         )
+
+
+def open_dictionaries(recipe: WordRecipe, data: Path, cache: Path) -> Dictionaries | None:
+    """Those that a recipe names, or has learned from its captions and translations."""
+    if recipe.dictionaries is None:
+        return None
+    if recipe.dictionaries != LEARNED:
+        return Dictionaries(str(data / recipe.dictionaries))
+    parallel = None if recipe.parallel is None else data / recipe.parallel
+    if parallel is not None and not parallel.is_file():
+        raise PolyglanceError(f"there are no translations {parallel}: set parallel to null")
+    return Dictionaries(
+        learned_dictionaries(data / recipe.train.manifest, parallel, recipe.languages, cache=cache)
+    )
 
 
 @lru_cache(maxsize=8)

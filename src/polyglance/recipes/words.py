@@ -33,11 +33,12 @@ from polyglance.recipes.word_consistency import (
 from polyglance.recipes.word_measuring import (
     by_language,
     checkpoint_score,
+    coverage,
     encoder,
     figures,
     seen,
 )
-from polyglance.recipes.word_pretraining import Pretraining, pretrained_latent
+from polyglance.recipes.word_pretraining import Pretraining, align_words, pretrained_latent
 from polyglance.recipes.word_world import Pictured, World
 from polyglance.training.hardening import FromEasyToHard
 from polyglance.training.loop import LoopConfig, Run, train
@@ -71,7 +72,10 @@ class WordRecipe:
     """Where words have their vectors from: see `polyglance.training.word_vectors.vectors_for`."""
     vectors_width: int = 300
     dictionaries: str | None = None
-    """Files inside the data folder, with {source} and {target} for the codes of languages."""
+    """Files inside the data folder, with {source} and {target} for the codes of languages, or
+    "learned": from translations (parallel), training captions and FreeDict, into the cache."""
+    parallel: str | None = None
+    """Sentences with translations inside the data folder, for dictionaries that are learned."""
     train: Pictured = field(default_factory=lambda: Pictured("train.jsonl", "features"))
     validation: Pictured = field(default_factory=lambda: Pictured("val.jsonl", "features"))
     test: Pictured = field(default_factory=lambda: Pictured("test.jsonl", "features"))
@@ -82,7 +86,9 @@ class WordRecipe:
     languages_each: int | None = None
     """Languages drawn a step; None for all."""
     pretraining: Pretraining = field(default_factory=Pretraining)
-    """Of latent tokens, in models that have them."""
+    """Before pictures are seen: of latent tokens in models that have them, else of the projections
+    into the universal space. Models with neither train as many steps longer, so that all have the
+    same number."""
     loop: LoopConfig = field(default_factory=LoopConfig)
     consistency: bool = False
     """Whether CLC-A and CLC-C are measured after training; they need dictionaries."""
@@ -148,19 +154,25 @@ def _train(recipe: WordRecipe, named: WordModel, world: World, out: Path) -> dic
         sentences_each=recipe.sentences_each,
         languages_each=recipe.languages_each,
     )
-    latent, seconds = None, 0.0
+    how: dict[str, Any] = {
+        "rule": recipe.triplets,
+        "easy_share": recipe.easy_share,
+        "seed": loop.seed,
+        "folder": out / "pretraining",
+    }
+    latent, moved, seconds = None, 0, 0.0
     if named.pretrained:
         latent, seconds = pretrained_latent(
             named.config,
             world.vectors.to(device),
             grids,
             recipe.pretraining,
-            rule=recipe.triplets,
-            easy_share=recipe.easy_share,
-            seed=loop.seed,
-            folder=out / "pretraining",
             cache=world.cache,
+            **how,
         )
+        moved = sum(p.numel() for p in latent.parameters())
+    elif not _has_projections(named):
+        loop = replace(loop, steps=loop.steps + recipe.pretraining.steps)
     torch.manual_seed(loop.seed)
     model = make_word_model(
         named,
@@ -171,25 +183,33 @@ def _train(recipe: WordRecipe, named: WordModel, world: World, out: Path) -> dic
         steps=loop.steps,
         latent=latent,
     ).to(device)
+    if isinstance(model.words, HybridEmbedding) and _has_projections(named) and latent is None:
+        moved, seconds = align_words(model.words, grids, recipe.pretraining, **how)
     task = DescribedPictures(
         model, world.visuals["train"], grids, named.objective, batch=recipe.batch
     )
     finished = train(
         model,
-        Mixture({"pictures": _hardening(task, recipe)}),
+        Mixture({"pictures": _hardening(task, recipe, loop.steps)}),
         loop,
         out,
         validate=lambda: checkpoint_score(world.measure(model, "validation")),
     )
-    for needless in ("latest", "best"):  # the optimiser's memory is thrice the model
+    for needless in (
+        "latest",
+        "best",
+        "pretraining/latest",
+    ):  # the optimiser's memory is thrice the model
         shutil.rmtree(out / needless, ignore_errors=True)
     save_words(model, lexicon, out / "words", seen_by=world.seen_by)
     report = {
         "model": recipe.model,
         "words": len(lexicon),
         **_parameters(model),
+        "pretraining_parameters": moved,
         **_outcome(finished),
         "pretraining_seconds": round(seconds, 1),
+        "coverage": coverage(model, world.captions["test"], world.said),
         "validation": figures(world.measure(model, "validation")),
     }
     if recipe.measure_test:
@@ -199,7 +219,12 @@ def _train(recipe: WordRecipe, named: WordModel, world: World, out: Path) -> dic
     return report
 
 
-def _hardening(task: DescribedPictures, recipe: WordRecipe) -> FromEasyToHard:
+def _has_projections(named: WordModel) -> bool:
+    """Whether words have a layer into a universal space, which MULE's first stage is for."""
+    return named.characters is None and named.config.projection != "none"
+
+
+def _hardening(task: DescribedPictures, recipe: WordRecipe, steps: int) -> FromEasyToHard:
     """The task with its triplets from easy to hard."""
 
     def obey(rule: TripletRule) -> None:
@@ -210,7 +235,7 @@ def _hardening(task: DescribedPictures, recipe: WordRecipe) -> FromEasyToHard:
         obey,
         recipe.triplets,
         candidates=task.batch * recipe.sentences_each,
-        steps=round(recipe.easy_share * recipe.loop.steps),
+        steps=round(recipe.easy_share * steps),
     )
 
 
@@ -241,6 +266,8 @@ def _together(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         "model": first["model"],
         **{name: sum(one[name] for one in reports.values()) for name in added},
         "latent_tokens": 0,
+        "pretraining_parameters": 0,
+        "coverage": {code: one["coverage"][code] for code, one in reports.items()},
         "best_step": {language: one["best_step"] for language, one in reports.items()},
         "pretraining_seconds": 0.0,
     }
@@ -254,7 +281,7 @@ def _together(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _consistency(model: SMALR, world: World) -> dict[str, Any]:
-    """CLC with translations word by word, and with what others wrote of the same picture."""
+    """CLC with translations word by word, and its upper bound: others' captions of the picture."""
     assert world.dictionaries is not None
     dictionaries, encode = world.dictionaries, encoder(model)
     base = replace(world.texts, lexicon=world.lexicon)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.records import Record, parse_json, replacing
+from polyglance.text.segment import normalise_word
 from polyglance.text.words import WordTokenizer
 
 if TYPE_CHECKING:
@@ -161,9 +162,9 @@ class Lexicon:
         """Rare words stand for a word of ``pivot``: the paper's baseline of dictionary mapping.
 
         ``dictionaries`` lead from a language to the pivot. A word of another
-        language that was seen less than ``min_count`` times becomes the commonest
-        of its translations that the pivot has; one without any is dropped. Words of
-        the pivot all stay.
+        language that was seen less than ``min_count`` times becomes the first of its
+        translations that the pivot has, for dictionaries have the best first; one
+        without any is dropped. Words of the pivot all stay.
         """
         limits = {code: 0 if code == pivot else min_count for code in self.languages}
         kept = self._only(limits)
@@ -172,9 +173,8 @@ class Lexicon:
             if code == pivot or code not in dictionaries:
                 continue
             for word in self.counts[code].keys() - kept.counts[code].keys():
-                found = (pivot_words.get(t.lower()) for t in dictionaries[code].translations(word))
-                # The smallest number is the commonest word.
-                best = min((number for number in found if number is not None), default=None)
+                spelled = (normalise_word(t, pivot) for t in dictionaries[code].translations(word))
+                best = next((pivot_words[t] for t in spelled if t in pivot_words), None)
                 if best is not None:
                     kept.borrowed.setdefault(code, {})[word] = best
         return Lexicon(kept.counts, segmented=self.segmented, borrowed=kept.borrowed)

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from polyglance.errors import PolyglanceError
 from polyglance.languages import describe, is_language_code, normalise_language
+from polyglance.text.dictionaries import Dictionary
+from polyglance.text.glossing import gloss
 
 _WAY_OUT = "install the Debian package of the pair, for example apertium-eng-spa"
 
@@ -52,6 +54,35 @@ class Apertium:
                 f"apertium {self._pair} ended early: {done.stderr.strip() or 'no reason given'}"
             )
         return [" ".join(line.split()) for line in found]
+
+
+class WordByWord:
+    """A dictionary as a translator: each word as its first translation, in the same order."""
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        source: str,
+        target: str,
+        *,
+        longest: int = 1,
+        keep_unknown: bool = False,
+    ) -> None:
+        """``longest`` and ``keep_unknown`` are those of `gloss`."""
+        self.dictionary, self.longest, self.keep_unknown = dictionary, longest, keep_unknown
+        self.source, self.target = normalise_language(source), normalise_language(target)
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """Each text word by word; an empty one where the dictionary has nothing of it."""
+        glosses = [
+            gloss(
+                text, self.dictionary, self.source,
+                target=self.target, longest=self.longest, keep_unknown=self.keep_unknown,
+            )
+            for text in texts
+        ]  # fmt: skip
+        # Where all words are left out, a full stop may stay.
+        return [found if any(map(str.isalnum, found)) else "" for found in glosses]
 
 
 def _languages(pair: str) -> tuple[str, ...]:

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from polyglance.data.parallel import read_parallel
+from polyglance.errors import DataError, PolyglanceError, Problems
+from polyglance.records import Record, write_manifest
+
+
+def test_two_files(tmp_path: Path) -> None:
+    here, there = tmp_path / "a", tmp_path / "b"
+    here.write_text("The dog.\n\n", encoding="utf-8")
+    there.write_text("Der Hund .\nleer\n", encoding="utf-8")
+    text = read_parallel([here, there])
+    assert text.pairs == [(["The", "dog."], ["Der", "Hund", "."]), ([], ["leer"])]
+    cut = read_parallel([here, there], ["en", "deu"])
+    assert cut.pairs[0] == (["The", "dog"], ["Der", "Hund"])
+    assert (cut.source, cut.target) == ("en", "de")
+    there.write_text("Der Hund.\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"has 2 lines and .* 1"):
+        read_parallel([here, there])
+
+
+def test_a_manifest(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    write_manifest(path, [Record(captions={"en": ("A dog.", "Two."), "zh": ("一只狗", "两")})])
+    text = read_parallel([path], ["en", "zh"])
+    assert text.pairs == [(["A", "dog"], ["一", "只", "狗"]), (["Two"], ["两"])]
+    with pytest.raises(DataError, match="both en and fr"):
+        read_parallel([path], ["en", "fr"])
+    for languages in (None, ["en"], ["en", "zh", "de"]):
+        with pytest.raises(PolyglanceError, match="en,de"):
+            read_parallel([path], languages)
+
+
+def test_sentences_by_language_and_other_formats(tmp_path: Path) -> None:
+    flat = tmp_path / "flat.jsonl.gz"
+    lines = '{"en": "A dog.", "de": "Ein Hund."}\nnonsense\n{"en": "A cat."}\n'
+    flat.write_bytes(gzip.compress(lines.encode()))
+    problems = Problems()
+    text = read_parallel([flat], ["de", "en"], problems=problems)
+    assert text.pairs == [(["Ein", "Hund"], ["A", "dog"])]
+    assert [problem.line for problem in problems.found] == [2]
+    with pytest.raises(DataError, match=r"flat\.jsonl\.gz:2"):
+        read_parallel([flat], ["de", "en"])
+
+    for code, said in (("en", "A dog.\nA cat.\n"), ("de", "Ein Hund.\nEine Katze.\n")):
+        (tmp_path / f"train.{code}").write_text(said, encoding="utf-8")
+    (tmp_path / "train_images.txt").write_text("1.jpg\n2.jpg\n", encoding="utf-8")
+    text = read_parallel([tmp_path], ["en", "de"], format="multi30k-task1")
+    assert text.pairs[1] == (["A", "cat"], ["Eine", "Katze"])
+    with pytest.raises(PolyglanceError, match="no format is called"):
+        read_parallel([flat], ["de", "en"], format="multi40k")

@@ -1,0 +1,137 @@
+"""Queries and their translations, asked of the shipped model and of one that reads words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyglance
+from polyglance.demo.photographs import FOLDER
+from polyglance.encoders import Encoder
+from polyglance.encoders.translated_queries import (
+    average_scores,
+    consistent_scores,
+    in_other_languages,
+    scores_by_language,
+)
+from polyglance.errors import PolyglanceError
+from polyglance.models.consistency import LearnedConsistency, learn_consistency
+from polyglance.text.dictionaries import Dictionary
+from polyglance.text.lexicon import Lexicon
+from polyglance.text.translators import WordByWord
+from small_models import cosines
+from small_words import export, word_model
+
+# Basque, in which the shipped model never saw a caption.
+ASKED = {
+    "erle": ("bee", "Biene"),
+    "tximeleta": ("butterfly", "Schmetterling"),
+    "karramarro": ("crab", "Krabbe"),
+    "sukalde": ("kitchen", "Küche"),
+    "zubi": ("bridge", "Brücke"),
+    "hondartza": ("beach", "Strand"),
+    "behi": ("cow", "Kuh"),
+    "ahate": ("duck", "Ente"),
+}
+TRANSLATORS = [
+    WordByWord(Dictionary((word, t[n]) for word, t in ASKED.items()), "eu", target)
+    for n, target in enumerate(("en", "de"))
+]
+OWNERS = np.arange(len(ASKED))
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Encoder:
+    return polyglance.load(threads=1)
+
+
+@pytest.fixture(scope="module")
+def pictures(shipped: Encoder) -> np.ndarray:
+    files = [english for english, _ in ASKED.values()]
+    more = ["boats", "owl", "tree", "sushi", "lightning", "pool", "rocket", "iceberg"]
+    return shipped.encode_pictures([FOLDER / f"{name}.webp" for name in files + more])
+
+
+def ranks(scores: np.ndarray) -> np.ndarray:
+    """How many pictures are taken for a better answer than the right one."""
+    return (scores > scores[OWNERS, OWNERS]).sum(0)
+
+
+def test_the_shipped_model_understands_with_a_dictionary(
+    shipped: Encoder, pictures: np.ndarray
+) -> None:
+    told = in_other_languages(list(ASKED), "eu", TRANSLATORS)
+    assert told["de"] == [german for _, german in ASKED.values()]
+    together = consistent_scores(shipped, told, pictures)
+    cosine = [pictures @ shipped.encode_texts(texts).T for texts in told.values()]
+    np.testing.assert_allclose(together, np.mean(cosine, axis=0), atol=1e-5)
+    assert ranks(cosine[0]).mean() > 4
+    assert ranks(together).mean() < 1.5
+
+
+def test_what_was_learned_of_languages_is_used(shipped: Encoder, pictures: np.ndarray) -> None:
+    told = in_other_languages(list(ASKED), "eu", TRANSLATORS)
+    scores = scores_by_language(shipped, told, pictures)
+    learned = learn_consistency(scores, OWNERS)
+    together = consistent_scores(shipped, told, pictures, combine=learned.combine)
+    np.testing.assert_allclose(together, learned.combine(scores))
+    trust = (learned.opinion.weight @ learned.languages.weight)[0].tolist()
+    assert trust[0] < min(trust[1:])
+    assert ranks(together).mean() <= ranks(average_scores(scores)).mean()
+
+
+LEXICON = Lexicon({"en": {"die": 3, "fish": 2, "dog": 2}, "de": {"die": 90, "hund": 4, "fisch": 1}})
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    folder = tmp_path_factory.mktemp("words")
+    return polyglance.load(export(word_model(folder / "run", lexicon=LEXICON), folder / "model"))
+
+
+def test_a_model_of_words_is_told_the_language(reader: Encoder) -> None:
+    """Of "die" it would take the German one, and of "qux" it knows no word in any language."""
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
+    pictures = reader.encode_pictures(list(pixels))
+    german = WordByWord(Dictionary([("fish", "Fisch"), ("dog", "Wauwau")]), "en", "de")
+    told = in_other_languages(["die", "fish", "dog", "qux"], "en", [german])
+    assert told["de"] == ["", "Fisch", "Wauwau", ""]
+    scores = scores_by_language(reader, told, pictures)
+    english = reader.encode_texts(["die", "fish", "dog"], language="en")
+    fisch = reader.encode_texts(["Fisch"], language="de")
+    assert cosines(english[:1], reader.encode_texts(["die"]))[0] < 0.99
+    expected = np.full((2, 5, 4), np.nan)
+    expected[0, :, :3] = pictures @ english.T
+    expected[1, :, 1:2] = pictures @ fisch.T
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    together = consistent_scores(reader, told, pictures)
+    np.testing.assert_allclose(together[:, [0, 2]], expected[0][:, [0, 2]], atol=1e-5)
+    np.testing.assert_allclose(together[:, 1], expected[:, :, 1].mean(0), atol=1e-5)
+    learned = LearnedConsistency(2)
+    for found in (together, consistent_scores(reader, told, pictures, combine=learned.combine)):
+        assert np.unique(found[:, 3]).size == 1  # nobody knows
+
+
+def test_captions_of_a_dataset_need_no_translator(reader: Encoder) -> None:
+    told = {"en": ["a dog", ""], "de": ["ein Hund", "der Fisch"]}
+    pictures = np.eye(3, reader.width, dtype=np.float32)
+    found = consistent_scores(reader, told, pictures)
+    dog, hund = (
+        reader.encode_texts([text], language=code)[0]
+        for code, text in (("en", "dog"), ("de", "Hund"))
+    )
+    np.testing.assert_allclose(found[:, 0], (dog + hund)[:3] / 2, atol=1e-5)
+    fisch = reader.encode_texts(["Fisch"], language="de")[0]
+    np.testing.assert_allclose(found[:, 1], fisch[:3], atol=1e-5)
+
+
+def test_what_cannot_be_asked_is_one_sentence(reader: Encoder) -> None:
+    pictures = np.eye(3, reader.width, dtype=np.float32)
+    with pytest.raises(PolyglanceError, match="a translator from eu cannot translate texts in en"):
+        in_other_languages(["a dog"], "en", TRANSLATORS)
+    with pytest.raises(PolyglanceError, match="texts would be in de twice"):
+        in_other_languages(["erle"], "eu", [TRANSLATORS[1], TRANSLATORS[1]])
+    with pytest.raises(PolyglanceError, match="as many in each language"):
+        consistent_scores(reader, {"en": ["dog"], "de": []}, pictures)
+    with pytest.raises(PolyglanceError, match="the model has no words of French"):
+        consistent_scores(reader, {"en": ["dog"], "fr": ["chien"]}, pictures)
