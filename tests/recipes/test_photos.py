@@ -266,6 +266,9 @@ def test_more_captions_are_trained_on_and_not_measured(recipe: PhotoRecipe, data
     assert corpora.languages == ["de", "en"]  # a mixture is no language
     (held,) = corpora.held.values()
     assert "mul" not in held.captions.names
+    lacking = replace(richer, pictures=(replace(first, more_captions="enriched/none.jsonl"),))
+    with pytest.raises(PolyglanceError, match=r"none\.jsonl: no such manifest; 'polyglance data"):
+        Corpora(lacking, data, eyes, "cpu").tasks(model)
 
 
 def test_names_need_a_network_of_as_many_classes(recipe: PhotoRecipe, data: Path) -> None:

@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from polyglance import weights
-from polyglance.data.readers import ReadOptions, read
-from polyglance.errors import Problems
+from polyglance.data.readers import read_all
 from polyglance.nn.pretrained import load_encoder
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
@@ -80,7 +79,7 @@ def enrich(
     captions of each; for parallel texts the file holds the old ones as well.
     ``words.jsonl`` holds the words.
     """
-    corpora = {name: _read(data / name) for name in (*pictures, *parallel)}
+    corpora = {name: read_all("jsonl", data / name) for name in (*pictures, *parallel)}
     english = [list(record.captions.get("en", ())) for one in corpora.values() for record in one]
     names = [] if emoji is None else emoji_names(emoji)
     known = chosen_translations(
@@ -199,7 +198,3 @@ def _with_captions(
         captions = {**(record.captions if keep else {}), **{k: v for k, v in made.items() if v}}
         if captions:
             yield replace(record, captions=captions)
-
-
-def _read(path: Path) -> list[Record]:
-    return list(read("jsonl", path, ReadOptions(), Problems(strict=True)))

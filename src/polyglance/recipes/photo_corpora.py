@@ -13,8 +13,8 @@ import torch
 
 from polyglance.config import check
 from polyglance.data.captions import CaptionTable
-from polyglance.data.readers import ReadOptions, read
-from polyglance.errors import PolyglanceError, Problems
+from polyglance.data.readers import read_all
+from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP
 from polyglance.recipes.common import Measured, corpus_name, spoken, with_mask
 from polyglance.recipes.enriching import MIXED
@@ -119,7 +119,7 @@ class Corpora:
             self.pictures.append(pictures)
             self.sentences.append(captions)
         for text in self.recipe.texts:
-            records = _records(text.format, self.data / text.manifest)
+            records = read_all(text.format, self.data / text.manifest)
             sentences = self._captions(records, text.languages)
             parallel = ParallelSentences(
                 model, sentences, batch=text.batch, temperature=text.temperature
@@ -137,7 +137,7 @@ class Corpora:
                 f"there are names for {len(label_names())} classes and the backbone tells"
                 f" {classifier.out_features} apart: set class_names to null"
             )
-        words = [] if naming.words is None else _records("jsonl", self.data / naming.words)
+        words = [] if naming.words is None else read_all("jsonl", self.data / naming.words)
         names = self._captions(class_records(words), None)
         return NamedClasses(
             model,
@@ -171,10 +171,15 @@ class Corpora:
             self.held[corpus_name(corpus.manifest)] = Measured(
                 self._pixels(held, corpus.manifest), self._captions(held, None)
             )
-        more = (
-            () if corpus.more_captions is None else read_manifest(self.data / corpus.more_captions)
-        )
-        captions = self._captions(with_more_captions(kept, more), corpus.languages)
+        if corpus.more_captions is not None:
+            more = self.data / corpus.more_captions
+            if not more.is_file():
+                raise PolyglanceError(
+                    f"{more}: no such manifest; 'polyglance data enrich' makes it from"
+                    f" {corpus.manifest}, or set its more_captions to null"
+                )
+            kept = with_more_captions(kept, read_manifest(more))
+        captions = self._captions(kept, corpus.languages)
         if silent := set(corpus.languages or ()) - spoken(captions):
             raise PolyglanceError(
                 f"{corpus.manifest} has no captions in {', '.join(sorted(silent))}:"
@@ -239,7 +244,3 @@ def class_records(words: Iterable[Record]) -> list[Record]:
             names = {**{code: texts[:1] for code, texts in found.items()}, **names}
         records.append(Record(captions=names))
     return records
-
-
-def _records(format: str, path: Path) -> list[Record]:
-    return list(read(format, path, ReadOptions(), Problems(strict=True)))

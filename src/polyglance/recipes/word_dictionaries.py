@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from polyglance.data.readers import read
-from polyglance.data.readers.base import ReadOptions
-from polyglance.errors import Problems
+from polyglance.data.readers import read_all
 from polyglance.recipes.word_keys import fingerprint, stamps
 from polyglance.records import Record, read_manifest
 from polyglance.text import dictionaries as dictionary_code
@@ -54,10 +52,7 @@ def learned_dictionaries(
     folder = cache / f"dictionaries-{name}"
 
     def make(partial: Path) -> None:
-        problems = Problems(strict=True)
-        sentences = (
-            [] if parallel is None else list(read("jsonl", parallel, ReadOptions(), problems))
-        )
+        sentences = [] if parallel is None else read_all("jsonl", parallel)
         records = list(read_manifest(described))
         make_dictionaries(records, sentences, languages, str(partial / _FILES), freedict=freedict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from polyglance.vision.tokens import VisualTokens, grid_boxes, no_spans, pooling
 from polyglance.weights import sha256_of
 
 
-class TorchBackbone:
+class TorchBackbone(ABC):
     """A `Backbone` whose network is a torch module with a ``classifier`` of its map's cells."""
 
     network: nn.Module
@@ -51,9 +52,9 @@ class TorchBackbone:
         self.device = torch.device(device)
         self.network.to(self.device)
 
+    @abstractmethod
     def make_network(self, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
         """The network of these weights, from normalised pictures to a feature map."""
-        raise NotImplementedError
 
     @torch.inference_mode()
     def feature_map(self, pictures: NDArray[np.uint8]) -> Tensor:

@@ -22,7 +22,7 @@ from polyglance.data.readers.base import ReadOptions
 from polyglance.errors import DataError, PolyglanceError, Problems, printable, reason
 from polyglance.records import Record
 
-__all__ = ["FORMATS", "Format", "ReadOptions", "find_format", "read"]
+__all__ = ["FORMATS", "Format", "ReadOptions", "find_format", "read", "read_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,11 @@ def read(
         expected = FORMATS[format].source
         raise DataError(f"{printable(str(source))}: no such file or folder; expected {expected}")
     return _guarded(source, module.read(source, options, problems))
+
+
+def read_all(format: str, source: str | Path) -> list[Record]:
+    """All records of a dataset; the first malformed place is an error."""
+    return list(read(format, source, ReadOptions(), Problems(strict=True)))
 
 
 def _guarded(source: Path, records: Iterator[Record]) -> Iterator[Record]:
