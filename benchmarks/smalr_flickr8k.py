@@ -88,7 +88,7 @@ SWEPT: dict[str, tuple[str, ...]] = {
 }
 """What ``--sweep`` changes in the recipe of SMALR."""
 RATES: dict[str, tuple[str, ...]] = {
-    f"rate {rate}": (f"loop.learning_rate={rate}",) for rate in ("1e-3", "2e-3", "4e-3", "8e-3")
+    f"rate {rate}": (f"loop.learning_rate={rate}",) for rate in ("2e-3", "4e-3", "8e-3")
 }
 """What it changes in other rows."""
 

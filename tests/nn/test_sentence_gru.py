@@ -27,6 +27,22 @@ def test_the_last_state_is_that_of_each_sequence_alone(both_ways: bool) -> None:
             assert not state.any()
 
 
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_the_state_is_in_the_precision_that_was_asked_for(both_ways: bool) -> None:
+    torch.manual_seed(0)
+    layer = LastState(5, 4, both_ways=both_ways)
+    rows = rows_of(LENGTHS).requires_grad_(True)
+    with torch.autocast("cpu", torch.bfloat16):
+        states = layer(rows, Packing.of(LENGTHS))
+    assert states.dtype == torch.bfloat16
+    torch.testing.assert_close(
+        states.float(), layer(rows, Packing.of(LENGTHS)), atol=2e-2, rtol=2e-2
+    )
+    states.float().sum().backward()
+    assert rows.grad is not None
+    assert rows.grad.any(1).all()
+
+
 def test_gradients_reach_every_row_and_no_other_sentence() -> None:
     layer = SentenceGRU(5, 4, 6)
     rows = rows_of(LENGTHS).requires_grad_(True)

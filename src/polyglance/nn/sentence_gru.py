@@ -37,10 +37,27 @@ class LastState(nn.Module):
         rank, before = (t.to(rows.device, non_blocking=True) for t in (rank, before))
         places = before[packing.positions] + rank[packing.owners]
         step_by_step = torch.empty_like(rows).index_copy(0, places, rows)
-        _, states = self.gru(PackedSequence(step_by_step, going_on))
-        last = torch.cat(list(states), dim=1)
+        last = torch.cat(list(self._states(step_by_step, going_on)), dim=1)
         # Empty sequences rank last and have no state of their own.
         return F.pad(last, (0, 0, 0, len(packing) - len(last)))[rank]
+
+    def _states(self, rows: Tensor, going_on: Tensor) -> Tensor:
+        """The last state of each direction.
+
+        Under autocast cuDNN's GRU is always in float16, where small gradients vanish:
+        this is in the precision that was asked for.
+        """
+        device = rows.device.type
+        if not torch.is_autocast_enabled(device):
+            states: Tensor = self.gru(PackedSequence(rows, going_on))[1]
+            return states
+        precision, ways = torch.get_autocast_dtype(device), 1 + self.gru.bidirectional
+        weights = [weight.to(precision) for weight in self.gru.parameters()]
+        begin = rows.new_zeros(ways, int(going_on[0]), self.gru.hidden_size, dtype=precision)
+        with torch.autocast(device, enabled=False):
+            return torch.gru(
+                rows.to(precision), going_on, begin, weights, True, 1, 0.0, self.training, ways > 1
+            )[1]
 
 
 class SentenceGRU(nn.Module):
