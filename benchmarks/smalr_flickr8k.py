@@ -31,7 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import smalr_page
-from measuring import RESULTS, circumstances, write_results
+from measuring import RESULTS, write_results
+from seeds import spread
+from staged_runs import note_making, same_making
 
 RECIPE = "smalr-flickr8k"
 
@@ -237,26 +239,17 @@ def run_one(
     from polyglance.config import dump
     from polyglance.recipes import open_recipe
 
-    report, asked = folder / "report.json", folder / "made-from.json"
+    report = folder / "report.json"
     recipe = open_recipe(options.recipe, changes)
     wanted = {"recipe": dump(recipe.settings), **made_from}
-    if not report.exists() or not _made_from(asked, wanted):
+    if not report.exists() or not same_making(folder, wanted):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        commit = circumstances()["commit"]
-        asked.write_text(json.dumps({"commit": commit, **wanted}, indent=1), encoding="utf-8")
+        note_making(folder, wanted)
         recipe.run(options.data, folder, device=options.device)
         shutil.rmtree(folder / "pretraining", ignore_errors=True)
     found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
     return found
-
-
-def _made_from(path: Path, wanted: Mapping[str, str]) -> bool:
-    """Whether a run was made from just this; another commit of the same code makes the same."""
-    if not path.is_file():
-        return False
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return all(found.get(name) == value for name, value in wanted.items())
 
 
 def _folder(options: argparse.Namespace, job: Job) -> Path:
@@ -302,14 +295,14 @@ def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[s
     for split in ("validation", "test"):
         if split in reports[0]:
             figures[split] = {
-                language: _spread([report[split][language]["mR"] for report in reports])
+                language: spread([report[split][language]["mR"] for report in reports])
                 for language in reports[0][split]
             }
     if "consistency" in reports[0]:
         figures["consistency"] = {
             source: {
                 way: {
-                    language: _spread([r["consistency"][source][way][language] for r in reports])
+                    language: spread([r["consistency"][source][way][language] for r in reports])
                     for language in reports[0]["consistency"][source][way]
                 }
                 for way in smalr_page.WAYS
@@ -318,11 +311,6 @@ def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[s
             for source in reports[0]["consistency"]
         }
     return figures
-
-
-def _spread(values: Sequence[float]) -> dict[str, Any]:
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.mean(values), "deviation": deviation, "seeds": list(values)}
 
 
 def _line(measured: Mapping[str, Any]) -> str:

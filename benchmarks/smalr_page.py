@@ -12,6 +12,7 @@ from typing import Any
 
 import pages
 import scatter
+import seeds
 from measuring import RESULTS
 
 ROOT = Path(__file__).parent.parent
@@ -81,7 +82,7 @@ def model_table(settings: Figures) -> str:
     rows = []
     for name in (row for row in ROWS if row in settings):
         measured = settings[name]
-        recalls = [_cell(spread) for spread in measured["test"].values()]
+        recalls = [seeds.cell(spread) for spread in measured["test"].values()]
         rows.append([name, *(_millions(measured[size]) for size in sizes), *recalls])
     languages = next(iter(settings.values()))["test"]
     return pages.table(["model", *sizes.values(), *languages], rows)
@@ -119,11 +120,11 @@ def consistency_table(settings: Figures) -> str:
     if "consistency" not in settings.get("SMALR", {}):
         return "Not measured."
     smalr = settings["SMALR"]
-    rows = [["SMALR", "", "", *map(_cell, smalr["test"].values())]]
+    rows = [["SMALR", "", "", *map(seeds.cell, smalr["test"].values())]]
     for source, label in SOURCES.items():
         found = smalr["consistency"][source]
         for way, title in WAYS.items():
-            recalls = (_cell(found[way][language]) for language in smalr["test"])
+            recalls = (seeds.cell(found[way][language]) for language in smalr["test"])
             rows.append([f"SMALR + {title}", label, f"{found['parameters'][way]:,}", *recalls])
     header = ["model", "in the other languages", "parameters", *smalr["test"]]
     return pages.table(header, rows, text_columns=2)
@@ -147,7 +148,9 @@ def claims(settings: Figures) -> list[str]:
     def above(better: str, worse: str, paper: str) -> None:
         if better in averages and worse in averages:
             gain = _difference(averages[better], averages[worse])
-            found.append(f"{paper}: {_verdict(gain)} ({better} {_signed(gain)} to {worse}).")
+            found.append(
+                f"{paper}: {seeds.verdict(gain)} ({better} {seeds.signed(gain)} to {worse})."
+            )
 
     above("HEM", "LA", "HEM above LA (the paper: +2.4 on Multi30K, +3.4 on MSCOCO)")
     above("SMALR", "HEM", "SMALR at or above HEM (+1.4, +0.8)")
@@ -185,7 +188,7 @@ def _best_of_all(averages: Figures) -> list[str]:
         return []
     reduced = [name for name in ROWS if name in names]
     gains = {name: _difference(averages[name], averages["SMALR"]) for name in reduced}
-    better = [f"{name} {_signed(gain)}" for name, gain in gains.items() if gain[0] > 0]
+    better = [f"{name} {seeds.signed(gain)}" for name, gain in gains.items() if gain[0] > 0]
     verdict = f"no ({', '.join(better)} to SMALR)" if better else "yes"
     return [f"SMALR above every way of making MULE smaller (Figure 3): {verdict}."]
 
@@ -226,25 +229,8 @@ def _goals(smalr: Figures, averages: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _difference(better: Figures, worse: Figures) -> tuple[float, float | None]:
-    """The mean gain and its deviation, seed by seed."""
-    gains = [a - b for a, b in zip(better["seeds"], worse["seeds"], strict=True)]
-    mean = sum(gains) / len(gains)
-    if len(gains) < 2:
-        return mean, None
-    return mean, (sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1)) ** 0.5
-
-
-def _verdict(gain: tuple[float, float | None]) -> str:
-    mean, deviation = gain
-    if deviation is not None and abs(mean) <= deviation:
-        return "equal within the deviation of seeds"
-    return "yes" if mean > 0 else "no"
-
-
-def _signed(gain: tuple[float, float | None]) -> str:
-    mean, deviation = gain
-    return f"{mean:+.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+def _difference(better: Figures, worse: Figures) -> seeds.Gain:
+    return seeds.gain(better["seeds"], worse["seeds"])
 
 
 def size_plot(settings: Figures) -> str:
@@ -274,11 +260,6 @@ def how(figures: Figures) -> str:
         f" with {figures['runs_at_once']} at once, {figures['seconds']['in_all'] / 60:.0f} minutes"
         " in all."
     )
-
-
-def _cell(spread: Figures) -> str:
-    deviation = spread["deviation"]
-    return f"{spread['mean']:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
 
 
 def _millions(count: float) -> str:

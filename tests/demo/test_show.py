@@ -46,6 +46,7 @@ class Knowing:
 
     name = "knowing"
     width = len(NAMES)
+    fingerprint = "knowing"
 
     def __init__(self, lost: str = "") -> None:
         self.lost = lost

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from polyglance.nn.joint import Rows, Text, box_geometry, joined
+from polyglance.nn.joint import Rows, Text, box_geometry, box_location, joined
 from polyglance.nn.packing import Packing
 
 
@@ -31,3 +31,9 @@ def test_text_is_moved_whole() -> None:
     assert moved.languages is not None
     assert moved.languages.device.type == "meta"
     assert (moved.packing.total, moved.packing.longest) == (5, 3)
+
+
+def test_the_seven_numbers_of_a_box() -> None:
+    location = box_location(torch.tensor([[0.1, 0.2, 0.5, 0.7], [0, 0, 1, 1]]))
+    assert location[0].tolist() == pytest.approx([0.1, 0.2, 0.5, 0.7, 0.4, 0.5, 0.2])
+    assert location[1].tolist() == [0, 0, 1, 1, 1, 1, 1]

@@ -9,19 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from polyglance.cli import app
 from polyglance.data.toy import Picture, ToyWorld
 from polyglance.errors import PolyglanceError
+from polyglance.export.towers import unpack
 from polyglance.recipes import open_recipe
 from polyglance.recipes.m3p import FineTuning, M3PRecipe, Pretraining, run
-from polyglance.recipes.m3p_world import CodeSwitching, Described, Sentences
-from polyglance.records import write_manifest
+from polyglance.recipes.m3p_world import CodeSwitching, World
+from polyglance.recipes.pair_measuring import Reranking
+from polyglance.recipes.region_splits import Described, Eyes, Sentences
+from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
 from polyglance.vision.store import StoreInfo, hash_keys
 from polyglance.vision.store_writer import StoreWriter
 from polyglance.vision.tokens import VisualTokens, no_spans
+from small_models import small_model
 from toy_corpus import make_encoder
 from toy_regions import WIDTH, only, region_table, toy_dictionary
 
@@ -92,8 +97,7 @@ def recipe(data: Path) -> M3PRecipe:
         pretraining=Pretraining(batch=4, text_batch=4, steps=2),
         fine_tuning=FineTuning(batch=4, lookalikes=5),
         loop=LoopConfig(steps=2, learning_rate=1e-3, save_every=0),
-        dual="dual",
-        rerank=5,
+        reranking=Reranking("dual", candidates=5),
     )
 
 
@@ -122,11 +126,62 @@ def test_both_stages_run_and_the_report_tells_of_both_ways_of_measuring(
         initialise_from=str(tmp_path / "run" / "pretraining"),
         fine_tuning=FineTuning(batch=4, switched=True),
         test_on=5,
-        dual=None,
+        reranking=None,
     )
     report = run(other, data, tmp_path / "other")
     assert set(report["test"]) == {"all_pairs"}
     assert "pretraining" not in report
+
+
+def test_how_far_the_dual_encoder_is_trusted_is_found_out_on_validation(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    (data / "knowing").mkdir(exist_ok=True)
+    captions = json.loads((data / "val.jsonl").read_text().splitlines()[0])["captions"]
+    for name in ("pictures", *LANGUAGES):
+        repeats = 1 if name == "pictures" else len(captions[name])
+        np.save(data / "knowing" / f"{name}.npy", np.repeat(np.eye(12), repeats, axis=0))
+    untrained = replace(
+        recipe,
+        pretraining=None,
+        fine_tuning=None,
+        reranking=Reranking("dual", validation="knowing", candidates=5),
+        all_pairs=False,
+    )
+    report = run(untrained, data, tmp_path)
+    assert report["validation"]["dual"] == 100
+    by_trust = report["validation"]["by_trust"]
+    assert by_trust["8.0"] == 100 > by_trust["0.0"]
+    best = [float(trust) for trust, found in by_trust.items() if found == 100]
+    assert report["validation"]["trust"] == min(best)
+
+
+def test_eyes_look_at_the_pictures_of_several_corpora_themselves(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    model = small_model().export(tmp_path / "model")
+    backbone = unpack(model, tmp_path / "towers")[1]
+    pixels = np.random.default_rng(0)
+    for split in COUNTS:
+        for record in read_manifest(data / f"{split}.jsonl"):
+            colours = pixels.integers(256, size=(40, 30, 3), dtype=np.uint8)
+            Image.fromarray(colours).save(data / str(record.image))
+    seeing = replace(
+        recipe,
+        eyes=Eyes(backbone=str(backbone), size=64, views=3),
+        more=(Described("val.jsonl", "none"),),
+        pretraining=None,
+        fine_tuning=FineTuning(batch=4, smoothing=0.5),
+        loop=LoopConfig(steps=1, learning_rate=1e-3, save_every=0),
+    )
+    world = World.open(seeing, data, "cpu")
+    assert len(world.train.regions) == len(world.train.records) == 50
+    assert world.train.regions.views == 3
+    assert world.test is not None
+    assert world.test.regions.views == 1
+    assert world.test.regions.lengths.tolist() == [5] * 12  # 2 x 2 cells and the whole
+    report = run(seeing, data, tmp_path / "run")
+    assert set(report["test"]) == {"all_pairs", "dual", "reranked"}
 
 
 def test_stages_and_tasks_can_be_left_out(data: Path, recipe: M3PRecipe, tmp_path: Path) -> None:
@@ -145,7 +200,7 @@ def test_stages_and_tasks_can_be_left_out(data: Path, recipe: M3PRecipe, tmp_pat
         ({"switching": CodeSwitching()}, "needs languages to switch to"),
         ({"labels": 3}, "the store of regions has more"),
         ({"initialise_from": "nowhere"}, "no checkpoint to start from"),
-        ({"dual": "nowhere"}, "no embeddings of the dual encoder"),
+        ({"reranking": Reranking("nowhere")}, "no embeddings of the dual encoder"),
     ],
 )
 def test_what_is_missing_is_said_plainly(
@@ -165,7 +220,8 @@ def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Pat
         f"encoder={data / 'encoder'}", "train" + described % "train",
         "validation" + described % "val", "test" + described % "test",
         "texts=[{manifest: texts.jsonl}]", f"switching.dictionaries={files}",
-        "switching.languages=[de]", "dual=dual", "pretraining.steps=1", "pretraining.batch=4",
+        "switching.languages=[de]", "reranking={dual: dual}", "pretraining.steps=1",
+        "pretraining.batch=4",
         "pretraining.text_batch=4", "fine_tuning.batch=4", "loop.steps=1",
         "loop.precision=float32",
     ]  # fmt: skip

@@ -18,6 +18,7 @@ class Colours:
 
     name = "colours"
     width = 3
+    fingerprint = "colours"
 
     def __init__(self) -> None:
         self.asked: list[int] = []

@@ -57,6 +57,29 @@ def test_hard_negatives_are_neighbours() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("near", [0.0, 0.3])
+def test_a_share_of_the_negatives_is_near(near: float) -> None:
+    pool = SOURCE.items
+    neighbours = np.zeros((10, 1), np.int64)
+    neighbours[pool, 0] = np.roll(pool, 1)
+    items = np.repeat(pool, 400)
+    pairs = draw_pairs(
+        items,
+        pool,
+        SOURCE,
+        seed_step(0, 0, 0),
+        negatives=1,
+        neighbours=neighbours,
+        near=near,
+    )
+    told = TABLE.owners[pairs.captions[len(items) :]]
+    shown = pairs.pictures[len(items) :]
+    others = np.where(shown == items, told, shown)
+    # Of those that are drawn from all some are the neighbour by chance.
+    share = float(np.mean(others == neighbours[items, 0]))
+    assert share == pytest.approx(near + (1 - near) / (len(pool) - 1), abs=0.03)
+
+
 def test_lookalikes_are_the_nearest_by_mean_region_and_never_the_picture_itself() -> None:
     generator = torch.Generator().manual_seed(0)
     lengths = np.array([2, 1, 3, 2, 1, 4])

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from polyglance import __version__
-from polyglance.cli import data, features, text, weights
-from polyglance.cli.telling import console, names, whole_numbers
+from polyglance.cli import data, evaluate, features, index, library, search, text, weights
+from polyglance.cli.telling import console
 from polyglance.errors import MissingExtra, PolyglanceError
 
 app = typer.Typer(
@@ -19,7 +19,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="One space of meaning for pictures, videos and sentences in any language.",
 )
-for group, verbs in {"data": data, "features": features, "text": text, "weights": weights}.items():
+app.command()(index.index)
+app.command()(search.search)
+app.command()(evaluate.evaluate)
+for group, verbs in {
+    "library": library, "data": data, "features": features, "text": text, "weights": weights,
+}.items():  # fmt: skip
     app.add_typer(verbs.app, name=group)
 
 _EXTRAS = {
@@ -74,48 +79,6 @@ def demo(
     from polyglance.encoders import load
 
     run(lambda: load(model), out, console(), folder=photos, words=query or ())
-
-
-@app.command()
-def evaluate(
-    images: Annotated[Path, typer.Argument(help="Embeddings of pictures: .npy, .npz ...")],
-    texts: Annotated[Path, typer.Argument(help="Embeddings of captions, by language.")],
-    manifest: Annotated[Path, typer.Argument(help="What the rows are: see docs/metrics.md.")],
-    split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
-    languages: Annotated[str | None, typer.Option(help="Only these: en,de,...")] = None,
-    human: Annotated[
-        str | None, typer.Option(help="Languages whose captions people wrote, for HA.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="A name for the results file.")] = None,
-    split_name: Annotated[str | None, typer.Option(help="What the split is called.")] = None,
-    at: Annotated[str, typer.Option(help="The k of recall at k.")] = "1,5,10",
-    inner_product: Annotated[
-        bool, typer.Option("--inner-product", help="Score by inner product, not cosine.")
-    ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the results to a file.")
-    ] = None,
-) -> None:
-    """Measure retrieval on embeddings from disk: recall both ways, by language."""
-    from polyglance.evaluation.embeddings import evaluate_files
-    from polyglance.evaluation.report import terminal_table
-    from polyglance.evaluation.results import write_results
-
-    found = evaluate_files(
-        images,
-        texts,
-        manifest,
-        split=split,
-        languages=names(languages),
-        human=names(human) or (),
-        model=model,
-        split_name=split_name,
-        ks=whole_numbers(at, "--at"),
-        cosine=not inner_product,
-    )
-    console().print(terminal_table(found))
-    if json_file:
-        write_results(json_file, found)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,3 +33,17 @@ def weights_get(name: Annotated[str, typer.Argument(help="A known name.")]) -> N
     from polyglance.weights import folder
 
     print(folder(name))
+
+
+@app.command("unpack")
+def weights_unpack(
+    model: Annotated[
+        str | None, typer.Argument(help="A model by name or folder; the default one without it.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("towers"),
+) -> None:
+    """Take a model apart: an encoder of sentences and a backbone, to train others on from."""
+    from polyglance.export.towers import unpack
+
+    for folder in unpack(model, out):
+        print(folder)

@@ -69,6 +69,13 @@ class Description:
         check(self, lambda value: value >= 1, "1 or more", "width")
         check(self, lambda value: value >= 3, "3 or more", "longest")
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides on the vectors; of files, by the checksums they must have."""
+        plain = asdict(self)
+        decisive = {name: plain[name] for name in ("width", "longest", "pictures", "text", "files")}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
     def to_json(self) -> str:
         """The text of ``model.json``."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
@@ -84,7 +91,7 @@ class ModelFolder:
     @classmethod
     def open(cls, name_or_folder: str | Path | None = None) -> ModelFolder:
         """Find a model by its name or folder; without one, that which comes with Polyglance."""
-        path = _find(DEFAULT if name_or_folder is None else name_or_folder)
+        path = find(name_or_folder)
         return cls(path, _described(path / DESCRIPTION))
 
     def read(self, name: str) -> bytes:
@@ -125,7 +132,9 @@ def shipped() -> list[str]:
     return sorted(path.parent.name for path in _SHIPPED.glob(f"*/{DESCRIPTION}"))
 
 
-def _find(name_or_folder: str | Path) -> Path:
+def find(name_or_folder: str | Path | None = None) -> Path:
+    """The folder of a model; without a name, of that which comes with Polyglance."""
+    name_or_folder = DEFAULT if name_or_folder is None else name_or_folder
     own = Path(name_or_folder).expanduser()
     if isinstance(name_or_folder, str) and name_or_folder in shipped():
         return _SHIPPED / name_or_folder
@@ -133,6 +142,7 @@ def _find(name_or_folder: str | Path) -> Path:
         return own
     names = ", ".join(shipped()) or "none in this checkout"
     raise PolyglanceError(
-        f"there is no model {str(name_or_folder)!r}: give a folder made by `polyglance export`,"
-        f" or the name of a model that comes with Polyglance ({names})"
+        f"there is no model {str(name_or_folder)!r}: give the folder of one, made by"
+        " `polyglance export`, transformers, open_clip or sentence-transformers,"
+        f" or the name of one that comes with Polyglance ({names})"
     )

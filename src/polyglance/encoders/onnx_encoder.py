@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders.folder import PICTURE, TEXT, VOCABULARY, WAY_OUT, ModelFolder
+from polyglance.encoders.inputs import in_memory, listed, listed_texts
 from polyglance.encoders.protocol import Picture, Vectors
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.vision.pictures import read_square, to_square, upright_rgb
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-T = TypeVar("T")
+from polyglance.vision.pictures import read_square, to_square
 
 _TEXTS, _SUB_WORDS, _PICTURES = 64, 2048, 8
 """The most that one run of a graph is given: texts, (sub-)words with padding, pictures."""
@@ -51,17 +46,17 @@ class OnnxEncoder:
         """Numbers in a vector."""
         return self.folder.description.width
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides on the vectors, whatever the folder is called."""
+        return self.folder.description.fingerprint
+
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
         """A unit vector for each text; texts of like length are computed together.
 
         See `Encoder.encode_texts` for ``language``.
         """
-        texts = _listed(texts)
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise PolyglanceError(
-                    f"number {number} of the texts is {_shown(text)}: give each as a str"
-                )
+        texts = listed_texts(texts)
         vectors = np.empty((len(texts), self.width), np.float32)
         longest = self.folder.description.longest
         ids = [self._tokenizer.encode(text, longest, language) for text in texts]
@@ -75,7 +70,7 @@ class OnnxEncoder:
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
         """A unit vector for each picture: a file, an opened picture, or pixels as uint8."""
-        pictures = _listed(pictures)
+        pictures = listed(pictures)
         vectors = np.empty((len(pictures), self.width), np.float32)
         for start in range(0, len(pictures), _PICTURES):
             block = slice(start, start + _PICTURES)
@@ -144,42 +139,7 @@ class OnnxEncoder:
         settings = self.folder.description.pictures
         if isinstance(picture, str | Path):
             return read_square(picture, settings.size, settings.resize).pixels
-        return to_square(_opened(picture), settings.size, settings.resize).pixels
-
-
-def _opened(picture: object) -> Image.Image:
-    """An opened picture or pixels, as files are read."""
-    from PIL import Image
-
-    if isinstance(picture, np.ndarray):
-        colours = picture.shape[2:] in ((), (3,), (4,)) and picture.ndim > 1
-        if picture.dtype != np.uint8 or not colours or not picture.size:
-            raise PolyglanceError(
-                f"pixels are uint8 of (height, width) or (height, width, RGB or RGBA), not"
-                f" {_shown(picture)}"
-            )
-        picture = Image.fromarray(picture)
-    if not isinstance(picture, Image.Image):
-        raise PolyglanceError(
-            f"a picture is a file, an opened picture or pixels, not {_shown(picture)}"
-        )
-    return upright_rgb(picture)
-
-
-def _listed(items: Sequence[T]) -> list[T]:
-    """What was given, as a list; one alone may have a length, too, of letters or of rows."""
-    given: object = items
-    pixels = isinstance(given, np.ndarray) and given.ndim in (2, 3)
-    if pixels or isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
-        raise PolyglanceError(f"expected a list and was given {_shown(items)}: put it in brackets")
-    return list(items)
-
-
-def _shown(value: object) -> str:
-    """What somebody gave us, in a few words."""
-    if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} {value.shape}"
-    return reprlib.repr(value)
+        return to_square(in_memory(picture), settings.size, settings.resize).pixels
 
 
 def _line(error: Exception) -> str:

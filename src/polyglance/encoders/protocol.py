@@ -29,6 +29,10 @@ class Encoder(Protocol):
     def width(self) -> int:
         """Numbers in a vector."""
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides on the vectors: models that share it share their space."""
+
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
         """A unit vector for each text, (n, width); a text beyond the model's longest is cut.
 

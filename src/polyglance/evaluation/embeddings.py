@@ -91,14 +91,7 @@ def evaluate_files(
     """
     manifest, images, texts = Path(manifest), Path(images), Path(texts)
     layout = read_layout(manifest, split)
-    people = _codes(human)
-    wanted = list(layout.captions) if languages is None else _codes(languages)
-    if strangers := [code for code in [*wanted, *people] if code not in layout.captions]:
-        raise PolyglanceError(
-            f"{manifest}: holds no captions in {strangers[0]}, only {', '.join(layout.captions)}"
-        )
-    if not set(people) <= set(wanted):
-        raise PolyglanceError("the human average needs languages that are not being measured")
+    wanted, people = chosen_languages(layout, manifest, languages, human)
     tables = _text_tables(texts, wanted)
     if languages is None and (strangers := [code for code in tables if code not in wanted]):
         raise DataError(f"{texts}: {strangers[0]} is not a language of {manifest}")
@@ -123,16 +116,35 @@ def evaluate_files(
         results[language] = evaluate_retrieval(
             pictures, captions, layout.owners[language], ks=ks, cosine=cosine
         )
-    folder = manifest.resolve().parent.name
-    own_name = f"{folder}/{manifest.name.split('.')[0]}" + (f":{split}" if split else "")
     return Evaluation(
         model=model or texts.stem,
-        split=split_name or own_name,
+        split=split_name or split_title(manifest, split),
         languages=results,
         human=tuple(people),
         similarity="cosine" if cosine else "inner product",
         **stamp(),
     )
+
+
+def chosen_languages(
+    layout: Layout, manifest: Path, languages: Collection[str] | None, human: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """The languages to measure, all of the manifest by default, and those that people wrote."""
+    people = _codes(human)
+    wanted = list(layout.captions) if languages is None else _codes(languages)
+    if strangers := [code for code in [*wanted, *people] if code not in layout.captions]:
+        raise PolyglanceError(
+            f"{manifest}: holds no captions in {strangers[0]}, only {', '.join(layout.captions)}"
+        )
+    if not set(people) <= set(wanted):
+        raise PolyglanceError("the human average needs languages that are not being measured")
+    return wanted, people
+
+
+def split_title(manifest: Path, split: str | None) -> str:
+    """What a report calls a manifest, or a split of it."""
+    folder = manifest.resolve().parent.name
+    return f"{folder}/{manifest.name.split('.')[0]}" + (f":{split}" if split else "")
 
 
 @dataclass(frozen=True, slots=True)

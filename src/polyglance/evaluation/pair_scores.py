@@ -8,6 +8,7 @@ the candidates that a dual encoder found.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -115,15 +116,35 @@ class PairScores:
         return scores.float()
 
 
-def rerank(
-    scores: Array, model: PairScores, captions: Integers, k: int = 50, *, trust: float = 0.0
-) -> tuple[Shortlists, Shortlists]:
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What a dual encoder found likeliest, both ways, and what was read of it."""
+
+    texts: Integers
+    """For each picture numbers of captions."""
+    pictures: Integers
+    """For each caption numbers of pictures."""
+    read: NDArray[np.float64]
+    """The score of each such pair, those of ``texts`` first."""
+    dual: NDArray[np.float64]
+    """The dual encoder's own, in units of the standard deviation of all its scores."""
+
+    def trusting(self, trust: float) -> tuple[Shortlists, Shortlists]:
+        """Short lists by the score of the pair plus so much of the dual encoder's."""
+        found = self.read + trust * self.dual
+        split = self.texts.size
+        return (
+            Shortlists(self.texts, found[:split].reshape(self.texts.shape)),
+            Shortlists(self.pictures, found[split:].reshape(self.pictures.shape)),
+        )
+
+
+def read_candidates(
+    scores: Array, model: PairScores, captions: Integers, k: int = 50
+) -> Candidates:
     """Read the ``k`` best candidates of a dual encoder again, both ways.
 
-    ``scores`` are its own, pictures x ``captions``. Returns short lists of captions
-    for each picture and of pictures for each caption, for `ranks_from_shortlists`.
-    With ``trust`` the dual encoder keeps a say: so much of its score, in units of
-    its standard deviation, is added to the score of the pair.
+    ``scores`` are its own, pictures x ``captions``.
     """
     if scores.shape != (model.pictures, len(captions)):
         raise PolyglanceError(
@@ -141,14 +162,21 @@ def rerank(
     )
     unique, places = np.unique(pairs, return_inverse=True)
     picture, caption = np.divmod(unique, len(captions))
-    found = model.score(captions[caption], picture).astype(np.float64)
-    if trust:
-        found += trust * scores[picture, caption] / max(float(np.std(scores)), 1e-12)
-    found = found[places.ravel()]
-    return (
-        Shortlists(texts, found[: texts.size].reshape(texts.shape)),
-        Shortlists(pictures, found[texts.size :].reshape(pictures.shape)),
-    )
+    read = model.score(captions[caption], picture).astype(np.float64)
+    dual = scores[picture, caption] / max(float(np.std(scores)), 1e-12)
+    places = places.ravel()
+    return Candidates(texts, pictures, read[places], dual.astype(np.float64)[places])
+
+
+def rerank(
+    scores: Array, model: PairScores, captions: Integers, k: int = 50, *, trust: float = 0.0
+) -> tuple[Shortlists, Shortlists]:
+    """Short lists of captions for each picture and of pictures for each caption, read again.
+
+    They are for `ranks_from_shortlists`. With ``trust`` the dual encoder keeps a say:
+    so much of its score, in units of its standard deviation, is added to that of the pair.
+    """
+    return read_candidates(scores, model, captions, k).trusting(trust)
 
 
 def _best(scores: Array, k: int) -> Integers:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-import polyglance
 from polyglance.config import as_plain, load
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.retrieval import (
@@ -19,6 +18,7 @@ from polyglance.evaluation.retrieval import (
     mean_over_languages,
 )
 from polyglance.records import replacing
+from polyglance.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Evaluation:
 def stamp() -> dict[str, str]:
     """The moment and the version of this package, for an `Evaluation` made now."""
     moment = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"date": moment, "version": polyglance.__version__}
+    return {"date": moment, "version": __version__}
 
 
 def write_results(path: str | Path, evaluation: Evaluation) -> None:

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
-from polyglance.nn.joint import Joined, Regions, Rows, Text, box_geometry, joined
+from polyglance.nn.joint import Joined, Regions, Rows, Text, box_geometry, first_of_each, joined
 from polyglance.nn.packing import Packing
 
 Layout = Literal["paper", "reference"]
@@ -177,14 +177,7 @@ class M3P(nn.Module):
         The last layer is computed for the one vector that the score is read from.
         """
         pairs = self._pairs(self.embed_text(text, seen), seen)
-        rows = self.encoder.contextualise(
-            pairs.rows, pairs.packing, layer=self.encoder.config.layers - 1
-        )
-        alone = Packing.of([1] * len(pairs.packing), rows.device)
-        first: Tensor = self.encoder.layers[-1](
-            pairs.packing.first(rows), alone, rows, pairs.packing
-        )
-        return self.matching(first)
+        return self.matching(first_of_each(self.encoder, pairs))
 
     def matching(self, first: Tensor) -> Tensor:
         """Logits of whether pairs belong together (MC-VLM), from `Contextual.first`."""

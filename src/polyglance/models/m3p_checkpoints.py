@@ -14,7 +14,6 @@ regions, latent transforms) are left out; any other name that is not known is an
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from polyglance.errors import DataError
 from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.models.published import read_parameters
 from polyglance.nn.encoder import EncoderConfig
 
 _HEAD_WIDTH = 64
@@ -85,19 +85,7 @@ def load_m3p(path: str | Path, *, languages: Sequence[str] | None = None) -> M3P
     ``languages`` are those of its language embeddings, in their order; without
     them these are numbered. Nothing but tensors is unpickled.
     """
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such checkpoint") from None
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"{path}: not a file of tensors alone; save its parameters by themselves ({reason})"
-        ) from error
-    state = loaded.get("model", loaded) if isinstance(loaded, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        raise DataError(f"{path}: not a dictionary of parameters by name")
-    return convert_m3p(state, languages=languages)
+    return convert_m3p(read_parameters(path), languages=languages)
 
 
 def convert_m3p(published: Mapping[str, Tensor], *, languages: Sequence[str] | None = None) -> M3P:

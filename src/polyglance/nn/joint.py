@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyglance.nn.encoder import Encoder
 from polyglance.nn.packing import Packing, join
 
 
@@ -79,3 +80,22 @@ def box_geometry(boxes: Tensor) -> Tensor:
     left, top, right, bottom = boxes.unbind(1)
     area = (right - left) * (bottom - top)
     return torch.cat([boxes, area[:, None]], dim=1)
+
+
+def box_location(boxes: Tensor) -> Tensor:
+    """UC2's 7-D vector of a region: top-left, bottom-right, width, height and their product."""
+    left, top, right, bottom = boxes.unbind(1)
+    width, height = right - left, bottom - top
+    return torch.cat([boxes, torch.stack([width, height, width * height], dim=1)], dim=1)
+
+
+def first_of_each(encoder: Encoder, pairs: Joined) -> Tensor:
+    """What becomes of the first row of each pair, for whom that one stands for the pair.
+
+    The last layer is computed for that row alone.
+    """
+    before = encoder.config.layers - 1
+    rows = encoder.contextualise(pairs.rows, pairs.packing, layer=before)
+    alone = Packing.of([1] * len(pairs.packing), rows.device)
+    first: Tensor = encoder.layers[-1](pairs.packing.first(rows), alone, rows, pairs.packing)
+    return first

@@ -25,6 +25,7 @@ KINDS = {
     "features": ("polyglance.recipes.features", "FeatureRecipe"),
     "words": ("polyglance.recipes.words", "WordRecipe"),
     "m3p": ("polyglance.recipes.m3p", "M3PRecipe"),
+    "uc2": ("polyglance.recipes.uc2", "UC2Recipe"),
 }
 """Of each kind its module, imported when one is opened, and the class of its settings.
 

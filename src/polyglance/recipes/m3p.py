@@ -17,14 +17,15 @@ import torch
 
 from polyglance import weights
 from polyglance.config import check
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import M3P, Layout, M3PConfig
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import keep, write_report
-from polyglance.recipes.m3p_measuring import measure, validate
-from polyglance.recipes.m3p_world import ENGLISH, CodeSwitching, Described, Sentences, World
-from polyglance.training.checkpoints import load_checkpoint
-from polyglance.training.loop import LoopConfig, Validate, train
+from polyglance.recipes.m3p_world import CodeSwitching, World
+from polyglance.recipes.pair_measuring import Reranking, report_test, validate
+from polyglance.recipes.region_splits import ENGLISH, Described, Eyes, Sentences
+from polyglance.recipes.stages import begin_from, run_stage
+from polyglance.training.loop import LoopConfig, Validate
 from polyglance.training.m3p_tasks import (
     DescribedRegions,
     MultilingualText,
@@ -72,14 +73,19 @@ class FineTuning:
     negatives: int = 3
     languages: tuple[str, ...] | None = None
     """Of the captions; None for all that the corpus has."""
+    smoothing: float = 0.0
+    """A language is drawn by the number of its captions to this power: 0 for evenly."""
     switched: bool = False
     """Fine-tune on code-switched English instead (Table 6)."""
     lookalikes: int = 0
     """Draw negatives among so many pictures that look most alike; 0 for among all, as the paper."""
+    easy_share: float = 0.5
+    """The share of steps in which negatives go from any pictures to lookalikes alone."""
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
-        check(self, lambda value: value >= 0, "0 or more", "lookalikes")
+        check(self, lambda value: value >= 0, "0 or more", "lookalikes", "smoothing")
+        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,11 @@ class M3PRecipe:
     longest_regions: int = 50
     whole_first: bool = True
     """Take the vector of the whole picture for the first region."""
+    eyes: Eyes | None = None
+    """Look at the pictures themselves; None to take stored features."""
     train: Described = field(default_factory=lambda: Described("train.jsonl", "features"))
+    more: tuple[Described, ...] = ()
+    """Further pictures to train on."""
     validation: Described | None = None
     test: Described | None = None
     texts: tuple[Sentences, ...] = ()
@@ -115,16 +125,11 @@ class M3PRecipe:
     """Pictures of the test; None for all."""
     all_pairs: bool = True
     """Measure by reading every pair of the test."""
-    dual: str | None = None
-    """A folder of a dual encoder's embeddings of the test, inside the data folder:
-    ``pictures.npy`` and a file a language, as `polyglance evaluate` takes them."""
-    rerank: int = 50
-    """How many of the dual encoder's candidates are read again."""
-    trust: float = 0.0
-    """What the dual encoder's own score counts beside: see `rerank`."""
+    reranking: Reranking | None = None
+    """A dual encoder whose candidates are read again; None for none."""
 
     def __post_init__(self) -> None:
-        at_least_one = ("labels", "longest_regions", "validate_on", "test_on", "rerank")
+        at_least_one = ("labels", "longest_regions", "validate_on", "test_on")
         check(self, lambda value: value >= 1, "1 or more", *at_least_one)
         check(self, lambda value: value >= 3, "3 or more", "longest_text")
 
@@ -132,49 +137,39 @@ class M3PRecipe:
 def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured."""
     torch.set_float32_matmul_precision("high")
-    dual = None if recipe.dual is None else data / recipe.dual
-    if dual is not None and not dual.is_dir():
-        raise DataError(
-            f"{dual}: there are no embeddings of the dual encoder; make them, or set dual to null"
-        )
+    if recipe.reranking is not None:
+        recipe.reranking.check_folders(data)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
     if recipe.initialise_from is not None:
-        _initialise(model, Path(recipe.initialise_from))
+        begin_from(model, Path(recipe.initialise_from))
     keep(recipe, "m3p", out)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
     if recipe.pretraining is not None:
         task = _pretraining(recipe.pretraining, model, world)
         loop = recipe.pretraining.loop(recipe.loop)
-        report["pretraining"] = _train(model, task, loop, out / "pretraining")
+        report["pretraining"] = run_stage(model, _alone(task), loop, out / "pretraining")
     if recipe.fine_tuning is not None:
         task = _fine_tuning(recipe.fine_tuning, model, world)
         choose = _choosing(recipe.fine_tuning, model, world)
-        report["fine_tuning"] = _train(model, task, recipe.loop, out / "fine_tuning", choose)
+        report["fine_tuning"] = run_stage(
+            model, _alone(task), recipe.loop, out / "fine_tuning", choose=choose
+        )
     if world.test is not None:
-        report["test"] = measure(
+        report |= report_test(
             model,
             world.test,
+            world.validation,
+            data,
             all_pairs=recipe.all_pairs,
-            dual=dual,
-            k=recipe.rerank,
-            trust=recipe.trust,
+            reranking=recipe.reranking,
         )
     write_report(report, out)
     return report
 
 
-def _train(
-    model: M3P, task: Task, loop: LoopConfig, folder: Path, choose: Validate | None = None
-) -> dict[str, Any]:
-    """One stage; pre-training ends where it ends, and what chooses a checkpoint is retrieval."""
-    finished = train(model, Mixture({"all": task}), loop, folder, validate=choose)
-    return {
-        "steps": finished.steps,
-        "best_step": finished.best_step,
-        "best_score": finished.best,
-        "seconds": round(finished.seconds, 1),
-    }
+def _alone(task: Task) -> Mixture:
+    return Mixture({"all": task})
 
 
 def _choosing(stage: FineTuning, model: M3P, world: World) -> Validate | None:
@@ -218,7 +213,9 @@ def _pretraining(stage: Pretraining, model: M3P, world: World) -> Task:
 
 def _fine_tuning(stage: FineTuning, model: M3P, world: World) -> Task:
     objective = PairObjective(world.masking, tasks=("matching",), negatives=stage.negatives)
-    captions = world.captions(switched=stage.switched, languages=stage.languages)
+    captions = world.captions(
+        switched=stage.switched, languages=stage.languages, smoothing=stage.smoothing
+    )
     regions = world.train.regions
     return DescribedRegions(
         model,
@@ -229,12 +226,5 @@ def _fine_tuning(stage: FineTuning, model: M3P, world: World) -> Task:
         neighbours=lookalikes(regions, captions.items, stage.lookalikes)
         if stage.lookalikes
         else None,
+        easy_steps=round(stage.easy_share * world.recipe.loop.steps),
     )
-
-
-def _initialise(model: M3P, folder: Path) -> None:
-    for place in (folder / "best", folder / "latest", folder):
-        if (place / "state.json").is_file():
-            load_checkpoint(place, model)
-            return
-    raise PolyglanceError(f"{folder}: there is no checkpoint to start from")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polyglance.data.captions import CaptionTable
-from polyglance.data.readers import ReadOptions, read
-from polyglance.errors import PolyglanceError, Problems
+from polyglance.data.readers import read_all
+from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_language import WordMasking
 from polyglance.recipes.common import spoken
-from polyglance.records import Record, read_manifest
+from polyglance.recipes.region_splits import ENGLISH, Split, SplitReader, word_masking
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.dictionaries import open_dictionary
@@ -22,30 +23,9 @@ from polyglance.training.caption_sources import (
     CodeSwitchedCaptions,
     PlainCaptions,
 )
-from polyglance.training.region_table import RegionTable
-from polyglance.vision.store import FeatureStore
 
 if TYPE_CHECKING:
     from polyglance.recipes.m3p import M3PRecipe
-
-ENGLISH = "en"
-
-
-@dataclass(frozen=True)
-class Described:
-    """Pictures with captions, and a feature store of their regions, inside the data folder."""
-
-    manifest: str
-    features: str
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Text without pictures, for xMLM."""
-
-    manifest: str
-    format: str = "jsonl"
-    """One of `polyglance.data.readers.FORMATS`."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +49,6 @@ class CodeSwitching:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
-    """Pictures and captions of one part of the data."""
-
-    records: Sequence[Record]
-    regions: RegionTable
-    captions: CaptionTable
-
-
-@dataclass(frozen=True, eq=False)
 class World:
     """What a model is trained and measured on."""
 
@@ -94,31 +65,27 @@ class World:
         """Read what a recipe names; what is missing is found out before training."""
         tokenizer = open_tokenizer(recipe.encoder)
 
-        def split(described: Described | None, most: int | None = None) -> Split | None:
-            if described is None:
-                return None
-            # A picture without captions is no query, but a candidate all the same.
-            pictures = (r for r in read_manifest(data / described.manifest) if r.image or r.video)
-            records = list(islice(pictures, most))
-            return _split(
-                records, FeatureStore(data / described.features), recipe, tokenizer, device
-            )
-
-        train = split(recipe.train)
-        assert train is not None
+        reader = SplitReader(
+            data,
+            tokenizer,
+            longest_text=recipe.longest_text,
+            longest_regions=recipe.longest_regions,
+            whole_first=recipe.whole_first,
+            eyes=recipe.eyes,
+            seed=recipe.loop.seed,
+            device=device,
+        )
         sentences = [
             record
             for text in recipe.texts
-            for record in read(
-                text.format, data / text.manifest, ReadOptions(), Problems(strict=True)
-            )
+            for record in read_all(text.format, data / text.manifest)
         ]
         return cls(
             recipe=recipe,
             tokenizer=tokenizer,
-            train=train,
-            validation=split(recipe.validation, recipe.validate_on),
-            test=split(recipe.test, recipe.test_on),
+            train=reader.training(recipe.train, *recipe.more),
+            validation=reader.measured(recipe.validation, recipe.validate_on),
+            test=reader.measured(recipe.test, recipe.test_on),
             texts=(
                 CaptionTable.build(sentences, tokenizer, longest=recipe.longest_text)
                 if sentences
@@ -134,11 +101,19 @@ class World:
         names = set().union(*map(spoken, tables), spoken(self.texts) if self.texts else ())
         return (ENGLISH, *sorted(names - {ENGLISH}))
 
-    def captions(self, *, switched: bool, languages: Sequence[str] | None) -> CaptionSource:
-        """Captions to train on: in these languages, or English ones code-switched."""
+    def captions(
+        self, *, switched: bool, languages: Sequence[str] | None, smoothing: float = 0.0
+    ) -> CaptionSource:
+        """Captions to train on: in these languages, or English ones code-switched.
+
+        A language is drawn by the number of its captions to the power of ``smoothing``.
+        """
         recipe = self.recipe.switching
         if not switched:
-            return PlainCaptions(self.train.captions, languages=languages)
+            table = self.train.captions
+            counts = np.bincount(table.languages, minlength=len(table.names)).astype(float)
+            shares = dict(zip(table.names, (counts**smoothing).tolist(), strict=True))
+            return PlainCaptions(table, languages=languages, weights=shares)
         if self.switcher is None:
             raise PolyglanceError(
                 "code-switching needs languages to switch to: name them in switching.languages,"
@@ -157,42 +132,7 @@ class World:
     @property
     def masking(self) -> WordMasking:
         """BERT's rates, with the mask and the words of the tokenizer."""
-        mask, size = self.tokenizer.mask_id, self.tokenizer.vocab_size
-        if mask is None:
-            raise PolyglanceError(f"the tokenizer of {self.recipe.encoder} has no mask")
-        specials = (
-            self.tokenizer.bos_id,
-            self.tokenizer.eos_id,
-            self.tokenizer.pad_id,
-            self.tokenizer.unk_id,
-        )
-        first = 1 + max((number for number in specials if number is not None), default=-1)
-        return WordMasking(mask, (first, mask if mask > first else size))
-
-
-def _split(
-    records: Sequence[Record],
-    store: FeatureStore,
-    recipe: M3PRecipe,
-    tokenizer: Tokenizer,
-    device: str,
-) -> Split:
-    keys = [store.find(record) for record in records]
-    if missing := [record.key for record, key in zip(records, keys, strict=True) if key is None]:
-        raise PolyglanceError(
-            f"{store.path} has no regions of {len(missing):,} pictures, such as {missing[0]!r}:"
-            " run 'polyglance features extract' on them"
-        )
-    regions = RegionTable.of_store(
-        store,
-        [key for key in keys if key is not None],
-        longest=recipe.longest_regions,
-        whole_first=recipe.whole_first,
-        device=device,
-    )
-    return Split(
-        records, regions, CaptionTable.build(records, tokenizer, longest=recipe.longest_text)
-    )
+        return word_masking(self.tokenizer, self.recipe.encoder)
 
 
 def _switcher(settings: CodeSwitching, data: Path) -> CodeSwitcher | None:

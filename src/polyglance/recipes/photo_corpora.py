@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
-import torch
 
 from polyglance.config import check
 from polyglance.data.captions import CaptionTable
@@ -23,10 +19,9 @@ from polyglance.text import open_tokenizer
 from polyglance.training.class_names import NamedClasses, taught
 from polyglance.training.mixture import Task
 from polyglance.training.pairing import CaptionedVisuals, ParallelSentences
-from polyglance.training.visuals import PixelTable
+from polyglance.training.visuals import PixelTable, read_pixels
 from polyglance.vision.efficientnet import EfficientNetLite
 from polyglance.vision.labels import LABEL_LANGUAGES, label_names
-from polyglance.vision.pictures import read_square
 
 if TYPE_CHECKING:
     from polyglance.recipes.photos import PhotoRecipe
@@ -196,14 +191,9 @@ class Corpora:
 
     def _pixels(self, records: Sequence[Record], manifest: str) -> PixelTable:
         folder = (self.data / manifest).parent
-        with ThreadPoolExecutor() as pool:
-            squares = pool.map(
-                lambda record: read_square(folder / str(record.image), self.recipe.size).pixels,
-                records,
-            )
-            pixels = torch.from_numpy(np.stack(list(squares)))
+        files = [folder / str(record.image) for record in records]
         return PixelTable(
-            pixels,
+            read_pixels(files, self.recipe.size),
             self.eyes.network,
             self.eyes.mean,
             self.eyes.std,

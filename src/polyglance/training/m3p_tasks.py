@@ -38,6 +38,7 @@ from polyglance.objectives.matching import matching
 from polyglance.training.caption_sources import CaptionSource, read_captions
 from polyglance.training.distribution import own_share
 from polyglance.training.mismatches import draw_pairs
+from polyglance.training.mixture import step_of
 from polyglance.training.region_table import RegionTable
 
 Indices = NDArray[np.int64]
@@ -123,12 +124,15 @@ class DescribedRegions:
         *,
         batch: int,
         neighbours: Indices | None = None,
+        easy_steps: int = 0,
     ) -> None:
         """Each task of a step has ``batch`` pairs of its own, matching its negatives besides.
 
         ``neighbours`` names pictures that are hard to tell from each picture, a
-        row of numbers for each: negatives are then drawn from these.
+        row of numbers for each: negatives are then drawn from these, in the first
+        ``easy_steps`` a share of them that grows from none to all.
         """
+        self.easy_steps = easy_steps
         self.model, self.regions, self.captions = model, regions, captions
         self.objective, self.neighbours = objective, neighbours
         self.languages = model.config.language_numbers(captions.table.names)
@@ -145,7 +149,7 @@ class DescribedRegions:
         step = self._draw(generator)
         table, device = self.captions.table, self.regions.features.device
         text = read_captions(table, step.captions, self.languages)
-        regions, labels = self.regions.take(step.pictures)
+        regions, labels = self.regions.take(step.pictures, generator)
         # Which rows of words and regions belong to which task, known before anything is moved.
         words_of = torch.repeat_interleave(torch.from_numpy(step.tasks), text.packing.lengths)
         regions_of = torch.from_numpy(np.repeat(step.tasks, self.regions.lengths[step.pictures]))
@@ -190,6 +194,7 @@ class DescribedRegions:
                     generator,
                     negatives=self.objective.negatives,
                     neighbours=self.neighbours,
+                    near=step_of(generator) / self.easy_steps if self.easy_steps else 1.0,
                 )
                 pictures.append(pairs.pictures)
                 captions.append(pairs.captions)

@@ -36,20 +36,21 @@ def draw_pairs(
     *,
     negatives: int,
     neighbours: Indices | None = None,
+    near: float = 1.0,
 ) -> DrawnPairs:
     """A caption for each picture, and so many pairs of which one side is replaced.
 
     The picture or the caption, each half of the time, gives way to that of
-    another picture of ``pool`` (M3P, section 3.2), or, with ``neighbours``, of one
-    of the pictures in its row of that table. All of ``items`` are in the pool,
-    which is sorted and holds two pictures or more.
+    another picture of ``pool`` (M3P, section 3.2), or, with ``neighbours``, the share
+    ``near`` of the time, of one of the pictures in its row of that table. All of
+    ``items`` are in the pool, which is sorted and holds two pictures or more.
     """
     own = np.repeat(items, negatives)
-    if neighbours is None:
-        drawn = generator.integers(len(pool) - 1, size=len(own))
-        others = pool[drawn + (drawn >= np.searchsorted(pool, own))]
-    else:
-        others = neighbours[own, generator.integers(neighbours.shape[1], size=len(own))]
+    drawn = generator.integers(len(pool) - 1, size=len(own))
+    others = pool[drawn + (drawn >= np.searchsorted(pool, own))]
+    if neighbours is not None:
+        alike = neighbours[own, generator.integers(neighbours.shape[1], size=len(own))]
+        others = np.where(generator.random(len(own)) < near, alike, others)
     captions = source.sample(items, generator)
     of_others = source.sample(others, generator)
     retold = generator.random(len(own)) < 0.5

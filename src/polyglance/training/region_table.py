@@ -34,11 +34,16 @@ class RegionTable:
         labels: Tensor,
         lengths: Indices,
         device: torch.device | str = "cpu",
+        *,
+        views: int = 1,
     ) -> None:
         """``labels`` are the surest class of each region, or `NO_LABEL`.
 
-        ``lengths`` are the regions a picture.
+        ``lengths`` are the regions a picture. With several ``views`` all features come
+        once for each, view after view: other looks at the same pictures, of which
+        training draws one.
         """
+        self.views = views
         self.features, self.boxes = features.to(device), boxes.to(device)
         self.labels = labels.to(device)
         self.lengths = np.asarray(lengths, np.int64)
@@ -91,6 +96,23 @@ class RegionTable:
             device,
         )
 
+    @classmethod
+    def joined(cls, tables: Sequence[RegionTable]) -> RegionTable:
+        """The pictures of several tables with equally many views, one after another."""
+        views = {table.views for table in tables}
+        if len(views) != 1:
+            raise ValueError(f"tables of {sorted(views)} views cannot be joined")
+        count = views.pop()
+        looks = [table.features.chunk(count) for table in tables]
+        return cls(
+            torch.cat([look[view] for view in range(count) for look in looks]),
+            torch.cat([table.boxes for table in tables]),
+            torch.cat([table.labels for table in tables]),
+            np.concatenate([table.lengths for table in tables]),
+            tables[0].features.device,
+            views=count,
+        )
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -99,10 +121,21 @@ class RegionTable:
         """Of the features."""
         return self.features.shape[1]
 
-    def take(self, items: Indices) -> tuple[Regions, Tensor]:
-        """The regions of these pictures, any number of times each, and their labels."""
+    def take(
+        self, items: Indices, generator: np.random.Generator | None = None
+    ) -> tuple[Regions, Tensor]:
+        """The regions of these pictures, any number of times each, and their labels.
+
+        ``generator`` draws a view for each; without it the first is taken.
+        """
         lengths, device = self.lengths[items], self.features.device
-        index = torch.from_numpy(spread(self.starts[items], lengths)).to(device, non_blocking=True)
+        rows = spread(self.starts[items], lengths)
+        index = torch.from_numpy(rows).to(device, non_blocking=True)
         packing = Packing.of(lengths, device)
-        features = self.features[index].float()
+        seen = index
+        if generator is not None and self.views > 1:
+            view = np.repeat(generator.integers(self.views, size=len(items)), lengths)
+            drawn = rows + view * int(self.lengths.sum())
+            seen = torch.from_numpy(drawn).to(device, non_blocking=True)
+        features = self.features[seen].float()
         return Regions(features, self.boxes[index], packing), self.labels[index]

@@ -6,6 +6,9 @@ Both lie on the accelerator as one table, so that a batch is one gather there.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -15,8 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polyglance.nn.packing import Packing
+from polyglance.vision.pictures import read_square
 
 Indices = NDArray[np.int64]
+
+
+def read_pixels(files: Sequence[Path], size: int) -> Tensor:
+    """Pictures squeezed into squares, uint8 ``(n, size, size, RGB)``, decoded by threads."""
+    with ThreadPoolExecutor() as pool:
+        squares = list(pool.map(lambda file: read_square(file, size).pixels, files))
+    return torch.from_numpy(np.stack(squares))
 
 
 class Visuals(Protocol):

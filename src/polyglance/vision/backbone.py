@@ -7,8 +7,10 @@ one line of `LOADERS`; extraction, clips and the store know nothing else of it.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -54,21 +56,31 @@ Loader = Callable[[str, int, int | None, str], Backbone]
 def open_backbone(
     name: str, *, size: int = 224, threads: int | None = None, device: str = "cpu"
 ) -> Backbone:
-    """Load a backbone by name.
+    """Load a backbone by name, or from a folder of such weights.
 
     ``size`` is the side of the square that pictures are resized to. Networks
     take other sizes than they were trained at: 224 gives every EfficientNet-Lite
     a map of 7 x 7, at 74 % of the cost of the 260 that Lite2 was trained at.
     ``threads`` are those of the computation on a CPU; None leaves them alone.
     """
-    if name not in LOADERS:
+    load = LOADERS.get(name) or _loader_of_folder(Path(name).expanduser())
+    if load is None:
         near = difflib.get_close_matches(name, LOADERS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(LOADERS)}"
         raise PolyglanceError(f"there is no backbone called {name!r}: {hint}")
     check_range("size", size, *SIZES)
     if threads is not None:
         check_range("threads", threads, *THREADS)
-    return LOADERS[name](name, size, threads, device)
+    return load(name, size, threads, device)
+
+
+def _loader_of_folder(folder: Path) -> Loader | None:
+    """How the weights in a folder are loaded, by what its configuration says they are."""
+    try:
+        kind = json.loads((folder / "config.json").read_bytes())["model_type"]
+        return _KINDS.get(kind)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def check_range(name: str, value: int, least: int, most: int | None = None) -> None:
@@ -126,3 +138,4 @@ LOADERS: dict[str, Loader] = {
     "resnet-50": _resnet,
 }
 """How each backbone is loaded, by name; whatever it needs is imported when it is."""
+_KINDS: dict[str, Loader] = {"efficientnet-lite": _efficientnet_lite, "resnet-50": _resnet}

@@ -1,6 +1,9 @@
-"""Where torch computes: whether this machine has what was asked for."""
+"""Where torch computes: whether this machine has what was asked for, and on how many cores."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from polyglance.errors import MissingExtra, PolyglanceError
 
@@ -23,3 +26,19 @@ def check_device(name: str) -> None:
         raise PolyglanceError(
             f"the device {name!r} cannot be used here ({reason}): choose {others}"
         ) from error
+
+
+@contextmanager
+def computing_on(threads: int | None) -> Iterator[None]:
+    """Let torch compute on so many threads, then on as many as before; None for as it is."""
+    import torch
+
+    before = torch.get_num_threads()
+    if threads is None or threads == before:
+        yield
+        return
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

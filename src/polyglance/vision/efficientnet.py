@@ -26,7 +26,7 @@ _DEPTHS = (1.0, 1.1, 1.2, 1.4, 1.8)
 
 They also differ in width, which the shapes of the weights say themselves.
 """
-_EPSILON = 1e-3
+EPSILON = 1e-3
 
 State = Mapping[str, Tensor]
 
@@ -38,7 +38,7 @@ class FoldedConv(nn.Module):
         self, state: State, conv: str, norm: str, stride: int = 1, groups: int = 1
     ) -> None:
         super().__init__()
-        scale = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + _EPSILON)
+        scale = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + EPSILON)
         bias = state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale
         weight = state[f"{conv}.weight"] * scale[:, None, None, None]
         # Channels last: what the kernels for depthwise convolution are quickest in.

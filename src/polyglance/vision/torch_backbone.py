@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError
-from polyglance.vision.devices import check_device
+from polyglance.vision.devices import check_device, computing_on
 from polyglance.vision.tokens import VisualTokens, grid_boxes, no_spans, pooling_weights
 from polyglance.weights import sha256_of
 
@@ -59,7 +58,7 @@ class TorchBackbone(ABC):
     @torch.inference_mode()
     def feature_map(self, pictures: NDArray[np.uint8]) -> Tensor:
         """The (n, height, width, channels) map of (n, size, size, RGB) pictures."""
-        with _threads(self.threads):
+        with computing_on(self.threads):
             # Torch knows neither read-only arrays, as Pillow gives, nor mirrored ones.
             pixels = torch.from_numpy(np.require(pictures, requirements=["C", "W"]))
             pixels = pixels.to(self.device, torch.float32)
@@ -70,7 +69,7 @@ class TorchBackbone(ABC):
     @torch.inference_mode()
     def encode(self, pictures: NDArray[np.uint8], *, grid: int, labels: int) -> list[VisualTokens]:
         """See `Backbone.encode`."""
-        with _threads(self.threads):
+        with computing_on(self.threads):
             cells = self.feature_map(pictures)
             wholes = cells.mean((1, 2))
             if cells.shape[1:3] != (grid, grid):
@@ -104,17 +103,3 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(config, dict):
         raise DataError(f"{folder / 'config.json'}: expected a JSON object")
     return config, state
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Compute on so many threads, then on as many as before."""
-    before = torch.get_num_threads()
-    if count is None or count == before:
-        yield
-        return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

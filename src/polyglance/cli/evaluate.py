@@ -1,0 +1,82 @@
+"""``polyglance evaluate``: recall of a model at work, or of embeddings from disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyglance.cli.telling import Quiet, console, names, whole_numbers
+from polyglance.errors import PolyglanceError
+
+
+def evaluate(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[IMAGES TEXTS] MANIFEST",
+            help="A manifest, to measure an encoder on; or embeddings of pictures (.npy, .npz ..."
+            "), of captions by language, and the manifest that says what their rows are.",
+        ),
+    ],
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="A model's name or folder, CLIP's too; without it, the one shipped."),
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="The folder that pictures are named in: the manifest's.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where an encoder in torch computes.")] = "cpu",
+    split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
+    languages: Annotated[str | None, typer.Option(help="Only these: en,de,...")] = None,
+    human: Annotated[
+        str | None, typer.Option(help="Languages whose captions people wrote, for HA.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A name for the results file.")] = None,
+    split_name: Annotated[str | None, typer.Option(help="What the split is called.")] = None,
+    at: Annotated[str, typer.Option(help="The k of recall at k.")] = "1,5,10",
+    inner_product: Annotated[
+        bool, typer.Option("--inner-product", help="Score by inner product, not cosine.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the results to a file.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure retrieval: recall both ways, by language, of a model or of embeddings on disk."""
+    from polyglance.encoders import load
+    from polyglance.evaluation.embeddings import evaluate_files
+    from polyglance.evaluation.encoders import evaluate_encoder
+    from polyglance.evaluation.report import terminal_table
+    from polyglance.evaluation.results import write_results
+
+    *embeddings, manifest = files
+    if len(embeddings) not in (0, 2):
+        raise PolyglanceError(
+            "evaluate takes a manifest alone, or embeddings of pictures, of captions, and a"
+            f" manifest, not {len(files)} files"
+        )
+    shared: dict[str, Any] = {
+        "split": split,
+        "languages": names(languages),
+        "human": names(human) or (),
+        "model": model,
+        "split_name": split_name,
+        "ks": whole_numbers(at, "--at"),
+    }
+    if not embeddings:
+        if inner_product:
+            raise PolyglanceError("--inner-product is for embeddings: encoders make unit vectors")
+        opened = load(encoder, device=device)
+        found = evaluate_encoder(opened, manifest, pictures=pictures, quiet=quiet, **shared)
+    elif encoder or pictures:
+        raise PolyglanceError(
+            "--encoder and --pictures are for measuring an encoder: give the manifest alone"
+        )
+    else:
+        images, texts = embeddings
+        found = evaluate_files(images, texts, manifest, cosine=not inner_product, **shared)
+    console().print(terminal_table(found))
+    if json_file:
+        write_results(json_file, found)

@@ -1,0 +1,54 @@
+"""``polyglance index``: pictures and clips into a library."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyglance.cli.telling import Quiet
+from polyglance.errors import printable
+
+LibraryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--library", "-l", help="The library's file; else $POLYGLANCE_LIBRARY, or one of your own."
+    ),
+]
+TOLD = 10
+"""Bad files that are named; the others are only counted."""
+
+
+def index(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders or files to add; without any, look at those known again."),
+    ] = None,
+    library: LibraryOption = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model's name or folder, for a new library.")
+    ] = None,
+    thumbnails: Annotated[
+        bool, typer.Option("--thumbnails", help="Keep small pictures in the library.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Add pictures and clips to a library; run again for what is new, changed, moved or gone."""
+    from polyglance.search.library import Library
+
+    with Library(library, model=model, threads=threads) as opened:
+        report = (
+            opened.add(*folders, thumbnails=thumbnails, quiet=quiet)
+            if folders
+            else opened.update(thumbnails=thumbnails, quiet=quiet)
+        )
+        for bad in report.bad[:TOLD]:
+            print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
+        if len(report.bad) > TOLD:
+            print(f"skipped {len(report.bad) - TOLD:,} more", file=sys.stderr)
+        print(f"{opened.path}: {report}; {len(opened):,} in all")
+        if report.bad and not len(opened):
+            raise typer.Exit(1)

@@ -1,0 +1,65 @@
+"""Models of open_clip: a folder with ``open_clip_config.json`` and weights in safetensors.
+
+That is how models lie in the hub's repositories, and how open_clip's own
+``push_to_hf_hub.save_for_hf`` writes them. The package builds the network, cuts
+texts and prepares pictures.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from polyglance.encoders.torch_encoder import TorchEncoder, opening, refuse_pickles
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors")
+"""What the package looks for first; after these it would take a pickle that lies beside them."""
+
+
+class OpenClipEncoder(TorchEncoder):
+    """A model of open_clip."""
+
+    def __init__(self, folder: Path, threads: int | None = None, device: str = "cpu") -> None:
+        super().__init__(folder, threads, device)
+        refuse_pickles(folder, WEIGHTS)
+
+    def read(self, texts: list[str]) -> torch.Tensor:
+        """See `TorchEncoder.read`."""
+        vectors: torch.Tensor = self._model.encode_text(self._tokenizer(texts).to(self.device))
+        return vectors
+
+    def prepare(self, picture: Image) -> Any:
+        """See `TorchEncoder.prepare`."""
+        return self._opened[1](picture)
+
+    def see(self, prepared: list[Any]) -> torch.Tensor:
+        """See `TorchEncoder.see`."""
+        vectors: torch.Tensor = self._model.encode_image(torch.stack(prepared).to(self.device))
+        return vectors
+
+    @property
+    def _model(self) -> Any:
+        return self._opened[0]
+
+    @cached_property
+    def _opened(self) -> tuple[Any, Any]:
+        """The network, and what prepares pictures for it."""
+        with opening(self.folder, "open_clip"):
+            package: Any = import_module("open_clip")
+            model, transform = package.create_model_from_pretrained(
+                f"local-dir:{self.folder}", device=self.device
+            )
+        return model.eval().requires_grad_(False), transform
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        with opening(self.folder, "open_clip"):
+            package: Any = import_module("open_clip")
+            return package.get_tokenizer(f"local-dir:{self.folder}")

@@ -1,0 +1,70 @@
+"""A model folder taken apart: its encoder of sentences and its picture network.
+
+Both become folders as other pretrained weights have them, so that a model that reads
+sentences and pictures together can begin with what one has learned that embeds them
+apart: ``encoder: TOWERS/text`` in a recipe, ``--backbone TOWERS/pictures`` for features.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from polyglance.encoders.folder import VOCABULARY, ModelFolder
+from polyglance.encoders.vocabulary import Vocabulary
+from polyglance.export.reading import load_torch
+from polyglance.export.skeleton import published_eyes
+from polyglance.nn.pretrained import save_encoder
+from polyglance.vision.efficientnet import Network
+from polyglance.weights.unigram import xlmr_tokenizer
+
+TEXT, PICTURES = "text", "pictures"
+
+
+def unpack(folder: str | Path | None, out: Path) -> tuple[Path, Path]:
+    """Write the towers of a model that reads sub-words; returns the folders of both.
+
+    ``out/text`` is an encoder with its tokenizer, ``out/pictures`` a backbone without
+    a classifier: features are extracted from it with ``--labels 0``. The shipped model
+    is rounded, and so are the weights.
+    """
+    found = ModelFolder.open(folder)
+    model = load_torch(found.path)
+    save_encoder(model.encoder, out / TEXT)
+    vocabulary = Vocabulary.from_bytes(found.read(VOCABULARY))
+    pieces = list(zip(vocabulary.pieces, vocabulary.scores.tolist(), strict=True))
+    xlmr_tokenizer(pieces, vocabulary.charsmap).save(str(out / TEXT / "tokenizer.json"))
+    eyes = model.eyes
+    assert isinstance(eyes, Network)
+    settings = found.description.pictures
+    _save_eyes(eyes, settings.size, settings.mean, settings.std, out / PICTURES)
+    return out / TEXT, out / PICTURES
+
+
+def _save_eyes(
+    eyes: Network, size: int, mean: tuple[float, ...], std: tuple[float, ...], folder: Path
+) -> None:
+    """Write a picture network as published ones are, each norm doing nothing."""
+    variant, state = published_eyes(eyes)
+    channels = len(eyes.head.weight)
+    # Networks have a classifier: one class, which every cell is of.
+    nothing: dict[str, Tensor] = {
+        "_fc.weight": torch.zeros(1, channels),
+        "_fc.bias": torch.zeros(1),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(state | nothing, folder / "model.safetensors", {"format": "pt"})
+    config = {
+        "model_type": "efficientnet-lite",
+        "variant": variant,
+        "image_size": size,
+        "mean": [value / 255 for value in mean],
+        "std": [value / 255 for value in std],
+        "num_features": channels,
+        "num_classes": 1,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,31 @@
+"""Checkpoint files as others publish them: parameters by name, and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from polyglance.errors import DataError
+
+
+def read_parameters(path: str | Path) -> dict[str, Tensor]:
+    """The parameters of a checkpoint file, which may keep them under ``model``.
+
+    Nothing but tensors is unpickled.
+    """
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such checkpoint") from None
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{path}: not a file of tensors alone; save its parameters by themselves ({reason})"
+        ) from error
+    state = loaded.get("model", loaded) if isinstance(loaded, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise DataError(f"{path}: not a dictionary of parameters by name")
+    return state

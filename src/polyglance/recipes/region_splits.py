@@ -1,0 +1,156 @@
+"""Pictures as regions, with captions: the parts of the data that M3P and UC2 read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from polyglance.config import check
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
+from polyglance.objectives.masked_language import WordMasking
+from polyglance.records import Record, read_manifest
+from polyglance.text import Tokenizer
+from polyglance.training.region_table import RegionTable
+from polyglance.training.region_views import region_views
+from polyglance.training.visuals import PixelTable, read_pixels
+from polyglance.vision.backbone import open_backbone
+from polyglance.vision.store import FeatureStore
+from polyglance.vision.torch_backbone import TorchBackbone
+
+ENGLISH = "en"
+
+
+@dataclass(frozen=True)
+class Described:
+    """Pictures with captions, and a feature store of their regions, inside the data folder."""
+
+    manifest: str
+    features: str = ""
+    """Not read where a recipe has eyes of its own."""
+
+
+@dataclass(frozen=True)
+class Eyes:
+    """A network that looks at the pictures themselves, in place of stored features."""
+
+    backbone: str = "efficientnet-lite2"
+    """By name, or a folder such as `polyglance weights unpack` writes."""
+    size: int = 224
+    views: int = 8
+    """Looks at each picture to train on: one plain, the others cropped and mirrored."""
+    smallest_crop: float = 0.5
+    """The least share of a picture's area that is kept."""
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "size", "views")
+        check(self, lambda value: 0 < value <= 1, "a share from 0 to 1", "smallest_crop")
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Text without pictures."""
+
+    manifest: str
+    format: str = "jsonl"
+    """One of `polyglance.data.readers.FORMATS`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Pictures and captions of one part of the data."""
+
+    records: Sequence[Record]
+    regions: RegionTable
+    captions: CaptionTable
+
+
+@dataclass(frozen=True)
+class SplitReader:
+    """How parts of the data become splits."""
+
+    data: Path
+    tokenizer: Tokenizer
+    longest_text: int
+    longest_regions: int
+    whole_first: bool
+    eyes: Eyes | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+    def training(self, *parts: Described) -> Split:
+        """Pictures to train on, of several corpora, in as many views as there are."""
+        return self._split(parts, None, 1 if self.eyes is None else self.eyes.views)
+
+    def measured(self, part: Described | None, most: int | None = None) -> Split | None:
+        """Pictures to measure on, all or the first of them, seen plainly."""
+        return None if part is None else self._split([part], most, 1)
+
+    def _split(self, parts: Sequence[Described], most: int | None, views: int) -> Split:
+        found = [(part, _pictures(self.data / part.manifest, most)) for part in parts]
+        looks = self._looks(views)
+        records = [record for _, some in found for record in some]
+        regions = RegionTable.joined([looks(part, some) for part, some in found])
+        captions = CaptionTable.build(records, self.tokenizer, longest=self.longest_text)
+        return Split(records, regions, captions)
+
+    def _looks(self, views: int) -> Callable[[Described, Sequence[Record]], RegionTable]:
+        """From stores, or through eyes of one's own."""
+        if self.eyes is None:
+            return self._stored
+        settings = self.eyes
+        eyes = open_backbone(settings.backbone, size=settings.size, device=self.device)
+        if not isinstance(eyes, TorchBackbone):
+            raise PolyglanceError(f"{settings.backbone} cannot look while training: choose another")
+
+        def seen(described: Described, records: Sequence[Record]) -> RegionTable:
+            folder = (self.data / described.manifest).parent
+            pictures = PixelTable(
+                read_pixels([folder / str(record.image) for record in records], settings.size),
+                eyes.network,
+                eyes.mean,
+                eyes.std,
+                smallest_crop=settings.smallest_crop,
+                device=self.device,
+            )
+            return region_views(pictures, views=views, seed=self.seed)
+
+        return seen
+
+    def _stored(self, described: Described, records: Sequence[Record]) -> RegionTable:
+        store = FeatureStore(self.data / described.features)
+        return RegionTable.of_store(
+            store,
+            store_keys(store, records),
+            longest=self.longest_regions,
+            whole_first=self.whole_first,
+            device=self.device,
+        )
+
+
+def _pictures(manifest: Path, most: int | None) -> list[Record]:
+    """The first of a manifest; one without captions is no query, but a candidate all the same."""
+    return list(islice((r for r in read_manifest(manifest) if r.image or r.video), most))
+
+
+def store_keys(store: FeatureStore, records: Sequence[Record]) -> list[str]:
+    """Under what the pictures of records lie in a store, which must have them all."""
+    keys = [store.find(record) for record in records]
+    if missing := [record.key for record, key in zip(records, keys, strict=True) if key is None]:
+        raise PolyglanceError(
+            f"{store.path} has no regions of {len(missing):,} pictures, such as {missing[0]!r}:"
+            " run 'polyglance features extract' on them"
+        )
+    return [key for key in keys if key is not None]
+
+
+def word_masking(tokenizer: Tokenizer, name: str) -> WordMasking:
+    """BERT's rates, with the mask and the words of a tokenizer."""
+    mask, size = tokenizer.mask_id, tokenizer.vocab_size
+    if mask is None:
+        raise PolyglanceError(f"the tokenizer of {name} has no mask")
+    signs = (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.unk_id)
+    first = 1 + max((number for number in signs if number is not None), default=-1)
+    return WordMasking(mask, (first, mask if mask > first else size))

@@ -1,0 +1,26 @@
+"""Pictures of items, to be shown: a thumbnail from the library, or else from the file."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from polyglance.search.clips import frame_of
+from polyglance.search.store import Kind, Span
+from polyglance.vision.pictures import read_picture
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def picture_of(path: str, kind: Kind, span: Span | None = None) -> Image:
+    """A picture, or what a clip shows in the middle of a span; a `DataError` where it cannot."""
+    return frame_of(path, span) if kind == "clip" else read_picture(path, at_least=256)
+
+
+def from_webp(thumbnail: bytes) -> Image:
+    """A thumbnail as the library keeps it."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(thumbnail), formats=["WEBP"]) as opened:
+        return opened.convert("RGB")

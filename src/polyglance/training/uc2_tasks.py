@@ -1,0 +1,260 @@
+"""What UC2 learns in one step (section 3.3): one objective, drawn by a `Mixture` 9 : 12 : 9 : 3.
+
+`PictureMatching` is ITM, `PictureWords` MLM, `RegionNames` MRTM and `TranslatedWords`
+VTLM; without pictures that is XLM's TLM, by which the paper pivots on English (Table 4).
+`PictureRanking` is the fine-tuning for retrieval. A step of any reads ``batch`` pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyglance.config import check
+from polyglance.errors import PolyglanceError
+from polyglance.models.uc2 import UC2, Contextual, Form
+from polyglance.nn.joint import Regions, Text
+from polyglance.objectives.co_masking import co_mask
+from polyglance.objectives.masked_language import WordMasking, mask_words, masked_language
+from polyglance.objectives.masked_regions import NO_LABEL
+from polyglance.objectives.matching import matching
+from polyglance.objectives.ranking import sigmoid_triplet
+from polyglance.objectives.region_words import hide_regions
+from polyglance.text.flat import spread
+from polyglance.training.caption_pairs import CaptionPairs
+from polyglance.training.caption_sources import read_captions
+from polyglance.training.even_captions import EvenCaptions
+from polyglance.training.label_words import LabelWords
+from polyglance.training.mixture import step_of
+from polyglance.training.region_table import RegionTable
+
+Indices = NDArray[np.int64]
+RankingLoss = Literal["triplet", "matching"]
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """What objectives on pictures draw from."""
+
+    regions: RegionTable
+    captions: EvenCaptions
+
+    @property
+    def device(self) -> torch.device:
+        """Where regions lie, and the model with them."""
+        return self.regions.features.device
+
+    def pictures(self, rows: Indices) -> Indices:
+        """Those that captions describe."""
+        return self.captions.table.owners[rows]
+
+    def text(self, rows: Indices) -> Text:
+        """Captions by row, packed on the processor."""
+        return read_captions(self.captions.table, rows)
+
+    def read(
+        self, model: UC2, captions: Indices, pictures: Indices, generator: np.random.Generator
+    ) -> Contextual:
+        """Captions and pictures, pair by pair, with nothing hidden."""
+        regions, _ = self.regions.take(pictures, generator)
+        read: Contextual = model(self.text(captions).to(self.device), regions)
+        return read
+
+
+class PictureWords:
+    """MLM: hidden words of captions, told from the words around them and the picture."""
+
+    def __init__(self, model: UC2, corpus: Corpus, masking: WordMasking, *, batch: int) -> None:
+        self.model, self.corpus, self.masking, self.batch = model, corpus, masking, batch
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw captions, all languages alike, and tell their hidden words."""
+        rows = self.corpus.captions.draw(self.batch, generator)
+        text = self.corpus.text(rows)
+        hidden = mask_words(text.ids, text.packing, self.masking)
+        regions, _ = self.corpus.regions.take(self.corpus.pictures(rows), generator)
+        read = self.model(replace(text, ids=hidden.ids).to(self.corpus.device), regions)
+        return {"mlm": _told(self.model, read.text, hidden.places, hidden.targets)}
+
+
+class PictureMatching:
+    """ITM: do a caption and a picture belong together? Half of the pairs do.
+
+    In the others the picture or the caption, each half of the time, is that of another
+    pair, in the same language; the published code replaces pictures alone.
+    """
+
+    def __init__(self, model: UC2, corpus: Corpus, *, batch: int, form: Form = "paper") -> None:
+        self.model, self.corpus, self.batch, self.form = model, corpus, batch, form
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw pairs and tell the true ones."""
+        captions, pictures, matched = self.draw(generator)
+        read = self.corpus.read(self.model, captions, pictures, generator)
+        logits = self.model.matching(read.first)
+        return {"itm": matching(logits, torch.from_numpy(matched))}
+
+    def draw(self, generator: np.random.Generator) -> tuple[Indices, Indices, NDArray[np.bool_]]:
+        """Captions, pictures, and whether they belong together."""
+        true = self.corpus.captions.draw(self.batch // 2, generator)
+        false = self.corpus.captions.draw(self.batch - len(true), generator)
+        others = self.corpus.captions.others(false, generator)
+        retold = generator.random(len(false)) < (0.5 if self.form == "paper" else 0.0)
+        own, other = self.corpus.pictures(false), self.corpus.pictures(others)
+        captions = np.concatenate([true, np.where(retold, others, false)])
+        pictures = np.concatenate([self.corpus.pictures(true), np.where(retold, own, other)])
+        return captions, pictures, np.arange(self.batch) < len(true)
+
+
+class RegionNames:
+    """MRTM: what a hidden region is called in the caption's language, of all words there are."""
+
+    def __init__(
+        self,
+        model: UC2,
+        corpus: Corpus,
+        words: LabelWords,
+        *,
+        batch: int,
+        rate: float = 0.15,
+        form: Form = "paper",
+    ) -> None:
+        """The published code hides all chosen regions, the paper nine of ten."""
+        self.model, self.corpus, self.words, self.batch = model, corpus, words, batch
+        self.rate, self.hidden = rate, 0.9 if form == "paper" else 1.0
+        self.languages = words.numbers(corpus.captions.table.names)
+        self._labels = corpus.regions.labels.cpu().numpy()
+        if not (self._labels != NO_LABEL).any():
+            raise PolyglanceError(
+                "no region has a label to be named by: extract features with labels, or leave"
+                " MRTM out"
+            )
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw captions and name hidden regions of their pictures."""
+        rows = self.corpus.captions.draw(self.batch, generator)
+        table, pictures = self.corpus.regions, self.corpus.pictures(rows)
+        regions, _ = table.take(pictures, generator)
+        lengths = table.lengths[pictures]
+        labels = self._labels[spread(table.starts[pictures], lengths)]
+        named = torch.from_numpy(labels != NO_LABEL)
+        hidden = hide_regions(
+            regions.features, self.model.region_mask, named, rate=self.rate, hidden=self.hidden
+        )
+        places = hidden.places.numpy()
+        spoken = self.languages[self.corpus.captions.table.languages[rows]]
+        language = np.repeat(spoken, lengths)[places]
+        targets = torch.from_numpy(self.words.draw(language, labels[places], generator))
+        read = self.model(
+            self.corpus.text(rows).to(self.corpus.device),
+            Regions(hidden.features, regions.boxes, regions.packing),
+        )
+        return {"mrtm": _told(self.model, read.regions, hidden.places, targets)}
+
+
+class TranslatedWords:
+    """VTLM: words hidden in two captions at once, told from the picture; TLM without pictures."""
+
+    def __init__(
+        self,
+        model: UC2,
+        regions: RegionTable | None,
+        pairs: CaptionPairs,
+        masking: WordMasking,
+        *,
+        batch: int,
+        co_masked: float = 1.0,
+    ) -> None:
+        """``co_masked`` of the pairs lose a word in both captions, the rest any words."""
+        self.model, self.regions, self.pairs, self.masking = model, regions, pairs, masking
+        self.batch, self.co_masked = batch, co_masked
+        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "co_masked")
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw pairs of captions, all languages beside English alike, and tell hidden words."""
+        drawn = self.pairs.draw(self.batch, generator)
+        pair = self.pairs.gather(drawn)
+        hidden = co_mask(pair, self.masking, share=self.co_masked)
+        device = self.model.word_bias.device
+        cut = pair.first.total
+        regions = None
+        if self.regions is not None:
+            owners = self.pairs.table.owners[self.pairs.first[drawn]]
+            regions, _ = self.regions.take(owners, generator)
+        read = self.model(
+            Text(hidden.ids[:cut], pair.first).to(device),
+            regions,
+            Text(hidden.ids[cut:], pair.second).to(device),
+        )
+        rows = torch.cat([read.text, read.translation])
+        return {"vtlm": _told(self.model, rows, hidden.places, hidden.targets)}
+
+
+class PictureRanking:
+    """Fine-tuning for retrieval: a true pair before those with another picture or caption."""
+
+    def __init__(
+        self,
+        model: UC2,
+        corpus: Corpus,
+        *,
+        batch: int,
+        negatives: int = 1,
+        margin: float = 0.2,
+        loss: RankingLoss = "triplet",
+        neighbours: Indices | None = None,
+        easy_steps: int = 0,
+    ) -> None:
+        """A step has ``batch`` true pairs, and for each so many ``negatives`` of either kind.
+
+        ``neighbours`` names pictures that are hard to tell from each picture, a row of
+        numbers for each: negatives are then drawn from these, in the first ``easy_steps``
+        a share of them that grows from none to all.
+        """
+        self.model, self.corpus, self.batch, self.negatives = model, corpus, batch, negatives
+        self.margin, self.loss, self.neighbours = margin, loss, neighbours
+        self.easy_steps = easy_steps
+        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
+        self._weights = dict.fromkeys(corpus.captions.languages, 1.0)
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw true pairs with their false ones and rank each."""
+        captions, pictures = self.draw(generator)
+        read = self.corpus.read(self.model, captions.ravel(), pictures.ravel(), generator)
+        scores = self.model.ranking(read.first).view(self.batch, -1)
+        if self.loss == "triplet":
+            return {"ranking": sigmoid_triplet(scores[:, 0], scores[:, 1:], margin=self.margin)}
+        return {"ranking": matching(scores, torch.arange(scores.shape[1]).expand_as(scores) == 0)}
+
+    def draw(self, generator: np.random.Generator) -> tuple[Indices, Indices]:
+        """Captions and pictures, a row for each true pair: that, other pictures, other captions."""
+        table, count = self.corpus.captions.table, self.negatives
+        true = self.corpus.captions.draw(self.batch, generator)
+        own = self.corpus.pictures(true)
+        many = np.repeat(true, 2 * count)
+        others = self.corpus.captions.others(many, generator)
+        if self.neighbours is not None:
+            alike = self.neighbours[self.corpus.pictures(many)]
+            picked = alike[
+                np.arange(len(alike)), generator.integers(alike.shape[1], size=len(alike))
+            ]
+            near = step_of(generator) / self.easy_steps if self.easy_steps else 1.0
+            told = table.sample(picked, generator, weights=self._weights)
+            others = np.where(generator.random(len(many)) < near, told, others)
+        others = others.reshape(self.batch, 2 * count)
+        captions = np.repeat(true[:, None], 1 + 2 * count, axis=1)
+        captions[:, 1 + count :] = others[:, count:]
+        pictures = np.repeat(own[:, None], 1 + 2 * count, axis=1)
+        pictures[:, 1 : 1 + count] = self.corpus.pictures(others[:, :count])
+        return captions, pictures
+
+
+def _told(model: UC2, rows: Tensor, places: Tensor, targets: Tensor) -> Tensor:
+    """Logits are computed for what was hidden alone: the vocabulary is wide."""
+    places, targets = (part.to(rows.device, non_blocking=True) for part in (places, targets))
+    return masked_language(model.word_logits(rows[places]), targets)

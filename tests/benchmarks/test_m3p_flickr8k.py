@@ -1,0 +1,335 @@
+"""M3P's tables: what is in them, what they claim, and that the command which makes them runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from polyglance.recipes import open_recipe, word_dictionaries
+from polyglance.records import Record, write_manifest
+from polyglance.vision import extraction
+from polyglance.vision.store import StoreInfo, hash_keys
+from polyglance.vision.store_writer import StoreWriter
+from polyglance.vision.tokens import VisualTokens, no_spans
+from toy_corpus import make_encoder
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PAGE = BENCHMARKS.parent / "docs" / "results-m3p.md"
+LANGUAGES = ("de", "fr", "cs", "pt", "zh", "ar")
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import m3p_flickr8k
+
+    return m3p_flickr8k
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import m3p_page
+
+    return m3p_page
+
+
+def test_the_plan_has_the_runs_of_the_tables_and_no_others(
+    script: ModuleType, page: ModuleType
+) -> None:
+    assert open_recipe(script.RECIPE).settings.switching.languages == LANGUAGES
+    runs = {run.name: run for run in script.plan(LANGUAGES)}
+    needed = {name for number in page.TABLES for name in script.names_of_table(number, LANGUAGES)}
+    assert {run.name for run in runs.values() if run.after is not None} == needed
+    assert {run.after for run in runs.values() if run.after is not None} == {
+        run.name for run in runs.values() if run.after is None
+    }
+    assert (len(runs), len(needed)) == (34, 26)
+
+
+def test_every_run_is_the_recipe_with_changes(script: ModuleType, page: ModuleType) -> None:
+    recipes = {
+        run.name: open_recipe(
+            script.RECIPE, [change.replace(script.AFTER, "BEFORE") for change in run.changes]
+        ).settings
+        for run in script.plan(LANGUAGES, full=[page.JUDGED], test_on=20)
+    }
+    for name, recipe in recipes.items():
+        pretrains = " > " not in name
+        assert (recipe.pretraining is not None) == pretrains
+        assert recipe.initialise_from == (
+            None if pretrains else
+            "BEFORE/fine_tuning" if name.endswith(page.WHOLE) else "BEFORE/pretraining"
+        )  # fmt: skip
+        assert recipe.reranking is None
+        if not pretrains:
+            assert recipe.test_on == (None if name.endswith(page.WHOLE) else 20)
+    tasks = {name: recipes[name].pretraining.tasks for name in page.TASKS.values()}
+    left_out = {"no MC-MLM": "words", "no MC-MRM": "regions", "no MC-VLM": "matching"}
+    for name, found in tasks.items():
+        assert {"words", "regions", "matching"} - set(found) == {left_out.get(name)} - {None}
+        assert (recipes[name].pretraining.text_batch == 0) == (name == "no xMLM")
+        assert not recipes[name].pretraining.switched
+    assert recipes["MCT 2"].switching.languages == ("de", "fr")
+    assert recipes["MCT 4"].switching.languages == ("de", "fr", "cs", "pt")
+    assert recipes["M3P"].pretraining.switched
+    assert recipes["M3P > zh"].fine_tuning.languages == ("zh",)
+    assert recipes["M3P > all"].fine_tuning.languages is None
+    assert recipes["no MCT > switched en"].fine_tuning.switched
+    assert recipes["M3P > nothing"].fine_tuning is None
+
+
+def figures(script: ModuleType, page: ModuleType, **recalls: float) -> dict[str, Any]:
+    """Each run with 30 mR in English and 20 elsewhere, and what a run is said to have more."""
+    runs = {}
+    for run in script.plan(LANGUAGES, full=[page.JUDGED]):
+        more = recalls.get(run.name.replace(" > ", "_").replace(" ", "_").replace("-", "_"), 0.0)
+        seeds = [0] if run.name.endswith(page.WHOLE) else [0, 1, 2]
+        reports = {}
+        for seed in seeds:
+            mean = {code: {"mR": 20 + more + seed} for code in LANGUAGES}
+            measured = {"en": {"mR": 30 + more + seed}, **mean, "average": {"mR": 22 + more}}
+            test = {"all_pairs": measured}
+            if run.name.endswith(page.WHOLE):
+                better = {code: {"mR": found["mR"] + 2.5} for code, found in measured.items()}
+                test |= {"dual": measured, "reranked": better}
+            trained = {"seconds": 60.0, "best_step": 500}
+            reports[seed] = {"fine_tuning": trained, "test": test}
+        runs[run.name] = script.summary(run, reports)
+    return {
+        "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
+        "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_on": 300, "runs": runs,
+    }  # fmt: skip
+
+
+def test_a_row_on_each_takes_each_language_from_its_own_run(
+    script: ModuleType, page: ModuleType
+) -> None:
+    found = figures(script, page, M3P_de=7.0, M3P_en=1.0)
+    row = next(r for r in page.table(found, 2).splitlines() if r.startswith("| on each |"))
+    cells = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert cells[:3] == ["32.0 ± 1.0", "28.0 ± 1.0", "21.0 ± 1.0"]
+    assert cells[-3] == "22.2 ± 1.0"  # others: (28 + 5 * 21) / 6
+    assert cells[-1] == "87.4, 71.5"
+    del found["runs"]["M3P > ar"]
+    row = next(r for r in page.table(found, 2).splitlines() if r.startswith("| on each |"))
+    assert [cell.strip() for cell in row.split("|")[-5:-2]] == ["–", "–", "–"]
+
+
+def test_claims_are_computed(script: ModuleType, page: ModuleType) -> None:
+    found = figures(
+        script, page, M3P_nothing=4.0, MCT_2_nothing=5.0, no_MCT_en=6.0, M3P_en=3.0,
+        no_xMLM_en=1.0, no_MC_MRM_en=6.5, M3P_all_whole_test=19.0,
+    )  # fmt: skip
+    lines = page.claims(found)
+
+    def said(beginning: str) -> str:
+        (line,) = (line for line in lines if line.startswith(beginning))
+        return line
+
+    assert said("MCT helps other languages, without fine-tuning").endswith(
+        "(the paper: +5.6): yes (+4.0 ± 0.0)."
+    )
+    assert said("MCT helps other languages, fine-tuned on English").endswith(
+        "(the paper: +7.0): no (-3.0 ± 0.0)."
+    )
+    assert "(the paper: +0.3): equal within" in said(
+        "MCT helps other languages, fine-tuned on each"
+    )
+    assert "de, fr): a gain (+5.0 ± 0.0)" in said("MCT of 2 languages against none, in these")
+    assert "of 50 against 3: -1.5): a loss (-1.0 ± 0.0)" in said("MCT of all languages against 2")
+    assert "no in English (-0.5 ± 0.0)" in said("MC-MRM helps")
+    assert "(the paper: +6.4 in English, +10.7 in others): yes in English" in said("xMLM helps")
+    assert said("The task that brings most").endswith("MC-MLM in English, MC-MLM in others.")
+    assert "at least 40 mR: yes (41.0)" in said("Fine-tuned on all languages, every pair")
+    assert "at least 2 points: yes (+2.5)" in said("Reading the dual encoder's best 50")
+    assert page.claims({**found, "runs": {}}) == []
+
+
+def test_gains_are_of_the_seeds_that_both_have(script: ModuleType, page: ModuleType) -> None:
+    found = figures(script, page, M3P_nothing=4.0)
+    one = found["runs"]["M3P > nothing"]
+    one["seeds"] = [2]
+    for spread in one["test"]["all_pairs"].values():
+        spread["seeds"] = spread["seeds"][2:]
+    lines = [line for line in page.claims(found) if "without fine-tuning" in line]
+    assert lines[0].endswith("yes (+4.0).")
+
+
+def test_the_page_is_filled_again_and_again(
+    script: ModuleType, page: ModuleType, tmp_path: Path
+) -> None:
+    document = tmp_path / "doc.md"
+    document.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    page.fill(figures(script, page), document)
+    once = document.read_text(encoding="utf-8")
+    assert "Not measured yet" not in once
+    assert "| without xMLM | 31.0 ± 1.0 | 21.0 ± 1.0 |" in once
+    assert "| on English | ✓ | 31.0 ± 1.0 |" in once
+    assert "| M3P > all | its best 50 read again | 32.5 |" in once
+    assert "Measured 2031-05-06 at abc1234 on an abacus: 35 runs" in once
+    page.fill(figures(script, page), document)
+    assert document.read_text(encoding="utf-8") == once
+    few = {**figures(script, page), "runs": {"M3P > all": figures(script, page)["runs"]["M3P"]}}
+    page.fill(few, document)
+    assert "Not measured yet" in document.read_text(encoding="utf-8")
+
+
+COLOURS = {"red": "rot", "blue": "blau", "green": "grün", "white": "weiß"}
+ANIMALS = {"dog": "hund", "cat": "katze", "bird": "vogel"}
+KINDS = [(colour, animal) for colour in COLOURS for animal in ANIMALS]
+
+
+def write_regions(folder: Path, keys: list[str]) -> None:
+    """A feature store of two regions a picture, which tell colour and animal."""
+    info = StoreInfo({"backbone": "toy"}, len(KINDS), "float16", 1, 16, len(keys), hash_keys(keys))
+    writer = StoreWriter(folder, info, keys)
+    for number in writer.pending:
+        writer.write(number, [_regions(key) for key in writer.keys_of(number)])
+    writer.finish()
+
+
+def _regions(key: str) -> VisualTokens:
+    kind = int(Path(key).stem.rpartition("-")[2]) % len(KINDS)
+    features = np.stack([np.eye(len(KINDS))[kind], np.ones(len(KINDS))]).astype(np.float32)
+    return VisualTokens(
+        features=features,
+        boxes=np.array([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], np.float32),
+        whole=features.mean(0),
+        label_ids=np.array([[kind], [0]], np.uint16),
+        label_probs=np.ones((2, 1), np.float16),
+        spans=no_spans(2),
+    )
+
+
+class Command:
+    """The benchmark as a command, on a small world whose folder nobody may write into."""
+
+    def __init__(self, script: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.script, self.folder, self.monkeypatch = script, folder, monkeypatch
+        monkeypatch.setenv("POLYGLANCE_COMMIT", "abc1234")
+        monkeypatch.setattr(word_dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
+        data = folder / "data" / "flickr8k"
+        keys = []
+        for split, count in {"train": 36, "val": 12, "test": 12}.items():
+            records = [_record(f"{split}-{number}", *KINDS[number % 12]) for number in range(count)]
+            write_manifest(data / f"{split}.jsonl", records)
+            keys += [str(record.image) for record in records]
+        # Features are looked for in vain; to extract them is to write these.
+        monkeypatch.setattr(extraction, "extract", lambda _, out, *a, **k: write_regions(out, keys))
+        texts = [Record(captions=_record("", *kind).captions) for kind in KINDS * 3]
+        write_manifest(folder / "data" / "text" / "multi30k-parallel.jsonl.gz", texts)
+        said = [text for record in texts for some in record.captions.values() for text in some]
+        make_encoder(folder / "encoder", said)
+        marks = (*(f"table {number}" for number in range(2, 7)), "whole test", "order", "how")
+        (folder / "doc.md").write_text(
+            "".join(f"<!-- {mark} -->\n<!-- end of {mark} -->\n" for mark in marks)
+        )
+
+    def __call__(self, *more: object) -> None:
+        folder = self.folder
+        changes = (
+            f"encoder={folder / 'encoder'}", "texts=[{manifest: text/multi30k-parallel.jsonl.gz}]",
+            "switching.languages=[de]", "pretraining.batch=4", "pretraining.text_batch=4",
+            "pretraining.steps=2", "pretraining.warmup=0", "pretraining.learning_rate=1e-2",
+            "fine_tuning.batch=4", "fine_tuning.lookalikes=0", "loop.steps=2",
+            "loop.learning_rate=1e-9", "loop.precision=float32",
+        )  # fmt: skip
+        options = [
+            "--data", folder / "data", "--runs", folder / "runs", "--cache", folder / "cache",
+            "--out", folder, "--document", folder / "doc.md", "--seeds", 0, "--test-on", 6,
+            *(part for change in changes for part in ("--set", change)), *more,
+        ]  # fmt: skip
+        self.monkeypatch.setattr(sys, "argv", ["m3p_flickr8k.py", *map(str, options)])
+        self.script.main()
+
+    def written(self) -> dict[str, int]:
+        """When the report of each run was written."""
+        runs = self.folder / "runs"
+        return {path.parts[-3]: path.stat().st_mtime_ns for path in runs.rglob("report.json")}
+
+    def results(self) -> Any:
+        """What is known of each run."""
+        return json.loads((self.folder / "m3p_flickr8k.json").read_text())["runs"]
+
+    def weights(self, run: str, stage: str) -> dict[str, np.ndarray]:
+        """What a stage ended with."""
+        folder = self.folder / "runs" / run / "0" / stage
+        return load_file(max(folder.rglob("model.safetensors")))
+
+
+def _record(name: str, colour: str, animal: str) -> Record:
+    captions = {
+        "en": (f"a {colour} {animal}",),
+        "de": (f"ein {COLOURS[colour]} {ANIMALS[animal]}",),
+    }
+    return Record(image=f"images/{name}.png", captions=captions)
+
+
+def test_the_command_runs_and_resumes(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = Command(script, tmp_path, monkeypatch)
+    data = set((tmp_path / "data").rglob("*"))
+    full = ("--full", "M3P > all", "no MCT > all")
+    some = ("--only", "M3P > nothing", "M3P > de", "M3P > all > whole test", "no MCT > all", *full)
+    command(*some)
+    found = command.results()
+    assert set(found) == {
+        "M3P", "M3P > nothing", "M3P > de", "M3P > all", "M3P > all > whole test", "no MCT",
+        "no MCT > all",
+    }  # fmt: skip
+    assert found["M3P"]["test"] == {}
+    assert set(found["M3P > de"]["test"]["all_pairs"]) == {"de", "average"}
+    assert set(found["M3P > all"]["test"]["all_pairs"]) == {"en", "de", "average"}
+    assert "| on all | ✓ |" in (tmp_path / "doc.md").read_text(encoding="utf-8")
+    assert set((tmp_path / "data").rglob("*")) == data
+    assert len(list((tmp_path / "cache").glob("dictionaries-*/en-de.tsv"))) == 1
+
+    # Fine-tuned at a rate of next to nothing, weights are still those that they began as.
+    def apart(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+        assert set(one) == set(other)
+        return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+    tuned = command.weights("M3P-all", "fine_tuning")
+    assert apart(tuned, command.weights("M3P", "pretraining")) < 1e-6
+    assert apart(tuned, command.weights("no-MCT", "pretraining")) > 1e-3
+    other = command.weights("no-MCT-all", "fine_tuning")
+    assert apart(other, command.weights("no-MCT", "pretraining")) < 1e-6
+
+    before = command.written()
+    command(*some)
+    assert command.written() == before
+    command(*some, "--test-on", 5, "--set", "fine_tuning.negatives=2")
+    made_again = {name for name, time in command.written().items() if time != before[name]}
+    assert made_again == {"M3P-nothing", "M3P-de", "M3P-all", "M3P-all-whole-test", "no-MCT-all"}
+
+
+def test_what_a_dual_encoder_found_is_read_again_on_the_whole_test(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = Command(script, tmp_path, monkeypatch)
+
+    def embedded(manifest: Path, cache: Path) -> Path:
+        folder = cache / manifest.stem
+        folder.mkdir(parents=True)
+        for name in ("pictures", "en", "de"):
+            np.save(folder / f"{name}.npy", np.eye(12))
+        return folder
+
+    monkeypatch.setattr(script, "_embedded", embedded)
+    command("--only", "M3P > nothing > whole test", "--full", "M3P > nothing", "--rerank")
+    found = command.results()["M3P > nothing > whole test"]
+    assert found["test"]["dual"]["average"]["mean"] == 100
+    assert set(found["test"]) == {"all_pairs", "dual", "reranked"}
+    assert len(found["trust"]) == 1
+    for option in ("--only", "--full"):
+        with pytest.raises(SystemExit, match="there is no run 'M3P > nobody'"):
+            command(option, "M3P > nobody")

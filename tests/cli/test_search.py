@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from polyglance.cli import app, main
+from polyglance.demo.photographs import FOLDER
+from polyglance.encoders import load
+from polyglance.search.library import Library
+
+NAMES = ("cow", "duck", "horse", "sushi", "windmill")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_model() -> Iterator[None]:
+    """The model is opened once for all commands here."""
+    encoder = load(threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("polyglance.search.models.load", lambda *names, **options: encoder)
+        yield
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library of five photographs."""
+    path = tmp_path_factory.mktemp("search") / "my.polyglance"
+    with Library(path) as library:
+        library.add(*(FOLDER / f"{name}.webp" for name in NAMES), thumbnails=True)
+    return str(path)
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["search", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def found(place: str, *arguments: str) -> list[str]:
+    return [Path(hit["path"]).stem for hit in json.loads(run("-l", place, "--json", *arguments))]
+
+
+def test_hits_as_json(place: str) -> None:
+    [first] = json.loads(run("eine Windmühle", "-l", place, "-k", "1", "--json"))
+    assert Path(first["path"]) == FOLDER / "windmill.webp"
+    assert set(first) == {
+        "path", "score", "kind", "span", "taken", "width", "height", "seconds",
+    }  # fmt: skip
+
+
+def test_hits_as_a_table(place: str) -> None:
+    lines = run("寿司", "-l", place, "-k", "2").splitlines()
+    assert lines[0].split() == ["score", "file"]
+    assert lines[1].split()[1].endswith("sushi.webp")
+    assert len(lines) == 3
+
+
+def test_pictures_words_and_what_it_is_not(place: str) -> None:
+    duck = str(FOLDER / "duck.webp")
+    assert found(place, "--picture", duck)[0] == "duck"
+    assert found(place, "an animal", "--not", "a cow")[-1] != found(place, "a cow")[0]
+    told = ("Ente", "--language", "de", "--also", "en:duck", "--also", "fr:canard")
+    assert found(place, *told)[0] == "duck"
+    assert found(place, "a cow", "--folder", duck) == ["duck"]
+    assert found(place, "a cow", "--kind", "clip") == []
+    assert found(place, "a cow", "--until", "1990") == []
+    assert len(found(place, "a cow", "--since", "1990")) == 5
+
+
+def test_a_page_with_the_hits(place: str, tmp_path: Path) -> None:
+    run("بقرة", "-l", place, "-k", "3", "--sheet", str(tmp_path / "s.html"), "--language", "ar")
+    page = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert page.count("<img") == 3
+    assert 'dir="rtl"' in page
+    assert "cow.webp" in page
+
+
+def test_a_terminal_gets_pictures(place: str) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "50"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "polyglance", "search", "a cow", "-l", place, "-k", "2"],
+        stdout=theirs, stderr=subprocess.PIPE, env=environment,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            block = os.read(ours, 65536)
+        except OSError:
+            break
+        if not block:
+            break
+        shown += block
+    os.close(ours)
+    assert process.communicate()[1] == b""
+    assert process.returncode == 0
+    text = shown.decode()
+    assert "▀" in text
+    assert "a cow" in text
+    assert "\x1b[" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [([], "nothing to look for"), (["x", "--since", "soon"], "a date is given as"),
+     (["x", "--kind", "film"], "picture or clip"), (["x", "--also", "de:y"], "--language"),
+     (["x", "--also", "y", "--language", "en"], "each language once"),
+     (["--picture", "/nowhere.png"], "cannot be read")],
+)  # fmt: skip
+def test_mistakes_are_told_in_a_sentence(
+    place: str, arguments: list[str], told: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["polyglance", "search", "-l", place, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_library_named_by_the_environment(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYGLANCE_LIBRARY", place)
+    assert "duck.webp" in run("a duck", "-k", "1")

@@ -1,0 +1,132 @@
+"""What a folder holds is told by its files, and known again by their content."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import polyglance
+from polyglance.encoders.folder import ModelFolder
+from polyglance.encoders.formats import format_of
+from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from tiny_towers import save_clip
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return save_clip(tmp_path / "tiny-clip")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"model.json": {}}, "polyglance"),
+        ({"text.onnx": {}}, "polyglance"),  # whose description was lost
+        ({"modules.json": [], "config.json": {"model_type": "clip"}}, "sentence-transformers"),
+        ({"config.json": {"model_type": "clip"}}, "transformers"),
+        ({"open_clip_config.json": {}}, "open_clip"),
+        ({"open_clip_config.json": {}, "config.json": {"model_type": "clip"}}, "open_clip"),
+        (
+            {"open_clip_config.json": {}, "config.json": {"model_type": "clip"}}
+            | {"model.safetensors": {}},
+            "transformers",
+        ),
+    ],
+)
+def test_formats_by_their_files(tmp_path: Path, files: dict[str, object], expected: str) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    assert format_of(tmp_path) == expected
+
+
+@pytest.mark.parametrize("config", [None, "no json", "[]", '{"hidden_size": 3}'])
+def test_a_folder_without_a_model(tmp_path: Path, config: str | None) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(DataError, match="holds no model that is known"):
+        polyglance.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "last.ckpt"])
+def test_pickles_are_refused(clip: Path, name: str) -> None:
+    (clip / "model.safetensors").rename(clip / name)
+    with pytest.raises(PolyglanceError, match=f"{name}, a pickle, which could run any code"):
+        polyglance.load(clip)
+
+
+def test_a_pickle_beside_sound_weights_is_left_alone(clip: Path) -> None:
+    (clip / "pytorch_model.bin").write_bytes(b"anything")
+    assert polyglance.load(clip).width == 12
+
+
+@pytest.mark.parametrize(
+    ("package", "file", "extra"),
+    [
+        ("torch", "config.json", "train"),
+        ("transformers", "config.json", "train"),
+        ("open_clip", "open_clip_config.json", "open-clip"),
+        ("sentence_transformers", "modules.json", "sentence-transformers"),
+    ],
+)
+def test_what_is_not_installed_is_named(
+    package: str, file: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "polyglance.encoders.formats.find_spec",
+        lambda name: None if name == package else found(name),
+    )
+    (tmp_path / file).write_text('{"model_type": "clip"}')
+    with pytest.raises(MissingExtra, match=f"polyglance\\[{extra}\\]"):
+        polyglance.load(tmp_path)
+
+
+def test_a_fingerprint_is_of_the_content(clip: Path, tmp_path: Path) -> None:
+    first = polyglance.load(clip).fingerprint
+    assert len(first) == 64
+    copied = tmp_path / "other name"
+    shutil.copytree(clip, copied)
+    (copied / "README.md").write_text("What it is.")
+    (copied / "results.json").write_text("{}")
+    assert polyglance.load(copied).fingerprint == first
+    for name in ("model.safetensors", "config.json", "processor_config.json", "tokenizer.json"):
+        changed = tmp_path / name
+        shutil.copytree(clip, changed)
+        if name == "model.safetensors":
+            weights = load_file(changed / name)
+            weights["visual_projection.weight"][0, 0] += 1e-3
+            save_file(weights, changed / name, metadata={"format": "pt"})
+        else:
+            (changed / name).write_text((changed / name).read_text() + " ")
+        assert polyglance.load(changed).fingerprint != first
+
+
+def test_a_fingerprint_of_our_own_models(folder: Path, tmp_path: Path) -> None:
+    own = polyglance.load(folder).fingerprint
+    assert own != polyglance.load().fingerprint
+    copied = tmp_path / "copied"
+    shutil.copytree(folder, copied)
+    plain = json.loads((copied / "model.json").read_text())
+    for changes, same in (
+        ({"name": "renamed", "version": "9", "figures": {"test": 1}}, True),
+        ({"longest": 7}, False),
+        ({"pictures": plain["pictures"] | {"resize": "centre"}}, False),
+        ({"files": plain["files"] | {"text.onnx": {"bytes": 1, "sha256": "0"}}}, False),
+    ):
+        (copied / "model.json").write_text(json.dumps(plain | changes))
+        assert (polyglance.load(copied).fingerprint == own) is same
+        assert ModelFolder.open(copied).description.fingerprint == (
+            polyglance.load(copied).fingerprint
+        )
+
+
+def test_a_model_in_the_hub_s_cache_has_its_name(clip: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--openai--clip-vit" / "snapshots" / "3d74acf9"
+    snapshot.parent.mkdir(parents=True)
+    clip.rename(snapshot)
+    assert polyglance.load(snapshot).name == "clip-vit"

@@ -1,0 +1,155 @@
+"""Models of sentence-transformers: those that read and see, and those that only read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import BertConfig, BertModel
+
+import polyglance
+from polyglance.encoders import Encoder
+from polyglance.encoders.sentence_transformers_encoder import SentenceTransformersEncoder
+from polyglance.encoders.translated_queries import consistent_scores
+from polyglance.errors import DataError, PolyglanceError
+from tiny_towers import LAYERS, TEXTS, pictures, save_clip, shaken, word_tokenizer
+
+package: Any = pytest.importorskip("sentence_transformers", reason="an extra of its own")
+OLD = "sentence_transformers.models"
+"""Where classes were when most of the published models were saved."""
+
+
+@pytest.fixture(params=["new", "old"])
+def clip(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A CLIP as the package saves it now, and as clip-ViT-B-32 was saved."""
+    folder = tmp_path / "tiny-clip"
+    if request.param == "new":
+        modules = package.sentence_transformer.modules
+        inner = save_clip(tmp_path / "inner")
+        package.SentenceTransformer(modules=[modules.Transformer(str(inner))]).save(str(folder))
+        return folder
+    save_clip(folder / "0_CLIPModel")
+    _write_modules(folder, {"0_CLIPModel": f"{OLD}.CLIPModel"})
+    return folder
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Path:
+    """A model that only reads, as clip-ViT-B-32-multilingual-v1: words, their mean, a layer."""
+    folder = tmp_path / "tiny-reader"
+    words = sorted({word for text in TEXTS for word in text.split()})
+    tokenizer = word_tokenizer(["[CLS]", "[PAD]", "[UNK]", *words], start="[CLS]", end=None)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=20, **LAYERS)
+    shaken(BertModel(config), seed=3).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    modules = package.sentence_transformer.modules
+    dense = shaken(modules.Dense(16, 12, bias=False, activation_function=torch.nn.Identity()))
+    package.SentenceTransformer(
+        modules=[modules.Transformer(str(folder)), modules.Pooling(16, "mean"), dense]
+    ).save(str(folder))
+    return folder
+
+
+def _write_modules(folder: Path, modules: dict[str, str]) -> None:
+    listed = [
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (path, kind) in enumerate(modules.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_it_reads_and_sees_as_the_package_does(clip: Path) -> None:
+    encoder = polyglance.load(clip, threads=1)
+    assert isinstance(encoder, SentenceTransformersEncoder)
+    assert isinstance(encoder, Encoder)
+    assert (encoder.name, encoder.width) == ("tiny-clip", 12)
+    own = package.SentenceTransformer(str(clip), device="cpu")
+    texts = ["", "a", *TEXTS, " ".join(TEXTS)] * 2
+    found = encoder.encode_texts(texts)
+    np.testing.assert_allclose(found, unit(own.encode(texts)), atol=1e-5)
+    seen = encoder.encode_pictures(pictures())
+    np.testing.assert_allclose(seen, unit(own.encode(pictures())), atol=1e-5)
+    assert len(np.unique(seen.round(3), axis=0)) == len(seen)
+
+
+def test_it_agrees_with_transformers(clip: Path, tmp_path: Path) -> None:
+    encoder, bare = polyglance.load(clip), polyglance.load(save_clip(tmp_path / "bare"))
+    np.testing.assert_allclose(encoder.encode_texts(TEXTS), bare.encode_texts(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(
+        encoder.encode_pictures(pictures()), bare.encode_pictures(pictures()), atol=1e-5
+    )
+
+
+def test_a_model_that_only_reads_is_given_eyes(reader: Path, tmp_path: Path) -> None:
+    blind = polyglance.load(reader)
+    own = package.SentenceTransformer(str(reader), device="cpu")
+    np.testing.assert_allclose(blind.encode_texts(TEXTS), unit(own.encode(TEXTS)), atol=1e-5)
+    with pytest.raises(PolyglanceError, match="only reads texts: put the model that sees"):
+        blind.encode_pictures(pictures())
+    eyes = save_clip(tmp_path / "eyes")
+    (reader / "pictures").symlink_to(eyes)
+    whole = polyglance.load(reader)
+    seen = whole.encode_pictures(pictures())
+    np.testing.assert_allclose(seen, polyglance.load(eyes).encode_pictures(pictures()), atol=1e-6)
+    np.testing.assert_allclose(whole.encode_texts(TEXTS), blind.encode_texts(TEXTS), atol=1e-6)
+    assert len({whole.fingerprint, blind.fingerprint, polyglance.load(eyes).fingerprint}) == 3
+    told = {"en": TEXTS[:2], "de": TEXTS[3:5]}
+    expected = seen @ (whole.encode_texts(TEXTS[:2]) + whole.encode_texts(TEXTS[3:5])).T / 2
+    np.testing.assert_allclose(consistent_scores(whole, told, seen), expected, atol=1e-5)
+
+
+def test_eyes_must_see_the_same_space(reader: Path) -> None:
+    save_clip(reader / "pictures", width=8)
+    with pytest.raises(DataError, match="of 12 numbers from texts and of 8 from pictures"):
+        polyglance.load(reader).encode_pictures([Image.new("RGB", (9, 9))])
+
+
+def test_a_fingerprint_knows_every_module(reader: Path, tmp_path: Path) -> None:
+    first = polyglance.load(reader).fingerprint
+    other = tmp_path / "other"
+    shutil.copytree(reader, other)
+    (other / "README.md").write_text("Other words.")
+    assert polyglance.load(other).fingerprint == first
+    (weights,) = other.glob("*_Dense/model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert polyglance.load(other).fingerprint != first
+
+
+def test_no_module_is_opened_from_a_pickle(reader: Path) -> None:
+    (weights,) = reader.glob("*_Dense/model.safetensors")
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    with pytest.raises(PolyglanceError, match=r"Dense holds its weights as pytorch_model\.bin"):
+        polyglance.load(reader)
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ({"": "mine.Model"}, r"asks for code of its own \(mine\.Model\)"),
+        ({"../elsewhere": f"{OLD}.Transformer"}, "names a module outside its folder"),
+        ({"": f"{OLD}.Nonsense"}, "cannot be opened by sentence-transformers"),
+    ],
+)
+def test_modules_that_are_not_opened(reader: Path, modules: dict[str, str], message: str) -> None:
+    _write_modules(reader, modules)
+    with pytest.raises(PolyglanceError, match=message):
+        polyglance.load(reader).encode_texts(["a dog"])
+
+
+@pytest.mark.parametrize("content", ["", "{}x", '["a"]', '[{"idx": 0}]', "3"])
+def test_a_damaged_list_of_modules(reader: Path, content: str) -> None:
+    (reader / "modules.json").write_text(content)
+    with pytest.raises(DataError, match="does not say what its modules are"):
+        polyglance.load(reader)

@@ -1,0 +1,261 @@
+"""CLIP, SigLIP and SigLIP 2 in folders of transformers, beside transformers itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers import AutoProcessor, CLIPModel, MetaClip2Model, Siglip2Model, SiglipModel
+
+import polyglance
+from polyglance.encoders import Encoder
+from polyglance.encoders.translated_queries import consistent_scores, in_other_languages
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.text.dictionaries import Dictionary
+from polyglance.text.translators import WordByWord
+from tiny_towers import TEXTS, pictures, save_clip, save_metaclip2, save_siglip, save_siglip2
+
+KINDS: dict[str, tuple[Callable[[Path], Path], Any, dict[str, Any]]] = {
+    "clip": (save_clip, CLIPModel, {"max_length": 20}),
+    "metaclip2": (save_metaclip2, MetaClip2Model, {"max_length": 20}),
+    "siglip": (save_siglip, SiglipModel, {"max_length": 24, "padding": "max_length"}),
+    "siglip2": (save_siglip2, Siglip2Model, {"max_length": 24, "padding": "max_length"}),
+}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return KINDS[kind][0](tmp_path_factory.mktemp("transformers") / f"tiny-{kind}")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Encoder:
+    return polyglance.load(folder, threads=1)
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return save_clip(tmp_path / "tiny-clip")
+
+
+def units(rows: list[torch.Tensor]) -> np.ndarray:
+    return torch.nn.functional.normalize(torch.cat(rows), dim=1).numpy()
+
+
+def apart(vectors: np.ndarray) -> float:
+    """By how much the two likest differ: parity would say nothing if all were alike."""
+    return float(1 - np.sort((vectors @ vectors.T)[np.triu_indices(len(vectors), 1)])[-1])
+
+
+def test_it_is_an_encoder(encoder: Encoder, kind: str) -> None:
+    assert isinstance(encoder, Encoder)
+    assert (encoder.name, encoder.width) == (f"tiny-{kind}", 16 if "sig" in kind else 12)
+    assert encoder.encode_texts([]).shape == encoder.encode_pictures([]).shape == (0, encoder.width)
+
+
+@torch.inference_mode()
+def test_texts_are_what_transformers_makes_of_them(
+    encoder: Encoder, folder: Path, kind: str
+) -> None:
+    """Each alone, with the model's own class; here sorted into blocks and padded."""
+    _, model_class, told = KINDS[kind]
+    model, processor = model_class.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+    texts = ["", "dog", *TEXTS, " ".join(TEXTS), *(text[:15] for text in TEXTS), "a", "cat"]
+    assert len(texts) > 64
+    rows = []
+    for text in texts:
+        tokens = processor.tokenizer([text], truncation=True, return_tensors="pt", **told)
+        rows.append(model.get_text_features(**tokens).pooler_output)
+    found = encoder.encode_texts(texts, language="en")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, units(rows), atol=1e-5)
+    assert apart(found[[-1, -2, 0, 1, 2, 3, 4]]) > 1e-4
+
+
+@torch.inference_mode()
+def test_pictures_are_what_transformers_makes_of_them(
+    encoder: Encoder, folder: Path, kind: str
+) -> None:
+    model, processor = KINDS[kind][1].from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+    rows = [
+        model.get_image_features(
+            **processor.image_processor([picture], return_tensors="pt")
+        ).pooler_output
+        for picture in pictures()
+    ]
+    found = encoder.encode_pictures(pictures())
+    np.testing.assert_allclose(found, units(rows), atol=1e-5)
+    assert apart(found) > 1e-4
+
+
+@torch.inference_mode()
+def test_clip_sees_what_its_paper_says(clip: Path) -> None:
+    """The shorter side to 32 with Pillow's bicubic filter, the middle of it, normalised."""
+    model, rows = CLIPModel.from_pretrained(clip), []
+    mean = np.float32([0.48145466, 0.4578275, 0.40821073])
+    std = np.float32([0.26862954, 0.26130258, 0.27577711])
+    for picture in pictures():
+        shorter = min(picture.size)
+        small = picture.resize(
+            (32 * picture.width // shorter, 32 * picture.height // shorter),
+            Image.Resampling.BICUBIC,
+        )
+        left, top = (small.width - 32) // 2, (small.height - 32) // 2
+        pixels = np.asarray(small.crop((left, top, left + 32, top + 32)), np.float32) / 255
+        normal = torch.from_numpy((pixels - mean) / std).permute(2, 0, 1)[None]
+        rows.append(model.get_image_features(normal).pooler_output)
+    found = polyglance.load(clip).encode_pictures(pictures())
+    np.testing.assert_allclose(found, units(rows), atol=1e-4)
+
+
+def test_a_folder_as_it_was_written_years_ago(clip: Path, tmp_path: Path) -> None:
+    """As openai/clip-vit-base-patch32 lies in the hub: other files and names for the same."""
+    old = tmp_path / "old"
+    shutil.copytree(clip, old)
+    settings = json.loads((old / "processor_config.json").read_text())["image_processor"]
+    (old / "processor_config.json").unlink()
+    del settings["image_processor_type"], settings["do_rescale"], settings["rescale_factor"]
+    settings |= {"feature_extractor_type": "CLIPFeatureExtractor", "size": 32, "crop_size": 32}
+    (old / "preprocessor_config.json").write_text(json.dumps(settings))
+    vocabulary = json.loads((old / "tokenizer.json").read_text())["model"]["vocab"]
+    (old / "tokenizer.json").unlink()
+    (old / "vocab.json").write_text(json.dumps(vocabulary))
+    (old / "merges.txt").write_text("#version: 0.2\n")
+    config = json.loads((old / "config.json").read_text())
+    config["text_config"]["eos_token_id"] = 2  # as all had it by mistake
+    (old / "config.json").write_text(json.dumps(config))
+    new, encoder = polyglance.load(clip), polyglance.load(old)
+    np.testing.assert_allclose(encoder.encode_texts(TEXTS), new.encode_texts(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(
+        encoder.encode_pictures(pictures()), new.encode_pictures(pictures()), atol=1e-5
+    )
+
+
+def test_a_picture_is_the_same_in_every_form(encoder: Encoder, tmp_path: Path) -> None:
+    picture = pictures()[0]
+    path, turned = tmp_path / "picture.png", tmp_path / "turned.png"
+    picture.save(path)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned right by a quarter when shown
+    picture.transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
+    found = encoder.encode_pictures([picture, path, str(path), np.asarray(picture), turned])
+    np.testing.assert_allclose(found, np.repeat(found[:1], 5, 0), atol=1e-5)
+
+
+def test_a_query_and_its_translations_decide_together(encoder: Encoder) -> None:
+    seen = encoder.encode_pictures(pictures())
+    german = WordByWord(Dictionary([("dog", "Hund"), ("cat", "Katze")]), "en", "de")
+    told = in_other_languages(["dog", "cat", "bird"], "en", [german])
+    assert told["de"] == ["Hund", "Katze", ""]
+    english, others = encoder.encode_texts(told["en"]), encoder.encode_texts(["Hund", "Katze"])
+    expected = seen @ english.T
+    expected[:, :2] = (expected[:, :2] + seen @ others.T) / 2
+    np.testing.assert_allclose(consistent_scores(encoder, told, seen), expected, atol=1e-5)
+
+
+def test_a_library_is_made_and_asked_with_it(clip: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number, picture in enumerate(pictures()):
+        picture.save(photos / f"{number}.png")
+    library = polyglance.Library(tmp_path / "my.polyglance", model=clip)
+    library.add(photos)
+    found = library.search("a dog", k=3)
+    encoder = polyglance.load(clip)
+    scores = encoder.encode_pictures(pictures()) @ encoder.encode_texts(["a dog"])[0]
+    best = np.argsort(-scores)[:3]
+    assert [hit.path.stem for hit in found] == [str(number) for number in best]
+    assert [hit.score for hit in found] == pytest.approx(scores[best].tolist(), abs=1e-4)
+
+
+def test_it_stays_offline_and_quiet(
+    clip: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was asked for")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(f"socket.socket.{name}", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    encoder = polyglance.load(clip)
+    encoder.encode_texts(["a dog"])
+    encoder.encode_pictures(pictures()[:1])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_threads_are_bounded_and_given_back(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    polyglance.load(clip, threads=3).encode_pictures(pictures()[:1])
+    assert asked[:2] == [3, 8]
+    assert asked[0::2] == [3] * (len(asked) // 2)
+
+
+def test_weights_that_are_missing_are_no_noise(clip: Path) -> None:
+    """What transformers does not find it fills with random numbers, and only warns."""
+    weights = load_file(clip / "model.safetensors")
+    del weights["visual_projection.weight"]
+    save_file(weights, clip / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match=r"lacks 1 of its model's weights.*visual_projection"):
+        polyglance.load(clip).encode_texts(["a dog"])
+
+
+def test_a_model_that_does_not_see(clip: Path, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9}
+    BertModel(BertConfig(**tiny, intermediate_size=8)).save_pretrained(tmp_path / "bert")
+    with pytest.raises(DataError, match="holds a bert, which does not make vectors of both"):
+        polyglance.load(tmp_path / "bert").encode_texts(["a dog"])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "processor_config.json"])
+def test_a_damaged_folder_says_so(clip: Path, name: str) -> None:
+    path = clip / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    encoder = polyglance.load(clip)
+    with pytest.raises(DataError, match="tiny-clip cannot be opened by transformers"):
+        encoder.encode_pictures(pictures()[:1])
+
+
+def test_code_of_its_own_is_not_run(clip: Path, tmp_path: Path) -> None:
+    config = json.loads((clip / "config.json").read_text())
+    config |= {
+        "model_type": "mine",
+        "auto_map": {"AutoModel": "mine.Model", "AutoConfig": "mine.C"},
+    }
+    (clip / "config.json").write_text(json.dumps(config))
+    (clip / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass C: pass\n")
+    with pytest.raises(DataError, match="cannot be opened by transformers"):
+        polyglance.load(clip).encode_texts(["a dog"])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_mistakes_are_one_sentence(clip: Path) -> None:
+    encoder = polyglance.load(clip)
+    with pytest.raises(PolyglanceError, match="brackets"):
+        encoder.encode_texts("a dog")
+    with pytest.raises(PolyglanceError, match="number 1 of the texts is 7"):
+        encoder.encode_texts(["a dog", 7])  # type: ignore[list-item]
+    with pytest.raises(PolyglanceError, match="brackets"):
+        encoder.encode_pictures("dog.jpg")
+    with pytest.raises(PolyglanceError, match="threads"):
+        polyglance.load(clip, threads=0)
+    with pytest.raises(PolyglanceError, match="the device 'abacus' cannot be used"):
+        polyglance.load(clip, device="abacus")
+    with pytest.raises(PolyglanceError, match="computes on cpu, not on cuda"):
+        polyglance.load(device="cuda")

@@ -1,0 +1,120 @@
+"""An encoder measured at work, beside its embeddings measured from disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import polyglance
+from polyglance.cli import app
+from polyglance.errors import PolyglanceError
+from polyglance.evaluation.embeddings import evaluate_files
+from polyglance.evaluation.encoders import evaluate_encoder
+from polyglance.evaluation.results import Evaluation, read_results
+from sentences import SENTENCES
+from tiny_towers import pictures, save_clip
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """Ten pictures; in English two captions each, in German one for all but the last."""
+    folder = tmp_path / "photos"
+    (folder / "images").mkdir(parents=True)
+    lines = []
+    for number, picture in enumerate(pictures()):
+        picture.save(folder / "images" / f"{number}.png")
+        english = [SENTENCES["en"][number], SENTENCES["en"][number][::-1]]
+        captions = {"en": english} | ({"de": [SENTENCES["de"][number]]} if number < 9 else {})
+        lines.append({"image": f"images/{number}.png", "captions": captions, "split": "test"})
+    (folder / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder / "m.jsonl"
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return save_clip(tmp_path / "tiny-clip")
+
+
+@pytest.fixture
+def expected(manifest: Path, clip: Path, tmp_path: Path) -> Evaluation:
+    """The same from embeddings that were written and read again."""
+    encoder = polyglance.load(clip)
+    np.save(tmp_path / "images.npy", encoder.encode_pictures(pictures()))
+    english = [text for one in SENTENCES["en"][:10] for text in (one, one[::-1])]
+    np.savez(
+        tmp_path / "texts.npz",
+        en=encoder.encode_texts(english),
+        de=encoder.encode_texts(SENTENCES["de"][:9]),
+    )
+    return evaluate_files(tmp_path / "images.npy", tmp_path / "texts.npz", manifest, human=["de"])
+
+
+def test_it_is_as_of_its_embeddings(manifest: Path, clip: Path, expected: Evaluation) -> None:
+    found = evaluate_encoder(polyglance.load(clip), manifest, human=["de"])
+    assert found.languages == expected.languages
+    assert (found.model, found.split) == ("tiny-clip", "photos/m")
+    assert found.human_average == expected.human_average
+    assert list(found.languages) == ["en", "de"]
+    assert found.languages["de"].text_to_image.queries == 9
+    assert 0 < found.average < 100
+
+
+def test_from_the_command_line(
+    manifest: Path, clip: Path, expected: Evaluation, tmp_path: Path
+) -> None:
+    moved = tmp_path / "elsewhere.jsonl"
+    manifest.rename(moved)
+    out = tmp_path / "results.json"
+    arguments = ["evaluate", moved, "--encoder", clip, "--pictures", manifest.parent]
+    done = CliRunner().invoke(app, [*map(str, arguments), "--languages", "de", "--json", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "tiny-clip, cosine" in " ".join(done.output.split())
+    assert read_results(out).languages == {"de": expected.languages["de"]}
+
+
+def test_a_language_is_told_to_models_of_words(manifest: Path) -> None:
+    told: list[str | None] = []
+
+    class Reader:
+        name, width, fingerprint = "reader", 2, ""
+
+        def encode_texts(self, texts: list[str], *, language: str | None = None) -> np.ndarray:
+            told.append(language)
+            return np.eye(2, dtype=np.float32)[np.arange(len(texts)) % 2]
+
+        def encode_pictures(self, files: list[Path]) -> np.ndarray:
+            assert all(file.is_file() for file in files)
+            return np.eye(2, dtype=np.float32)[np.arange(len(files)) % 2]
+
+    evaluate_encoder(Reader(), manifest, split="test")
+    assert told == ["en", "de"]
+
+
+def test_what_cannot_be_measured_is_one_sentence(manifest: Path, clip: Path) -> None:
+    encoder = polyglance.load(clip)
+    with pytest.raises(PolyglanceError, match="holds no captions in fr, only en, de"):
+        evaluate_encoder(encoder, manifest, languages=["fr"])
+    with pytest.raises(PolyglanceError, match=r"0\.png"):
+        evaluate_encoder(encoder, manifest, pictures=manifest.parent / "nowhere")
+    clips = manifest.with_name("clips.jsonl")
+    clips.write_text('{"video": "a.mp4", "captions": {"en": ["a dog"]}}')
+    with pytest.raises(PolyglanceError, match=r"a\.mp4 is a clip"):
+        evaluate_encoder(encoder, clips)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.npy", "m.jsonl"], "a manifest alone"),
+        (["a.npy", "b.npz", "m.jsonl", "--encoder", "clip"], "give the manifest alone"),
+        (["m.jsonl", "--inner-product"], "for embeddings"),
+    ],
+)
+def test_mixed_up_arguments(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["evaluate", *arguments])
+    assert isinstance(done.exception, PolyglanceError)
+    assert message in str(done.exception)

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import XLMRobertaConfig, XLMRobertaModel
+
+from polyglance.errors import PolyglanceError
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packing import Packing
+from polyglance.nn.pretrained import load_encoder
+
+ENCODER = EncoderConfig(
+    vocabulary=40, width=16, layers=3, heads=2, inner=32, positions=40, dropout=0.1
+)
+CONFIG = UC2Config(encoder=ENCODER, visual_width=6)
+FORMS = ("paper", "reference")
+
+
+def make(**changes: Any) -> UC2:
+    """A model of which every parameter is random, so that each of them counts."""
+    torch.manual_seed(0)
+    model = UC2(replace(CONFIG, **changes)).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=parameter.mean().round().item(), std=0.5)
+    return model
+
+
+def text(lengths: list[int], seed: int) -> Text:
+    packing = Packing.of(lengths)
+    ids = torch.randint(4, 39, (packing.total,), generator=torch.Generator().manual_seed(seed))
+    return Text(ids, packing)
+
+
+def regions(lengths: list[int]) -> Regions:
+    packing = Packing.of(lengths)
+    generator = torch.Generator().manual_seed(2)
+    corners = torch.rand(packing.total, 2, 2, generator=generator).sort(1).values
+    features = torch.randn(packing.total, 6, generator=generator)
+    return Regions(features, corners.flatten(1), packing)
+
+
+TEXT, OTHERS, REGIONS = text([4, 2, 7], 1), text([3, 5, 2], 3), regions([3, 6, 1])
+
+
+def part(packing: Packing, number: int) -> tuple[slice, Packing]:
+    start, end = packing.boundaries[number : number + 2].tolist()
+    return slice(start, end), Packing.of([end - start])
+
+
+def one(number: int) -> tuple[Text, Regions, Text]:
+    """One pair of the batch alone."""
+    (words, first), (others, second) = part(TEXT.packing, number), part(OTHERS.packing, number)
+    seen, third = part(REGIONS.packing, number)
+    return (
+        Text(TEXT.ids[words], first),
+        Regions(REGIONS.features[seen], REGIONS.boxes[seen], third),
+        Text(OTHERS.ids[others], second),
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@torch.no_grad()
+def test_a_packed_batch_is_its_pairs_one_by_one(form: str) -> None:
+    model = make(form=form)
+    together = model(TEXT, REGIONS, OTHERS)
+    alone = [model(*one(number)) for number in range(3)]
+    for name in ("text", "translation", "regions", "first"):
+        rows = torch.cat([getattr(pair, name) for pair in alone])
+        torch.testing.assert_close(getattr(together, name), rows, rtol=0, atol=1e-5)
+    assert together.text.shape == (13, 16)
+    assert together.translation.shape == together.regions.shape == (10, 16)
+    scores = model.score(TEXT, model.embed_regions(REGIONS))
+    expected = model.ranking(model(TEXT, REGIONS).first)
+    torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
+    assert scores.std() > 0.01
+
+
+def slow(model: UC2, words: Text, seen: Regions, others: Text | None) -> torch.Tensor:
+    """One picture with what is said of it, by the paper's or the code's description, in lists."""
+    encoder, paper = model.encoder, model.config.form == "paper"
+    sequence = []
+    for sentence in (words, others):
+        if sentence is not None:
+            for place, word in enumerate(sentence.ids.tolist()):  # positions begin anew
+                row = encoder.words.weight[word] + encoder.positions.weight[2 + place]
+                sequence.append(encoder.norm(row + encoder.segments.weight[0]))
+    for feature, (left, top, right, bottom) in zip(seen.features, seen.boxes.tolist(), strict=True):
+        width, height = right - left, bottom - top
+        location = torch.tensor([left, top, right, bottom, width, height, width * height])
+        row = model.feature_norm(model.region_feature.weight @ feature + model.region_feature.bias)
+        row = row + model.box_norm(model.region_box.weight @ location + model.region_box.bias)
+        row = row + model.image_segment
+        sequence.append(row if paper else model.region_norm(row))
+    return encoder.contextualise(torch.stack(sequence), Packing.of([len(sequence)]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@torch.no_grad()
+def test_each_form_is_as_described(form: str) -> None:
+    model = make(form=form)
+    read, with_others = model(TEXT, REGIONS), model(TEXT, REGIONS, OTHERS)
+    for number in range(3):
+        words, seen, others = one(number)
+        count = len(words.ids)
+        rows = slow(model, words, seen, None)
+        where, shown = (part(packing, number)[0] for packing in (TEXT.packing, REGIONS.packing))
+        torch.testing.assert_close(read.text[where], rows[:count], rtol=0, atol=1e-5)
+        torch.testing.assert_close(read.regions[shown], rows[count:], rtol=0, atol=1e-5)
+        torch.testing.assert_close(read.first[number], rows[0], rtol=0, atol=1e-5)
+        rows = slow(model, words, seen, others)
+        beside = part(OTHERS.packing, number)[0]
+        cut = count + len(others.ids)
+        torch.testing.assert_close(
+            with_others.translation[beside], rows[count:cut], rtol=0, atol=1e-5
+        )
+        torch.testing.assert_close(with_others.regions[shown], rows[cut:], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_heads_are_those_of_their_form() -> None:
+    rows = torch.randn(5, 16)
+    paper, reference = make(), make(form="reference")
+    table = paper.encoder.words.weight
+    plain = rows @ table.T + paper.word_bias
+    torch.testing.assert_close(paper.word_logits(rows), plain, rtol=0, atol=1e-5)
+    logits = rows @ paper.match.weight[0] + paper.match.bias[0]
+    torch.testing.assert_close(paper.matching(rows), logits, rtol=0, atol=1e-5)
+    assert torch.equal(paper.matching(rows), paper.ranking(rows))
+    # Of two classes, what is told is the cross-entropy of both, and the second's row ranks.
+    layer, _, norm = reference.word_transform
+    bent = norm(torch.nn.functional.gelu(layer(rows))) @ reference.encoder.words.weight.T
+    torch.testing.assert_close(
+        reference.word_logits(rows), bent + reference.word_bias, rtol=0, atol=1e-5
+    )
+    both = reference.match(torch.tanh(reference.pooler[0](rows)))
+    torch.testing.assert_close(
+        reference.matching(rows).sigmoid(), both.softmax(1)[:, 1], rtol=0, atol=1e-5
+    )
+    assert torch.equal(reference.ranking(rows), both[:, 1])
+
+
+@torch.no_grad()
+def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    published = XLMRobertaModel(
+        XLMRobertaConfig(
+            vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
+            intermediate_size=64, max_position_embeddings=40, type_vocab_size=1, pad_token_id=1,
+            initializer_range=0.2,
+        )
+    ).eval()  # fmt: skip
+    published.save_pretrained(tmp_path)
+    encoder = load_encoder(tmp_path)
+    model = UC2(UC2Config(encoder=encoder.config), encoder).eval()
+    for number in range(3):
+        words, _, _ = one(number)
+        theirs = published(words.ids[None]).last_hidden_state[0]
+        torch.testing.assert_close(model(words, None).text, theirs, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_any_side_may_be_missing() -> None:
+    model = make()
+    words, seen, both = model(TEXT, None), model(None, REGIONS), model(TEXT, None, OTHERS)
+    assert words.regions is None
+    assert words.translation is None
+    assert seen.text is None
+    assert seen.regions.shape == (10, 16)
+    assert both.regions is None
+    assert both.text.shape == (13, 16)
+    assert both.translation.shape == (10, 16)
+    assert not torch.allclose(both.first, words.first)
+    with pytest.raises(ValueError, match="neither text nor picture"):
+        model(None, None)
+
+
+def test_all_parameters_of_a_form_learn() -> None:
+    for form in FORMS:
+        model = make(form=form)
+        read = model(TEXT, REGIONS, OTHERS)
+        heads = (model.matching(read.first), model.word_logits(read.text))
+        sum(head.square().sum() for head in heads).backward()
+        idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+        assert idle == ["region_mask"]  # which MRTM puts in the place of regions
+        image = {id(parameter) for parameter in model.image_encoder()}
+        names = {n.split(".")[0] for n, p in model.named_parameters() if id(p) in image}
+        assert names == {"region_feature", "feature_norm", "region_box", "box_norm"}
+
+
+def test_what_does_not_fit_is_said_plainly() -> None:
+    with pytest.raises(PolyglanceError, match="visual_width is 0"):
+        replace(CONFIG, visual_width=0)
+    with pytest.raises(ValueError, match="a sequence has 39 sub-words and the encoder takes 38"):
+        make()(text([39], 0), None)
+    make()(text([38], 0), regions([20]), text([38], 1))  # regions have no positions

@@ -1,0 +1,304 @@
+"""Checkpoints with exactly the published names, filled at random."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from polyglance.errors import DataError
+from polyglance.models.uc2 import UC2
+from polyglance.models.uc2_checkpoints import convert_uc2, load_uc2
+from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packing import Packing
+
+WIDTH, LAYERS, WORDS, PLACES, SEEN, LABELS = 128, 2, 30, 20, 12, 1601
+Shapes = dict[str, tuple[int, ...]]
+
+
+def linear(name: str, outputs: int, inputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (outputs, inputs)
+    yield f"{name}.bias", (outputs,)
+
+
+def norm(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (WIDTH,)
+    yield f"{name}.bias", (WIDTH,)
+
+
+def body(prefix: str, segments: str) -> Shapes:
+    """What UC2's and UNITER's code share: embeddings, layers and pooler."""
+    shapes: Shapes = {
+        f"{prefix}.embeddings.word_embeddings.weight": (WORDS, WIDTH),
+        f"{prefix}.embeddings.position_embeddings.weight": (PLACES, WIDTH),
+        f"{prefix}.embeddings.{segments}.weight": (2, WIDTH),
+        f"{prefix}.img_embeddings.mask_embedding.weight": (2, SEEN),
+    }
+    shapes |= norm(f"{prefix}.embeddings.LayerNorm")
+    shapes |= linear(f"{prefix}.img_embeddings.img_linear", WIDTH, SEEN)
+    shapes |= linear(f"{prefix}.img_embeddings.pos_linear", WIDTH, 7)
+    for part in ("img_layer_norm", "pos_layer_norm", "LayerNorm"):
+        shapes |= norm(f"{prefix}.img_embeddings.{part}")
+    for number in range(LAYERS):
+        layer = f"{prefix}.encoder.layer.{number}"
+        for part in ("query", "key", "value"):
+            shapes |= linear(f"{layer}.attention.self.{part}", WIDTH, WIDTH)
+        shapes |= linear(f"{layer}.attention.output.dense", WIDTH, WIDTH)
+        shapes |= norm(f"{layer}.attention.output.LayerNorm")
+        shapes |= linear(f"{layer}.intermediate.dense", 4 * WIDTH, WIDTH)
+        shapes |= linear(f"{layer}.output.dense", WIDTH, 4 * WIDTH)
+        shapes |= norm(f"{layer}.output.LayerNorm")
+    return shapes | dict(linear(f"{prefix}.pooler.dense", WIDTH, WIDTH))
+
+
+def region_heads() -> Shapes:
+    shapes: Shapes = {"feat_regress.weight": (WIDTH, SEEN), "feat_regress.bias": (SEEN,)}
+    shapes |= linear("feat_regress.net.0", WIDTH, WIDTH)
+    shapes |= norm("feat_regress.net.2")
+    shapes |= linear("region_classifier.net.0", WIDTH, WIDTH)
+    shapes |= norm("region_classifier.net.2")
+    return shapes | dict(linear("region_classifier.net.3", LABELS, WIDTH))
+
+
+def uc2_shapes() -> Shapes:
+    """All that UC2's published code keeps, used or not."""
+    shapes = body("roberta", "new_token_type_embeddings") | region_heads()
+    for head, words in (("cls", WORDS), ("vis_cls", 9)):
+        shapes |= linear(f"{head}.dense", WIDTH, WIDTH)
+        shapes |= norm(f"{head}.layer_norm")
+        shapes |= linear(f"{head}.decoder", words, WIDTH)
+        shapes[f"{head}.bias"] = (words,)
+    return shapes | dict(linear("itm_output", 2, WIDTH))
+
+
+def uniter_shapes() -> Shapes:
+    """All that UNITER's published code keeps."""
+    shapes = body("uniter", "token_type_embeddings") | region_heads()
+    shapes |= linear("cls.predictions.transform.dense", WIDTH, WIDTH)
+    shapes |= norm("cls.predictions.transform.LayerNorm")
+    shapes |= {"cls.predictions.decoder.weight": (WORDS, WIDTH), "cls.predictions.bias": (WORDS,)}
+    return shapes | dict(linear("itm_output", 2, WIDTH))
+
+
+def filled(shapes: Shapes, seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        name: 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()
+    }
+    for name, value in weights.items():
+        if re.search(r"(LayerNorm|layer_norm|net\.2)\.weight$", name):
+            value += 1
+    return weights
+
+
+PUBLISHED, UNITER = filled(uc2_shapes()), filled(uniter_shapes(), seed=1)
+
+
+def slow_score(
+    weights: dict[str, Tensor], prefix: str, *, first: int, head: str = "itm_output"
+) -> tuple[Tensor, Tensor]:
+    """What the published model makes of one pair, from its own parameters: head and words."""
+
+    def layer(name: str, rows: Tensor) -> Tensor:
+        return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def normed(name: str, rows: Tensor) -> Tensor:
+        centred = rows - rows.mean(-1, keepdim=True)
+        scale = (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        return centred / scale * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    told, image = f"{prefix}.embeddings", f"{prefix}.img_embeddings"
+    kind = "new_token_type" if prefix == "roberta" else "token_type"
+    segments = weights[f"{told}.{kind}_embeddings.weight"]
+    words = weights[f"{told}.word_embeddings.weight"][IDS] + segments[0]
+    places = weights[f"{told}.position_embeddings.weight"][first : first + len(IDS)]
+    sizes = BOXES[:, 2:] - BOXES[:, :2]
+    location = torch.cat([BOXES, sizes, sizes.prod(1, keepdim=True)], 1)
+    seen = normed(f"{image}.img_layer_norm", layer(f"{image}.img_linear", FEATURES))
+    seen = seen + normed(f"{image}.pos_layer_norm", layer(f"{image}.pos_linear", location))
+    rows = torch.cat(
+        [
+            normed(f"{told}.LayerNorm", words + places),
+            normed(f"{image}.LayerNorm", seen + segments[1]),
+        ]
+    )
+    for number in range(LAYERS):
+        name = f"{prefix}.encoder.layer.{number}"
+        query, key, value = (
+            layer(f"{name}.attention.self.{part}", rows).view(len(rows), 2, 64).transpose(0, 1)
+            for part in ("query", "key", "value")
+        )
+        attention = (query @ key.transpose(1, 2) / 8).softmax(-1) @ value
+        attended = layer(f"{name}.attention.output.dense", attention.transpose(0, 1).flatten(1))
+        rows = normed(f"{name}.attention.output.LayerNorm", rows + attended)
+        inner = torch.nn.functional.gelu(layer(f"{name}.intermediate.dense", rows))
+        rows = normed(f"{name}.output.LayerNorm", rows + layer(f"{name}.output.dense", inner))
+    scores = layer(head, layer(f"{prefix}.pooler.dense", rows[:1]).tanh())[0]
+    by = "cls.{}" if prefix == "roberta" else "cls.predictions.transform.{}"
+    bent = torch.nn.functional.gelu(layer(by.format("dense"), rows[1:2]))
+    bent = normed(by.format("layer_norm" if prefix == "roberta" else "LayerNorm"), bent)
+    bias = weights["cls.bias" if prefix == "roberta" else "cls.predictions.bias"]
+    return scores, (bent @ weights[f"{told}.word_embeddings.weight"].T + bias)[0]
+
+
+IDS = torch.tensor([0, 7, 19, 2])
+FEATURES, BOXES = torch.rand(3, SEEN), torch.tensor([[0.1, 0.2, 0.6, 0.9]]).repeat(3, 1)
+TEXT, REGIONS = Text(IDS, Packing.of([4])), Regions(FEATURES, BOXES, Packing.of([3]))
+
+
+@torch.no_grad()
+def assert_scores(model: UC2, expected: Tensor) -> None:
+    found = model.score(TEXT, model.embed_regions(REGIONS))
+    torch.testing.assert_close(found[0], expected[-1], rtol=0, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_published_checkpoint_scores_and_tells_as_the_published_model() -> None:
+    prefixed = {f"module.{name}": value for name, value in PUBLISHED.items()}
+    scores, words = slow_score(PUBLISHED, "roberta", first=2)
+    for weights in (PUBLISHED, prefixed):
+        model = convert_uc2(weights)
+        assert_scores(model, scores)
+        read = model(TEXT, REGIONS)
+        matched = model.matching(read.first)[0]
+        torch.testing.assert_close(matched, scores[1] - scores[0], rtol=0, atol=1e-3)
+        torch.testing.assert_close(model.word_logits(read.text)[1], words, rtol=0, atol=1e-3)
+    mask = PUBLISHED["roberta.img_embeddings.mask_embedding.weight"][1]
+    assert torch.equal(model.region_mask, mask)
+    assert (model.config.form, model.config.pooling) == ("reference", "tanh")
+
+
+@torch.no_grad()
+def test_uniter_s_names_are_read_with_bert_s_positions() -> None:
+    scores, words = slow_score(UNITER, "uniter", first=0)
+    older = {re.sub("^uniter", "bert", name): value for name, value in UNITER.items()}
+    for weights in (UNITER, older):
+        model = convert_uc2(weights)
+        assert_scores(model, scores)
+        told = model.word_logits(model(TEXT, REGIONS).text)[1]
+        torch.testing.assert_close(told, words, rtol=0, atol=1e-3)
+
+
+def test_a_head_fine_tuned_for_retrieval_says_yes() -> None:
+    for published, prefix, first in ((PUBLISHED, "roberta", 2), (UNITER, "uniter", 0)):
+        weights = published | filled(dict(linear("rank_output", 1, WIDTH)), seed=5)
+        model = convert_uc2(weights)
+        assert_scores(model, slow_score(weights, prefix, first=first, head="rank_output")[0])
+        assert torch.equal(model.match.weight[0], published["itm_output.weight"][0])
+
+
+def volta_name(name: str) -> str | None:
+    """The name in VOLTA, where a layer is two; None for what its conversion leaves out."""
+    name = name.replace("roberta.", "bert.")
+    for theirs, volta in {
+        "img_embeddings.img_linear": "embeddings.image_embeddings",
+        "img_embeddings.pos_linear": "embeddings.image_location_embeddings",
+        "img_embeddings.img_layer_norm": "embeddings.image_layer_norm",
+        "img_embeddings.pos_layer_norm": "embeddings.image_location_layer_norm",
+        "img_embeddings.LayerNorm": "embeddings.v_LayerNorm",
+        "pooler": "t_pooler",
+        "cls.dense": "cls.predictions.transform.dense",
+        "cls.layer_norm": "cls.predictions.transform.LayerNorm",
+        "cls.bias": "cls.predictions.bias",
+        "cls.decoder": "cls.predictions.decoder",
+        "itm_output": "cls.bi_seq_relationship",
+    }.items():
+        if not name.startswith("vis_cls"):
+            name = name.replace(theirs, volta)
+    if re.match(r"vis_cls|feat_regress|region_classifier|.*mask_embedding", name):
+        return None
+    layer = re.fullmatch(r"bert\.encoder\.layer\.(\d+)\.(.+)", name)
+    if layer is None:
+        return name
+    second = layer[2].startswith(("intermediate", "output"))
+    inside = layer[2].replace("attention.", "attention_")
+    return f"bert.encoder.layer.{2 * int(layer[1]) + second}.{inside}"
+
+
+def volta(published: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint as VOLTA saves it: what words and regions share has two names."""
+    named = {volta_name(name): value for name, value in published.items()}
+    weights = {name: value for name, value in named.items() if name is not None}
+    for name, value in list(weights.items()):
+        shared = re.sub(r"(?<=\.)(query|key|value|dense|LayerNorm)(?=\.\w+$)", r"v_\1", name)
+        if ".encoder.layer." in name:
+            weights[shared] = value
+    weights["bert.embeddings.image_token_type_embeddings.weight"] = next(
+        value for name, value in weights.items() if "token_type_embeddings" in name
+    )
+    weights |= filled(dict(linear("cls.imagePredictions.decoder_dict.0", LABELS, WIDTH)))
+    return weights | filled(dict(linear("cls.imagePredictions.transform.dense", WIDTH, WIDTH)))
+
+
+def test_volta_s_names_are_read_with_layers_in_two() -> None:
+    weights = volta(PUBLISHED)
+    assert "bert.encoder.layer.3.intermediate.v_dense.weight" in weights
+    assert "bert.encoder.layer.2.attention_self.v_query.bias" in weights
+    assert "bert.embeddings.v_LayerNorm.weight" in weights
+    assert_scores(convert_uc2(weights), slow_score(PUBLISHED, "roberta", first=2)[0])
+
+
+@torch.no_grad()
+def test_volta_s_fine_tuned_models_pool_with_relu() -> None:
+    weights = {n: v for n, v in volta(PUBLISHED).items() if not n.startswith("cls.")}
+    weights |= filled(dict(linear("clfs_dict.TASK8", 1, WIDTH)), seed=5)
+    weights |= filled(dict(linear("clfs_dict.TASK15.logit_fc.0", 9, WIDTH)))
+    model = convert_uc2(weights)
+    first = model(TEXT, REGIONS).first
+    pooled = first @ PUBLISHED["roberta.pooler.dense.weight"].T
+    pooled = (pooled + PUBLISHED["roberta.pooler.dense.bias"]).relu()
+    head = weights["clfs_dict.TASK8.weight"][0], weights["clfs_dict.TASK8.bias"]
+    assert_scores(model, pooled @ head[0] + head[1])
+
+
+@torch.no_grad()
+def test_volta_s_own_uniter_has_five_numbers_a_box_and_another_way_to_match() -> None:
+    weights = volta(PUBLISHED)
+    for name in [n for n in weights if "pooler" in n or "bi_seq" in n]:
+        del weights[name]
+    weights |= filled(dict(linear("bert.t_pooler.dense", 64, WIDTH)))
+    weights |= filled(dict(linear("bert.v_pooler.dense", 64, WIDTH)))
+    weights |= filled(dict(linear("cls.bi_seq_relationship", 2, 64)))
+    box = "bert.embeddings.image_location_embeddings.weight"
+    seven = weights[box].clone()
+    weights[box] = seven[:, [0, 1, 2, 3, 6]]
+    # xUNITER: a segment of one row for words and another for regions.
+    kinds = weights.pop("bert.embeddings.new_token_type_embeddings.weight")
+    weights["bert.embeddings.token_type_embeddings.weight"] = kinds[:1]
+    weights["bert.embeddings.image_token_type_embeddings.weight"] = kinds[1:]
+    model = convert_uc2(weights)
+    seven[:, 4:6] = 0
+    other = PUBLISHED | {"roberta.img_embeddings.pos_linear.weight": seven}
+    read = model(TEXT, REGIONS)
+    _, words = slow_score(other, "roberta", first=2)
+    torch.testing.assert_close(model.word_logits(read.text)[1], words, rtol=0, atol=1e-3)
+
+
+def test_a_checkpoint_file_is_read_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    torch.save(PUBLISHED, path)
+    assert_scores(load_uc2(path), slow_score(PUBLISHED, "roberta", first=2)[0])
+    torch.save([1, 2], path)
+    with pytest.raises(DataError, match="not a dictionary of parameters"):
+        load_uc2(path)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(DataError, match="not a file of tensors alone"):
+        load_uc2(path)
+    with pytest.raises(DataError, match="no such checkpoint"):
+        load_uc2(tmp_path / "elsewhere.pt")
+    with pytest.raises(DataError, match=r"surplus\.weight: no parameter of UC2"):
+        convert_uc2(PUBLISHED | {"surplus.weight": torch.zeros(1)})
+    lacking = {
+        name: value for name, value in PUBLISHED.items() if "layer.1.output.dense.w" not in name
+    }
+    with pytest.raises(DataError, match=r"lacks what makes encoder\.layers\.1\.narrow"):
+        convert_uc2(lacking)
+    with pytest.raises(DataError, match="not one of UC2 or UNITER"):
+        convert_uc2({"bert.encoder.layer.0.output.dense.bias": torch.zeros(3)})
+    wrong = PUBLISHED | {"cls.bias": torch.zeros(WORDS + 1)}
+    with pytest.raises(DataError, match=r"word_bias is of shape \(31,\), expected \(30,\)"):
+        convert_uc2(wrong)

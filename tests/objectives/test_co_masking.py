@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from polyglance.nn.packing import Packing
+from polyglance.objectives.co_masking import CaptionPair, co_mask
+from polyglance.objectives.masked_language import MaskedWords, WordMasking
+
+MASK, PAIRS = 99, 4000
+MASKING = WordMasking(MASK, (4, 90))
+# <s> a b c </s> beside <s> A B C D </s>; a-A, b-C and b-D mean the same, and nothing means c.
+FIRST, SECOND = (0, 10, 11, 12, 2), (0, 20, 21, 22, 23, 2)
+LINKS = ((1, 1), (2, 3), (2, 4))
+
+
+def pair(count: int = PAIRS) -> CaptionPair:
+    first, second = Packing.of([len(FIRST)] * count), Packing.of([len(SECOND)] * count)
+    numbers = torch.arange(count)[:, None]
+    places = torch.tensor(LINKS).T
+    ours = numbers * len(FIRST) + places[0]
+    theirs = first.total + numbers * len(SECOND) + places[1]
+    ids = torch.cat([torch.tensor(FIRST).repeat(count), torch.tensor(SECOND).repeat(count)])
+    return CaptionPair(ids, first, second, torch.stack([ours.flatten(), theirs.flatten()]))
+
+
+def hidden(masked: MaskedWords, count: int = PAIRS) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which sub-words are to be told, pairs x places, in first captions and in second ones."""
+    told = torch.zeros(len(masked.ids), dtype=torch.bool)
+    told[masked.places] = True
+    cut = count * len(FIRST)
+    return told[:cut].view(count, -1), told[cut:].view(count, -1)
+
+
+def test_what_is_linked_is_hidden_together() -> None:
+    torch.manual_seed(0)
+    first, second = hidden(co_mask(pair(), MASKING))
+    assert torch.equal(first[:, 1], second[:, 1])
+    # Both of b's words are hidden with b; from the other side each hides b, but not its brother.
+    assert (second[:, 3:5].any(1) == first[:, 2]).all()
+    both = (second[:, 3] & second[:, 4]).float().mean()
+    assert both == pytest.approx(0.5 * 0.15 + 0.5 * 0.15**2, abs=0.015)
+    assert not first[:, [0, 4]].any()
+    assert not second[:, [0, 5]].any()
+    # Each side begins half of the time: c and B, without links, are hidden by themselves.
+    assert first[:, 3].float().mean() == pytest.approx(0.075, abs=0.015)
+    assert second[:, 2].float().mean() == pytest.approx(0.075, abs=0.015)
+    assert first[:, 1].float().mean() == pytest.approx(0.15, abs=0.02)
+
+
+def test_it_is_the_same_as_following_links_one_by_one() -> None:
+    torch.manual_seed(1)
+    masked = co_mask(pair(300), MASKING)
+    first, second = hidden(masked, 300)
+    for ours, theirs in zip(first.tolist(), second.tolist(), strict=True):
+        partners = {i: [j for a, j in LINKS if a == i] for i in range(len(FIRST))}
+        back = {j: [i for i, b in LINKS if b == j] for j in range(len(SECOND))}
+        told_first = {i for i, is_told in enumerate(ours) if is_told}
+        told_second = {j for j, is_told in enumerate(theirs) if is_told}
+        from_first = told_second == {j for i in told_first for j in partners[i]}
+        from_second = told_first == {i for j in told_second for i in back[j]}
+        assert from_first or from_second
+
+
+def test_the_fate_is_shared_and_as_in_bert() -> None:
+    torch.manual_seed(2)
+    given = pair()
+    masked = co_mask(given, MASKING)
+    assert torch.equal(masked.targets, given.ids[masked.places])
+    cut = given.first.total
+    ours, theirs = masked.ids[:cut].view(PAIRS, -1)[:, 1], masked.ids[cut:].view(PAIRS, -1)[:, 1]
+    assert torch.equal(ours == MASK, theirs == MASK)  # neither gives the other away
+    told, _ = hidden(masked)
+    shown = ours[told[:, 1]]
+    assert (shown == MASK).float().mean() == pytest.approx(0.8, abs=0.05)
+    assert (shown == FIRST[1]).float().mean() == pytest.approx(0.1, abs=0.05)
+
+
+def test_some_pairs_may_be_masked_plainly() -> None:
+    torch.manual_seed(3)
+    first, second = hidden(co_mask(pair(), MASKING, share=0.0))
+    both = (first[:, 1] & second[:, 1]).float().mean()
+    assert both == pytest.approx(0.15**2, abs=0.01)  # by chance alone
+    assert first[:, 3].float().mean() == pytest.approx(0.15, abs=0.02)
+    first, second = hidden(co_mask(pair(), MASKING, share=0.5))
+    both = (first[:, 1] & second[:, 1]).float().mean()
+    assert both == pytest.approx(0.5 * 0.15 + 0.5 * 0.15**2, abs=0.015)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from polyglance.errors import PolyglanceError
+from polyglance.recipes.region_splits import Described, SplitReader, store_keys, word_masking
+from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.vision.store import FeatureStore
+from toy_region_data import make_region_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    make_region_data(folder, ("en", "de"), {"train": 6})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data: Path) -> Tokenizer:
+    return open_tokenizer(str(data / "encoder"))
+
+
+def test_a_split_has_regions_and_captions_of_the_same_pictures(
+    data: Path, tokenizer: Tokenizer
+) -> None:
+    records = list(read_manifest(data / "train.jsonl"))
+    bare = [
+        replace(records[0], captions={}),
+        *records[1:],
+        Record(captions={"en": ("no picture",)}),
+    ]
+    write_manifest(data / "some.jsonl", bare)
+    reader = SplitReader(data, tokenizer, longest_text=6, longest_regions=2, whole_first=True)
+    split = reader.measured(Described("some.jsonl", "regions"), most=4)
+    assert split is not None
+    assert len(split.records) == len(split.regions) == split.captions.records == 4
+    assert set(split.captions.owners.tolist()) == {1, 2, 3}  # the first is a candidate alone
+    assert split.regions.lengths.tolist() == [2] * 4
+    assert max(split.captions.gather(split.captions.of_language("de"))[1]) <= 6
+
+
+def test_pictures_without_regions_are_named(data: Path) -> None:
+    store = FeatureStore(data / "regions")
+    known = next(iter(read_manifest(data / "train.jsonl")))
+    with pytest.raises(PolyglanceError, match=r"no regions of 1 pictures, such as 'other\.png'"):
+        store_keys(store, [known, Record(image="other.png", captions={})])
+
+
+def test_signs_are_never_drawn_in_place_of_a_word(tokenizer: Tokenizer) -> None:
+    masking = word_masking(tokenizer, "toy")
+    signs = {tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.unk_id}
+    assert masking.mask_id == tokenizer.mask_id
+    assert not (signs | {tokenizer.mask_id}) & set(range(*masking.words))
+    assert masking.words[1] - masking.words[0] > 100

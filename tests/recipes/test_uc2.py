@@ -1,0 +1,204 @@
+"""UC2 by recipe on the toy world: all stages, measuring, and what the paper's tables vary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polyglance.cli import app
+from polyglance.errors import PolyglanceError
+from polyglance.recipes import open_recipe
+from polyglance.recipes.label_names import Labels
+from polyglance.recipes.pair_measuring import Reranking
+from polyglance.recipes.region_splits import Described, Sentences
+from polyglance.recipes.uc2 import Adaptation, FineTuning, Pretraining, Shares, UC2Recipe, run
+from polyglance.recipes.uc2_world import Translations, World
+from polyglance.records import read_manifest, write_manifest
+from polyglance.training.loop import LoopConfig
+from toy_region_data import make_region_data
+
+LANGUAGES = ("en", "de", "fr")
+COUNTS = {"train": 60, "val": 10, "test": 12}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    make_region_data(folder, LANGUAGES, COUNTS)
+    texts = [replace(record, image=None) for record in read_manifest(folder / "train.jsonl")]
+    write_manifest(folder / "texts.jsonl", texts)
+    generator = np.random.default_rng(0)
+    for split in ("val", "test"):
+        (folder / f"dual-{split}").mkdir()
+        for name in ("pictures", *LANGUAGES):
+            vectors = generator.standard_normal((COUNTS[split], 8))
+            np.save(folder / f"dual-{split}" / f"{name}.npy", vectors)
+    return folder
+
+
+@pytest.fixture
+def recipe(data: Path) -> UC2Recipe:
+    return UC2Recipe(
+        encoder=str(data / "encoder"),
+        train=Described("train.jsonl", "regions"),
+        validation=Described("val.jsonl", "regions"),
+        test=Described("test.jsonl", "regions"),
+        labels=Labels("labels.tsv"),
+        translations=Translations(texts=(Sentences("texts.jsonl"),), keep="linked"),
+        adaptation=Adaptation(batch=60, temperature=0.1, steps=60, learning_rate=1e-2),
+        pretraining=Pretraining(batch=6, steps=8, learning_rate=1e-3),
+        fine_tuning=FineTuning(batch=4, lookalikes=5),
+        loop=LoopConfig(steps=2, learning_rate=1e-3, save_every=0, log_every=1),
+        translate_test="dictionaries/{source}-{target}.tsv",
+        reranking=Reranking("dual-test", validation="dual-val", candidates=5),
+    )
+
+
+def tasks_of(folder: Path) -> set[str]:
+    lines = (folder / "log.jsonl").read_text().splitlines()
+    return {entry["task"] for entry in map(json.loads, lines) if "task" in entry}
+
+
+def test_all_stages_run_and_the_report_tells_of_each(
+    data: Path, recipe: UC2Recipe, tmp_path: Path
+) -> None:
+    report = run(recipe, data, tmp_path / "run")
+    assert report["languages"] == ["en", "de", "fr"]
+    assert report["labels"]["named"] == {"en": 1.0, "de": 1.0, "fr": 1.0}
+    # Where the word of a region's own label comes among all 48: what early adaptation is for.
+    adapted = report["adaptation"]
+    assert adapted["rank_before"]["en"]["mean"] > 10
+    assert adapted["rank_after"]["en"]["mean"] < 0.5 * adapted["rank_before"]["en"]["mean"]
+    assert tasks_of(tmp_path / "run" / "pretraining") <= {"itm", "mlm", "mrtm", "vtlm"}
+    assert len(tasks_of(tmp_path / "run" / "pretraining")) > 1
+    assert report["fine_tuning"]["best_step"] == 2
+    assert str(report["validation"]["trust"]) in report["validation"]["by_trust"]
+    assert set(report["test"]) == {"all_pairs", "dual", "reranked"}
+    assert set(report["translate_test"]) == {"all_pairs"}
+    for found in (*report["test"].values(), *report["translate_test"].values()):
+        assert set(found) == {"en", "de", "fr", "average"}
+        assert 0 <= found["average"]["mR"] <= 100
+    # English stays as it is, and what is translated is another question.
+    plain, translated = report["test"]["all_pairs"], report["translate_test"]["all_pairs"]
+    assert plain["en"] == translated["en"]
+    assert json.loads((tmp_path / "run" / "report.json").read_text()) == report
+    assert (data / "linked" / "en-de.tsv").is_file()
+
+    # The same pre-training, another fine-tuning: on German alone, without a dual encoder.
+    other = replace(
+        recipe,
+        adaptation=None,
+        pretraining=None,
+        initialise_from=str(tmp_path / "run" / "pretraining"),
+        fine_tuning=FineTuning(batch=4, languages=("de",), loss="matching"),
+        translate_test=None,
+        test_on=5,
+        reranking=None,
+    )
+    report = run(other, data, tmp_path / "other")
+    assert set(report) == {"languages", "fine_tuning", "test"}
+    log = (tmp_path / "other" / "fine_tuning" / "log.jsonl").read_text().splitlines()
+    assert set(json.loads(log[-1])["validation"]) == {"de", "score"}
+
+
+ABLATIONS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "without VTLM": ({"mixture": Shares(vtlm=0)}, {"itm", "mlm", "mrtm"}),
+    "without MRTM": ({"mixture": Shares(mrtm=0)}, {"itm", "mlm", "vtlm"}),
+    "without both": ({"mixture": Shares(mrtm=0, vtlm=0)}, {"itm", "mlm"}),
+    "English pivot": (
+        {"mixture": Shares(1, 1, 1, 1), "pivot": "english"}, {"itm", "mlm", "mrtm", "vtlm"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_paper_s_ablations_are_settings(
+    data: Path, recipe: UC2Recipe, tmp_path: Path, name: str
+) -> None:
+    changes, expected = ABLATIONS[name]
+    stage = Pretraining(batch=4, steps=16, learning_rate=1e-3, **changes)
+    few = replace(recipe, adaptation=None, pretraining=stage, fine_tuning=None, test=None)
+    few = replace(few, form="reference" if name == "without both" else "paper")
+    report = run(few, data, tmp_path)
+    assert set(report) - {"labels"} == {"languages", "pretraining"}
+    assert ("labels" in report) == ("mrtm" in expected)
+    assert tasks_of(tmp_path / "pretraining") == expected
+
+
+def test_pivoting_on_english_shows_no_picture_beside_another_language(
+    data: Path, recipe: UC2Recipe
+) -> None:
+    from polyglance.recipes.uc2 import _objectives, build_model
+
+    world = World.open(recipe, data, "cpu")
+    model = build_model(recipe, world)
+    for pivot, languages in (("image", {"en", "de", "fr"}), ("english", {"en"})):
+        stage = Pretraining(batch=4, pivot=pivot)  # type: ignore[arg-type]
+        tasks: dict[str, Any] = _objectives(recipe, stage, model, world).tasks
+        for name in ("itm", "mlm", "mrtm"):
+            assert set(tasks[name].corpus.captions.languages) == languages
+        assert (tasks["vtlm"].regions is None) == (pivot == "english")
+        assert tasks["vtlm"].co_masked == (0.0 if pivot == "english" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": Labels()}, None),
+        ({"labels": Labels("few.tsv")}, "more labels than the 2 that have names"),
+        ({"initialise_from": "nowhere"}, "no checkpoint to start from"),
+        ({"reranking": Reranking("nowhere")}, "no embeddings of the dual encoder"),
+        ({"translations": Translations(languages=("cs",))}, "captions in both en and cs"),
+        ({"fine_tuning": FineTuning(languages=("cs",)), "pretraining": None}, "captions in cs"),
+    ],
+)
+def test_what_is_missing_is_said_plainly(
+    data: Path, recipe: UC2Recipe, tmp_path: Path, changes: dict[str, Any], message: str | None
+) -> None:
+    (data / "few.tsv").write_text("en\tde\tfr\na\tb\tc\nd\te\tf\n", encoding="utf-8")
+    few = replace(recipe, **changes)
+    if message is None:  # ImageNet's names serve any store of so many labels
+        assert World.open(few, data, "cpu").labels.own == {"en": 1.0, "de": 0.0, "fr": 1.0}
+        return
+    with pytest.raises(PolyglanceError, match=message):
+        run(few, data, tmp_path)
+
+
+def test_settings_out_of_bounds_are_refused() -> None:
+    with pytest.raises(PolyglanceError, match="one objective at least"):
+        Shares(0, 0, 0, 0)
+    with pytest.raises(PolyglanceError, match="batch is 1: give 2 or more"):
+        Pretraining(batch=1)
+    with pytest.raises(PolyglanceError, match="temperature is 0"):
+        Adaptation(temperature=0)
+
+
+def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Path) -> None:
+    published = open_recipe("uc2-flickr8k")
+    assert published.kind == "uc2"
+    mixture = published.settings.pretraining.mixture
+    assert (mixture.itm, mixture.mlm, mixture.mrtm, mixture.vtlm) == (9, 12, 9, 3)
+    assert published.settings.fine_tuning.margin == 0.2
+    described = "={manifest: %s.jsonl, features: regions}"
+    changes = [
+        f"encoder={data / 'encoder'}", "train" + described % "train",
+        "validation" + described % "val", "test" + described % "test",
+        "labels.names=labels.tsv", "translations={texts: [{manifest: texts.jsonl}]}",
+        "reranking={dual: dual-test}", "adaptation.steps=1", "pretraining.steps=2",
+        "pretraining.batch=4",
+        "fine_tuning.batch=4", "fine_tuning.lookalikes=5", "loop.steps=1",
+        "loop.precision=float32",
+    ]  # fmt: skip
+    options = [part for change in changes for part in ("--set", change)]
+    command = ["train", "uc2-flickr8k", "--data", str(data), "--out", str(tmp_path), *options]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    again = CliRunner().invoke(app, command)  # all is done: it only measures
+    assert again.exit_code == 0, again.output
+    assert "reranked" in json.loads((tmp_path / "report.json").read_text())["test"]

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from colours import Colours, paint, scatter
+from polyglance.search import indexing
+from polyglance.search.indexing import Indexing
+from polyglance.search.library import Library
+
+TESTS = Path(__file__).parents[1]
+Contents = Callable[[Library], dict[str, tuple[object, ...]]]
+
+
+def counts(library: Library, *folders: Path) -> dict[str, int]:
+    """What indexing did, without what it did not."""
+    report = library.add(*folders) if folders else library.update()
+    names = ("added", "changed", "moved", "removed", "unchanged")
+    return {name: getattr(report, name) for name in names if getattr(report, name)}
+
+
+def test_what_is_new_changed_moved_or_gone_is_noticed(library: Library, photos: Path) -> None:
+    paint(photos / "a.png", "red")
+    paint(photos / "b.png", "green")
+    paint(photos / "c.png", "blue")
+    encoder = library._model
+    assert isinstance(encoder, Colours)
+    assert counts(library, photos) == {"added": 3}
+    assert counts(library, photos) == {"unchanged": 3}
+    assert encoder.seen == 3
+
+    paint(photos / "a.png", "white")  # changed
+    (photos / "sub").mkdir()
+    (photos / "b.png").rename(photos / "sub" / "moved.png")
+    (photos / "c.png").unlink()
+    paint(photos / "d.png", (9, 9, 200))
+    assert counts(library) == {"added": 1, "changed": 1, "moved": 1, "removed": 1}
+    assert encoder.seen == 5  # what moved was not looked at again
+    assert {hit.path.name for hit in library.search("red")} == {"a.png", "moved.png", "d.png"}
+    assert library.search("green", k=1)[0].path == photos / "sub" / "moved.png"
+    assert library.search("white", k=1)[0].path.name == "a.png"
+    assert library.verify(files=True) == []
+
+
+def test_a_touched_file_is_read_but_not_encoded_and_a_copy_takes_over_the_vector(
+    library: Library, photos: Path
+) -> None:
+    path = paint(photos / "a.png", "red")
+    library.add(photos)
+    os.utime(path, ns=(1, 1))
+    shutil.copyfile(path, photos / "copy.png")
+    assert counts(library) == {"added": 1, "unchanged": 1}
+    assert library._model.seen == 1  # type: ignore[union-attr]
+    assert counts(library) == {"unchanged": 2}
+    assert len(library.search("red")) == 2
+
+
+def test_a_move_from_one_folder_to_another_is_a_move(library: Library, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    paint(one / "a.png", "red")
+    paint(two / "b.png", "blue")
+    library.add(one)
+    (one / "a.png").rename(two / "a.png")
+    assert counts(library, two) == {"added": 1, "moved": 1}
+    assert counts(library) == {"unchanged": 2}
+
+
+def test_a_file_of_the_same_size_written_in_the_same_second_is_noticed(
+    library: Library, photos: Path
+) -> None:
+    path = photos / "a.bmp"
+    paint(path, "red")
+    library.add(photos)
+    size, before = path.stat().st_size, path.stat().st_mtime_ns
+    paint(path, "blue")
+    os.utime(path, ns=(before + 1, before + 1))
+    assert path.stat().st_size == size
+    assert counts(library) == {"changed": 1}
+    assert library.search("blue")[0].score > 0.95
+
+
+def test_bad_files_are_named_every_time_and_taken_in_once_they_are_mended(
+    library: Library, photos: Path
+) -> None:
+    paint(photos / "good.png", "red")
+    bad = photos / "bad.png"
+    bad.write_bytes(b"no picture")
+    (photos / "phone.heic").write_bytes(b"x")
+    for _ in range(2):
+        report = library.add(photos)
+        assert {Path(one.path).name for one in report.bad} == {"bad.png", "phone.heic"}
+        assert len(library) == 1
+    paint(bad, "blue")
+    assert [Path(one.path).name for one in library.update().bad] == ["phone.heic"]
+    assert len(library) == 2
+    (photos / "good.png").write_bytes(b"broken now")
+    assert len(library.update().bad) == 2
+    assert [hit.path.name for hit in library.search("red")] == ["bad.png"]
+    bad.unlink()
+    (photos / "good.png").unlink()
+    assert [Path(one.path).name for one in library.update().bad] == ["phone.heic"]
+
+
+def test_a_bad_file_is_not_decoded_again(
+    library: Library, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (photos / "bad.png").write_bytes(b"no picture")
+    library.add(photos)
+    monkeypatch.setattr(indexing, "read_picture", None)
+    assert len(library.update().bad) == 1
+
+
+def test_a_disk_that_is_not_mounted_loses_nothing(library: Library, photos: Path) -> None:
+    scatter(photos / "disk", 3)
+    library.add(photos / "disk")
+    away = photos / "away"
+    (photos / "disk").rename(away)
+    report = library.update()
+    assert "not mounted" in report.bad[0].reason
+    (photos / "disk").mkdir()  # as an empty place to mount at
+    assert "3 files stay on record" in library.update().bad[0].reason
+    assert len(library) == 3
+    (photos / "disk").rmdir()
+    away.rename(photos / "disk")
+    assert counts(library) == {"unchanged": 3}
+
+
+def test_a_file_may_be_added_by_itself_and_vanish(library: Library, photos: Path) -> None:
+    path = paint(photos / "a.png", "red")
+    paint(photos / "b.png", "red")
+    assert counts(library, path) == {"added": 1}
+    path.unlink()
+    assert counts(library) == {"removed": 1}
+
+
+def test_thumbnails_can_be_asked_for_later(library: Library, photos: Path) -> None:
+    paint(photos / "a.png", "red", (400, 200))
+    library.add(photos)
+    assert library.info().counts.thumbnails == 0
+    library.update(thumbnails=True)
+    assert library.info().counts.thumbnails == 1
+    (photos / "a.png").unlink()
+    [hit] = library.search("red")
+    assert library.picture(hit).size == (256, 128)
+
+
+def test_the_order_of_files_changes_nothing_in_what_is_kept(
+    tmp_path: Path, photos: Path, contents: Contents
+) -> None:
+    scatter(photos, 40)
+    kept = []
+    for seed in (1, 2):
+        with Library(tmp_path / f"{seed}.polyglance", model=Colours()) as library:
+            store = library._store(create=True)
+            Indexing(store, library._encoder, order=random.Random(seed)).run([str(photos)])
+            kept.append(contents(library))
+    assert len(kept[0]) == 40
+    assert kept[0] == kept[1]
+
+
+def test_large_pictures_are_seen_like_small_ones(library: Library, photos: Path) -> None:
+    Image.new("RGB", (5000, 4000), "blue").save(photos / "large.jpg")
+    library.add(photos)
+    [hit] = library.search("blue")
+    assert hit.score > 0.95
+    assert (hit.width, hit.height) == (5000, 4000)
+
+
+def start(library: Path, folder: Path, seconds: float) -> subprocess.Popen[bytes]:
+    """A process that indexes slowly, and says so when it begins."""
+    script = (
+        "import sys; from colours import Colours; from polyglance.search.library import Library;"
+        "encoder = Colours(seconds=float(sys.argv[3]));"
+        "library = Library(sys.argv[1], model=encoder); print('begun', flush=True);"
+        "library.add(sys.argv[2]); print(encoder.seen)"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(library), str(folder), str(seconds)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )
+
+
+def test_kills_at_any_moment_lose_little_and_harm_nothing(
+    tmp_path: Path, photos: Path, contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scatter(photos, 150)
+    path = tmp_path / "killed.polyglance"
+    reached = []
+    for wait in (0.05, 0.4, 0.8):
+        process = start(path, photos, 0.01)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        if path.exists():
+            with Library(path, model=Colours()) as library:
+                assert library.verify(files=True) == []
+                reached.append(len(library))
+    assert reached == sorted(reached)
+    assert 0 < reached[-1] < 150
+    with Library(path, model=Colours()) as library:
+        assert library.add(photos).unchanged == reached[-1]
+        resumed = contents(library)
+    with Library(tmp_path / "undisturbed.polyglance", model=Colours()) as library:
+        library.add(photos)
+        assert resumed == contents(library)
+
+
+def test_two_processes_share_the_work_and_lose_nothing(
+    tmp_path: Path, photos: Path, contents: Contents
+) -> None:
+    count = 640
+    scatter(photos, count)
+    path = tmp_path / "shared.polyglance"
+    processes = [start(path, photos, 0.002) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    seen = [int(output[-1]) for output in outputs]
+    assert sum(seen) >= count
+    assert sum(seen) < 1.7 * count  # they did not do everything twice
+    with Library(path, model=Colours()) as library:
+        assert len(library) == count
+        assert library.info().counts.vectors == count
+        assert library.verify(files=True) == []
+        shared = contents(library)
+    with Library(tmp_path / "alone.polyglance", model=Colours()) as library:
+        library.add(photos)
+        assert shared == contents(library)

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyglance
+from colours import Colours, paint, scatter
+from polyglance.demo.photographs import FOLDER
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.evaluation.retrieval import evaluate_retrieval
+from polyglance.records import read_manifest
+from polyglance.search.library import Library, default_place
+from polyglance.search.store import NoLibrary
+
+Contents = Callable[[Library], dict[str, tuple[object, ...]]]
+PHOTOGRAPHS = (
+    "beach", "bee", "bench", "books", "bridge", "cat-face", "coffee", "cow", "crab", "duck",
+    "giraffes", "golden-retriever", "horse", "iceberg", "penguin", "sushi", "tree", "windmill",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def holiday(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """A few photographs indexed with the model that comes along."""
+    folder = tmp_path_factory.mktemp("holiday")
+    with polyglance.Library(folder / "my.polyglance", threads=1) as library:
+        report = library.add(*(FOLDER / f"{name}.webp" for name in PHOTOGRAPHS))
+        assert report.added == len(PHOTOGRAPHS)
+        yield library
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("ein Hund", "golden-retriever"), ("две жирафы", "giraffes"), ("寿司", "sushi"),
+     ("حصان", "horse"), ("un pont", "bridge")],
+)  # fmt: skip
+def test_it_answers_in_many_languages(holiday: Library, query: str, expected: str) -> None:
+    assert expected in [hit.path.stem for hit in holiday.search(query, k=2)]
+
+
+def test_scores_are_those_of_the_encoder_itself(holiday: Library) -> None:
+    encoder = polyglance.load(threads=1)
+    paths = [FOLDER / f"{name}.webp" for name in PHOTOGRAPHS]
+    [expected] = encoder.encode_texts(["a cow in a field"]) @ encoder.encode_pictures(paths).T
+    found = {hit.path: hit.score for hit in holiday.search("a cow in a field", k=99)}
+    np.testing.assert_allclose([found[path] for path in paths], expected, atol=2e-3)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+def test_a_picture_finds_itself_and_words_pull_it_elsewhere(holiday: Library) -> None:
+    duck = FOLDER / "duck.webp"
+    [first, *_] = holiday.search(picture=duck)
+    assert (first.path, round(first.score, 2)) == (duck, 1.0)
+    assert holiday.search("a bird", without_picture=duck, k=1)[0].path != duck
+    words = [hit.path.stem for hit in holiday.search("ice", picture=duck, k=4)]
+    assert "iceberg" in words or "penguin" in words
+
+
+def test_a_new_process_finds_the_same(holiday: Library) -> None:
+    script = (
+        "import sys, polyglance; lib = polyglance.Library(sys.argv[1]);"
+        "print(lib.search('sushi', k=1)[0].path.name);"
+        "assert 'torch' not in sys.modules and 'faiss' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(holiday.path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("sushi.webp\n", "")
+
+
+def test_importing_the_package_imports_no_library() -> None:
+    script = (
+        "import sys, polyglance; assert 'numpy' not in sys.modules; polyglance.Library;"
+        "assert 'onnxruntime' not in sys.modules and 'PIL' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_filters_by_folder_kind_and_date(library: Library, photos: Path) -> None:
+    paint(photos / "a" / "1.png", "red")
+    paint(photos / "a" / "b" / "2.png", "red")
+    paint(photos / "c" / "3.png", "red")
+    library.add(photos)
+
+    def names(**wanted: object) -> list[str]:
+        return sorted(hit.path.stem for hit in library.search("red", **wanted))  # type: ignore[arg-type]
+
+    assert names(folder=photos / "a") == ["1", "2"]
+    assert names(folder=[photos / "c", photos / "a" / "b"]) == ["2", "3"]
+    assert names(folder=photos / "nothing") == []
+    assert names(kind="clip") == []
+    assert names(until=1999) == []
+    assert names(since="2000", kind="picture") == ["1", "2", "3"]
+
+
+def test_what_was_removed_stays_out_until_it_is_added_itself(
+    library: Library, photos: Path
+) -> None:
+    scatter(photos / "public", 2)
+    scatter(photos / "private", 3, seed=1)
+    library.add(photos)
+    assert library.remove(photos / "private") == 3
+    assert library.update().added == library.add(photos).added == 0
+    assert len(library) == 2
+    assert library.info().left_out == (str(photos / "private"),)
+    assert library.add(photos / "private").added == 3
+    assert library.info().left_out == ()
+    assert library.remove(photos) == 5
+    assert (len(library), library.info().folders) == (0, ())
+    assert len(list(photos.rglob("*.png"))) == 5
+    with pytest.raises(PolyglanceError, match="nothing of it is in the library"):
+        library.remove(photos)
+
+
+def test_another_model_is_refused_with_the_way_out(library: Library, photos: Path) -> None:
+    scatter(photos, 1)
+    library.add(photos)
+    for other in (Colours("other"), None):
+        with pytest.raises(PolyglanceError, match="made with the") as refused:
+            Library(library.path, model=other).search("red")
+        assert "give" in str(refused.value)
+    with pytest.raises(PolyglanceError, match="cannot be used with polyglance-small"):
+        Library(library.path, model="polyglance-small")
+    wider = Colours()
+    wider.width = 13
+    with pytest.raises(PolyglanceError, match="13 wide"):
+        Library(library.path, model=wider)
+    assert Library(library.path).info().manifest.model == "colours"  # no model is needed for that
+
+
+def test_libraries_of_one_model_are_merged(
+    library: Library, tmp_path: Path, photos: Path, contents: Contents
+) -> None:
+    scatter(photos / "one", 3)
+    scatter(photos / "two", 4, seed=1)
+    library.add(photos / "one")
+    with Library(tmp_path / "other.polyglance", model=Colours()) as other:
+        other.add(photos / "two", photos / "one" / "0000.png", thumbnails=True)
+        both = {**contents(other), **contents(library)}
+        assert library.merge(other) == 4
+        assert library.merge(tmp_path / "other.polyglance") == 0
+    assert contents(library) == both
+    assert library.verify(files=True) == []
+    assert library.update().unchanged == 7
+    library.remove(photos / "two" / "0001.png")
+    assert library.merge(tmp_path / "other.polyglance") == 0  # what was removed stays out
+    library.add(photos / "two" / "0001.png")
+    with Library(tmp_path / "new.polyglance") as new:
+        assert new.merge(library) == 7
+        assert new.info().manifest.fingerprint == library.info().manifest.fingerprint
+    with Library(tmp_path / "alien.polyglance", model=Colours("alien")) as alien:
+        alien.add(photos / "one")
+        with pytest.raises(PolyglanceError, match="only libraries of one model"):
+            library.merge(alien)
+
+
+def test_verify_names_files_that_are_not_as_indexed(library: Library, photos: Path) -> None:
+    first, second, third = scatter(photos, 3)
+    library.add(photos)
+    stamp = second.stat()
+    first.unlink()
+    content = bytearray(second.read_bytes())
+    content[-20] ^= 1
+    second.write_bytes(content)
+    os.utime(second, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # as a failing disk would
+    assert library.verify() == []
+    found = library.verify(files=True)
+    assert len(found) == 2
+    assert str(first) in found[0]
+    assert str(second) in found[1]
+    assert str(third) not in "".join(found)
+
+
+def test_a_library_that_is_not_there_or_damaged_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NoLibrary, match="polyglance index"):
+        Library(tmp_path / "none").search("red")
+    (tmp_path / "text").write_text("no library " * 100)
+    with pytest.raises(DataError, match="no library"):
+        Library(tmp_path / "text")
+    with pytest.raises(PolyglanceError, match="no such file or folder"):
+        Library(tmp_path / "new").add(tmp_path / "nothing")
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_cannot_be_asked(library: Library, photos: Path) -> None:
+    scatter(photos, 1)
+    library.add(photos)
+    with pytest.raises(PolyglanceError, match="1 or more"):
+        library.search("red", k=0)
+    with pytest.raises(PolyglanceError, match="nothing to look for"):
+        library.search()
+    with pytest.raises(DataError):
+        library.search(picture=photos / "gone.png")
+
+
+def test_one_searches_while_another_indexes(library: Library, photos: Path) -> None:
+    scatter(photos, 60)
+    paint(photos / "red.png", "red")
+    library.add(photos / "red.png")
+    failures: list[Exception] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            while not done.is_set():
+                assert library.search("red", k=1)[0].path.name == "red.png"
+        except Exception as error:
+            failures.append(error)
+
+    asking = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    with Library(library.path, model=Colours()) as writer:
+        writer.add(photos)
+    done.set()
+    for thread in asking:
+        thread.join()
+    assert failures == []
+    assert len(library.search("red", k=100)) == 61
+
+
+def test_the_place_of_a_library_that_nobody_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("POLYGLANCE_LIBRARY", raising=False)
+    assert default_place() == tmp_path / "polyglance" / "library.polyglance"
+    monkeypatch.setenv("POLYGLANCE_LIBRARY", str(tmp_path / "x"))
+    assert Library().path == tmp_path / "x"
+
+
+def test_a_closed_library_opens_again(library: Library, photos: Path) -> None:
+    scatter(photos, 2)
+    library.add(photos)
+    library.close()
+    assert len(library) == 2
+
+
+@pytest.mark.real_data
+def test_recall_through_the_library_is_the_evaluation_s(real_data: Path, tmp_path: Path) -> None:
+    manifest = real_data / "flickr8k" / "test.jsonl"
+    records = list(read_manifest(manifest))[:60]
+    paths = [manifest.parent / str(record.image) for record in records]
+    encoder = polyglance.load(threads=1)
+    texts = [(text, row) for row, one in enumerate(records) for text in one.captions["de"][:1]]
+    # One at a time, as they are searched for: in company the model rounds a little differently.
+    vectors = np.concatenate([encoder.encode_texts([text]) for text, _ in texts])
+    owners = np.array([row for _, row in texts])
+    expected = evaluate_retrieval(encoder.encode_pictures(paths), vectors, owners)
+    with Library(tmp_path / "l", model=encoder) as library:
+        library.add(*paths)
+        found = [[hit.path for hit in library.search(text, k=10)] for text, _ in texts]
+    ranks = np.array(
+        [hits.index(paths[row]) if paths[row] in hits else 10
+         for hits, (_, row) in zip(found, texts, strict=True)]
+    )  # fmt: skip
+    for k, recall in expected.text_to_image.recalls.items():
+        assert 100 * np.mean(ranks < k) == pytest.approx(recall, abs=0.1)
+
+
+def test_a_hit_as_plain_values(library: Library, photos: Path) -> None:
+    paint(photos / "a.png", "red")
+    library.add(photos)
+    [hit] = library.search("red")
+    plain = hit.to_json()
+    assert plain["path"] == str(photos / "a.png")
+    assert (plain["kind"], plain["span"], plain["width"]) == ("picture", None, 24)
+    assert replace(hit, score=0.5).to_json()["score"] == 0.5

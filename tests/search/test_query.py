@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from colours import Colours
+from polyglance.encoders.translated_queries import consistent_scores
+from polyglance.errors import PolyglanceError
+from polyglance.search.query import UNWANTED, as_filter, query_vector
+
+COLOURS = Colours()
+
+
+def cosine(vector: NDArray[np.float32], colour: str) -> float:
+    return float(vector @ COLOURS.encode_texts([colour])[0])
+
+
+def test_words_and_pictures_are_added_as_unit_vectors() -> None:
+    blue = Image.new("RGB", (4, 4), (0, 0, 255))
+    alone = query_vector(COLOURS, ["red"])
+    assert cosine(alone, "red") == pytest.approx(1)
+    both = query_vector(COLOURS, ["red"], [blue])
+    assert cosine(both, "red") == pytest.approx(np.sqrt(0.5), abs=0.01)
+    assert cosine(both, "blue") == pytest.approx(np.sqrt(0.5), abs=0.01)
+    assert np.linalg.norm(both) == pytest.approx(1)
+
+
+def test_what_is_not_wanted_is_taken_away_with_half_the_weight() -> None:
+    vector = query_vector(COLOURS, ["red"], without=["blue"])
+    assert cosine(vector, "blue") == pytest.approx(-UNWANTED / np.hypot(1, UNWANTED))
+    assert cosine(vector, "red") == pytest.approx(1 / np.hypot(1, UNWANTED))
+    red = Image.new("RGB", (4, 4), (255, 0, 0))
+    assert cosine(query_vector(COLOURS, ["white"], without_pictures=[red]), "red") < cosine(
+        query_vector(COLOURS, ["white"]), "red"
+    )
+
+
+class Words(Colours):
+    """Knows one word in each language, and remembers what it was asked."""
+
+    known = {"de": "rot", "fr": "bleu"}  # noqa: RUF012
+    asked: list[str | None]
+
+    def encode_texts(
+        self, texts: Sequence[str], *, language: str | None = None
+    ) -> NDArray[np.float32]:
+        colours = {"rot": "red", "bleu": "blue"}
+        known = [text if text == self.known.get(language or "") else "" for text in texts]
+        return super().encode_texts([colours.get(text, text) for text in known])
+
+
+def test_a_query_in_several_languages_is_what_they_say_on_average() -> None:
+    encoder = Words()
+    told = {"de": "rot", "fr": "bleu", "cs": "nothing that it knows", "en": ""}
+    vector = query_vector(encoder, [told])
+    pictures = encoder.encode_pictures(
+        [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue", "green", "purple")]
+    )
+    expected = consistent_scores(encoder, {code: [text] for code, text in told.items()}, pictures)
+    scores = pictures @ vector
+    np.testing.assert_allclose(scores / scores[0], expected[:, 0] / expected[0, 0], rtol=1e-4)
+    assert scores.argmax() == 3
+
+
+@pytest.mark.parametrize("nothing", [[], [""], ["  "], [{"de": " "}]])
+def test_nothing_to_look_for_is_an_error(nothing: list[str]) -> None:
+    with pytest.raises(PolyglanceError, match="give words"):
+        query_vector(COLOURS, nothing)
+
+
+def test_dates_may_be_given_in_many_ways() -> None:
+    for given, expected in (
+        ("2024", "2024"), ("2024-07", "2024-07"), ("2024-02-29", "2024-02-29"),
+        ("2024-07-31 18:05", "2024-07-31T18:05"), (2024, "2024"),
+        (datetime.date(2024, 7, 1), "2024-07-01"),
+        (datetime.datetime(2024, 7, 1, 2, 3, 4, 5), "2024-07-01T02:03:04"),
+    ):  # fmt: skip
+        assert as_filter(None, None, given, None).since == expected
+    for wrong in ("24", "2023-02-29", "July", "2024-7-1", "2024-13", "", "2024-07-", "٢٠٢٤"):
+        with pytest.raises(PolyglanceError, match="a date is given as"):
+            as_filter(None, None, None, wrong)
+
+
+def test_a_kind_is_one_of_two_and_nothing_restricts_nothing() -> None:
+    with pytest.raises(PolyglanceError, match="picture or clip"):
+        as_filter(None, "film", None, None)
+    assert not as_filter(None, None, None, None)
+    assert as_filter("/a", "clip", None, None).folders == ("/a",)

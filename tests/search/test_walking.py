@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from colours import paint
+from polyglance.errors import PolyglanceError
+from polyglance.search.store import BadFile
+from polyglance.search.walking import Candidate, as_place, is_within, walk
+
+
+def split(folder: Path, left_out: tuple[str, ...] = ()) -> tuple[dict[str, str], dict[str, str]]:
+    """Kinds of candidates and reasons of the others, by relative path."""
+    place = as_place(folder)
+    found = list(walk(place, left_out))
+    return (
+        {
+            one.path.removeprefix(f"{place}/"): one.kind
+            for one in found
+            if isinstance(one, Candidate)
+        },
+        {
+            one.path.removeprefix(f"{place}/"): one.reason
+            for one in found
+            if isinstance(one, BadFile)
+        },
+    )
+
+
+def test_pictures_and_clips_are_found_in_order_and_the_rest_is_passed_over(tmp_path: Path) -> None:
+    for name in ("b/2.JPG", "a.png", "b/1.webp", "c.mp4", "d.MTS", ".hidden.png", ".dir/x.png"):
+        paint(tmp_path / "x.png", "red")
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        (tmp_path / "x.png").rename(target)
+    (tmp_path / "notes.txt").write_text("no picture")
+    candidates, bad = split(tmp_path)
+    assert list(candidates.items()) == [
+        ("a.png", "picture"), ("b/1.webp", "picture"), ("b/2.JPG", "picture"),
+        ("c.mp4", "clip"), ("d.MTS", "clip"),
+    ]  # fmt: skip
+    assert bad == {}
+
+
+def test_a_candidate_s_stamp_is_that_of_its_file(tmp_path: Path) -> None:
+    path = paint(tmp_path / "a.png", "red")
+    os.utime(path, ns=(5, 1_700_000_000_123_456_789))
+    [found] = walk(as_place(path))
+    assert isinstance(found, Candidate)
+    assert (found.stamp.size, found.stamp.mtime_ns) == (
+        path.stat().st_size, 1_700_000_000_123_456_789,
+    )  # fmt: skip
+
+
+def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "photos", tmp_path / "private"
+    paint(inside / ".store" / "real.png", "red")
+    paint(outside / "secret.png", "blue")
+    (inside / "kept.png").symlink_to(inside / ".store" / "real.png")
+    (inside / "out.png").symlink_to(outside / "secret.png")
+    (inside / "up.png").symlink_to("../private/secret.png")
+    (inside / "folder").symlink_to(outside)
+    (inside / "loop").symlink_to(inside)
+    (inside / "nowhere.png").symlink_to(inside / "missing.png")
+    candidates, bad = split(inside)
+    assert list(candidates) == ["kept.png"]
+    assert set(bad) == {"out.png", "up.png", "folder", "loop", "nowhere.png"}
+    assert "leads out" in bad["out.png"]
+    assert "leads out" in bad["up.png"]
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for name in ("IMG_1.HEIC", "raw.cr2"):
+        (tmp_path / name).write_bytes(b"x")
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"x")
+    (tmp_path / "folder.jpg").mkdir()
+    candidates, bad = split(tmp_path)
+    assert candidates == {}
+    assert "HEIC" in bad["IMG_1.HEIC"]
+    assert "JPEG" in bad["raw.cr2"]
+    assert "not a file" in bad["pipe.png"]
+    assert "UTF-8" in bad[os.fsdecode(b"caf\xe9.png")]
+
+
+def test_what_is_left_out_is_not_looked_into(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/b/2.png", "ab/3.png", "4.png"):
+        paint(tmp_path / name, "red")
+    place = as_place(tmp_path)
+    candidates, _ = split(tmp_path, (f"{place}/a", f"{place}/4.png"))
+    assert list(candidates) == ["ab/3.png"]
+
+
+def test_places() -> None:
+    assert is_within("/a/b", "/a")
+    assert is_within("/a", "/a")
+    assert is_within("/a", "/")
+    assert not is_within("/ab", "/a")
+    with pytest.raises(PolyglanceError, match="is no path"):
+        as_place("a\0b")
+    with pytest.raises(PolyglanceError, match="not UTF-8"):
+        as_place(os.fsdecode(b"caf\xe9"))
+    with pytest.raises(PolyglanceError, match="no such file"):
+        list(walk("/nowhere/at/all"))

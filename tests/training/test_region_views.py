@@ -1,0 +1,66 @@
+"""Several looks at pictures, as regions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from polyglance.objectives.masked_regions import NO_LABEL
+from polyglance.training.region_table import RegionTable
+from polyglance.training.region_views import region_views
+from polyglance.training.visuals import PixelTable
+
+PICTURES, SIDE = 5, 8
+
+
+class Averages(nn.Module):
+    """A map of 2 x 2 cells, each the mean colour of its quarter."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return nn.functional.avg_pool2d(pixels, SIDE // 2)
+
+
+def pictures() -> PixelTable:
+    pixels = np.random.default_rng(0).integers(256, size=(PICTURES, SIDE, SIDE, 3), dtype=np.uint8)
+    return PixelTable(torch.from_numpy(pixels), Averages(), torch.zeros(3), torch.full((3,), 255.0))
+
+
+def test_the_first_view_is_plain_and_of_the_whole_and_its_cells() -> None:
+    seen = pictures()
+    table = region_views(seen, views=3, at_once=2)
+    regions, labels = table.take(np.array([3, 0]))
+    assert regions.packing.lengths.tolist() == [5, 5]
+    assert set(labels.tolist()) == {NO_LABEL}
+    assert regions.boxes[:3].tolist() == [[0, 0, 1, 1], [0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5]]
+    colours = seen.pixels[[3, 0]].float() / 255
+    cell = colours[0, :4, 4:].mean((0, 1))
+    torch.testing.assert_close(regions.features[2], cell, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(regions.features[5], colours[1].mean((0, 1)), atol=1e-3, rtol=1e-3)
+
+
+def test_training_draws_every_view_of_the_right_picture() -> None:
+    seen = pictures()
+    table, plain = region_views(seen, views=3, at_once=2), region_views(seen)
+    generator, items = np.random.default_rng(0), np.repeat(np.arange(PICTURES), 60)
+    wholes = table.take(items, generator)[0].features[::5].reshape(PICTURES, 60, 3)
+    for picture in range(PICTURES):
+        looks, counts = np.unique(wholes[picture].numpy(), axis=0, return_counts=True)
+        assert len(looks) == 3
+        assert counts.min() > 8
+        shown = plain.take(np.array([picture]))[0].features[0].numpy()
+        assert np.abs(looks - shown).max(1).min() < 1e-6
+    again = region_views(seen, views=3, at_once=2)
+    assert torch.equal(again.features, table.features)
+
+
+def test_tables_are_joined_view_by_view() -> None:
+    seen = pictures()
+    table = region_views(seen, views=2)
+    both = RegionTable.joined([table, table])
+    items = np.array([1, PICTURES + 1])
+    for seed in range(4):
+        twice = both.take(items, np.random.default_rng(seed))[0]
+        plain = table.take(items % PICTURES, np.random.default_rng(seed))[0]
+        assert torch.equal(twice.features, plain.features)
+    assert len(both) == 2 * PICTURES

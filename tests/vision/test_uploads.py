@@ -1,0 +1,372 @@
+"""Uploads: sound pictures come through, hostile files are one sentence and do no harm."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from polyglance.vision import uploads
+from polyglance.vision.upload_decoder import decode
+from polyglance.vision.uploads import UploadError, read_upload
+
+DAMAGED = "damaged, or not all of it is there"
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def photograph(width: int = 60, height: int = 40) -> Image.Image:
+    """Smooth, red to the left, green to the right, blue below."""
+    rows, columns = np.mgrid[0:height, 0:width] / [[[height]], [[width]]]
+    return Image.fromarray(np.uint8(np.stack([1 - columns, columns, rows], -1) * 255))
+
+
+def file(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, kind, **options)
+    return out.getvalue()
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(width: int, height: int, pixels: bytes, *more: bytes, colours: int = 0) -> bytes:
+    """A PNG of eight bits that says what it is told to: its pixels are compressed already."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 0))
+    return PNG + header + b"".join(more) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def zeros(count: int) -> bytes:
+    """So many zero bytes as zlib packs them, into a thousandth, made in no time."""
+
+    def packed(size: int) -> bytes:
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        return packer.compress(bytes(size)) + packer.flush(zlib.Z_FULL_FLUSH)
+
+    million, rest = divmod(count, 1_000_000)
+    checksum = struct.pack(">HH", count % 65521, 1)
+    return b"\x78\xda" + packed(1_000_000) * million + packed(rest) + b"\x03\0" + checksum
+
+
+def gif(screen: tuple[int, int], frame: tuple[int, int], *, before: bytes = b"") -> bytes:
+    """A GIF of one frame that may be larger than its screen."""
+    sound = file(Image.new("P", (1, 1)), "GIF")
+    start = sound.index(b",\0\0\0\0")  # the frame: its place and size
+    head = sound[:6] + struct.pack("<HH", *screen) + sound[10:start]
+    return head + before + b",\0\0\0\0" + struct.pack("<HH", *frame) + sound[start + 9 :]
+
+
+def jpeg_of(width: int, height: int, kind: str = "JPEG", **options: Any) -> bytes:
+    """A JPEG whose header claims another size than it has."""
+    sound = bytearray(file(photograph(), kind, **options))
+    at = next(place for marker in (b"\xff\xc0", b"\xff\xc2") if (place := sound.find(marker)) > 0)
+    sound[at + 5 : at + 9] = struct.pack(">HH", height, width)
+    return bytes(sound)
+
+
+def many_scans(side: int, scans: int) -> bytes:
+    """A progressive JPEG that goes over all its pixels again and again, saying nothing."""
+    sound = file(Image.new("L", (side, side)), "JPEG", progressive=True)
+    last = sound.rindex(b"\xff\xda")
+    return sound[:last] + sound[last:-2] * scans + sound[-2:]
+
+
+# ------------------------------------------------------------------ sound pictures
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_sound_picture_comes_through(kind: str) -> None:
+    picture = read_upload(file(photograph(), kind))
+    assert (picture.size, picture.mode) == ((60, 40), "RGB")
+    error = np.abs(np.asarray(picture, int) - np.asarray(photograph(), int))
+    assert error.mean() < (12 if kind == "GIF" else 3)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("longest", [2048, 20])
+def test_it_is_upright_and_nothing_else_is_left(kind: str, longest: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned right by a quarter when shown
+    exif[0x010E] = "a secret"
+    sideways = photograph().transpose(Image.Transpose.ROTATE_90)
+    data = file(sideways, kind, exif=exif)
+    assert b"a secret" in data
+    picture = read_upload(data, longest=longest)
+    assert picture.size == ((60, 40) if longest > 60 else (20, 13))
+    assert picture.info == {}
+    assert dict(picture.getexif()) == {}
+    left, right = np.asarray(picture)[picture.height // 2, [1, -2]].astype(int)
+    assert left[0] > left[1] + 100
+    assert right[1] > right[0] + 100
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK"])
+@pytest.mark.parametrize("longest", [100, 30])
+def test_every_mode_large_and_small(mode: str, longest: int) -> None:
+    picture = photograph().convert("L" if mode == "I;16" else mode)
+    if mode == "I;16":
+        picture = Image.fromarray(np.asarray(picture).astype(np.uint16) * 257)
+    kind = "JPEG" if mode == "CMYK" else "PNG"
+    found = decode(file(picture, kind), kind, 10_000, longest)
+    assert (found.mode, found.size) == ("RGB", (60, 40) if longest == 100 else (30, 20))
+    expected = picture.convert("RGB") if mode != "I;16" else photograph().convert("L")
+    expected = expected.convert("RGB").resize(found.size)
+    assert abs(np.asarray(found, int).mean() - np.asarray(expected, int).mean()) < 4
+
+
+def test_transparent_parts_are_white() -> None:
+    picture = Image.new("RGBA", (200, 100), (255, 0, 0, 0))
+    for longest in (400, 50):
+        found = decode(file(picture, "PNG"), "PNG", 10**6, longest)
+        assert np.asarray(found).min() == 255
+
+
+def test_of_many_frames_the_first() -> None:
+    colours = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "lime")]
+    for kind in ("GIF", "WEBP", "PNG"):
+        data = file(colours[0], kind, save_all=True, append_images=colours[1:] * 2)
+        assert decode(data, kind, 1000, 100).getpixel((4, 4)) == pytest.approx((255, 0, 0), abs=3)
+
+
+def test_two_pictures_in_one_jpeg_as_telephones_write_them() -> None:
+    both = file(photograph(), "MPO", save_all=True, append_images=[Image.new("RGB", (60, 40))])
+    found = decode(both, "JPEG", 10_000, 100)
+    assert np.asarray(found).mean() > 100
+
+
+# ------------------------------------------------------------------ what is refused at once
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
+        b"<!DOCTYPE html><img src=x onerror=alert(1)>",
+        b"%PDF-1.7",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n(/etc/passwd) run",
+        b"PK\x03\x04zip",
+        b"RIFF\x24\0\0\0WAVEfmt ",
+        b"\0\0\0\x1cftypavif",
+        file(Image.new("RGB", (4, 4)), "TIFF"),
+        file(Image.new("RGB", (4, 4)), "BMP"),
+        file(Image.new("RGB", (16, 16)), "ICO"),
+        b" " + file(Image.new("RGB", (4, 4)), "PNG"),
+        b"\0",
+    ],
+)
+def test_what_is_no_picture_for_us(data: bytes) -> None:
+    with pytest.raises(UploadError, match="is not a JPEG, PNG, WebP or GIF"):
+        read_upload(data)
+
+
+def test_too_many_bytes_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "_decoded_apart", None)
+    with pytest.raises(UploadError, match="has 1,001 bytes, more than the 1,000 allowed"):
+        read_upload(PNG + bytes(993), most_bytes=1000)
+    with pytest.raises(UploadError, match="the file is empty"):
+        read_upload(b"")
+
+
+# ------------------------------------------------------------------ headers that lie
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(
+    ("kind", "data", "message"),
+    [
+        ("PNG", png(30_000, 30_000, zeros(9_000_000)), "more pixels than allowed"),
+        ("PNG", png(20_000, 5_000, zeros(10_000)), "20000 x 5000 pixels, more than the 4,000,000"),
+        ("PNG", png(2_000, 2_000, zeros(1_000)), DAMAGED),
+        ("PNG", png(0, 10, zeros(10)), DAMAGED),
+        ("PNG", png(2**31 - 1, 2**31 - 1, b""), "more pixels than allowed"),
+        ("PNG", PNG + chunk(b"IDAT", zeros(99)), DAMAGED),
+        ("JPEG", jpeg_of(65_500, 65_500), "more pixels than allowed"),
+        ("JPEG", jpeg_of(65_500, 65_500, progressive=True), "more pixels than allowed"),
+        ("JPEG", jpeg_of(0, 0), DAMAGED),
+        ("GIF", gif((1, 1), (60_000, 60_000)), "more pixels than allowed"),
+        ("GIF", gif((1, 1), (3_000, 3_000)), "3000 x 3000 pixels, more than"),
+        ("GIF", gif((1900, 1900), (1900, 1900)), DAMAGED),
+        ("GIF", b"GIF89a/*<script>alert(1)</script>*/=1;", DAMAGED),
+        ("JPEG", b"\xff\xd8\xff<html><script>alert(1)</script>", DAMAGED),
+        ("PNG", PNG + b"<svg onload=alert(1)>", DAMAGED),
+        ("WEBP", b"RIFF\xff\xff\xff\x7fWEBPVP8 " + bytes(40), DAMAGED),
+    ],
+)
+def test_a_header_that_lies(kind: str, data: bytes, message: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(UploadError, match=message):
+        decode(data, kind, 4_000_000, 500)
+    assert time.perf_counter() - started < 2
+
+
+def test_the_rest_of_a_jpeg_that_claims_more_is_grey() -> None:
+    """Its end is marked, so that decoders, browsers' too, take it for whole."""
+    found = decode(jpeg_of(1900, 1900), "JPEG", 4_000_000, 500)
+    assert found.size == (500, 500)
+    assert np.asarray(found)[-100:].std() < 2
+
+
+def test_more_pixels_than_the_header_says_are_left_unread() -> None:
+    found = decode(png(10, 10, zeros(300_000_000)), "PNG", 1000, 100)
+    assert found.size == (10, 10)
+
+
+def test_what_follows_a_picture_is_not_looked_at() -> None:
+    """Telephones append films to pictures; nothing of them comes back."""
+    for kind in FORMATS:
+        data = file(photograph(), kind) + b"<script>alert(1)</script>" * 100
+        assert decode(data, kind, 10_000, 100).size == (60, 40)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("part", [0.02, 0.3, 0.6, 0.9])
+def test_a_file_cut_short(kind: str, part: float) -> None:
+    data = file(photograph(300, 200), kind)
+    with pytest.raises(UploadError, match=DAMAGED):
+        decode(data[: int(part * len(data))], kind, 10**6, 500)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_mangled_files_are_pictures_or_one_sentence(kind: str) -> None:
+    rng = np.random.default_rng(7)
+    sound = np.frombuffer(file(photograph(), kind), np.uint8)
+    outcomes = set()
+    for _ in range(150):
+        data = sound.copy()
+        places = rng.integers(0, len(data), rng.integers(1, 12))
+        data[places] = rng.integers(0, 256, len(places))
+        try:
+            found = decode(data.tobytes(), kind, 100_000, 100)
+            assert found.mode == "RGB"
+            assert max(found.size) <= 100
+            outcomes.add("picture")
+        except UploadError as error:
+            outcomes.add(str(error).split(",")[0])
+    assert outcomes >= {"picture", "the picture is damaged"}
+    assert not [outcome for outcome in outcomes if "0x" in outcome]
+
+
+# ------------------------------------------------------------------ what eats memory and time
+
+
+def text_bomb() -> bytes:
+    """Ten comments of 100 MB, each compressed a thousandfold."""
+    comment = chunk(b"zTXt", b"Comment\0\0" + zeros(100_000_000))
+    return png(10, 10, zeros(110), *[comment] * 10)
+
+
+def profile_bomb() -> bytes:
+    return png(10, 10, zeros(110), chunk(b"iCCP", b"p\0\0" + zeros(400_000_000)))
+
+
+def comment_flood() -> bytes:
+    """So many small pieces of one comment that gluing them one by one takes minutes."""
+    return gif((1, 1), (1, 1), before=b"!\xfe" + (b"\xff" + b"x" * 255) * 70_000 + b"\0")
+
+
+def exif_flood() -> bytes:
+    """The same of EXIF."""
+    sound = file(Image.new("RGB", (8, 8)), "JPEG")
+    piece = b"\xff\xe1" + struct.pack(">H", 2 + 6 + 12) + b"Exif\0\0" + b"x" * 12
+    return sound[:2] + piece * 700_000 + sound[2:]
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a bomb of pixels": lambda: png(2000, 2000, zeros(2000 * 2001)),
+    "a bomb of text": text_bomb,
+    "a bomb of a profile": profile_bomb,
+    "a bomb of frames": lambda: gif((1, 1), (1, 1)) + gif((9, 9), (9, 9))[13:] * 400_000,
+    "a flood of a comment": comment_flood,
+    "a flood of EXIF": exif_flood,
+    "a JPEG of many scans": lambda: many_scans(1900, 4000),
+    "a WebP of many pixels": lambda: file(
+        Image.new("RGBA", (1900, 2000)), "WEBP", lossless=True, method=0
+    ),
+    "a WebP of far too many": lambda: (
+        b"RIFF\x1e\0\0\0WEBPVP8L\x11\0\0\0\x2f" + b"\xff\xff\xff\x0f" + bytes(12)
+    ),
+}
+
+MEASURE = """
+import json, re, resource, sys
+from pathlib import Path
+from polyglance.vision.uploads import UploadError, read_upload
+data = Path(sys.argv[1]).read_bytes()
+try:
+    answer = list(read_upload(data, most_pixels=4_000_000, longest=500, seconds=1).size)
+except UploadError as error:
+    answer = str(error)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({
+    "answer": answer,
+    "own": int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) / 1000,
+    "decoder": used.ru_maxrss / 1000,
+    "seconds": used.ru_utime + used.ru_stime,
+}))
+"""
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_memory_and_time_are_bounded(name: str, tmp_path: Path) -> None:
+    """Megabytes and seconds on a core, of a fresh process and of the decoder that it started."""
+    path = tmp_path / "upload"
+    path.write_bytes(HOSTILE[name]())
+    assert path.stat().st_size <= uploads.MOST_BYTES
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    assert found["own"] < 100
+    assert found["decoder"] < 400
+    assert found["seconds"] < 3
+    assert isinstance(found["answer"], list) or "picture" in found["answer"]
+
+
+def test_the_kernel_bounds_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = file(Image.new("RGB", (3000, 3000)), "PNG")
+    assert read_upload(large, longest=10).size == (10, 10)
+    monkeypatch.setattr(uploads, "_BASE_MEMORY", 1_000_000)
+    monkeypatch.setattr(uploads, "_MEMORY_A_PIXEL", 0)
+    with pytest.raises(UploadError, match="takes more memory to decode than allowed"):
+        read_upload(large, longest=10)
+
+
+def test_a_decoder_that_dies_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    for data in (file(photograph(), "PNG"), PNG + bytes(10**6)):  # which it does not even read
+        with pytest.raises(UploadError, match="takes more time or memory to decode than allowed"):
+            read_upload(data)
+
+
+def test_few_decoders_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def decoded(data: bytes, told: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+        return {"width": 1, "height": 1}, b"\1\2\3"
+
+    monkeypatch.setattr(uploads, "_decoded_apart", decoded)
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(read_upload, [PNG] * 60))
+    assert [picture.getpixel((0, 0)) for picture in found] == [(1, 2, 3)] * 60
+    assert most == 2
