@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyglance.cli.telling import Quiet, Strict, console, tell
+from polyglance.errors import PolyglanceError, Problems, printable
+
+if TYPE_CHECKING:
+    from polyglance.data.translating import TranslationReport
 
 app = typer.Typer(no_args_is_help=True, help="Datasets: import, look, make.")
 
@@ -120,3 +127,115 @@ def data_enrich(
     )
     for name, records in written.items():
         print(f"{out / name}: {records:,} records")
+
+
+@app.command("translate")
+def data_translate(
+    manifest: Annotated[Path, typer.Argument(help="A manifest.")],
+    to: Annotated[list[str], typer.Option(help="Language to translate into; repeat it.")],
+    out: Annotated[Path, typer.Option(help="The manifest to write, .jsonl or .jsonl.gz.")],
+    translator: Annotated[
+        list[str],
+        typer.Option(
+            help="apertium, words, or a model's folder, models/{source}-{target} for one each pair;"
+            " repeat it: the first that has the languages translates."
+        ),
+    ],
+    source: Annotated[str, typer.Option("--from", help="Language of the captions.")] = "en",
+    dictionaries: Annotated[
+        list[str] | None, typer.Option(help="Where words are looked up. Else Debian's FreeDict.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Keeps translations. Else in the user's cache folder.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Captions at once. Else what suits the translator.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where models compute: cpu, cuda.")] = "cpu",
+    shortest: Annotated[
+        float, typer.Option(help="Least length of a translation to its text.")
+    ] = 0.4,
+    longest: Annotated[float, typer.Option(help="Most length of a translation to its text.")] = 2.5,
+    repeats: Annotated[int, typer.Option(min=1, help="Most times a phrase is said in a row.")] = 2,
+    margin: Annotated[
+        float, typer.Option(help="How much likelier another language is, as a logarithm.")
+    ] = 3.0,
+    examples: Annotated[
+        list[Path] | None, typer.Option(help="Manifest to learn the languages from; repeat it.")
+    ] = None,
+    check: Annotated[
+        str | None, typer.Option(help="Compare meanings: embedding, or round-trip.")
+    ] = None,
+    least: Annotated[
+        float | None, typer.Option(help="Least likeness of meanings. Else 0.7; round-trip 0.4.")
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Model for --check embedding. Else the default model.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write counts and examples, JSON.")] = None,
+    strict: Strict = False,
+    quiet: Quiet = False,
+) -> None:
+    """Translate the captions of a manifest; those that people wrote stay as they are."""
+    from polyglance.data.translating import (
+        embedding_check,
+        round_trip_check,
+        standard_checks,
+        translate_manifest,
+    )
+    from polyglance.records import replacing
+    from polyglance.text.dictionary_files import FREEDICT
+    from polyglance.text.translation import TranslationCache
+    from polyglance.text.translation.opening import open_first
+
+    opening = partial(
+        open_first, translator, dictionaries=dictionaries or (FREEDICT,), device=device
+    )
+    if check not in (None, "embedding", "round-trip"):
+        raise PolyglanceError(f"--check takes embedding or round-trip, not {check!r}")
+    opened = [opening(source=source, target=language) for language in to]
+    problems = Problems(strict=strict)
+    checks = standard_checks(
+        shortest=shortest, longest=longest, repeats=repeats, margin=margin, examples=examples or ()
+    )
+    with TranslationCache.open(cache) as kept:
+        if check == "embedding":
+            from polyglance.encoders import load
+
+            checks.append(embedding_check(load(encoder), least=0.7 if least is None else least))
+        elif check == "round-trip":
+            back = [opening(source=language, target=source) for language in to]
+            threshold = 0.4 if least is None else least
+            checks.append(round_trip_check(back, least=threshold, cache=kept, quiet=quiet))
+        result = translate_manifest(
+            manifest,
+            out,
+            opened,
+            cache=kept,
+            checks=checks,
+            batch=batch,
+            problems=problems,
+            quiet=quiet,
+        )
+    tell(problems)
+    _tell_translated(result)
+    if report:
+        with replacing(report) as file:
+            json.dump(result.to_json(), file, ensure_ascii=False, indent=2)
+            file.write("\n")
+
+
+def _tell_translated(result: TranslationReport, most: int = 10) -> None:
+    """What became of each language, and what could not be translated."""
+    print(f"{result.out}: {result.records:,} records")
+    for language, about in result.languages.items():
+        dropped = ", ".join(f"{count:,} {name}" for name, count in about.dropped.items() if count)
+        print(
+            f"{language}: {about.captions:,} captions by {about.translator}; of {about.texts:,}"
+            f" texts {about.cached:,} from the cache, dropped: {dropped or 'none'}"
+        )
+        for text, why in list(about.failed.items())[:most]:
+            print(f"not translated into {language}: {printable(text)} ({why})", file=sys.stderr)
+        if len(about.failed) > most:
+            more = len(about.failed) - most
+            print(f"not translated into {language}: {more:,} more", file=sys.stderr)

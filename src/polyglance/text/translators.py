@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 from polyglance.errors import PolyglanceError
 from polyglance.languages import describe, is_language_code, normalise_language
 from polyglance.text.dictionaries import Dictionary
+from polyglance.text.fingerprints import files_fingerprint, fingerprint
 from polyglance.text.glossing import gloss
 
 _WAY_OUT = "install the Debian package of the pair, for example apertium-eng-spa"
+
+_MODES = Path("/usr/share/apertium/modes")
 
 
 class Translator(Protocol):
@@ -26,8 +32,26 @@ class Translator(Protocol):
         ...
 
 
+class KnownTranslator(Translator, Protocol):
+    """A translator whose work can be kept, since it says what it is."""
+
+    batch: int
+    """How many texts it takes best at once."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides on its translations, beside the two languages."""
+
+
 class Apertium:
     """Rule-based translation by Apertium as Debian installs it: about 1,000 captions a second."""
+
+    name = "apertium"
+    batch = 1000
 
     def __init__(self, source: str = "en", target: str = "es") -> None:
         self.source, self.target = normalise_language(source), normalise_language(target)
@@ -40,6 +64,16 @@ class Apertium:
             names = [describe(code).english for code in (self.source, self.target)]
             raise PolyglanceError(f"apertium has no {names[0]} to {names[1]}: {_WAY_OUT}")
         self._pair = pair
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the program's version, and of the rules and dictionaries of the pair."""
+        version = subprocess.run(["apertium", "-V"], capture_output=True, text=True, check=False)
+        mode = _MODES / f"{self._pair}.mode"
+        rules = mode.read_text(encoding="utf-8") if mode.is_file() else ""
+        files = [Path(name) for name in re.findall(r"'(/[^']+)'", rules)]
+        known = files_fingerprint(path for path in files if path.is_file())
+        return fingerprint("apertium", version.stdout, self._pair, rules, known)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text in the target language; words that Apertium lacks stay as they are."""
@@ -59,6 +93,9 @@ class Apertium:
 class WordByWord:
     """A dictionary as a translator: each word as its first translation, in the same order."""
 
+    name = "words"
+    batch = 1000
+
     def __init__(
         self,
         dictionary: Dictionary,
@@ -71,6 +108,12 @@ class WordByWord:
         """``longest`` and ``keep_unknown`` are those of `gloss`."""
         self.dictionary, self.longest, self.keep_unknown = dictionary, longest, keep_unknown
         self.source, self.target = normalise_language(source), normalise_language(target)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the dictionary's words and translations, and how they are put to use."""
+        pairs = (f"{word}\t{translation}" for word, translation in self.dictionary.pairs())
+        return fingerprint("words", self.longest, self.keep_unknown, *pairs)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text word by word; an empty one where the dictionary has nothing of it."""

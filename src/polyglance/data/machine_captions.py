@@ -1,0 +1,83 @@
+"""Which captions of a manifest a machine made: a file beside it, a line for each record.
+
+    captions.jsonl            {"image": "1.jpg", "captions": {"en": [...], "de": [...]}}
+    captions.machine.jsonl    {"record": "1.jpg", "machine": {"de": [0, 2]}}
+
+says that the two German captions are translations of the first and the third in
+the source language. Languages that a line does not name were written by people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from polyglance.errors import DataError, Problems
+from polyglance.records import Record, parse_json, read_lines, read_manifest, replacing
+
+ByMachine: TypeAlias = Mapping[str, tuple[int, ...]]
+"""By language, of which caption of the source language each caption is a translation."""
+
+
+def machine_file(manifest: str | Path) -> Path:
+    """Where it says which captions of a manifest a machine made."""
+    path = Path(manifest)
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".machine.jsonl")
+
+
+def write_machine(manifest: str | Path, records: Iterable[tuple[Record, ByMachine]]) -> None:
+    """Write the file beside a manifest."""
+    with replacing(machine_file(manifest)) as out:
+        for record, machine in records:
+            line = {"record": record.key, "machine": {k: list(v) for k, v in machine.items()}}
+            out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def read_with_machine(
+    manifest: str | Path, problems: Problems | None = None
+) -> Iterator[tuple[Record, ByMachine]]:
+    """The records of a manifest, each with what of it a machine made.
+
+    Without the file beside it nothing is. Where there is one the manifest must be as it
+    was written together with it; then a malformed line of it is an error.
+    """
+    beside = machine_file(manifest)
+    if not beside.exists():
+        for record in read_manifest(manifest, problems):
+            yield record, {}
+        return
+    lines = read_lines(beside, Problems(strict=True))
+    for record in read_manifest(manifest):
+        number, line = next(lines, (0, ""))
+        key, machine = _parse(beside, number, line)
+        if key != record.key:
+            raise _apart(beside, manifest)
+        yield record, machine
+    if next(lines, None) is not None:
+        raise _apart(beside, manifest)
+
+
+def by_people(manifest: str | Path) -> Iterator[Record]:
+    """The records of a manifest with the captions that people wrote, to measure on."""
+    for record, machine in read_with_machine(manifest):
+        human = {code: texts for code, texts in record.captions.items() if code not in machine}
+        yield replace(record, captions=human)
+
+
+def _parse(path: Path, number: int, line: str) -> tuple[str, ByMachine]:
+    try:
+        content: Any = parse_json(line)
+        machine = {str(code): tuple(map(int, of)) for code, of in content["machine"].items()}
+        return str(content["record"]), machine
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(f"{path}:{number}: expected a record and its languages") from None
+
+
+def _apart(beside: Path, manifest: str | Path) -> DataError:
+    return DataError(
+        f"{beside} is of another manifest than {manifest} is now: translate it again, or delete"
+        " that file if people wrote all captions"
+    )

@@ -1,0 +1,249 @@
+"""A manifest in one language becomes one in many: UC2's augmentation (Zhou et al. 2021, 3.1).
+
+    translators = [open_translator("apertium", "en", "es")]
+    report = translate_manifest("train.jsonl", "train-many.jsonl.gz", translators)
+
+What people wrote stays as it is and is never added to: a record that has captions
+in a language needs none from a machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from polyglance.data.machine_captions import (
+    ByMachine,
+    by_people,
+    read_with_machine,
+    write_machine,
+)
+from polyglance.encoders.protocol import Encoder
+from polyglance.errors import PolyglanceError, Problems
+from polyglance.records import Record, write_manifest
+from polyglance.text.lexicon import texts_by_language
+from polyglance.text.translation import TranslationCache, translate_all
+from polyglance.text.translation.checks import (
+    Alike,
+    Check,
+    LengthRatio,
+    NotCopied,
+    Repetition,
+    RightLanguage,
+    RoundTrip,
+    SaysSomething,
+)
+from polyglance.text.translators import KnownTranslator
+
+Marked: TypeAlias = tuple[Record, ByMachine]
+"""A record, and what of it a machine made."""
+
+_EXAMPLES = 5
+
+
+@dataclass
+class LanguageReport:
+    """What became of one language."""
+
+    translator: str
+    fingerprint: str
+    already: int = 0
+    """Records that had captions in it."""
+    texts: int = 0
+    """Different captions to translate."""
+    cached: int = 0
+    """Of them, those translated before."""
+    translated: int = 0
+    kept: int = 0
+    """Different translations that passed all checks."""
+    captions: int = 0
+    """Captions written; the same text may stand under several pictures."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Translations by the check that they failed first."""
+    examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """A few of them with their texts."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Texts that could not be translated, and why."""
+
+
+@dataclass
+class TranslationReport:
+    """What became of a manifest."""
+
+    manifest: str
+    out: str
+    source: str
+    records: int
+    languages: dict[str, LanguageReport]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return asdict(self)
+
+
+def translate_manifest(
+    manifest: str | Path,
+    out: str | Path,
+    translators: Sequence[KnownTranslator],
+    *,
+    cache: TranslationCache | None = None,
+    checks: Sequence[Check] | None = None,
+    batch: int | None = None,
+    problems: Problems | None = None,
+    quiet: bool = True,
+) -> TranslationReport:
+    """Write a manifest with the captions that translators make of those in their source language.
+
+    Each translation goes into the cache when its batch is done, so that a killed run
+    goes on where it was. Checks, `standard_checks` unless given, see what earlier ones
+    left. Beside the manifest lies
+    what of it is by machine (`polyglance.data.machine_captions`).
+    """
+    source = _common_source(translators)
+    checks = standard_checks() if checks is None else checks
+    records = list(read_with_machine(manifest, problems))
+    report = TranslationReport(str(manifest), str(out), source, len(records), {})
+    opened = TranslationCache.open() if cache is None else cache
+    try:
+        for translator in translators:
+            about = LanguageReport(translator.name, translator.fingerprint)
+            report.languages[translator.target] = about
+            texts = list(dict.fromkeys(_to_translate(records, source, translator.target, about)))
+            done = translate_all(translator, texts, opened, batch=batch, quiet=quiet)
+            about.texts, about.cached, about.failed = len(texts), done.cached, done.failed
+            about.translated = len(done.texts) - done.cached
+            pairs = [(text, done.texts[text]) for text in texts if text in done.texts]
+            good = dict(_passing(pairs, checks, source, translator.target, about))
+            about.kept = len(good)
+            records = [
+                _with_translations(one, good, source, translator.target, about) for one in records
+            ]
+    finally:
+        if cache is None:
+            opened.close()
+    records = list(_moved(records, Path(manifest).resolve().parent, Path(out).resolve().parent))
+    write_machine(out, records)
+    write_manifest(out, (record for record, _ in records))
+    return report
+
+
+def standard_checks(
+    *,
+    shortest: float = 0.4,
+    longest: float = 2.5,
+    repeats: int = 2,
+    margin: float = 3.0,
+    examples: Sequence[str | Path] = (),
+) -> list[Check]:
+    """What needs no model; ``examples`` are manifests of captions in the languages at hand."""
+    texts = texts_by_language(record for path in examples for record in by_people(path))
+    return [
+        SaysSomething(),
+        NotCopied(),
+        LengthRatio(shortest, longest),
+        Repetition(repeats),
+        RightLanguage(texts, margin),
+    ]
+
+
+def embedding_check(encoder: Encoder, *, least: float = 0.7) -> Check:
+    """Drops translations whose vector has less than this cosine to that of their text."""
+
+    def likeness(
+        texts: list[str], source: str, translations: list[str], target: str
+    ) -> Sequence[float]:
+        here = encoder.encode_texts(texts, language=source)
+        there = encoder.encode_texts(translations, language=target)
+        cosines: list[float] = (here * there).sum(1).tolist()
+        return cosines
+
+    return Alike(likeness, least)
+
+
+def round_trip_check(
+    ways_back: Sequence[KnownTranslator],
+    *,
+    least: float = 0.4,
+    cache: TranslationCache,
+    quiet: bool = True,
+) -> Check:
+    """Drops translations that one of these, into the captions' language, brings back too
+    different from their text."""
+    ways = {translator.source: translator for translator in ways_back}
+
+    def back(texts: list[str], source: str, target: str) -> list[str | None]:
+        done = translate_all(ways[source], texts, cache, quiet=quiet)
+        return [done.texts.get(text) for text in texts]
+
+    return RoundTrip(back, least)
+
+
+def _moved(records: Sequence[Marked], old: Path, new: Path) -> Iterator[Marked]:
+    """The records for a manifest in another folder: paths of files there are lead from it."""
+
+    def moved(name: str | None) -> str | None:
+        # A video may be known by an id alone; that is no path to change.
+        if name is None or Path(name).is_absolute() or not (old / name).exists():
+            return name
+        return Path(os.path.relpath(old / name, new)).as_posix()
+
+    for record, machine in records:
+        if old == new:
+            yield record, machine
+        else:
+            yield replace(record, image=moved(record.image), video=moved(record.video)), machine
+
+
+def _common_source(translators: Sequence[KnownTranslator]) -> str:
+    sources = {translator.source for translator in translators}
+    targets = [translator.target for translator in translators]
+    if len(sources) != 1:
+        raise PolyglanceError("give translators, all from one language")
+    if twice := sorted({target for target in targets if targets.count(target) > 1}):
+        raise PolyglanceError(f"captions would be in {twice[0]} twice: give one translator to it")
+    return sources.pop()
+
+
+def _to_translate(
+    records: Sequence[Marked], source: str, target: str, about: LanguageReport
+) -> Iterator[str]:
+    for record, _ in records:
+        if record.captions.get(target):
+            about.already += 1
+        else:
+            yield from record.captions.get(source, ())
+
+
+def _passing(
+    pairs: list[tuple[str, str]],
+    checks: Sequence[Check],
+    source: str,
+    target: str,
+    about: LanguageReport,
+) -> list[tuple[str, str]]:
+    for check in checks:
+        good = check(pairs, source, target)
+        bad = [pair for pair, passes in zip(pairs, good, strict=True) if not passes]
+        about.dropped[check.name] = len(bad)
+        if bad:
+            about.examples[check.name] = bad[:_EXAMPLES]
+        pairs = [pair for pair, passes in zip(pairs, good, strict=True) if passes]
+    return pairs
+
+
+def _with_translations(
+    one: Marked, good: dict[str, str], source: str, target: str, about: LanguageReport
+) -> Marked:
+    record, machine = one
+    if record.captions.get(target):
+        return one
+    texts = record.captions.get(source, ())
+    places = tuple(place for place, text in enumerate(texts) if text in good)
+    if not places:
+        return one
+    about.captions += len(places)
+    captions = {**record.captions, target: tuple(good[texts[place]] for place in places)}
+    return replace(record, captions=captions), {**machine, target: places}

@@ -1,0 +1,12 @@
+"""Whole corpora translated: models of others, what they said before, and which of it to keep.
+
+translator = open_translator("models/opus-mt-{source}-{target}", "en", "de")
+with TranslationCache.open() as cache:
+    done = translate_all(translator, texts, cache)
+"""
+
+from polyglance.text.translation.batches import Translated, translate_all
+from polyglance.text.translation.cache import TranslationCache
+from polyglance.text.translation.opening import open_translator
+
+__all__ = ["Translated", "TranslationCache", "open_translator", "translate_all"]

@@ -1,0 +1,228 @@
+"""Which translations are worth keeping: each check looks at pairs of texts and says which are.
+
+Machine translations fail in a few ways that need no reader to be seen: they stay in
+the source's language, stop early, ramble on, say a phrase over and over, or come in
+another language than asked for. Whether the meaning is right is for a translation
+back, or for an encoder that reads both languages.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from polyglance.text.detection import LanguageDetector
+from polyglance.text.lexicon import Lexicon
+from polyglance.text.segment import cut_words, normalise_word
+
+Pair: TypeAlias = tuple[str, str]
+"""A text and its translation."""
+
+_LEXICON = 20_000
+"""Words of a language that are enough to tell it by."""
+_PHRASE = 4
+"""The most words in a phrase that is looked for over and over."""
+_EVEN = 4
+"""Letters that both texts are given before their lengths are compared: short ones vary."""
+_CHRF_ORDER, _CHRF_BETA = 6, 2.0
+
+
+class Check(Protocol):
+    """Tells good translations from bad ones."""
+
+    @property
+    def name(self) -> str:
+        """By which a report counts what it dropped."""
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """Whether each translation is good; all pairs are of the same two languages."""
+
+
+@dataclass(frozen=True)
+class SaysSomething:
+    """Drops translations without a letter, unless the text has none either."""
+
+    name: str = "empty"
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """See `Check`."""
+        return [written_length(there) > 0 or written_length(here) == 0 for here, there in pairs]
+
+
+@dataclass(frozen=True)
+class NotCopied:
+    """Drops translations with the very words of the text; one word may well be the same."""
+
+    name: str = "copied"
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """See `Check`."""
+        good = []
+        for here, there in pairs:
+            words = _words(here, source)
+            good.append(len(words) < 2 or words != _words(there, source))
+        return good
+
+
+@dataclass(frozen=True)
+class LengthRatio:
+    """Drops translations much shorter or longer than their text, in `written_length`."""
+
+    least: float = 0.4
+    most: float = 2.5
+    name: str = "length"
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """See `Check`."""
+        return [self.least <= length_ratio(*pair) <= self.most for pair in pairs]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Drops translations that say a phrase more than ``most`` times in a row, unless the
+    text does so as often."""
+
+    most: int = 2
+    name: str = "repetition"
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """See `Check`."""
+        good = []
+        for here, there in pairs:
+            said = times_in_a_row(there, target)
+            good.append(said <= self.most or said <= times_in_a_row(here, source))
+        return good
+
+
+@dataclass(frozen=True)
+class RightLanguage:
+    """Drops translations that are likelier in another language, by `LanguageDetector`.
+
+    Languages are learned from ``texts``; where those lack the two at hand, from what
+    was translated and from the translations themselves, of which most are as they
+    should be. Another language must be ``margin`` times likelier, as a logarithm.
+    """
+
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    margin: float = 3.0
+    name: str = "language"
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """See `Check`."""
+        if not pairs:
+            return []
+        own = {source: [here for here, _ in pairs], target: [there for _, there in pairs]}
+        lexicon = Lexicon.from_texts({**own, **self.texts}, max_words=_LEXICON)
+        detector = LanguageDetector(lexicon)
+        good = []
+        for _, there in pairs:
+            scores = detector.scores(there)
+            ours = scores.pop(target)
+            good.append(max(scores.values()) <= ours + self.margin)
+        return good
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Drops translations that an encoder of both languages finds too unlike their text.
+
+    ``likeness`` takes texts, their language, translations and theirs, and gives a
+    number for each pair: the cosine of their vectors, say.
+    """
+
+    likeness: Callable[[list[str], str, list[str], str], Sequence[float]]
+    least: float = 0.7
+    name: str = "embedding"
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """See `Check`."""
+        if not pairs:
+            return []
+        here, there = map(list, zip(*pairs, strict=True))
+        return [bool(x >= self.least) for x in self.likeness(here, source, there, target)]
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """Drops translations that, translated back, have too little in common with their text.
+
+    ``back`` translates texts of the target language into the source's; what it cannot
+    translate is None.
+    """
+
+    back: Callable[[list[str], str, str], Sequence[str | None]]
+    least: float = 0.4
+    name: str = "round-trip"
+
+    def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
+        """See `Check`."""
+        returned = self.back([there for _, there in pairs], target, source)
+        return [
+            again is not None and chrf(again, here) >= self.least
+            for (here, _), again in zip(pairs, returned, strict=True)
+        ]
+
+
+def written_length(text: str) -> int:
+    """Letters and digits of a text; one of Chinese counts as three, of Japanese and Korean
+    syllables as two, which makes captions of the same meaning about the same length."""
+    return sum(_weight(character) for character in text)
+
+
+def length_ratio(text: str, translation: str) -> float:
+    """How many times as long the translation is; of short ones it is drawn towards 1."""
+    return (written_length(translation) + _EVEN) / (written_length(text) + _EVEN)
+
+
+def times_in_a_row(text: str, language: str) -> int:
+    """How often a phrase of up to four words is said at most, without a word in between."""
+    words = _words(text, language)
+    most = min(1, len(words))
+    for length in range(1, _PHRASE + 1):
+        same = 0  # words that are the same as the one so many words before
+        for before, word in zip(words, words[length:], strict=False):
+            same = same + 1 if word == before else 0
+            most = max(most, same // length + 1)
+    return most
+
+
+def chrf(translation: str, reference: str) -> float:
+    """chrF (Popović 2015): the F score of character n-grams up to six, recall counting double.
+
+    Between 0 and 1, without regard to spaces and capitals; orders that the
+    shorter of the texts is too short for do not count.
+    """
+    here, there = ("".join(text.lower().split()) for text in (translation, reference))
+    precisions, recalls = [], []
+    for order in range(1, min(_CHRF_ORDER, len(here), len(there)) + 1):
+        mine, theirs = _grams(here, order), _grams(there, order)
+        common = (mine & theirs).total()
+        precisions.append(common / mine.total())
+        recalls.append(common / theirs.total())
+    if not precisions:
+        return float(here == there)
+    precision, recall = sum(precisions) / len(precisions), sum(recalls) / len(recalls)
+    weighted = _CHRF_BETA**2 * precision + recall
+    return (1 + _CHRF_BETA**2) * precision * recall / weighted if weighted else 0.0
+
+
+def _grams(text: str, order: int) -> Counter[str]:
+    return Counter(text[start : start + order] for start in range(len(text) - order + 1))
+
+
+def _words(text: str, language: str) -> list[str]:
+    return [normalise_word(text[start:end], language) for start, end in cut_words(text, language)]
+
+
+def _weight(character: str) -> int:
+    if character.isascii():
+        return int(character.isalnum())
+    if unicodedata.category(character)[0] not in "LN":
+        return 0
+    code = ord(character)
+    if 0x3400 <= code <= 0x9FFF or 0x20000 <= code <= 0x3FFFF or 0xF900 <= code <= 0xFAFF:
+        return 3
+    return 2 if 0x3041 <= code <= 0x30FF or 0xAC00 <= code <= 0xD7A3 else 1

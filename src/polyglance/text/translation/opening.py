@@ -1,0 +1,81 @@
+"""A translator by its name: ``apertium``, ``words``, or a model's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from polyglance.errors import PolyglanceError
+from polyglance.languages import describe, normalise_language
+from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
+from polyglance.text.translation.ctranslate2_translator import CTranslate2Translator, open_argos
+from polyglance.text.translation.transformers_translator import TransformersTranslator
+from polyglance.text.translators import Apertium, KnownTranslator, WordByWord
+
+
+def open_translator(
+    name: str,
+    source: str,
+    target: str,
+    *,
+    dictionaries: Sequence[str | Path] = (FREEDICT,),
+    device: str = "cpu",
+) -> KnownTranslator:
+    """Open what translates between two languages.
+
+    A folder's name may have ``{source}`` and ``{target}`` in it, for a model each pair
+    of languages. It holds a Marian, NLLB, M2M100 or mBART model of transformers, one of
+    CTranslate2, or an Argos package, which may also be an ``.argosmodel`` file.
+    ``dictionaries`` are those that ``words`` looks into.
+    """
+    try:
+        source, target = normalise_language(source), normalise_language(target)
+    except ValueError as error:
+        raise PolyglanceError(f"expected {error}") from None
+    if source == target:
+        raise PolyglanceError(
+            f"captions are in {describe(source).english} already: give another language"
+        )
+    if name == "apertium":
+        return Apertium(source, target)
+    if name == "words":
+        found = open_dictionaries(dictionaries, source=source, languages=[target])
+        # Words before phrases: a dictionary explains what it has no word for.
+        return WordByWord(found[target].ranked({}), source, target, longest=3, keep_unknown=True)
+    place = name.replace("{source}", source).replace("{target}", target)
+    path = Path(place).expanduser()
+    if path.suffix == ".argosmodel" or (path / "metadata.json").is_file():
+        if not path.exists():
+            raise PolyglanceError(f"{path}: no such package; {_WAY_OUT}")
+        return open_argos(path, source, target, device=device)
+    if not path.is_dir():
+        raise PolyglanceError(f"{path}: no such folder; {_WAY_OUT}")
+    if (path / "model.bin").is_file():
+        return CTranslate2Translator(path, source, target, device=device)
+    return TransformersTranslator(path, source, target, device=device)
+
+
+def open_first(
+    names: Sequence[str],
+    source: str,
+    target: str,
+    *,
+    dictionaries: Sequence[str | Path] = (FREEDICT,),
+    device: str = "cpu",
+) -> KnownTranslator:
+    """The first of several translators that has the two languages."""
+    reasons = []
+    for name in names:
+        try:
+            return open_translator(name, source, target, dictionaries=dictionaries, device=device)
+        except PolyglanceError as error:
+            reasons.append(error)
+    if len(reasons) == 1:
+        raise reasons[0]
+    raise PolyglanceError("; ".join(map(str, reasons)) or f"give a translator; {_WAY_OUT}")
+
+
+_WAY_OUT = (
+    "name apertium, words, or the folder of a model, with {source} and {target} in its name where"
+    " there is one for each pair of languages"
+)

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polyglance.cli import app
+from polyglance.data.machine_captions import by_people, machine_file, read_with_machine
+from polyglance.data.translating import embedding_check, round_trip_check, translate_manifest
+from polyglance.encoders.protocol import Vectors
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.text.translation import TranslationCache
+from tiny_translators import Counting
+
+RECORDS = [
+    Record(image="1.jpg", captions={"en": ("A dog runs.", "Two dogs play here.")}),
+    Record(image="2.jpg", captions={"en": ("A dog runs.",), "de": ("Ein Hund läuft.",)}),
+    Record(image="3.jpg", captions={"cs": ("Pes.",)}, split="test"),
+]
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    write_manifest(tmp_path / "english.jsonl", RECORDS)
+    (tmp_path / "1.jpg").touch()
+    return tmp_path / "english.jsonl"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> TranslationCache:
+    return TranslationCache(tmp_path / "cache.sqlite3")
+
+
+def test_captions_are_added_and_those_of_people_stay(
+    manifest: Path, cache: TranslationCache
+) -> None:
+    out = manifest.with_name("many.jsonl.gz")
+    translators = [Counting(), Counting(target="fr")]
+    report = translate_manifest(manifest, out, translators, cache=cache, checks=[])
+    first, second, third = read_manifest(out)
+    assert first.captions["de"] == ("Ade dogde runs.de", "Twode dogsde playde here.de")
+    assert first.captions["en"] == RECORDS[0].captions["en"]
+    assert second.captions["de"] == ("Ein Hund läuft.",)
+    assert second.captions["fr"] == ("Afr dogfr runs.fr",)
+    assert third == RECORDS[2]
+    assert list(by_people(out)) == RECORDS
+    about = report.languages["de"]
+    assert (about.already, about.texts, about.translated, about.captions) == (1, 2, 2, 2)
+    assert translators[1].asked == [["A dog runs.", "Two dogs play here."]], "each text once"
+
+
+def test_the_cache_serves_other_manifests_and_the_same_bytes_come_out(
+    manifest: Path, cache: TranslationCache
+) -> None:
+    translate_manifest(manifest, manifest.with_name("a.jsonl"), [Counting()], cache=cache)
+    again = Counting()
+    report = translate_manifest(manifest, manifest.with_name("b.jsonl"), [again], cache=cache)
+    assert again.asked == []
+    assert report.languages["de"].cached == 2
+    for name in ("{}.jsonl", "{}.machine.jsonl"):
+        one, other = (manifest.with_name(name.format(letter)) for letter in "ab")
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_dropped_translation_is_counted_and_the_others_know_their_source(
+    manifest: Path, cache: TranslationCache
+) -> None:
+    class Stutters(Counting):
+        def translate(self, texts: Sequence[str]) -> list[str]:
+            return ["Hund Hund Hund" if text == "A dog runs." else "Zwei hier." for text in texts]
+
+    out = manifest.with_name("many.jsonl")
+    report = translate_manifest(manifest, out, [Stutters()], cache=cache)
+    about = report.languages["de"]
+    assert {name: count for name, count in about.dropped.items() if count} == {"repetition": 1}
+    assert about.examples["repetition"] == [("A dog runs.", "Hund Hund Hund")]
+    (record, machine), *_ = read_with_machine(out)
+    assert record.captions["de"] == ("Zwei hier.",)
+    assert machine == {"de": (1,)}
+
+
+def test_translated_again_into_more_languages_what_was_by_machine_remains_so(
+    manifest: Path, cache: TranslationCache
+) -> None:
+    first, second = manifest.with_name("de.jsonl"), manifest.with_name("de-fr.jsonl")
+    translate_manifest(manifest, first, [Counting()], cache=cache)
+    german = Counting(fingerprint="another")
+    translate_manifest(first, second, [german, Counting(target="fr")], cache=cache)
+    assert german.asked == []
+    assert list(by_people(second)) == RECORDS
+
+
+def test_paths_lead_from_the_new_folder_and_ids_stay(
+    manifest: Path, cache: TranslationCache
+) -> None:
+    out = manifest.parent / "deep" / "many.jsonl"
+    translate_manifest(manifest, out, [Counting()], cache=cache)
+    assert [record.image for record in read_manifest(out)] == ["../1.jpg", "2.jpg", "3.jpg"]
+
+
+def test_a_manifest_changed_since_is_not_trusted(manifest: Path, cache: TranslationCache) -> None:
+    out = manifest.with_name("many.jsonl")
+    translate_manifest(manifest, out, [Counting()], cache=cache)
+    write_manifest(out, list(read_manifest(out))[1:])
+    with pytest.raises(DataError, match="is of another manifest"):
+        list(by_people(out))
+    machine_file(out).unlink()
+    assert len(list(by_people(out))) == 2
+
+
+class _Animals:
+    """An encoder that knows dogs and trains in two languages."""
+
+    name, width, fingerprint = "animals", 2, "-"
+
+    def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
+        dogs = [("dog" if language == "en" else "Hund") in text for text in texts]
+        return np.array([[dog, not dog] for dog in dogs], np.float32)
+
+    def encode_pictures(self, pictures: Sequence[object]) -> Vectors:
+        raise NotImplementedError
+
+
+def test_meanings_by_an_encoder_and_by_the_way_back(cache: TranslationCache) -> None:
+    pairs = [("a dog", "ein Hund"), ("a dog", "ein Zug"), ("a train", "ein Zug")]
+    assert embedding_check(_Animals())(pairs, "en", "de") == [True, False, True]
+
+    class Back(Counting):
+        def translate(self, texts: Sequence[str]) -> list[str]:
+            return [text.replace("ein Hund", "a dog") for text in texts]
+
+    check = round_trip_check([Back(source="de", target="en")], least=0.9, cache=cache)
+    assert check([("a dog", "ein Hund"), ("a cat", "ein Hund")], "en", "de") == [True, False]
+
+
+def test_translators_must_agree(manifest: Path) -> None:
+    with pytest.raises(PolyglanceError, match="all from one language"):
+        translate_manifest(manifest, "x.jsonl", [Counting(), Counting(source="fr", target="es")])
+    with pytest.raises(PolyglanceError, match="in de twice"):
+        translate_manifest(manifest, "x.jsonl", [Counting(), Counting()])
+
+
+def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
+    words = tmp_path / "en-de.txt"
+    words.write_text("dog Hund\ndogs Hunde\na ein\ntwo zwei\nruns läuft\nplay spielen\nhere hier\n")
+    out, report = tmp_path / "many.jsonl", tmp_path / "report.json"
+    command = [
+        "data", "translate", str(manifest), "--to", "deu", "--translator", "nowhere/{target}",
+        "--translator", "words", "--dictionaries", str(words), "--cache", str(tmp_path / "cache"),
+        "--out", str(out), "--report", str(report), "--check", "round-trip", "--least", "0.5",
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "de: 2 captions by words; of 2 texts 0 from the cache, dropped: none" in done.output
+    assert next(read_manifest(out)).captions["de"] == (
+        "Ein Hund läuft.",
+        "Zwei Hunde spielen hier.",
+    )
+    assert json.loads(report.read_text())["languages"]["de"]["dropped"]["round-trip"] == 0
+    again = CliRunner().invoke(app, [*command, "--longest", "0.5"])
+    assert "2 from the cache, dropped: 2 length" in again.output
+    wrong = CliRunner().invoke(app, [*command, "--check", "guess"])
+    assert "--check takes embedding or round-trip" in str(wrong.exception) + wrong.output
+
+
+@pytest.mark.skipif(shutil.which("apertium") is None, reason="apertium is not installed")
+def test_apertium_for_real(manifest: Path, tmp_path: Path) -> None:
+    out = tmp_path / "spanish.jsonl"
+    command = ["data", "translate", str(manifest), "--to", "es", "--translator", "apertium",
+               "--cache", str(tmp_path / "cache"), "--out", str(out)]  # fmt: skip
+    done = CliRunner().invoke(app, command)
+    if "apertium has no English to Spanish" in str(done.exception) + done.output:
+        pytest.skip("apertium-eng-spa is not installed")
+    assert done.exit_code == 0, done.output
+    first = next(read_manifest(out)).captions["es"]
+    assert "perro" in first[0]
+    assert "perros" in first[1]

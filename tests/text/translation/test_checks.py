@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyglance.data.toy import ToyWorld
+from polyglance.text.translation.checks import (
+    Alike,
+    LengthRatio,
+    NotCopied,
+    Repetition,
+    RightLanguage,
+    RoundTrip,
+    SaysSomething,
+    chrf,
+    length_ratio,
+    times_in_a_row,
+    written_length,
+)
+from sentences import SENTENCES
+
+
+def test_empty_and_copied() -> None:
+    pairs = [("a dog", ""), ("a dog", " . "), ("?!", "?!"), ("a dog", "ein Hund")]
+    assert SaysSomething()(pairs, "en", "de") == [False, False, True, True]
+    pairs = [("A dog runs.", "a dog runs"), ("Taxi", "Taxi"), ("A dog.", "A Hund.")]
+    assert NotCopied()(pairs, "en", "de") == [False, True, True]
+
+
+def test_lengths_are_compared_across_scripts() -> None:
+    assert written_length("A dog, 2!") == 5
+    assert written_length("两只狗。") == 9
+    assert written_length("いぬ개") == 6
+    assert length_ratio("a dog", "ein Hund") == pytest.approx(11 / 8)
+    long = "A man in a red shirt is riding a bicycle down the street"
+    pairs = [
+        (long, "Ein Mann in einem roten Hemd fährt mit dem Fahrrad die Straße hinunter"),
+        (long, "一个穿红衬衫的男人骑着自行车在街上"),
+        (long, "Ein Mann"),
+        ("a dog", "Ein Hund läuft über eine grüne Wiese und dann in den Wald"),
+    ]
+    assert LengthRatio()(pairs, "en", "de") == [True, True, False, False]
+    assert LengthRatio(0.1, 9.0)(pairs, "en", "de") == [True] * 4
+
+
+def test_a_phrase_said_over_and_over() -> None:
+    assert times_in_a_row("", "en") == 0
+    assert times_in_a_row("a dog", "en") == 1
+    assert times_in_a_row("a very, very big dog", "en") == 2
+    assert times_in_a_row("on the dog on the dog on the dog.", "en") == 3
+    assert times_in_a_row("狗狗狗", "zh") == 3
+    pairs = [
+        ("a dog", "der der der Hund"),
+        ("no no no!", "nein nein nein!"),
+        ("a very very big dog", "ein sehr sehr großer Hund"),
+    ]
+    assert Repetition()(pairs, "en", "de") == [False, True, True]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.lists(st.sampled_from(["x", "y"]), max_size=2),
+)
+def test_a_phrase_is_counted_wherever_it_stands(phrase: list[str], times: int, around: list[str]):
+    text = " ".join([*around, *phrase * times, *around])
+    said = times_in_a_row(text, "en")
+    assert said >= times
+    # By its definition, looked for in every place.
+    words = text.split()
+    slow = max(
+        count
+        for start in range(len(words))
+        for length in range(1, 5)
+        for count in range(1, len(words) + 1)
+        if words[start : start + length * count] == words[start : start + length] * count
+        and start + length * count <= len(words)
+    )
+    assert said == slow
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_ratios_are_fair_to_both_sides_and_chrf_is_a_share(one: str, other: str) -> None:
+    assert length_ratio(one, other) == pytest.approx(1 / length_ratio(other, one))
+    assert 0 <= chrf(one, other) <= 1 + 1e-9
+    assert chrf(one, one) == pytest.approx(1)
+
+
+def test_chrf_by_hand() -> None:
+    # 1-grams: a b | a c -> 1/2, 1/2; 2-grams: ab | ac -> 0, 0; the means are 1/4 each.
+    assert chrf("ab", "ac") == pytest.approx(0.25)
+    # 1-grams: precision 1, recall 1/2; F with recall counting double: 5 * 1 * .5 / (4 + .5)
+    assert chrf("A", "a b") == pytest.approx(2.5 / 4.5)
+    assert chrf("a", "b") == 0
+
+
+def test_captions_that_stayed_english_are_seen_among_the_others() -> None:
+    """One in ten stays English; German is learned from all of them together."""
+    pictures = ToyWorld(seed=3).pictures(100, "train")
+    said = [(one.captions["en"][0].text, one.captions["de"][0].text) for one in pictures]
+    pairs = [(here, here if not row % 10 else there) for row, (here, there) in enumerate(said)]
+    assert RightLanguage()(pairs, "en", "de") == [row % 10 > 0 for row in range(len(pairs))]
+    assert RightLanguage(margin=1e6)(pairs, "en", "de") == [True] * len(pairs)
+    assert RightLanguage()([], "en", "de") == []
+
+
+def test_another_language_is_seen_with_examples_of_it() -> None:
+    pairs = list(zip(SENTENCES["en"], SENTENCES["fr"], strict=True))
+    known = {code: SENTENCES[code] for code in ("de", "fr", "cs")}
+    assert not any(RightLanguage(known)(pairs, "en", "de"))
+    assert all(RightLanguage(known)(pairs, "en", "fr"))
+
+
+def test_meanings_are_compared_by_what_is_given() -> None:
+    pairs = [("a dog", "ein Hund"), ("a cat", "ein Zug"), ("a cow", "?")]
+    alike = Alike(lambda here, _, there, __: [0.7, 0.69, 0.1], least=0.7)
+    assert alike(pairs, "en", "de") == [True, False, False]
+    back = {"ein Hund": "a dog", "ein Zug": "one train", "?": None}
+    trip = RoundTrip(lambda texts, source, target: [back[text] for text in texts])
+    assert trip(pairs, "en", "de") == [True, False, False]

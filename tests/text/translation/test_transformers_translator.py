@@ -1,0 +1,135 @@
+"""Against transformers' own generation, one text at a time, with models saved by it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.text.translation import transformers_translator
+from polyglance.text.translation.transformers_translator import TransformersTranslator
+from sentences import SENTENCES
+from tiny_translators import m2m100_folder, marian_folder, mbart_folder, nllb_folder
+
+TEXTS = SENTENCES["en"][:6]
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return marian_folder(tmp_path_factory.mktemp("models") / "opus-mt-en-de")
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nllb_folder(tmp_path_factory.mktemp("models") / "nllb")
+
+
+def alone(folder: Path, texts: list[str], language: str | None = None, **options: Any) -> list[str]:
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    how = {} if language is None else {"forced_bos_token_id": tokenizer.get_vocab()[language]}
+    said = []
+    for text in texts:
+        found = model.generate(**tokenizer(text, return_tensors="pt"), **how)[0]
+        said.append(" ".join(tokenizer.decode(found, skip_special_tokens=True).split()))
+    return said
+
+
+def test_marian_says_what_transformers_says_to_each_text_alone(marian: Path) -> None:
+    translator = TransformersTranslator(marian, "en", "deu")
+    assert (translator.source, translator.target, translator.name) == ("en", "de", "opus-mt-en-de")
+    said = translator.translate(TEXTS)
+    assert said == alone(marian, TEXTS)
+    assert len(set(said)) > 3, "the model must listen, else this shows nothing"
+    assert translator.translate([]) == []
+
+
+def test_nllb_is_told_both_languages(nllb: Path) -> None:
+    german = TransformersTranslator(nllb, "en", "de").translate(TEXTS)
+    chinese = TransformersTranslator(nllb, "de", "zh").translate(TEXTS)
+    assert german == alone(nllb, TEXTS, "deu_Latn", src_lang="eng_Latn")
+    assert chinese == alone(nllb, TEXTS, "zho_Hans", src_lang="deu_Latn")
+    assert german != chinese
+    with pytest.raises(PolyglanceError, match="does not know Swahili, only de, en, zh"):
+        TransformersTranslator(nllb, "en", "sw")
+    with pytest.raises(PolyglanceError, match="does not know Swahili"):
+        TransformersTranslator(nllb, "sw", "de")
+
+
+def test_m2m100_has_other_tags(tmp_path: Path) -> None:
+    folder = m2m100_folder(tmp_path / "m2m100")
+    said = TransformersTranslator(folder, "de", "zh").translate(TEXTS)
+    tokenizer = AutoTokenizer.from_pretrained(folder, src_lang="de")
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    target = tokenizer.get_lang_id("zh")
+    for text, one in zip(TEXTS, said, strict=True):
+        found = model.generate(**tokenizer(text, return_tensors="pt"), forced_bos_token_id=target)
+        assert one == " ".join(tokenizer.decode(found[0], skip_special_tokens=True).split())
+    assert said != TransformersTranslator(folder, "en", "de").translate(TEXTS)
+    with pytest.raises(PolyglanceError, match=r"does not know Latin, only af, am, ar.* more"):
+        TransformersTranslator(folder, "en", "la")
+
+
+def test_mbart_has_tags_with_countries(tmp_path: Path) -> None:
+    folder = mbart_folder(tmp_path / "mbart")
+    said = TransformersTranslator(folder, "de", "fr").translate(TEXTS)
+    assert said == alone(folder, TEXTS, "fr_XX", src_lang="de_DE")
+    assert said != alone(folder, TEXTS, "cs_CZ", src_lang="de_DE")
+
+
+def test_a_marian_of_several_targets_is_given_the_tag(tmp_path: Path) -> None:
+    folder = marian_folder(tmp_path / "en-mul", tags=[">>deu<<", ">>fra<<"])
+    french = TransformersTranslator(folder, "en", "fr").translate(TEXTS)
+    assert french == alone(folder, [f">>fra<< {text}" for text in TEXTS])
+    assert french != TransformersTranslator(folder, "en", "de").translate(TEXTS)
+    with pytest.raises(PolyglanceError, match="does not know Czech, only de, fr"):
+        TransformersTranslator(folder, "en", "cs")
+
+
+def test_another_pair_is_refused(marian: Path) -> None:
+    with pytest.raises(PolyglanceError, match="has German as its target, not French"):
+        TransformersTranslator(marian, "en", "fr")
+    with pytest.raises(PolyglanceError, match="has English as its source, not German"):
+        TransformersTranslator(marian, "de", "de")
+
+
+def test_the_fingerprint_follows_weights_and_search_not_the_name(
+    marian: Path, tmp_path: Path
+) -> None:
+    first = TransformersTranslator(marian, "en", "de")
+    copy = Path(shutil.copytree(marian, tmp_path / "renamed"))
+    (copy / "README.md").write_text("a note")
+    assert TransformersTranslator(copy, "en", "de").fingerprint == first.fingerprint
+    assert TransformersTranslator(copy, "en", "de", beams=3).fingerprint != first.fingerprint
+    changed = Path(shutil.copytree(marian, tmp_path / "changed"))
+    weights = bytearray((changed / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (changed / "model.safetensors").write_bytes(weights)
+    assert TransformersTranslator(changed, "en", "de").fingerprint != first.fingerprint
+
+
+def test_what_cannot_translate_says_so(marian: Path, tmp_path: Path) -> None:
+    pickled = Path(shutil.copytree(marian, tmp_path / "pickled"))
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    with pytest.raises(DataError, match=r"holds no \.safetensors file"):
+        TransformersTranslator(pickled, "en", "de")
+    other = Path(shutil.copytree(marian, tmp_path / "other"))
+    (other / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(DataError, match="holds a bert"):
+        TransformersTranslator(other, "en", "de")
+    torn = Path(shutil.copytree(marian, tmp_path / "torn"))
+    (torn / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(DataError, match="cannot be opened by transformers"):
+        TransformersTranslator(torn, "en", "de").translate(["a dog"])
+
+
+def test_without_transformers_the_extra_is_named(
+    marian: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers_translator, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"polyglance\[train\]"):
+        TransformersTranslator(marian, "en", "de")
