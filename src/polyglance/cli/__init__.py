@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from polyglance import __version__
-from polyglance.cli import data, evaluate, features, index, library, search, text, weights
+from polyglance.cli import data, evaluate, features, index, library, search, serve, text, weights
 from polyglance.cli.telling import console
 from polyglance.errors import MissingExtra, PolyglanceError
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(index.index)
 app.command()(search.search)
+app.command()(serve.serve)
 app.command()(evaluate.evaluate)
 for group, verbs in {
     "library": library, "data": data, "features": features, "text": text, "weights": weights,
@@ -33,6 +34,8 @@ _EXTRAS = {
     "safetensors": "train",
     "sentencepiece": "train",
     "onnx": "train",
+    "fastapi": "serve",
+    "uvicorn": "serve",
 }
 """Which extra brings a package that a verb could not find."""
 

@@ -1,0 +1,120 @@
+"""What goes in and comes out, as the OpenAPI document tells it."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+LONGEST_QUERY = 1000
+MOST_HITS = 1000
+"""How far down a search can be paged."""
+
+
+def _plain(text: str) -> str:
+    """Words on one line; no codes that steer terminals."""
+    text = " ".join(text.split())
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise ValueError("holds control characters, which are no words")
+    if not text:
+        raise ValueError("is empty: give words, or leave it out")
+    return text
+
+
+Words = Annotated[str, Field(max_length=LONGEST_QUERY), AfterValidator(_plain)]
+PictureName = Annotated[
+    str,
+    Field(
+        pattern=r"^([0-9]{1,15}|p[A-Za-z0-9_-]{4,12000})$",
+        max_length=12_001,
+        description="The `id` of a hit, or what `POST /api/pictures` answered.",
+    ),
+]
+Folder = Annotated[str, Field(min_length=1, max_length=1000)]
+Date = Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?$")]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8}){0,3}$")]
+Kind = Literal["picture", "clip"]
+Span = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class SearchQuery(BaseModel):
+    """What is looked for: words, pictures or both, what it is not, and where."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Words | None = Field(None, description="Words, in any language.")
+    without: list[Words] = Field([], alias="not", max_length=8, description="Words it is not.")
+    like: list[PictureName] = Field([], max_length=4, description="Pictures it is like.")
+    unlike: list[PictureName] = Field([], max_length=4, description="Pictures it is not like.")
+    folder: list[Folder] = Field([], max_length=20, description="In one of these folders.")
+    kind: Kind | None = Field(None, description="Only pictures, or only clips.")
+    since: Date | None = Field(None, description="Taken then or later: 2024, 2024-07, 2024-07-31.")
+    until: Date | None = Field(None, description="Taken then or earlier.")
+    language: Language | None = Field(None, description="Of the words, for models that ask.")
+    spans: bool = Field(False, description="All parts of a clip that fit, not the best alone.")
+    limit: int = Field(40, ge=1, le=100)
+    offset: int = Field(0, ge=0, lt=MOST_HITS)
+
+
+class Item(BaseModel):
+    """A picture, or a part of a clip."""
+
+    id: int = Field(description="Goes into the addresses of its picture; never used again.")
+    kind: Kind
+    name: str = Field(description="Of the file.")
+    folder: str = Field(description="The indexed folder and on from there.")
+    taken: str = Field(description="When, in the time of the place.")
+    width: int
+    height: int
+    seconds: float | None = Field(description="How long the clip is.")
+    span: Span | None = Field(description="From which to which second of a clip.")
+
+
+class Hit(Item):
+    """Something that was found."""
+
+    score: float = Field(description="The cosine with the query.")
+
+
+class Answer(BaseModel):
+    """What was found, the best first."""
+
+    hits: list[Hit]
+    more: bool = Field(description="Whether there are more at a higher `offset`.")
+
+
+class RememberedPicture(BaseModel):
+    """An uploaded picture, for `like` and `unlike`. Nothing of it is kept by the service."""
+
+    picture: str
+
+
+class FolderCount(BaseModel):
+    """A folder of the library."""
+
+    folder: str
+    files: int = Field(description="At any depth; 0 where there are too many to count.")
+
+
+class LibraryInfo(BaseModel):
+    """What the library holds."""
+
+    pictures: int
+    clips: int
+    model: str
+    folders: list[FolderCount]
+
+
+class InterfaceLanguage(BaseModel):
+    """A language of the page. Queries may be in any that the model knows."""
+
+    code: str
+    name: str = Field(description="As its speakers call it.")
+    direction: Literal["ltr", "rtl"]
+
+
+class Problem(BaseModel):
+    """Why a request was not answered."""
+
+    error: str = Field(description="One sentence.")

@@ -1,0 +1,346 @@
+"""The page in a real browser, as people use it: with a mouse, with keys alone, on a phone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from polyglance.demo.photographs import FOLDER
+from polyglance.serve.page import LANGUAGES, page_files
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.fail("the page is tested in Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[Open]:
+    """Opens the page as somebody's browser would; nothing may go wrong in it."""
+    contexts, complaints = [], []
+
+    def opened(path: str = "/", *, locale: str = "en-GB", **settings: Any) -> Page:
+        context = browser.new_context(locale=locale, base_url=address, **settings)
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else 0)
+        page.goto(path)
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def search(page: Page, words: str) -> None:
+    page.get_by_role("searchbox").fill(words)
+    page.keyboard.press("Enter")
+    page.wait_for_function("words => document.title.startsWith(words)", arg=words)
+    page.wait_for_selector("body:not(.busy) .tile")
+
+
+def names(page: Page, most: int = 100) -> list[str]:
+    """The files of the hits, in their order."""
+    shown = page.locator(".tile .name").all_text_contents()
+    return [name.partition(".")[0] for name in shown[:most]]
+
+
+def upload(name: str) -> dict[str, str]:
+    """A photograph as the browser gets it when it is dropped or pasted."""
+    data = base64.b64encode((FOLDER / f"{name}.webp").read_bytes()).decode()
+    return {"name": f"{name}.webp", "data": data}
+
+
+SEND = """([kind, {name, data}]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const carried = new DataTransfer();
+  carried.items.add(new File([bytes], name, {type: "image/webp"}));
+  const event = kind === "paste"
+    ? new ClipboardEvent("paste", {clipboardData: carried, bubbles: true, cancelable: true})
+    : new DragEvent(kind, {dataTransfer: carried, bubbles: true, cancelable: true});
+  document.body.dispatchEvent(event);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("locale", "words", "expected", "said"),
+    [
+        ("de-AT", "zwei Giraffen zwischen Bäumen", "giraffes", "33 Ergebnisse"),
+        ("zh-CN", "夜晚水边的高楼大厦", "city-night", "33 个结果"),
+        ("ar-EG", "زرافتان بين الأشجار", "giraffes", "33 نتيجة"),
+    ],
+)
+def test_people_search_in_their_language(
+    open_page: Open, locale: str, words: str, expected: str, said: str
+) -> None:
+    page = open_page(locale=locale)
+    search(page, words)
+    assert expected in names(page, 3)
+    expect(page.get_by_role("status")).to_have_text(said)
+    code = locale.partition("-")[0]
+    assert page.evaluate("document.documentElement.lang") == code
+    assert page.evaluate("document.documentElement.dir") == ("rtl" if code == "ar" else "ltr")
+    first, second = (page.locator(".tile").nth(i).bounding_box() for i in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert (first["x"] > second["x"]) == (code == "ar")
+
+
+def test_the_interface_speaks_all_its_languages(open_page: Open) -> None:
+    page = open_page(locale="fi-FI")  # one that it does not have
+    assert page.evaluate("document.documentElement.lang") == "en"
+    told = set()
+    for code in LANGUAGES:
+        page.get_by_role("combobox").first.select_option(code)
+        page.wait_for_function("code => document.documentElement.lang === code", arg=code)
+        told.add(page.locator("#welcome h2").inner_text())
+    assert len(told) == len(LANGUAGES)
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("lang", "ar")  # and remembers the last
+
+
+def test_a_dropped_and_a_pasted_picture_are_searched_by(open_page: Open) -> None:
+    page = open_page()
+    page.evaluate(SEND, ["dragover", upload("penguin")])
+    expect(page.locator("#drop")).to_be_visible()
+    page.evaluate(SEND, ["drop", upload("penguin")])
+    expect(page.locator(".tile .name").first).to_have_text("penguin.webp")
+    expect(page.locator("#drop")).to_be_hidden()
+    expect(page.locator(".chip img")).to_have_js_property("naturalWidth", 320)
+    page.get_by_role("button", name=re.compile("^Remove")).click()
+    expect(page.locator("#welcome")).to_be_visible()
+    page.evaluate(SEND, ["paste", upload("owl")])
+    expect(page.locator(".tile .name").first).to_have_text("owl.webp")
+
+
+def test_what_is_no_picture_is_said_in_the_readers_language(open_page: Open) -> None:
+    page = open_page(locale="de-DE")
+    page.evaluate("fetch = async () => new Response('{}', {status: 415})")
+    page.locator("#file").set_input_files(FOLDER / "owl.webp")
+    expect(page.get_by_role("alert")).to_contain_text("nicht als Bild lesen")
+
+
+def test_a_search_that_fails_leaves_no_hits_of_another(open_page: Open) -> None:
+    page = open_page("/?q=a+dog")
+    page.evaluate("fetch = async () => new Response('{}', {status: 503})")
+    page.get_by_role("searchbox").fill("a cat")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Try again in a moment")
+    expect(page.locator(".tile")).to_have_count(0)
+
+
+def test_filters_and_words_that_are_not_wanted(open_page: Open) -> None:
+    page = open_page("/?q=a+city")
+    page.get_by_role("radio", name="Clips").check()
+    expect(page.locator(".tile")).to_have_count(1)
+    page.get_by_role("radio", name="All").check()
+    page.get_by_label("Folder").select_option("holiday/animals")
+    expect(page.locator(".tile")).to_have_count(18)
+    page.get_by_label("From").fill("2200-01-01")
+    expect(page.get_by_role("status")).to_contain_text("Nothing was found")
+    assert "since=2200-01-01" in page.url
+    page.get_by_role("button", name="Clear all").click()
+    expect(page.locator(".tile")).to_have_count(33)
+    before = names(page, 10)
+    page.get_by_label("Without", exact=True).fill("night")
+    page.keyboard.press("Enter")
+    expect(page.locator(".chip.unwanted")).to_contain_text("night")
+    page.wait_for_selector("body:not(.busy) .tile")
+    assert names(page, 10) != before
+    page.go_back()
+    expect(page.locator(".chip")).to_have_count(0)
+    expect(page.locator(".tile .name").first).to_have_text(f"{before[0]}.webp")
+
+
+def test_keys_alone_suffice(open_page: Open) -> None:
+    page = open_page()
+    page.locator("body").click(position={"x": 5, "y": 5})
+    page.keyboard.press("/")
+    page.keyboard.type("a horse")
+    page.keyboard.press("Enter")
+    expect(page.locator(".tile .name").first).to_have_text("horse.webp")
+    page.keyboard.press("ArrowDown")
+
+    def focused() -> int:
+        script = "[...document.querySelectorAll('.tile')].indexOf(document.activeElement)"
+        return int(page.evaluate(script))
+
+    assert focused() == 0
+    page.keyboard.press("ArrowRight")
+    assert focused() == 1
+    page.keyboard.press("ArrowDown")
+    below = focused()
+    assert below > 2
+    page.keyboard.press("ArrowUp")
+    assert focused() in (0, 1, 2)
+    page.keyboard.press("End")
+    assert focused() == 32
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    expect(dialog.get_by_role("heading")).to_have_text("horse.webp")
+    expect(dialog.get_by_role("heading")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(dialog.get_by_role("heading")).not_to_have_text("horse.webp")
+    for _ in range(12):  # the keyboard does not leave the dialog
+        page.keyboard.press("Tab")
+        inside = (
+            "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+        )
+        assert page.evaluate(inside)
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.locator(".tile").nth(1)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_pictures_are_added_to_a_search_and_taken_away(open_page: Open) -> None:
+    page = open_page("/?q=a+dog")
+    first = names(page, 1)[0]
+    page.locator(".tile").first.click()
+    page.get_by_role("button", name="Less like this").click()
+    expect(page.locator(".chip.unwanted img")).to_be_visible()
+    expect(page.locator(".tile .name").first).not_to_have_text(f"{first}.webp")
+    expect(page.locator(".tile").first).to_be_focused()
+    page.get_by_role("button", name="Not wanted. Press for wanted.").click()
+    expect(page.locator(".tile .name").first).to_have_text(f"{first}.webp")
+    page.locator(".tile").nth(1).click()
+    page.get_by_role("button", name="More like this").click()
+    expect(page.locator(".chip")).to_have_count(1)
+    expect(page.get_by_role("searchbox")).to_have_value("")
+
+
+def test_a_clip_plays_the_span_that_was_found(open_page: Open) -> None:
+    page = open_page("/?q=an+orchestra+plays&kind=clip")
+    expect(page.locator(".badge")).to_contain_text("0:03–0:06")
+    page.locator(".tile").click()
+    page.wait_for_function("() => document.querySelector('video')?.currentTime > 3.1")
+    assert page.evaluate("document.querySelector('video').currentTime") < 6
+    page.evaluate("document.querySelector('video').playbackRate = 2")
+    page.wait_for_function("() => document.querySelector('video').paused")
+    assert page.evaluate("document.querySelector('video').currentTime") >= 6
+    assert not page.evaluate("document.querySelector('video').ended")
+    page.get_by_role("button", name="Play this part").click()
+    page.wait_for_function("() => document.querySelector('video').currentTime < 6")
+    page.keyboard.press("Escape")
+    expect(page.locator("video")).to_have_count(0)
+
+
+def test_rows_fill_the_width_and_keep_shapes(open_page: Open) -> None:
+    page = open_page("/?q=a+dog", viewport={"width": 1280, "height": 900})
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('.tile')].map((tile) => {"
+        " const {top, right, width, height} = tile.getBoundingClientRect();"
+        " const image = tile.querySelector('img');"
+        " return {top, right, width, height, id: tile.dataset.id} })"
+    )
+    edge = page.evaluate("document.querySelector('#grid').getBoundingClientRect().right")
+    rows: dict[float, list[dict[str, float]]] = {}
+    for box in boxes:
+        rows.setdefault(box["top"], []).append(box)
+    for row in list(rows.values())[:-1]:
+        assert row[-1]["right"] == pytest.approx(edge, abs=1)
+        assert len({box["height"] for box in row}) == 1
+    for box in boxes:
+        item = page.evaluate("id => fetch(`/api/items/${id}`).then((a) => a.json())", box["id"])
+        assert box["width"] / box["height"] == pytest.approx(
+            item["width"] / item["height"], rel=0.06
+        )
+
+
+def test_a_phone_shows_all_without_scrolling_sideways(open_page: Open) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    page = open_page("/?q=" + "一只狗", locale="zh-TW", **phone)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.locator(".tile").first.tap()
+    for button in ("#close", "#similar", "#original"):
+        box = page.locator(button).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+        assert box["y"] + box["height"] <= 740
+        assert box["height"] >= 24
+    page.locator("#close").tap()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_light_and_dark(open_page: Open) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    page = open_page(color_scheme="dark")
+    dark = page.evaluate(paper)
+    switch = page.get_by_role("button", name=re.compile("^Appearance"))
+    switch.click()
+    expect(switch).to_have_accessible_name("Appearance: light")
+    light = page.evaluate(paper)
+    assert light != dark
+    page.reload()
+    assert page.evaluate(paper) == light
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(open_page: Open, scheme: str) -> None:
+    def violations(page: Page) -> list[str]:
+        page.wait_for_timeout(400)  # until nothing fades any more
+        found = Axe().run(page).response["violations"]
+        return [
+            f"{one['id']}: {one['nodes'][0]['html'][:200]}"
+            for one in found
+            if one["impact"] in ("serious", "critical", "moderate")
+        ]
+
+    page = open_page("/", color_scheme=scheme, bypass_csp=True)
+    assert violations(page) == []
+    page.goto("/?q=a+horse&like=1&not=people")
+    page.wait_for_selector("body[data-ready] .tile")
+    assert violations(page) == []
+    page.locator(".tile").first.click()
+    assert violations(page) == []
+
+
+def test_messages_are_whole_in_every_language() -> None:
+    texts = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for address, path in page_files().items()
+        if address.startswith("/messages/")
+    }
+    assert set(texts) == set(LANGUAGES)
+
+    def places(message: str | dict[str, str]) -> set[str]:
+        whole = message["other"] if isinstance(message, dict) else message
+        return set(re.findall(r"\{\w+\}", whole))
+
+    for code, messages in texts.items():
+        assert messages.keys() == texts["en"].keys(), code
+        for key, message in messages.items():
+            assert places(message) == places(texts["en"][key]), (code, key)
+    forms = {code: set(messages["count"]) for code, messages in texts.items()}
+    assert forms["ar"] == {"zero", "one", "two", "few", "many", "other"}
+    assert {"one", "few", "other"} <= forms["cs"]
+    used = "".join(
+        path.read_text(encoding="utf-8")
+        for path in page_files().values()
+        if path.suffix in (".js", ".html")
+    )
+    assert [key for key in texts["en"] if f'"{key}"' not in used] == []
