@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 
 from polyglance import __version__
-from polyglance.cli import data, evaluate, features, index, library, search, serve, text, weights
+from polyglance.cli import (
+    ask,
+    data,
+    evaluate,
+    explain,
+    features,
+    index,
+    library,
+    search,
+    serve,
+    text,
+    weights,
+)
 from polyglance.cli.telling import console
 from polyglance.errors import MissingExtra, PolyglanceError
 
@@ -21,6 +33,8 @@ app = typer.Typer(
 )
 app.command()(index.index)
 app.command()(search.search)
+app.command()(ask.ask)
+app.command()(explain.explain)
 app.command()(serve.serve)
 app.command()(evaluate.evaluate)
 for group, verbs in {

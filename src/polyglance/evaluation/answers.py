@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -88,12 +89,14 @@ def vqa_score(
         raise PolyglanceError("a question without answers cannot be scored")
     given = normalise_answer(prediction, language, rules)
     matches = sum(normalise_answer(answer, language, rules) == given for answer in answers)
-    if len(answers) < 4:
-        return float(matches > 0)
-    # Leaving out a match leaves one fewer; leaving out any other answer leaves them all.
-    without_match = matches * min(1.0, (matches - 1) / 3)
-    without_other = (len(answers) - matches) * min(1.0, matches / 3)
-    return (without_match + without_other) / len(answers)
+    return _score(matches, len(answers))
+
+
+def answer_scores(question: Question, rules: EnglishRules | None = None) -> dict[str, float]:
+    """Every answer that scores at all, in normal form, and its `vqa_score`: soft targets."""
+    given = Counter(normalise_answer(text, question.language, rules) for text in question.answers)
+    scores = {text: _score(count, len(question.answers)) for text, count in given.items()}
+    return {text: score for text, score in scores.items() if score > 0}
 
 
 def accuracy(
@@ -135,9 +138,40 @@ def corpus_bleu(
     if not all(references):
         raise PolyglanceError("BLEU needs at least one reference for each prediction")
     chosen = tokenizer or _bleu_tokenizer(language)
-    if chosen not in _KNOWN_TOKENIZERS:
+    metric = _bleu(chosen, whole_corpus=True)
+    longest = max(len(own) for own in references)
+    streams: list[list[Any]] = [
+        [own[place] if place < len(own) else None for own in references] for place in range(longest)
+    ]
+    score = float(metric.corpus_score(list(predictions), streams).score)
+    return BleuResult(score, chosen, str(metric.get_signature()))
+
+
+def sentence_bleu(
+    predictions: Sequence[str],
+    references: Sequence[Sequence[str]],
+    language: str = "en",
+    tokenizer: str | None = None,
+) -> float:
+    """The mean BLEU of single predictions, by the longest n-grams that each has.
+
+    A corpus of answers in one or two words has no four words in a row, and so a BLEU
+    of nothing; this one is UC2's "soft mapping score" between answers.
+    """
+    _check_counts(predictions, references, "sets of references")
+    metric = _bleu(tokenizer or _bleu_tokenizer(language), whole_corpus=False)
+    scores = [
+        float(metric.sentence_score(prediction, list(own)).score)
+        for prediction, own in zip(predictions, references, strict=True)
+    ]
+    return sum(scores) / len(scores)
+
+
+def _bleu(tokenizer: str, *, whole_corpus: bool) -> Any:
+    """Sacrebleu's measure, or what is missing for it."""
+    if tokenizer not in _KNOWN_TOKENIZERS:
         raise PolyglanceError(
-            f"BLEU has no tokenizer {chosen!r} that works offline; "
+            f"BLEU has no tokenizer {tokenizer!r} that works offline; "
             f"choose one of {', '.join(_KNOWN_TOKENIZERS)}"
         )
     try:
@@ -145,18 +179,12 @@ def corpus_bleu(
     except ImportError:
         raise MissingExtra("BLEU", "evaluate") from None
     try:
-        metric = BLEU(tokenize=chosen)
+        return BLEU(tokenize=tokenizer, effective_order=not whole_corpus)
     except (RuntimeError, ImportError):
         raise PolyglanceError(
-            f"BLEU with the tokenizer {chosen} needs MeCab: pip install 'sacrebleu[{chosen[:2]}]', "
-            "or choose the tokenizer 'char'"
+            f"BLEU with the tokenizer {tokenizer} needs MeCab: pip install"
+            f" 'sacrebleu[{tokenizer[:2]}]', or choose the tokenizer 'char'"
         ) from None
-    longest = max(len(own) for own in references)
-    streams: list[list[Any]] = [
-        [own[place] if place < len(own) else None for own in references] for place in range(longest)
-    ]
-    score = float(metric.corpus_score(list(predictions), streams).score)
-    return BleuResult(score, chosen, str(metric.get_signature()))
 
 
 def _bleu_tokenizer(language: str) -> str:
@@ -204,6 +232,7 @@ _CONTRACTIONS = _every_spelling(
 )
 
 
+@lru_cache(maxsize=1 << 16)  # people give the same answers again and again
 def _normalise_english(text: str, rules: EnglishRules) -> str:
     text = " ".join(text.split())
     if rules.punctuation:
@@ -230,6 +259,16 @@ def _without_punctuation(text: str) -> str:
         goes = grouped or f"{mark} " in text or f" {mark}" in text
         plain = plain.replace(mark, "" if goes else " ")
     return _FULL_STOP.sub("", plain)
+
+
+def _score(matches: int, answers: int) -> float:
+    """What an answer is worth that so many of the people gave."""
+    if answers < 4:
+        return float(matches > 0)
+    # Leaving out a match leaves one fewer; leaving out any other answer leaves them all.
+    without_match = matches * min(1.0, (matches - 1) / 3)
+    without_other = (answers - matches) * min(1.0, matches / 3)
+    return (without_match + without_other) / answers
 
 
 def _per_cent(values: Sequence[float]) -> float:

@@ -53,7 +53,7 @@ class TransformerLayer(nn.Module):
         contexts: Packing | None = None,
     ) -> Tensor:
         """Rows after one layer; with a ``context``, keys and values are taken from it alone."""
-        query, key, value = self._query_key_value(rows, context)
+        query, key, value = self.query_key_value_of(rows, context)
         attended = packed_attention(
             query,
             key,
@@ -62,14 +62,19 @@ class TransformerLayer(nn.Module):
             contexts,
             dropout=self.attention_dropout if self.training else 0.0,
         )
+        return self.after_attention(rows, attended)
+
+    def after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
+        """The rest of the layer, given what rows got from the others, head by head."""
         rows = self.attention_norm(rows + self.dropout(self.attended(attended.flatten(1))))
         inner = self.activation(self.widen(rows))
         output: Tensor = self.output_norm(rows + self.dropout(self.narrow(inner)))
         return output
 
-    def _query_key_value(
-        self, rows: Tensor, context: Tensor | None
+    def query_key_value_of(
+        self, rows: Tensor, context: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """What rows ask for, and what they (or a ``context``) offer: (rows, heads, width) each."""
         width, heads = rows.shape[1], (self.heads, self.head_width)
         if context is None:
             query, key, value = self.query_key_value(rows).view(len(rows), 3, *heads).unbind(1)

@@ -26,6 +26,7 @@ KINDS = {
     "words": ("polyglance.recipes.words", "WordRecipe"),
     "m3p": ("polyglance.recipes.m3p", "M3PRecipe"),
     "uc2": ("polyglance.recipes.uc2", "UC2Recipe"),
+    "vqa": ("polyglance.recipes.vqa", "VQARecipe"),
 }
 """Of each kind its module, imported when one is opened, and the class of its settings.
 

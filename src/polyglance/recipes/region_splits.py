@@ -100,22 +100,12 @@ class SplitReader:
         """From stores, or through eyes of one's own."""
         if self.eyes is None:
             return self._stored
-        settings = self.eyes
-        eyes = open_backbone(settings.backbone, size=settings.size, device=self.device)
-        if not isinstance(eyes, TorchBackbone):
-            raise PolyglanceError(f"{settings.backbone} cannot look while training: choose another")
+        settings, eyes = self.eyes, open_eyes(self.eyes, self.device)
 
         def seen(described: Described, records: Sequence[Record]) -> RegionTable:
             folder = (self.data / described.manifest).parent
-            pictures = PixelTable(
-                read_pixels([folder / str(record.image) for record in records], settings.size),
-                eyes.network,
-                eyes.mean,
-                eyes.std,
-                smallest_crop=settings.smallest_crop,
-                device=self.device,
-            )
-            return region_views(pictures, views=views, seed=self.seed)
+            files = [folder / str(record.image) for record in records]
+            return look_at(files, eyes, settings, views=views, seed=self.seed)
 
         return seen
 
@@ -128,6 +118,29 @@ class SplitReader:
             whole_first=self.whole_first,
             device=self.device,
         )
+
+
+def open_eyes(settings: Eyes, device: str = "cpu") -> TorchBackbone:
+    """The network that eyes are."""
+    eyes = open_backbone(settings.backbone, size=settings.size, device=device)
+    if not isinstance(eyes, TorchBackbone):
+        raise PolyglanceError(f"{settings.backbone} cannot look while training: choose another")
+    return eyes
+
+
+def look_at(
+    files: Sequence[Path], eyes: TorchBackbone, settings: Eyes, *, views: int = 1, seed: int = 0
+) -> RegionTable:
+    """What eyes see in pictures: the whole of each, then the cells of its map."""
+    pictures = PixelTable(
+        read_pixels(files, settings.size),
+        eyes.network,
+        eyes.mean,
+        eyes.std,
+        smallest_crop=settings.smallest_crop,
+        device=eyes.device,
+    )
+    return region_views(pictures, views=views, seed=seed)
 
 
 def _pictures(manifest: Path, most: int | None) -> list[Record]:

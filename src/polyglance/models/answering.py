@@ -1,0 +1,59 @@
+"""Questions about pictures, answered by a class each: a head on the <s> of UC2.
+
+UC2 takes visual question answering for "a multi-label classification problem, where the
+model predicts answer from the candidate pool" (Zhou et al. 2021, section 4): the
+question and the picture's regions are read as one sequence, and its first vector goes
+through a head of two layers, as in UNITER, whose code theirs goes on from. The paper
+trains a model a language, since answers differ; here the answers of all languages are
+classes of one head, and whoever knows the language of a question looks at its classes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from polyglance.models.uc2 import UC2
+from polyglance.nn.joint import Regions, Text, first_of_each, joined
+
+
+class Answering(nn.Module):
+    """UC2 with a head of answers."""
+
+    def __init__(self, reader: UC2, answers: int, *, dropout: float = 0.0) -> None:
+        """``answers`` are the classes; ``dropout`` falls on what the head reads."""
+        super().__init__()
+        self.reader = reader
+        width, eps = reader.config.encoder.width, reader.config.encoder.norm_eps
+        self.head = nn.Sequential(
+            nn.Dropout(dropout),
+            nn.Linear(width, 2 * width),
+            nn.GELU(),
+            nn.LayerNorm(2 * width, eps),
+            nn.Linear(2 * width, answers),
+        )
+        for layer in self.head:
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
+
+    @torch.no_grad()
+    def begin_with(self, worth: Tensor) -> None:
+        """Let the untrained head say of each answer what it is worth on average.
+
+        Nearly all of hundreds of answers are wrong; to learn that much would take the
+        first hundreds of steps (Lin et al. 2017, "Focal loss", section 3.3).
+        """
+        last = self.head[-1]
+        assert isinstance(last, nn.Linear)
+        last.bias.copy_(torch.logit(worth.clamp(1e-4, 1 - 1e-4)))
+
+    def forward(self, questions: Text, regions: Regions) -> Tensor:
+        """Logits of all answers, a row a question; the n-th question is about the n-th picture.
+
+        The last layer is computed for <s> alone, the one vector that is read.
+        """
+        reader = self.reader
+        pairs = joined(reader.embed_text(questions), reader.embed_regions(regions))
+        logits: Tensor = self.head(reader.pooler(first_of_each(reader.encoder, pairs)))
+        return logits

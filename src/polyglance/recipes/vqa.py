@@ -1,0 +1,170 @@
+"""Train a model that answers questions about pictures, in all languages of the data at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polyglance import weights
+from polyglance.config import check
+from polyglance.errors import PolyglanceError
+from polyglance.models.answering import Answering
+from polyglance.models.uc2 import UC2, Form, UC2Config
+from polyglance.nn.pretrained import load_encoder
+from polyglance.objectives.answering import AnswerLoss
+from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.region_splits import Eyes
+from polyglance.recipes.stages import begin_from, run_stage
+from polyglance.recipes.vqa_folder import Description, save_answering, write_card
+from polyglance.recipes.vqa_measuring import measure, validate
+from polyglance.recipes.vqa_world import Asked, World
+from polyglance.training.distribution import rank, wait_for_all
+from polyglance.training.loop import LoopConfig
+from polyglance.training.mixture import Mixture
+from polyglance.training.questions import AnsweredQuestions
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Which answers are classes; the paper has 3,129 for VQA v2, and 3,000 in Japanese."""
+
+    most: int = 3000
+    """Of each language."""
+    least: float = 2.0
+    """What an answer must have scored in all of training."""
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "most")
+        check(self, lambda value: value > 0, "a number above 0", "least")
+
+
+@dataclass(frozen=True)
+class VQARecipe:
+    """Everything that makes a run."""
+
+    towers: str | None = None
+    """A model whose encoder and eyes to begin with, by name or folder; it is taken apart into
+    RUN/towers. None for ``encoder`` and ``eyes.backbone``."""
+    encoder: str = "e5-small"
+    """Known weights, or a folder as transformers saves XLM-R or mBERT."""
+    eyes: Eyes = field(default_factory=Eyes)
+    form: Form = "paper"
+    initialise_from: str | None = None
+    """A UC2 checkpoint, or the folder of a stage of a run, such as RUN/pretraining: of the same
+    encoder, eyes and form."""
+    dropout: float | None = 0.1
+    head_dropout: float = 0.1
+    longest_text: int = 40
+    train: tuple[Asked, ...] = (Asked("train.jsonl"),)
+    test: tuple[Asked, ...] = ()
+    held_out: float = 0.05
+    """The share of training pictures that choose the checkpoint; 0 for the last one."""
+    answers: Answers = field(default_factory=Answers)
+    loss: AnswerLoss = "binary"
+    batch: int = 128
+    smoothing: float = 1.0
+    """Languages are drawn by their questions to this power: 1 as they are, 0 all alike."""
+    head_rate: float = 1.0
+    """The learning rate of the head, in learning rates."""
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
+    )
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch")
+        check(self, lambda value: value >= 3, "3 or more", "longest_text")
+        check(self, lambda value: value > 0, "a number above 0", "head_rate")
+        check(self, lambda value: 0 <= value < 1, "a share below 1", "held_out", "head_dropout")
+        check(self, lambda value: 0 <= value <= 1, "a number from 0 to 1", "smoothing")
+        if not self.train:
+            raise PolyglanceError("train names no questions to learn from")
+
+
+def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train by a recipe on the data under a folder; returns and writes what was measured.
+
+    Leaves ``OUT/model``, which `polyglance ask` opens.
+    """
+    torch.set_float32_matmul_precision("high")
+    keep(recipe, "vqa", out)
+    begun = _with_towers(recipe, out)
+    world = World.open(begun, data, device)
+    model = build_model(begun, world, device)
+    if recipe.initialise_from is not None:
+        begin_from(model.reader, Path(recipe.initialise_from))
+    train, classes, held = world.train, world.classes, world.validation
+    targets = classes.targets(train.questions)
+    model.begin_with(targets.mean().to(device))
+    task = AnsweredQuestions(
+        model,
+        train.regions,
+        train.table,
+        targets,
+        batch=recipe.batch,
+        loss=recipe.loss,
+        smoothing=recipe.smoothing,
+    )
+    done = run_stage(
+        model,
+        Mixture({"answering": task}),
+        recipe.loop,
+        out / "answering",
+        choose=None if held is None else lambda: validate(model, held, classes),
+        groups=[
+            {"params": list(model.reader.parameters())},
+            {"params": list(model.head.parameters()), "rate": recipe.head_rate},
+        ],
+    )
+    report: dict[str, Any] = {
+        "answers": {language: len(texts) for language, texts in classes.by_language.items()},
+        "questions": len(train.questions),
+        "training": done,
+    }
+    if world.test is not None:
+        report["test"] = measure(model, world.test, classes, _known(world))
+    if rank() == 0:
+        description = Description(
+            model=model.reader.config,
+            answers=dict(classes.by_language),
+            loss=recipe.loss,
+            eyes=begun.eyes,
+            longest_text=recipe.longest_text,
+        )
+        save_answering(model, world.tokenizer, description, out / "model")
+        write_card(out / "model", description, report.get("test", {}))
+    write_report(report, out)
+    return report
+
+
+def build_model(recipe: VQARecipe, world: World, device: str = "cpu") -> Answering:
+    """An untrained head on UC2, and that on a pretrained text encoder."""
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    config = UC2Config(encoder.config, world.train.regions.width, form=recipe.form)
+    torch.manual_seed(recipe.loop.seed)
+    reader = UC2(config, encoder)
+    return Answering(reader, len(world.classes), dropout=recipe.head_dropout).to(device)
+
+
+def _with_towers(recipe: VQARecipe, out: Path) -> VQARecipe:
+    """The same with the encoder and the eyes of a model that is taken apart."""
+    if recipe.towers is None:
+        return recipe
+    from polyglance.export.towers import PICTURES, TEXT, unpack
+
+    if rank() == 0 and not (out / "towers" / PICTURES / "config.json").is_file():
+        unpack(recipe.towers, out / "towers")
+    wait_for_all()
+    return replace(
+        recipe,
+        encoder=str(out / "towers" / TEXT),
+        eyes=replace(recipe.eyes, backbone=str(out / "towers" / PICTURES)),
+    )
+
+
+def _known(world: World) -> list[Any]:
+    """All questions whose answers are known: the baseline learns from those held out as well."""
+    held = [] if world.validation is None else world.validation.questions
+    return [*world.train.questions, *held]

@@ -1,0 +1,177 @@
+"""A question-answering model on disk, ``RUN/model``, and at work: what `polyglance ask` opens.
+
+- ``model.safetensors``: UC2 and its head of answers;
+- ``config.json``: their shape, the answers of each language, how pictures are seen;
+- the tokenizer's own files;
+- ``eyes``: the network that looks at pictures, a folder as backbones have;
+- ``README.md``: what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from polyglance import weights
+from polyglance.config import as_plain, load
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.evaluation.answer_classes import AnswerClasses
+from polyglance.languages import normalise_language
+from polyglance.models.answering import Answering
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packing import Packing
+from polyglance.objectives.answering import AnswerLoss, answer_probabilities
+from polyglance.recipes import lines
+from polyglance.recipes.region_splits import Eyes, look_at, open_eyes
+from polyglance.records import replacing
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.training.checkpoints import model_tensors
+from polyglance.vision.torch_backbone import TorchBackbone
+
+_STATE, _CONFIG, _EYES, _CARD = "model.safetensors", "config.json", "eyes", "README.md"
+_TRAIN = "polyglance train vqa-en-vi --data DATA --out RUN"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What ``config.json`` says."""
+
+    model: UC2Config
+    answers: dict[str, tuple[str, ...]]
+    loss: AnswerLoss
+    eyes: Eyes
+    longest_text: int
+    kind: str = "vqa"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model answers, and how sure it is."""
+
+    text: str
+    language: str
+    probability: float
+
+
+def save_answering(
+    model: Answering, tokenizer: Tokenizer, description: Description, folder: Path
+) -> None:
+    """Write a trained model with all that it needs to answer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(model_tensors(model), folder / _STATE)
+    tokenizer.save(folder)
+    (folder / _EYES).mkdir(exist_ok=True)
+    eyes = weights.folder(description.eyes.backbone)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copyfile(eyes / name, folder / _EYES / name)
+    own = replace(description, eyes=replace(description.eyes, backbone=_EYES, views=1))
+    with replacing(folder / _CONFIG) as file:
+        file.write(json.dumps(as_plain(own), ensure_ascii=False, indent=1) + "\n")
+
+
+def write_card(folder: Path, description: Description, measured: dict[str, Any]) -> None:
+    """Say in ``README.md`` what the model is and how well it answers."""
+    known = ", ".join(f"{code} ({len(texts):,})" for code, texts in description.answers.items())
+    found = "\n".join(lines(measured))
+    with replacing(folder / _CARD) as file:
+        file.write(
+            "# A model that answers questions about pictures\n\n"
+            "UC2 with a head of answers, trained by Polyglance's recipe `vqa`. It gives one of the"
+            f" answers it knows: {known}.\n\n"
+            f'    polyglance ask PICTURE "question" --model {folder.name}\n\n'
+            "Measured on questions about pictures that it never saw, in per cent, beside the best"
+            f" answer for each type of question:\n\n```\n{found}\n```\n"
+        )
+
+
+class Answerer:
+    """A trained model that answers questions about pictures."""
+
+    def __init__(
+        self,
+        model: Answering,
+        tokenizer: Tokenizer,
+        eyes: TorchBackbone,
+        description: Description,
+    ) -> None:
+        self.model, self.tokenizer, self.eyes = model.eval(), tokenizer, eyes
+        self.description = description
+        self.classes = AnswerClasses(description.answers)
+
+    @classmethod
+    def open(cls, folder: str | Path | None, *, device: str = "cpu") -> Answerer:
+        """Open ``RUN/model``, or the run itself."""
+        if folder is None:
+            raise PolyglanceError(
+                f"no question-answering model comes along: train one by '{_TRAIN}' and give"
+                " --model RUN/model"
+            )
+        path = Path(folder).expanduser()
+        path = path / "model" if (path / "model" / _CONFIG).is_file() else path
+        try:
+            description = load(Description, json.loads((path / _CONFIG).read_bytes()))
+            state = load_file(path / _STATE)
+            classes = AnswerClasses(description.answers)
+            with torch.device("meta"):
+                model = Answering(UC2(description.model), len(classes))
+            model.load_state_dict(state, assign=True)
+        except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+            detail = " ".join(str(error).split())[:200]
+            raise DataError(
+                f"{path} holds no question-answering model ({detail}): train one by '{_TRAIN}'"
+            ) from error
+        except PolyglanceError as error:
+            raise DataError(f"{path / _CONFIG}: {error}") from error
+        seen = replace(description.eyes, backbone=str(path / _EYES))
+        eyes = open_eyes(seen, device)
+        return cls(model.to(device), open_tokenizer(path), eyes, description)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those it answers in."""
+        return tuple(self.classes.by_language)
+
+    def look(self, picture: str | Path) -> Regions:
+        """The regions of a picture, as in training."""
+        table = look_at([Path(picture)], self.eyes, self.description.eyes)
+        return table.take(np.array([0]))[0]
+
+    def read(self, question: str) -> Text:
+        """A question in sub-words."""
+        ids = self.tokenizer.encode(question, max_length=self.description.longest_text)
+        return Text(torch.tensor(ids), Packing.of([len(ids)])).to(self.eyes.device)
+
+    @torch.no_grad()
+    def ask(
+        self, picture: str | Path, question: str, *, language: str | None = None, k: int = 3
+    ) -> Sequence[Answer]:
+        """The ``k`` likeliest answers, best first; in the language, or in whichever they are."""
+        if not question.strip():
+            raise PolyglanceError("there is no question: ask one in " + ", ".join(self.languages))
+        logits = self.model(self.read(question), self.look(picture))
+        probabilities = answer_probabilities(logits, self.description.loss)[0].cpu().numpy()
+        allowed = np.arange(len(self.classes))
+        if language is not None:
+            allowed = self.classes.of_language(_code(language))
+        best = allowed[np.argsort(-probabilities[allowed], kind="stable")[:k]]
+        return [
+            Answer(text, spoken, float(probabilities[number]))
+            for number, (spoken, text) in ((n, self.classes.names[n]) for n in best)
+        ]
+
+
+def _code(language: str) -> str:
+    try:
+        return normalise_language(language)
+    except ValueError as error:
+        raise PolyglanceError(f"{language!r} is no language: give a code such as en") from error

@@ -1,0 +1,131 @@
+"""What question answering is trained and measured on: questions, answers, and what eyes see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyglance.data.captions import CaptionTable
+from polyglance.data.readers import read_all
+from polyglance.errors import PolyglanceError
+from polyglance.evaluation.answer_classes import AnswerClasses
+from polyglance.recipes.region_splits import look_at, open_eyes
+from polyglance.records import Question, Record
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.training.region_table import RegionTable
+
+if TYPE_CHECKING:
+    from polyglance.recipes.vqa import VQARecipe
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A file of questions about pictures, inside the data folder; pictures lie beside it."""
+
+    manifest: str
+    format: str = "jsonl"
+    """One of `polyglance.data.readers.FORMATS`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Questions about pictures: the n-th question is the n-th row of the table."""
+
+    questions: Sequence[Question]
+    table: CaptionTable
+    regions: RegionTable
+    """Of the pictures that the table's owners are."""
+
+
+Pictures = Mapping[Path, Sequence[Question]]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What a model is trained and measured on."""
+
+    tokenizer: Tokenizer
+    classes: AnswerClasses
+    train: Questions
+    validation: Questions | None
+    test: Questions | None
+
+    @classmethod
+    def open(cls, recipe: VQARecipe, data: Path, device: str) -> World:
+        """Read what a recipe names, and look at every picture."""
+        tokenizer = open_tokenizer(recipe.encoder)
+        eyes = open_eyes(recipe.eyes, device)
+        pictures = _asked_of(recipe.train, data)
+        learned, held = _held_out(pictures, recipe.held_out, recipe.loop.seed)
+        questions = [question for asked in learned.values() for question in asked]
+        classes = AnswerClasses.most_frequent(
+            questions, most=recipe.answers.most, least=recipe.answers.least
+        )
+        languages = tuple(classes.by_language)
+
+        def seen(some: Pictures, views: int = 1) -> Questions | None:
+            if not some:
+                return None
+            files = list(some)
+            regions = look_at(files, eyes, recipe.eyes, views=views, seed=recipe.loop.seed)
+            return questions_of(
+                list(some.values()), tokenizer, languages, regions, longest=recipe.longest_text
+            )
+
+        train = seen(learned, recipe.eyes.views)
+        assert train is not None
+        test = _asked_of(recipe.test, data)
+        return cls(tokenizer, classes, train, seen(held), seen(test))
+
+
+def questions_of(
+    by_picture: Sequence[Sequence[Question]],
+    tokenizer: Tokenizer,
+    languages: Sequence[str],
+    regions: RegionTable,
+    *,
+    longest: int,
+) -> Questions:
+    """Questions with answers in these languages, the n-th ones about the n-th picture."""
+    kept, records = [], []
+    for asked in by_picture:
+        captions = {
+            code: [q for q in asked if q.language == code and q.answers] for code in languages
+        }
+        records.append(
+            Record(captions={c: tuple(q.text for q in qs) for c, qs in captions.items() if qs})
+        )
+        kept += [question for some in captions.values() for question in some]
+    table = CaptionTable.build(records, tokenizer, languages=languages, longest=longest)
+    if len(table) != len(kept):
+        raise PolyglanceError("the tokenizer leaves nothing of some questions: choose another")
+    return Questions(kept, table, regions)
+
+
+def _asked_of(files: Sequence[Asked], data: Path) -> dict[Path, list[Question]]:
+    """The questions of files by their picture, in order."""
+    found: dict[Path, list[Question]] = {}
+    for file in files:
+        path = data / file.manifest
+        for record in read_all(file.format, path):
+            if record.image is not None and record.questions:
+                found.setdefault(path.parent / record.image, []).extend(record.questions)
+    if files and not found:
+        names = ", ".join(file.manifest for file in files)
+        raise PolyglanceError(f"{names}: there are no questions about pictures")
+    return found
+
+
+def _held_out(pictures: Pictures, share: float, seed: int) -> tuple[Pictures, Pictures]:
+    """Pictures to learn from, and a share of them to choose the checkpoint by."""
+    order = np.random.default_rng(seed).permutation(len(pictures))
+    held = set(order[: round(share * len(pictures))].tolist())
+    items = list(enumerate(pictures.items()))
+    return (
+        {path: asked for number, (path, asked) in items if number not in held},
+        {path: asked for number, (path, asked) in items if number in held},
+    )

@@ -1,0 +1,158 @@
+"""Where words look, drawn: the picture once a word, bright where it looks, a row a sentence.
+
+Sentences in several languages lie below each other, as in UC2's Figure 3, on a page
+that needs nothing beside it and as one picture.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from polyglance.languages import describe
+from polyglance.records import replacing
+
+_DARK = 0.22
+"""What is left of the picture's light where a word does not look at all."""
+_WARM = np.array([255, 168, 38], np.float32)
+_FONTS = ("NotoSans-Regular.ttf", "DejaVuSans.ttf", "Arial Unicode.ttf", "arial.ttf")
+_SIDE, _GAP, _LINE = 200, 12, 30
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif; }
+:root { --paper: light-dark(#ffffff, #0d1117); --ink: light-dark(#1f2328, #e6edf3); }
+:root { --soft: light-dark(#59636e, #9198a1); }
+body { max-width: 88rem; margin: 2rem auto; padding: 0 1.5rem; }
+body { background: var(--paper); color: var(--ink); }
+h1 { font-size: 1.4rem; margin: 0 0 .2rem; }
+h1 + p { margin: 0 0 1.6rem; color: var(--soft); max-width: 50rem; }
+section { margin: 0 0 1.6rem; }
+h2 { font-size: 1.05rem; margin: 0 0 .5rem; }
+h2 small { font-weight: normal; color: var(--soft); margin-inline-start: .5rem; }
+ol { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .7rem; }
+figure { margin: 0; width: 9.5rem; }
+img { display: block; width: 100%; border-radius: .4rem; }
+figcaption { margin-top: .2rem; text-align: center; overflow-wrap: anywhere; }
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A sentence: its language, if known, and its words with what cells are to each."""
+
+    sentence: str
+    language: str | None
+    words: Sequence[str]
+    cells: NDArray[np.float32]
+
+
+def lit(picture: Image.Image, cells: NDArray[np.float32]) -> Image.Image:
+    """The picture, bright where a word looks most and dark where it does not look."""
+    most = float(cells.max())
+    scaled = np.clip(cells / most, 0, 1) if most > 0 else np.zeros_like(cells)
+    small = Image.fromarray(np.uint8(255 * scaled))
+    light = np.asarray(small.resize(picture.size, Image.Resampling.BICUBIC), np.float32) / 255
+    light = light[:, :, None]
+    pixels = np.asarray(picture.convert("RGB"), np.float32)
+    shown = pixels * (_DARK + (1 - _DARK) * light)
+    return Image.fromarray(np.uint8(np.clip(shown + 0.18 * light * (_WARM - shown), 0, 255)))
+
+
+def write_looks_page(path: Path, picture: Image.Image, rows: Sequence[Row], *, note: str) -> None:
+    """Write the page, with all pictures inside."""
+    small = _small(picture)
+    body = "\n".join(_section(small, row) for row in rows)
+    with replacing(path) as out:
+        out.write(
+            "<!doctype html>\n"
+            '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>Where words look</title>\n<style>{_STYLE}</style>\n</head>\n"
+            f"<body>\n<h1>Where words look</h1>\n<p>{html.escape(note)}</p>\n"
+            f"{body}\n</body>\n</html>\n"
+        )
+
+
+def draw_looks(
+    picture: Image.Image, rows: Sequence[Row], *, font: str | Path | None = None
+) -> Image.Image:
+    """All sentences as one picture: a row each, and first the picture as it is.
+
+    A ``font`` that has the letters of all languages draws them; the page needs none.
+    """
+    small, letters = _small(picture), _font(font)
+    width, height = small.size
+    columns = 1 + max(len(row.words) for row in rows)
+    line = height + _LINE + _GAP
+    sheet = Image.new(
+        "RGB", (_GAP + columns * (width + _GAP), _GAP + len(rows) * line), (255, 255, 255)
+    )
+    pen = ImageDraw.Draw(sheet)
+    for number, row in enumerate(rows):
+        shown = [(row.language or "", small), *_lit_words(small, row)]
+        for column, (word, seen) in enumerate(shown):
+            left, top = _GAP + column * (width + _GAP), _GAP + number * line
+            sheet.paste(seen, (left, top))
+            place = (left + width // 2, top + height + _LINE // 2)
+            pen.text(place, _fitting(word, letters, width), "black", letters, anchor="mm")
+    return sheet
+
+
+def _section(small: Image.Image, row: Row) -> str:
+    known = describe(row.language) if row.language else None
+    attributes = (
+        f'lang="{known.code}" dir="{"rtl" if known.right_to_left else "ltr"}"'
+        if known
+        else 'dir="auto"'
+    )
+    items = "\n".join(
+        f'<li><figure><img src="{_data_uri(seen)}" alt=""><figcaption>{html.escape(word)}'
+        "</figcaption></figure></li>"
+        for word, seen in _lit_words(small, row)
+    )
+    name = f"<small>{html.escape(known.english)}</small>" if known else ""
+    return (
+        f"<section {attributes}>\n<h2>{html.escape(row.sentence)}{name}</h2>\n"
+        f"<ol>\n{items}\n</ol>\n</section>"
+    )
+
+
+def _lit_words(small: Image.Image, row: Row) -> list[tuple[str, Image.Image]]:
+    return [(word, lit(small, one)) for word, one in zip(row.words, row.cells, strict=True)]
+
+
+def _small(picture: Image.Image) -> Image.Image:
+    small = picture.convert("RGB")
+    scale = _SIDE / max(small.size)
+    size = (max(1, round(small.width * scale)), max(1, round(small.height * scale)))
+    return small.resize(size, Image.Resampling.LANCZOS)
+
+
+def _font(font: str | Path | None) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    for name in _FONTS if font is None else (str(font),):
+        try:
+            return ImageFont.truetype(name, 17)
+        except OSError:
+            if font is not None:
+                raise
+    return ImageFont.load_default(17)
+
+
+def _fitting(word: str, letters: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    while len(word) > 1 and letters.getlength(word) > width:
+        word = word[:-2] + "…"
+    return word
+
+
+def _data_uri(picture: Image.Image) -> str:
+    stream = io.BytesIO()
+    picture.save(stream, "WEBP", quality=85)
+    return "data:image/webp;base64," + b64encode(stream.getvalue()).decode()

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import torch
+
+from polyglance.nn.attention_weights import watched, watched_layer
+from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.packing import Packing
+from polyglance.nn.transformer import TransformerLayer
+
+CONFIG = EncoderConfig(vocabulary=30, width=16, layers=3, heads=4, inner=32, positions=20)
+
+
+def lively() -> Encoder:
+    torch.manual_seed(0)
+    encoder = Encoder(CONFIG).eval()
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return encoder
+
+
+@torch.no_grad()
+def test_a_watched_encoder_says_what_it_says_unwatched() -> None:
+    encoder, rows = lively(), torch.randn(7, 16)
+    out, weights = watched(encoder, rows)
+    assert torch.allclose(out, encoder.contextualise(rows, Packing.of([7])), atol=1e-5)
+    assert len(weights) == 3
+    for found in weights:
+        assert found.shape == (4, 7, 7)
+        assert torch.allclose(found.sum(-1), torch.ones(4, 7), atol=1e-6)
+        assert (found >= 0).all()
+
+
+@torch.no_grad()
+def test_weights_applied_to_values_are_what_the_layer_attends_to() -> None:
+    layer = lively().layers[0]
+    assert isinstance(layer, TransformerLayer)
+    rows = torch.randn(5, 16)
+    out, weights = watched_layer(layer, rows)
+    _, _, value = layer.query_key_value_of(rows)
+    attended = torch.zeros(5, 4, 4)
+    for head in range(4):
+        for asks in range(5):
+            for offers in range(5):
+                attended[asks, head] += weights[head, asks, offers] * value[offers, head]
+    expected = layer(rows, Packing.of([5]))
+    assert torch.allclose(layer.after_attention(rows, attended), expected, atol=1e-5)
+    assert torch.allclose(out, expected, atol=1e-5)

@@ -1,0 +1,188 @@
+"""Question answering by the real commands: train, ask, explain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from polyglance.cli import app
+from polyglance.errors import PolyglanceError
+from polyglance.recipes import open_recipe
+from polyglance.recipes.explaining import Explainer, cut_at_words
+from polyglance.recipes.region_splits import Eyes
+from polyglance.recipes.vqa import Answers, VQARecipe
+from polyglance.recipes.vqa import run as train_vqa
+from polyglance.recipes.vqa_folder import Answerer
+from polyglance.recipes.vqa_world import Asked
+from polyglance.text import open_tokenizer
+from polyglance.training.loop import LoopConfig
+from toy_questions import make_question_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("questions") / "data"
+    make_question_data(folder, {"train": 30, "test": 8})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    """A run of few steps by the published recipe and the real command."""
+    changes = [
+        "towers=null", f"encoder={data / 'encoder'}", f"eyes.backbone={data / 'eyes'}",
+        "eyes.size=64", "eyes.views=2", "train=[{manifest: train.jsonl}]",
+        "test=[{manifest: test.jsonl}]", "answers.least=1", "held_out=0.1", "batch=16",
+        "loop.steps=4", "loop.validate_every=0", "loop.precision=float32",
+    ]  # fmt: skip
+    options = [part for change in changes for part in ("--set", change)]
+    out = data.parent / "run"
+    told = invoke("train", "vqa-en-vi", "--data", str(data), "--out", str(out), *options)
+    assert "test.en.above_baseline" in told
+    return out
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_a_run_measures_beside_the_baseline_and_leaves_a_model(run: Path) -> None:
+    report = json.loads((run / "report.json").read_text())
+    assert set(report["test"]) == {"en", "de"}
+    english = report["test"]["en"]
+    kinds = {"of number", "of other", "of yes/no"}
+    assert set(english["model"]) == {"accuracy", "bleu", "sentence_bleu", *kinds}
+    assert set(english["baseline"]) == {*english["model"], "first_words"}
+    difference = english["model"]["accuracy"] - english["baseline"]["accuracy"]
+    assert english["above_baseline"] == pytest.approx(difference)
+    assert english["baseline"]["accuracy"] > 15  # yes or no alone is half right of a fifth
+    names = {path.name for path in (run / "model").iterdir()}
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json", "eyes"} <= names
+    assert "en.baseline" in (run / "model" / "README.md").read_text()
+
+
+def test_a_picture_is_asked_in_any_trained_language(data: Path, run: Path) -> None:
+    picture = str(next((data / "images").rglob("*.png")))
+    asked = ("ask", picture, "Welche Farbe hat der Kreis?", "--model", str(run / "model"))
+    found: list[dict[str, Any]] = json.loads(
+        invoke(*asked, "--language", "de", "-k", "2", "--json")
+    )
+    assert [set(answer) for answer in found] == [{"text", "language", "probability"}] * 2
+    assert {answer["language"] for answer in found} == {"de"}
+    assert 1 >= found[0]["probability"] >= found[1]["probability"] >= 0
+    assert found[0]["text"] in invoke(*asked, "--language", "de")
+    # The same by the run itself, and by the answerer that the command opens.
+    direct = Answerer.open(run).ask(picture, "Welche Farbe hat der Kreis?", language="de", k=2)
+    assert [answer.text for answer in direct] == [answer["text"] for answer in found]
+
+
+def test_what_cannot_be_asked_is_said_plainly(data: Path, run: Path) -> None:
+    picture = str(next((data / "images").rglob("*.png")))
+    with pytest.raises(PolyglanceError, match="polyglance train vqa-en-vi --data DATA"):
+        invoke("ask", picture, "Why?")
+    with pytest.raises(PolyglanceError, match="no answers in 'fr', only in de, en"):
+        invoke("ask", picture, "Pourquoi ?", "--model", str(run), "--language", "fr")
+    with pytest.raises(PolyglanceError, match="holds no question-answering model"):
+        invoke("ask", picture, "Why?", "--model", str(data))
+    with pytest.raises(PolyglanceError, match="there is no question"):
+        invoke("ask", picture, " ", "--model", str(run))
+    with pytest.raises(PolyglanceError, match="no model to look into"):
+        invoke("explain", picture, "a dog", "--out", str(data))
+    with pytest.raises(PolyglanceError, match="names no questions"):
+        VQARecipe(train=())
+
+
+@pytest.mark.parametrize("by", ["relevance", "attention"])
+def test_a_question_is_explained_in_two_languages(
+    data: Path, run: Path, tmp_path: Path, by: str
+) -> None:
+    picture = str(next((data / "images").rglob("*.png")))
+    told = invoke(
+        "explain", picture, "What colour is the circle?", "--language", "en", "--also",
+        "de:Welche Farbe hat der Kreis?", "--model", str(run), "--by", by, "--out", str(tmp_path),
+    )  # fmt: skip
+    assert str(tmp_path / "looks.png") in told
+    page = (tmp_path / "looks.html").read_text(encoding="utf-8")
+    assert page.count("<img") == (2 if by == "relevance" else 10)
+    assert 'lang="de"' in page
+
+
+@pytest.fixture(scope="module")
+def uc2_run(data: Path) -> Path:
+    """A UC2 that was pre-trained for two steps through the same eyes."""
+    captions = [
+        {"image": line["image"], "captions": {"en": [line["question"]]}}
+        for line in map(json.loads, (data / "train.jsonl").read_text().splitlines())
+        if line["language"] == "en"
+    ]
+    (data / "told.jsonl").write_text("\n".join(json.dumps(line) for line in captions) + "\n")
+    changes = [
+        f"encoder={data / 'encoder'}", f"eyes={{backbone: {data / 'eyes'}, size: 64, views: 1}}",
+        "train={manifest: told.jsonl}", "validation=null", "test=null", "adaptation=null",
+        "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
+        "pretraining.batch=4", "fine_tuning=null", "reranking=null", "loop.precision=float32",
+        "longest_text=30",
+    ]  # fmt: skip
+    out = data.parent / "uc2"
+    open_recipe("uc2-flickr8k", changes).run(data, out)
+    return out
+
+
+def test_words_of_a_pretrained_uc2_look_at_a_picture(data: Path, uc2_run: Path) -> None:
+    picture = next((data / "images").rglob("*.png"))
+    opened = Explainer.open(uc2_run)
+    sentence = "What colour is the circle?"
+    by_relevance = opened.explain(picture, sentence, language="en")
+    by_attention = opened.explain(picture, sentence, by="attention", layers=[2])
+    for looks in (by_relevance, by_attention):
+        assert looks.words == ["What", "colour", "is", "the", "circle"]
+        assert looks.cells.shape == (5, 2, 2)
+        assert (looks.cells >= 0).all()
+    assert (by_attention.cells.sum((1, 2)) < 1).all()
+    assert by_relevance.cells.max() > 0
+    with pytest.raises(PolyglanceError, match="layers from 1 to 2"):
+        opened.explain(picture, sentence, by="attention", layers=[3])
+    # A stage opens like the run.
+    assert Explainer.open(uc2_run / "pretraining").explain(picture, sentence).words[0] == "What"
+
+
+def test_question_answering_begins_with_a_pretrained_uc2(
+    data: Path, uc2_run: Path, tmp_path: Path
+) -> None:
+    recipe = VQARecipe(
+        encoder=str(data / "encoder"),
+        eyes=Eyes(str(data / "eyes"), size=64, views=1),
+        initialise_from=str(uc2_run / "pretraining"),
+        train=(Asked("test.jsonl"),),
+        held_out=0,
+        answers=Answers(least=1),
+        loop=LoopConfig(steps=0),
+    )
+    report = train_vqa(recipe, data, tmp_path)
+    assert "test" not in report
+    begun = load_file(uc2_run / "pretraining" / "latest" / "model.safetensors")
+    model = load_file(tmp_path / "model" / "model.safetensors")
+    for name, value in begun.items():
+        assert torch.equal(model[f"reader.{name}"], value)
+
+
+def test_sub_words_are_joined_to_words(data: Path) -> None:
+    tokenizer = open_tokenizer(data / "encoder")
+    sentence = "  Welche Farbe hat der Kreis, bitte ?"
+    encoding = tokenizer.analyse(sentence)
+    words = cut_at_words(sentence, encoding)
+    assert [word for word, _ in words] == ["Welche", "Farbe", "hat", "der", "Kreis", "bitte"]
+    places = [place for _, some in words for place in some]
+    assert places == sorted(set(places))
+    assert 0 not in places
+    assert len(encoding.ids) - 1 not in places
+    assert len(cut_at_words(sentence, encoding, spaces=False)) == len(places)
