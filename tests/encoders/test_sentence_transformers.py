@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
 from PIL import Image
 from transformers import BertConfig, BertModel
@@ -20,7 +21,7 @@ from polyglance.encoders.translated_queries import consistent_scores
 from polyglance.errors import DataError, PolyglanceError
 from tiny_towers import LAYERS, TEXTS, pictures, save_clip, shaken, word_tokenizer
 
-package: Any = pytest.importorskip("sentence_transformers", reason="an extra of its own")
+package: Any = sentence_transformers
 OLD = "sentence_transformers.models"
 """Where classes were when most of the published models were saved."""
 

@@ -27,12 +27,12 @@ import numpy as np
 from polyglance.encoders import Encoder
 from polyglance.errors import DataError, PolyglanceError, printable, reason
 from polyglance.progress import Advance, progress
-from polyglance.search.ahead import ahead
 from polyglance.search.clips import entry_of_clip
 from polyglance.search.files import content_hash, shrunk, size_and_date, thumbnail
 from polyglance.search.showing import picture_of
 from polyglance.search.store import BadFile, Entry, Item, Store
 from polyglance.search.walking import Candidate, walk
+from polyglance.vision.ahead import ahead
 from polyglance.vision.clips import can_read_clips
 from polyglance.vision.pictures import PictureError, read_picture
 

@@ -13,8 +13,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from typing import TypeVar, get_args
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.progress import Advance, progress
 from polyglance.records import read_manifest
+from polyglance.vision.ahead import ahead
 from polyglance.vision.backbone import (
     SIZES,
     THREADS,
@@ -234,7 +234,7 @@ def _encode(
 ) -> Iterator[list[VisualTokens | Bad]]:
     """The tokens of each shard's items, the pictures decoded ahead of time."""
     pictures = (item for shard in shards for item in shard if not item.video)
-    with _ahead(partial(_decode, settings), pictures, 2 * settings.batch_size) as decoded:
+    with ahead(partial(_decode, settings), pictures, 2 * settings.batch_size) as decoded:
         for shard in shards:
             # Batches end with the shard: what is in it depends on its own items alone.
             done = _encode_pictures(shard, decoded, backbone, settings, advance)
@@ -328,29 +328,6 @@ def _region_tokens(regions: Regions, key: str, info: StoreInfo) -> VisualTokens 
     if tokens.features.shape[1] != info.width or tokens.label_ids.shape[1] != info.labels:
         return Bad("its vectors or labels are not as many as those of the first picture")
     return tokens
-
-
-@contextmanager
-def _ahead(work: Callable[[T], U], jobs: Iterable[T], depth: int) -> Iterator[Iterator[U]]:
-    """Results of ``work`` in the order of the jobs, up to ``depth`` of them ready in advance.
-
-    Leaving early, by Ctrl-C too, drops what has not begun.
-    """
-    pool = ThreadPoolExecutor(2, thread_name_prefix="decode")
-    waiting: deque[Future[U]] = deque()
-
-    def results() -> Iterator[U]:
-        for job in jobs:
-            waiting.append(pool.submit(work, job))
-            if len(waiting) > depth:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-    try:
-        yield results()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from ctranslate2.converters import TransformersConverter
 
 from polyglance.errors import DataError, MissingExtra, PolyglanceError
 from polyglance.text.translation import ctranslate2_translator, open_translator
@@ -22,9 +23,6 @@ LONGEST = 13
 
 
 def _converted(model: Path, out: Path, files: list[str]) -> Path:
-    pytest.importorskip("ctranslate2", reason="the extra 'translate' is not installed")
-    from ctranslate2.converters import TransformersConverter
-
     TransformersConverter(str(model), copy_files=files).convert(str(out))
     return out
 
