@@ -20,7 +20,7 @@ def ahead(work: Callable[[T], U], jobs: Iterable[T], depth: int) -> Iterator[Ite
 
     Leaving early, by Ctrl-C too, drops what has not begun.
     """
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix=work.__name__)
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="ahead")
     waiting: deque[Future[U]] = deque()
 
     def results() -> Iterator[U]:
