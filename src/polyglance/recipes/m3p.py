@@ -22,8 +22,9 @@ from polyglance.models.m3p import M3P, Layout, M3PConfig
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import keep, write_report
 from polyglance.recipes.m3p_world import CodeSwitching, World
-from polyglance.recipes.pair_measuring import Reranking, report_test, validate
-from polyglance.recipes.region_splits import ENGLISH, Described, Eyes, Sentences
+from polyglance.recipes.pair_measuring import report_test, validate
+from polyglance.recipes.pair_recipe import PairRecipe
+from polyglance.recipes.region_splits import ENGLISH, Sentences
 from polyglance.recipes.stages import begin_from, run_stage
 from polyglance.training.loop import LoopConfig, Validate
 from polyglance.training.m3p_tasks import (
@@ -89,49 +90,20 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
-class M3PRecipe:
+class M3PRecipe(PairRecipe):
     """Everything that makes a run."""
 
-    encoder: str = "e5-small"
-    """Known weights, or a folder as transformers saves XLM-R or mBERT."""
     layout: Layout = "paper"
-    dropout: float | None = 0.1
     labels: int = 1000
     """Classes of the store's labels: ImageNet's for features of our own extraction."""
-    longest_text: int = 64
-    longest_regions: int = 50
-    whole_first: bool = True
-    """Take the vector of the whole picture for the first region."""
-    eyes: Eyes | None = None
-    """Look at the pictures themselves; None to take stored features."""
-    train: Described = field(default_factory=lambda: Described("train.jsonl", "features"))
-    more: tuple[Described, ...] = ()
-    """Further pictures to train on."""
-    validation: Described | None = None
-    test: Described | None = None
     texts: tuple[Sentences, ...] = ()
     switching: CodeSwitching = field(default_factory=CodeSwitching)
-    initialise_from: str | None = None
-    """A checkpoint, or the folder of a stage of another run, such as RUN/pretraining."""
     pretraining: Pretraining | None = field(default_factory=Pretraining)
     fine_tuning: FineTuning | None = field(default_factory=FineTuning)
-    loop: LoopConfig = field(
-        default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
-    )
-    """Of fine-tuning; pre-training has its own length and rate."""
-    validate_on: int = 200
-    """Pictures of the validation, a caption each in every language, that choose the checkpoint."""
-    test_on: int | None = None
-    """Pictures of the test; None for all."""
-    all_pairs: bool = True
-    """Measure by reading every pair of the test."""
-    reranking: Reranking | None = None
-    """A dual encoder whose candidates are read again; None for none."""
 
     def __post_init__(self) -> None:
-        at_least_one = ("labels", "longest_regions", "validate_on", "test_on")
-        check(self, lambda value: value >= 1, "1 or more", *at_least_one)
-        check(self, lambda value: value >= 3, "3 or more", "longest_text")
+        super().__post_init__()
+        check(self, lambda value: value >= 1, "1 or more", "labels")
 
 
 def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:

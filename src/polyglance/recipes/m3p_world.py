@@ -14,7 +14,7 @@ from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_language import WordMasking
 from polyglance.recipes.common import spoken
-from polyglance.recipes.region_splits import ENGLISH, Split, SplitReader, word_masking
+from polyglance.recipes.region_splits import ENGLISH, Split, word_masking
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.dictionaries import open_dictionary
@@ -64,17 +64,7 @@ class World:
     def open(cls, recipe: M3PRecipe, data: Path, device: str) -> World:
         """Read what a recipe names; what is missing is found out before training."""
         tokenizer = open_tokenizer(recipe.encoder)
-
-        reader = SplitReader(
-            data,
-            tokenizer,
-            longest_text=recipe.longest_text,
-            longest_regions=recipe.longest_regions,
-            whole_first=recipe.whole_first,
-            eyes=recipe.eyes,
-            seed=recipe.loop.seed,
-            device=device,
-        )
+        reader = recipe.reader(data, tokenizer, device)
         sentences = [
             record
             for text in recipe.texts

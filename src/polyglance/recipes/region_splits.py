@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -100,14 +101,20 @@ class SplitReader:
         """From stores, or through eyes of one's own."""
         if self.eyes is None:
             return self._stored
-        settings, eyes = self.eyes, open_eyes(self.eyes, self.device)
+        settings = self.eyes
 
         def seen(described: Described, records: Sequence[Record]) -> RegionTable:
             folder = (self.data / described.manifest).parent
             files = [folder / str(record.image) for record in records]
-            return look_at(files, eyes, settings, views=views, seed=self.seed)
+            return look_at(files, self._opened_eyes, settings, views=views, seed=self.seed)
 
         return seen
+
+    @cached_property
+    def _opened_eyes(self) -> TorchBackbone:
+        """Opened once for all parts."""
+        assert self.eyes is not None
+        return open_eyes(self.eyes, self.device)
 
     def _stored(self, described: Described, records: Sequence[Record]) -> RegionTable:
         store = FeatureStore(self.data / described.features)

@@ -22,8 +22,9 @@ from polyglance.models.uc2 import UC2, Form, UC2Config
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import keep, write_report
 from polyglance.recipes.label_names import Labels
-from polyglance.recipes.pair_measuring import Reranking, measure, report_test, validate
-from polyglance.recipes.region_splits import ENGLISH, Described, Eyes
+from polyglance.recipes.pair_measuring import measure, report_test, validate
+from polyglance.recipes.pair_recipe import PairRecipe
+from polyglance.recipes.region_splits import ENGLISH
 from polyglance.recipes.stages import begin_from, run_stage
 from polyglance.recipes.uc2_world import Translations, World
 from polyglance.training.early_adaptation import EarlyAdaptation, adaptation_figures
@@ -123,51 +124,22 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
-class UC2Recipe:
+class UC2Recipe(PairRecipe):
     """Everything that makes a run."""
 
-    encoder: str = "e5-small"
-    """Known weights, or a folder as transformers saves XLM-R or mBERT."""
     form: Form = "paper"
-    dropout: float | None = 0.1
     longest_text: int = 60
-    longest_regions: int = 50
-    whole_first: bool = True
-    """Take the vector of the whole picture for the first region."""
-    eyes: Eyes | None = None
-    """Look at the pictures themselves, which have no labels then; None to take stored features."""
-    train: Described = field(default_factory=lambda: Described("train.jsonl", "features"))
-    more: tuple[Described, ...] = ()
-    """Further pictures to train on."""
-    validation: Described | None = None
-    test: Described | None = None
     labels: Labels = field(default_factory=Labels)
     translations: Translations = field(default_factory=Translations)
-    initialise_from: str | None = None
-    """A checkpoint, or the folder of a stage of another run, such as RUN/pretraining."""
     adaptation: Adaptation | None = field(default_factory=Adaptation)
     pretraining: Pretraining | None = field(default_factory=Pretraining)
     fine_tuning: FineTuning | None = field(default_factory=FineTuning)
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
     )
-    """Of fine-tuning; the stages before have their own length and rate."""
-    validate_on: int = 200
-    """Pictures of the validation, a caption each in every language, that choose the checkpoint."""
-    test_on: int | None = None
-    """Pictures of the test; None for all."""
-    all_pairs: bool = True
-    """Measure by reading every pair of the test."""
     translate_test: str | None = None
     """Dictionaries to English inside the data folder, with {source} and {target} for codes: the
     test is measured again with its captions so translated."""
-    reranking: Reranking | None = None
-    """A dual encoder whose candidates are read again; None for none."""
-
-    def __post_init__(self) -> None:
-        at_least_one = ("longest_regions", "validate_on", "test_on")
-        check(self, lambda value: value >= 1, "1 or more", *at_least_one)
-        check(self, lambda value: value >= 3, "3 or more", "longest_text")
 
 
 def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:

@@ -20,7 +20,6 @@ from polyglance.recipes.region_splits import (
     ENGLISH,
     Sentences,
     Split,
-    SplitReader,
     store_keys,
     word_masking,
 )
@@ -76,17 +75,7 @@ class World:
     def open(cls, recipe: UC2Recipe, data: Path, device: str) -> World:
         """Read what a recipe names; what is missing is found out before training."""
         tokenizer = open_tokenizer(recipe.encoder)
-
-        reader = SplitReader(
-            data,
-            tokenizer,
-            longest_text=recipe.longest_text,
-            longest_regions=recipe.longest_regions,
-            whole_first=recipe.whole_first,
-            eyes=recipe.eyes,
-            seed=recipe.loop.seed,
-            device=device,
-        )
+        reader = recipe.reader(data, tokenizer, device)
         return cls(
             recipe,
             data,

@@ -1,0 +1,64 @@
+"""What recipes of models that read a sentence beside a picture have in common: M3P and UC2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from polyglance.config import check
+from polyglance.recipes.pair_measuring import Reranking
+from polyglance.recipes.region_splits import Described, Eyes, SplitReader
+from polyglance.text import Tokenizer
+from polyglance.training.loop import LoopConfig
+
+
+@dataclass(frozen=True)
+class PairRecipe:
+    """Where such a model begins, what it reads, and how it is measured."""
+
+    encoder: str = "e5-small"
+    """Known weights, or a folder as transformers saves XLM-R or mBERT."""
+    dropout: float | None = 0.1
+    longest_text: int = 64
+    longest_regions: int = 50
+    whole_first: bool = True
+    """Take the vector of the whole picture for the first region."""
+    eyes: Eyes | None = None
+    """Look at the pictures themselves, which have no labels then; None to take stored features."""
+    train: Described = field(default_factory=lambda: Described("train.jsonl", "features"))
+    more: tuple[Described, ...] = ()
+    """Further pictures to train on."""
+    validation: Described | None = None
+    test: Described | None = None
+    initialise_from: str | None = None
+    """A checkpoint, or the folder of a stage of another run, such as RUN/pretraining."""
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
+    )
+    """Of fine-tuning; the stages before have their own length and rate."""
+    validate_on: int = 200
+    """Pictures of the validation, a caption each in every language, that choose the checkpoint."""
+    test_on: int | None = None
+    """Pictures of the test; None for all."""
+    all_pairs: bool = True
+    """Measure by reading every pair of the test."""
+    reranking: Reranking | None = None
+    """A dual encoder whose candidates are read again; None for none."""
+
+    def __post_init__(self) -> None:
+        at_least_one = ("longest_regions", "validate_on", "test_on")
+        check(self, lambda value: value >= 1, "1 or more", *at_least_one)
+        check(self, lambda value: value >= 3, "3 or more", "longest_text")
+
+    def reader(self, data: Path, tokenizer: Tokenizer, device: str) -> SplitReader:
+        """What reads the parts of the data that are named here."""
+        return SplitReader(
+            data,
+            tokenizer,
+            longest_text=self.longest_text,
+            longest_regions=self.longest_regions,
+            whole_first=self.whole_first,
+            eyes=self.eyes,
+            seed=self.loop.seed,
+            device=device,
+        )
