@@ -199,6 +199,17 @@ def test_pictures_are_no_clips_and_clips_no_pictures(client: TestClient) -> None
         assert "not a" in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["items/5%09/picture", "items/+5", "items/5_0", "items/5.0", "items/٥", "items/ 5/thumbnail",
+     "search?q=dog&limit=4%20", "search?q=dog&offset=%2B1", "search?q=dog&spans=1"],
+)  # fmt: skip
+def test_numbers_are_digits_and_flags_true_or_false(client: TestClient, address: str) -> None:
+    answer = client.get(f"/api/{address}")
+    assert answer.status_code == 422
+    assert "is no whole number" in answer.text or "is neither true nor false" in answer.text
+
+
 def test_the_document_says_what_comes_back(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     assert set(document["paths"]) == {

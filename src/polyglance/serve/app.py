@@ -22,7 +22,7 @@ from polyglance.vision.uploads import MOST_BYTES, UploadError, read_upload
 UPLOAD_SECONDS = 60.0
 """How long sending a picture may take."""
 
-ItemId = Annotated[int, Path(ge=1, lt=2**53, description="The `id` of a hit.")]
+ItemId = Annotated[schemas.Number, Path(ge=1, lt=2**53, description="The `id` of a hit.")]
 router = APIRouter(prefix="/api")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 LONGEST_QUERY = 1000
 MOST_HITS = 1000
@@ -22,6 +23,24 @@ def _plain(text: str) -> str:
     return text
 
 
+def _digits(value: Any) -> Any:
+    """A number in an address is digits alone; Python reads `+5`, `5_0` and blanks around as well.
+
+    One below zero is left to the bounds, which say it better.
+    """
+    if isinstance(value, str) and not re.fullmatch(r"-?[0-9]+", value):
+        raise ValueError("is no whole number")
+    return value
+
+
+def _true_or_false(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("true", "false"):
+        raise ValueError("is neither true nor false")
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_digits)]
+Flag = Annotated[bool, BeforeValidator(_true_or_false)]
 Words = Annotated[str, Field(max_length=LONGEST_QUERY), AfterValidator(_plain)]
 PictureName = Annotated[
     str,
@@ -52,9 +71,9 @@ class SearchQuery(BaseModel):
     since: Date | None = Field(None, description="Taken then or later: 2024, 2024-07, 2024-07-31.")
     until: Date | None = Field(None, description="Taken then or earlier.")
     language: Language | None = Field(None, description="Of the words, for models that ask.")
-    spans: bool = Field(False, description="All parts of a clip that fit, not the best alone.")
-    limit: int = Field(40, ge=1, le=100)
-    offset: int = Field(0, ge=0, lt=MOST_HITS)
+    spans: Flag = Field(False, description="All parts of a clip that fit, not the best alone.")
+    limit: Number = Field(40, ge=1, le=100)
+    offset: Number = Field(0, ge=0, lt=MOST_HITS)
 
 
 class Item(BaseModel):
