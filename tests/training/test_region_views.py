@@ -39,6 +39,18 @@ def test_the_first_view_is_plain_and_of_the_whole_and_its_cells() -> None:
     torch.testing.assert_close(regions.features[5], colours[1].mean((0, 1)), atol=1e-3, rtol=1e-3)
 
 
+def test_a_coarser_grid_is_the_mean_of_the_cells_below_it() -> None:
+    seen = pictures()
+    fine, coarse = region_views(seen), region_views(seen, grid=1)
+    assert coarse.lengths.tolist() == [2] * PICTURES
+    whole, cell = coarse.take(np.array([4]))[0].features
+    torch.testing.assert_close(cell, whole, atol=1e-3, rtol=1e-3)
+    finer = region_views(seen, grid=4)
+    assert finer.lengths.tolist() == [17] * PICTURES
+    corner = finer.take(np.array([4]))[0].features[1]
+    torch.testing.assert_close(corner, fine.take(np.array([4]))[0].features[1])
+
+
 def test_training_draws_every_view_of_the_right_picture() -> None:
     seen = pictures()
     table, plain = region_views(seen, views=3, at_once=2), region_views(seen)

@@ -40,13 +40,15 @@ class Eyes:
     backbone: str = "efficientnet-lite2"
     """By name, or a folder such as `polyglance weights unpack` writes."""
     size: int = 224
+    grid: int | None = None
+    """Cells a side; None for as many as the network's map has."""
     views: int = 8
     """Looks at each picture to train on: one plain, the others cropped and mirrored."""
     smallest_crop: float = 0.5
     """The least share of a picture's area that is kept."""
 
     def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "size", "views")
+        check(self, lambda value: value >= 1, "1 or more", "size", "grid", "views")
         check(self, lambda value: 0 < value <= 1, "a share from 0 to 1", "smallest_crop")
 
 
@@ -147,7 +149,7 @@ def look_at(
         smallest_crop=settings.smallest_crop,
         device=eyes.device,
     )
-    return region_views(pictures, views=views, seed=seed)
+    return region_views(pictures, views=views, grid=settings.grid, seed=seed)
 
 
 def _pictures(manifest: Path, most: int | None) -> list[Record]:

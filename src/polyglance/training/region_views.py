@@ -9,32 +9,41 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.training.region_table import RegionTable
 from polyglance.training.visuals import PixelTable
-from polyglance.vision.tokens import grid_boxes
+from polyglance.vision.tokens import grid_boxes, pooling_weights
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 
 @torch.no_grad()
 def region_views(
-    pictures: PixelTable, *, views: int = 1, seed: int = 0, at_once: int = 256
+    pictures: PixelTable,
+    *,
+    views: int = 1,
+    grid: int | None = None,
+    seed: int = 0,
+    at_once: int = 256,
 ) -> RegionTable:
     """The whole of each picture and the cells of its map; the first view is the plain one.
 
-    Boxes are those of the crop. Regions have no labels.
+    ``grid`` cells a side are laid over the map, as many as it has by default. Boxes are
+    those of the crop. Regions have no labels.
     """
     blocks = np.array_split(np.arange(len(pictures)), -(-len(pictures) // at_once))
     seen = []
     for view in range(views):
         generator = np.random.default_rng([seed, view]) if view else None
-        seen += [pictures.rows(block, generator)[0].half() for block in blocks]
-    features = torch.cat(seen)
+        for block in blocks:
+            rows = pictures.rows(block, generator)[0]
+            seen.append(_laid_over(rows.view(len(block), -1, rows.shape[1]), grid).half())
+    features = torch.cat(seen).flatten(0, 1)
     each = len(features) // (views * len(pictures))
-    grid = round((each - 1) ** 0.5)
-    boxes = torch.from_numpy(np.concatenate([np.array([_WHOLE], np.float32), grid_boxes(grid)]))
+    side = round((each - 1) ** 0.5)
+    boxes = torch.from_numpy(np.concatenate([np.array([_WHOLE], np.float32), grid_boxes(side)]))
     return RegionTable(
         features,
         boxes.repeat(len(pictures), 1),
@@ -43,3 +52,14 @@ def region_views(
         pictures.pixels.device,
         views=views,
     )
+
+
+def _laid_over(seen: Tensor, grid: int | None) -> Tensor:
+    """Pictures x (the whole, then cells), with other cells for those of the map."""
+    side = round((seen.shape[1] - 1) ** 0.5)
+    if grid is None or grid == side:
+        return seen
+    weights = torch.from_numpy(pooling_weights(grid, side)).to(seen)
+    cells = seen[:, 1:].reshape(len(seen), side, side, -1)
+    pooled = torch.einsum("gh,kw,nhwc->ngkc", weights, weights, cells)
+    return torch.cat([seen[:, :1], pooled.flatten(1, 2)], dim=1)
