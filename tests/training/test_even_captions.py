@@ -37,6 +37,15 @@ def test_languages_are_drawn_evenly_whatever_they_have() -> None:
         assert counts.min() > 0.6 * counts.mean()
 
 
+def test_languages_may_be_drawn_by_what_they_have() -> None:
+    captions = EvenCaptions(TABLE, smoothing=0.5)
+    rows = captions.draw(30_000, np.random.default_rng(0))
+    roots = {"en": 90**0.5, "de": 10**0.5, "fr": 4**0.5}
+    for language, root in roots.items():
+        share = (TABLE.languages[rows] == TABLE.names.index(language)).mean()
+        assert share == pytest.approx(root / sum(roots.values()), abs=0.01)
+
+
 def test_others_are_of_other_pictures_in_the_same_language() -> None:
     captions = EvenCaptions(TABLE)
     generator = np.random.default_rng(0)

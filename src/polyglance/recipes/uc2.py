@@ -112,6 +112,8 @@ class FineTuning:
     """``matching`` tells true pairs from false ones by cross-entropy, as M3P does."""
     languages: tuple[str, ...] | None = None
     """Of the captions: ``[en]``, any other one, or None for all."""
+    smoothing: float = 0.0
+    """A language is drawn by the number of its captions to this power: 0 for evenly."""
     lookalikes: int = 0
     """Draw false pairs among so many pictures that look most alike; 0 for among all."""
     easy_share: float = 0.5
@@ -119,7 +121,7 @@ class FineTuning:
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
-        check(self, lambda value: value >= 0, "0 or more", "lookalikes", "margin")
+        check(self, lambda value: value >= 0, "0 or more", "lookalikes", "margin", "smoothing")
         check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
 
 
@@ -242,7 +244,7 @@ def _objectives(recipe: UC2Recipe, stage: Pretraining, model: UC2, world: World)
 
 
 def _ranking(stage: FineTuning, model: UC2, world: World, steps: int) -> Task:
-    corpus = world.corpus(stage.languages)
+    corpus = world.corpus(stage.languages, smoothing=stage.smoothing)
     near = None
     if stage.lookalikes:
         near = lookalikes(corpus.regions, corpus.captions.items, stage.lookalikes)

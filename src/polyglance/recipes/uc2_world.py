@@ -90,9 +90,9 @@ class World:
         """All that training captions are in, English first."""
         return (ENGLISH, *sorted(spoken(self.train.captions) - {ENGLISH}))
 
-    def corpus(self, languages: Sequence[str] | None = None) -> Corpus:
+    def corpus(self, languages: Sequence[str] | None = None, *, smoothing: float = 0.0) -> Corpus:
         """Pictures and captions to train on, in these languages or in all."""
-        captions = EvenCaptions(self.train.captions, languages=languages)
+        captions = EvenCaptions(self.train.captions, languages=languages, smoothing=smoothing)
         return Corpus(self.train.regions, captions)
 
     @property

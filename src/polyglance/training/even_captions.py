@@ -21,8 +21,17 @@ Indices = NDArray[np.int64]
 class EvenCaptions:
     """The captions of a table in some languages, drawn language by language."""
 
-    def __init__(self, table: CaptionTable, *, languages: Sequence[str] | None = None) -> None:
-        """``languages`` are all of the table, or those named; each needs two pictures at least."""
+    def __init__(
+        self,
+        table: CaptionTable,
+        *,
+        languages: Sequence[str] | None = None,
+        smoothing: float = 0.0,
+    ) -> None:
+        """``languages`` are all of the table, or those named; each needs two pictures at least.
+
+        One is drawn by the number of its captions to the power of ``smoothing``.
+        """
         self.table = table
         self.languages = tuple(table.names if languages is None else languages)
         starts, sizes, counts = [], [], []
@@ -43,6 +52,8 @@ class EvenCaptions:
             counts.append(int(kept.sum()))
         self._start, self._size = np.concatenate(starts), np.concatenate(sizes)
         self._count = np.array(counts, np.int64)
+        shares = np.array([size.sum() for size in sizes], float) ** smoothing
+        self._shares = shares / shares.sum()
         self._base = np.cumsum(self._count) - self._count
         self._group = np.full(len(table), -1, np.int64)
         for group, (start, size) in enumerate(zip(self._start, self._size, strict=True)):
@@ -55,7 +66,7 @@ class EvenCaptions:
 
     def draw(self, count: int, generator: np.random.Generator) -> Indices:
         """So many captions, as rows of the table."""
-        language = generator.integers(len(self._count), size=count)
+        language = generator.choice(len(self._count), size=count, p=self._shares)
         return self._one_of(self._base[language] + self._place(language, generator), generator)
 
     def others(self, rows: Indices, generator: np.random.Generator) -> Indices:
