@@ -49,7 +49,7 @@ def test_languages_may_be_drawn_by_what_they_have() -> None:
 def test_others_are_of_other_pictures_in_the_same_language() -> None:
     captions = EvenCaptions(TABLE)
     generator = np.random.default_rng(0)
-    rows = captions.draw(5_000, generator)
+    rows = captions.draw(30_000, generator)
     others = captions.others(rows, generator)
     assert (TABLE.owners[rows] != TABLE.owners[others]).all()
     assert np.array_equal(TABLE.languages[rows], TABLE.languages[others])
