@@ -193,6 +193,22 @@ def test_stages_and_tasks_can_be_left_out(data: Path, recipe: M3PRecipe, tmp_pat
     assert set(report) == {"languages", "pretraining"}
 
 
+def test_matching_may_come_first(data: Path, recipe: M3PRecipe, tmp_path: Path) -> None:
+    stage = Pretraining(batch=4, text_batch=4, steps=2, matching_first=3, learning_rate=1e-3)
+    few = replace(recipe, pretraining=stage, fine_tuning=None, test=None)
+    report = run(few, data, tmp_path / "first")
+    assert set(report) == {"languages", "matching", "pretraining"}
+    assert report["matching"]["steps"] == 3
+    entries = (tmp_path / "first" / "matching" / "log.jsonl").read_text().splitlines()
+    learned = {name for entry in map(json.loads, entries) for name in entry}
+    assert "matching" in learned
+    assert not {"pairs.words", "words", "text.words"} & learned
+    # Where matching is left out, it does not come first either.
+    without = replace(stage, tasks=("words",))
+    report = run(replace(few, pretraining=without), data, tmp_path / "without")
+    assert set(report) == {"languages", "pretraining"}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -131,6 +131,14 @@ def test_the_paper_s_ablations_are_settings(
     assert tasks_of(tmp_path / "pretraining") == expected
 
 
+def test_matching_may_come_first(data: Path, recipe: UC2Recipe, tmp_path: Path) -> None:
+    stage = Pretraining(batch=4, steps=2, matching_first=6, learning_rate=1e-3)
+    few = replace(recipe, adaptation=None, pretraining=stage, fine_tuning=None, test=None)
+    report = run(few, data, tmp_path)
+    assert report["matching"]["steps"] == 6
+    assert tasks_of(tmp_path / "matching") == {"itm"}
+
+
 def test_pivoting_on_english_shows_no_picture_beside_another_language(
     data: Path, recipe: UC2Recipe
 ) -> None:

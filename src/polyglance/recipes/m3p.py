@@ -9,7 +9,7 @@ and by reading again what a dual encoder found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from polyglance.recipes.m3p_world import CodeSwitching, World
 from polyglance.recipes.pair_measuring import report_test, validate
 from polyglance.recipes.pair_recipe import PairRecipe
 from polyglance.recipes.region_splits import ENGLISH, Sentences
-from polyglance.recipes.stages import begin_from, run_stage
-from polyglance.training.loop import LoopConfig, Validate
+from polyglance.recipes.stages import begin_from, run_stage, stage_loop
+from polyglance.training.loop import Validate
 from polyglance.training.m3p_tasks import (
     DescribedRegions,
     MultilingualText,
@@ -50,20 +50,16 @@ class Pretraining:
     negatives: int = 1
     switched: bool = True
     """Whether captions are code-switched (MCT)."""
+    matching_first: int = 0
+    """Steps of matching alone, before all else: see `polyglance.recipes.stages`."""
     steps: int = 1000
     learning_rate: float = 1e-4
     warmup: int = 0
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "batch", "negatives", "steps")
-        check(self, lambda value: value >= 0, "0 or more", "text_batch", "warmup")
+        check(self, lambda value: value >= 0, "0 or more", "text_batch", "matching_first", "warmup")
         check(self, lambda value: value > 0, "a number above 0", "learning_rate")
-
-    def loop(self, after: LoopConfig) -> LoopConfig:
-        """Its own length and rate, and all else as the stage after it."""
-        return replace(
-            after, steps=self.steps, learning_rate=self.learning_rate, warmup=self.warmup
-        )
 
 
 @dataclass(frozen=True)
@@ -118,8 +114,13 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     keep(recipe, "m3p", out)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
     if recipe.pretraining is not None:
-        task = _pretraining(recipe.pretraining, model, world)
-        loop = recipe.pretraining.loop(recipe.loop)
+        stage = recipe.pretraining
+        if stage.matching_first and "matching" in stage.tasks:
+            task = _pairs(stage, ("matching",), model, world)
+            loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
+            report["matching"] = run_stage(model, _alone(task), loop, out / "matching")
+        task = _pretraining(stage, model, world)
+        loop = stage_loop(recipe.loop, stage)
         report["pretraining"] = run_stage(model, _alone(task), loop, out / "pretraining")
     if recipe.fine_tuning is not None:
         task = _fine_tuning(recipe.fine_tuning, model, world)
@@ -170,11 +171,16 @@ def build_model(recipe: M3PRecipe, world: World, device: str = "cpu") -> M3P:
     return M3P(config, encoder).to(device)
 
 
-def _pretraining(stage: Pretraining, model: M3P, world: World) -> Task:
-    objective = PairObjective(world.masking, tasks=stage.tasks, negatives=stage.negatives)
+def _pairs(stage: Pretraining, tasks: tuple[PairTask, ...], model: M3P, world: World) -> Task:
+    objective = PairObjective(world.masking, tasks=tasks, negatives=stage.negatives)
     captions = world.captions(switched=stage.switched, languages=(ENGLISH,))
-    pairs = DescribedRegions(model, world.train.regions, captions, objective, batch=stage.batch)
-    tasks: list[tuple[str, Task, float]] = [("pairs", pairs, 1.0)]
+    return DescribedRegions(model, world.train.regions, captions, objective, batch=stage.batch)
+
+
+def _pretraining(stage: Pretraining, model: M3P, world: World) -> Task:
+    tasks: list[tuple[str, Task, float]] = [
+        ("pairs", _pairs(stage, stage.tasks, model, world), 1.0)
+    ]
     if stage.text_batch:
         if world.texts is None:
             raise PolyglanceError("xMLM needs texts: name some, or set text_batch to 0")

@@ -1,10 +1,17 @@
-"""The stages of a training, one after another, and where they begin."""
+"""The stages of a training, one after another, and where they begin.
+
+Pre-training may begin with steps of matching alone (``matching_first``). To a model that
+has never seen a picture, whether a pair belongs together is a coin's toss, and the
+gradient of that is a tenth of what hidden words send: beside them it stays a toss for
+thousands of steps, alone it does not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -12,6 +19,32 @@ from polyglance.errors import PolyglanceError
 from polyglance.training.checkpoints import load_checkpoint
 from polyglance.training.loop import LoopConfig, Validate, train
 from polyglance.training.mixture import Mixture
+
+
+class Stage(Protocol):
+    """The settings of a stage that has a length and rate of its own."""
+
+    @property
+    def steps(self) -> int:
+        """How long it is."""
+
+    @property
+    def learning_rate(self) -> float:
+        """How fast it learns."""
+
+    @property
+    def warmup(self) -> int:
+        """Steps until it learns that fast."""
+
+
+def stage_loop(after: LoopConfig, stage: Stage, *, steps: int | None = None) -> LoopConfig:
+    """A stage's own length and rate, and all else as the stage after it."""
+    return replace(
+        after,
+        steps=stage.steps if steps is None else steps,
+        learning_rate=stage.learning_rate,
+        warmup=stage.warmup,
+    )
 
 
 def run_stage(

@@ -25,7 +25,7 @@ from polyglance.recipes.label_names import Labels
 from polyglance.recipes.pair_measuring import measure, report_test, validate
 from polyglance.recipes.pair_recipe import PairRecipe
 from polyglance.recipes.region_splits import ENGLISH
-from polyglance.recipes.stages import begin_from, run_stage
+from polyglance.recipes.stages import begin_from, run_stage, stage_loop
 from polyglance.recipes.uc2_world import Translations, World
 from polyglance.training.early_adaptation import EarlyAdaptation, adaptation_figures
 from polyglance.training.loop import LoopConfig, Validate
@@ -88,6 +88,8 @@ class Pretraining:
     without pictures, any words hidden (TLM), as in Table 4."""
     co_masked: float = 1.0
     """The share of VTLM's pairs that lose a word in both captions; 0.5 in the published code."""
+    matching_first: int = 0
+    """Steps of ITM alone, before the mixture: see `polyglance.recipes.stages`."""
     steps: int = 1000
     learning_rate: float = 4e-4
     warmup: int = 0
@@ -95,6 +97,7 @@ class Pretraining:
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 2, "2 or more", "batch")
         check(self, lambda value: value >= 1, "1 or more", "steps")
+        check(self, lambda value: value >= 0, "0 or more", "matching_first")
         check(self, lambda value: value > 0, "a number above 0", "learning_rate")
         check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "co_masked")
 
@@ -161,8 +164,13 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     if recipe.adaptation is not None:
         report["adaptation"] = _adapt(recipe, recipe.adaptation, model, world, out / "adaptation")
     if recipe.pretraining is not None:
-        tasks = _objectives(recipe, recipe.pretraining, model, world)
-        loop = _stage(recipe.loop, recipe.pretraining)
+        stage = recipe.pretraining
+        if stage.matching_first and stage.mixture.itm > 0:
+            tasks = _objectives(recipe, replace(stage, mixture=Shares(1, 0, 0, 0)), model, world)
+            loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
+            report["matching"] = run_stage(model, tasks, loop, out / "matching")
+        tasks = _objectives(recipe, stage, model, world)
+        loop = stage_loop(recipe.loop, stage)
         report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining")
     if recipe.fine_tuning is not None:
         ranking = _ranking(recipe.fine_tuning, model, world, recipe.loop.steps)
@@ -216,7 +224,7 @@ def _adapt(
     )
     groups = [{"params": model.image_encoder()}]
     tasks = Mixture({"adaptation": task})
-    done = run_stage(model, tasks, _stage(recipe.loop, stage), folder, groups=groups)
+    done = run_stage(model, tasks, stage_loop(recipe.loop, stage), folder, groups=groups)
     return {**done, "rank_before": before, "rank_after": ranks()}
 
 
@@ -264,8 +272,3 @@ def _choosing(stage: FineTuning, model: UC2, world: World) -> Validate | None:
     """Retrieval on the validation, in the languages fine-tuned on alone."""
     split, languages = world.validation, stage.languages or world.languages
     return None if split is None else lambda: validate(model, split, languages)
-
-
-def _stage(after: LoopConfig, stage: Adaptation | Pretraining) -> LoopConfig:
-    """A stage's own length and rate, and all else as fine-tuning has it."""
-    return replace(after, steps=stage.steps, learning_rate=stage.learning_rate, warmup=stage.warmup)
