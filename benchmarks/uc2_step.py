@@ -41,6 +41,8 @@ from polyglance.training.uc2_tasks import (
 
 REGIONS, REGION_WIDTH, LABELS, PICTURES = 36, 2048, 1600, 2000
 LANGUAGES = ("en", "de", "fr", "cs", "ja", "zh")
+IN_A_ROW = 4
+"""Steps at a time, as training takes them: the next is drawn while one is computed."""
 
 
 class RandomNames:
@@ -93,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--batch", type=int, default=1024, help="pairs a step")
-    parser.add_argument("--repeats", type=int, default=10, help="steps of each objective")
+    parser.add_argument("--repeats", type=int, default=6, help="turns of each objective")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -121,23 +123,24 @@ def main() -> None:
         for way, long in (("packed", lengths), ("padded", np.full_like(lengths, lengths.max())))
     }
 
-    def seconds(task: Task, step: int) -> float:
+    def seconds(task: Task, turn: int) -> float:
         _synchronise()
         begin = time.perf_counter()
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            losses = task.losses(seed_step(0, step, 0))
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        for number in range(IN_A_ROW):
+            with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                losses = task.losses(seed_step(0, turn * IN_A_ROW + number, 0))
+            torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
         _synchronise()
-        return time.perf_counter() - begin
+        return (time.perf_counter() - begin) / IN_A_ROW
 
     times: dict[str, dict[str, list[float]]] = {way: {} for way in ways}
-    for step in range(-1, options.repeats):  # the first is to warm up
+    for turn in range(-1, options.repeats):  # the first is to warm up
         for way, tasks in ways.items():
             for name, task in tasks.items():
-                spent = seconds(task, max(0, step))
-                if step >= 0:
+                spent = seconds(task, max(0, turn))
+                if turn >= 0:
                     times[way].setdefault(name, []).append(spent)
     shares = asdict(Shares())
     rates: dict[str, dict[str, int]] = {}

@@ -146,7 +146,8 @@ def slow_score(
 
 
 IDS = torch.tensor([0, 7, 19, 2])
-FEATURES, BOXES = torch.rand(3, SEEN), torch.tensor([[0.1, 0.2, 0.6, 0.9]]).repeat(3, 1)
+FEATURES = torch.rand(3, SEEN, generator=torch.Generator().manual_seed(0))
+BOXES = torch.tensor([[0.1, 0.2, 0.6, 0.9]]).repeat(3, 1)
 TEXT, REGIONS = Text(IDS, Packing.of([4])), Regions(FEATURES, BOXES, Packing.of([3]))
 
 

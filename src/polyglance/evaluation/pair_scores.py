@@ -21,6 +21,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import Array, Integers, Shortlists
 from polyglance.nn.joint import Regions, Rows, Text
 from polyglance.nn.packing import Packing
+from polyglance.nn.sending import sent
 from polyglance.progress import progress
 from polyglance.text.flat import spread
 from polyglance.training.caption_sources import read_captions
@@ -110,7 +111,7 @@ class PairScores:
         text = read_captions(self.captions, captions, self.languages).to(self.device)
         lengths = self._lengths[pictures]
         index = torch.from_numpy(spread(self._starts[pictures], lengths))
-        rows = self._rows[index.to(self.device, non_blocking=True)]
+        rows = self._rows[sent(index, self.device)]
         with self._autocast:
             scores = self.model.score(text, Rows(rows, Packing.of(lengths, self.device)))
         return scores.float()

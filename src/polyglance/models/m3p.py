@@ -211,10 +211,9 @@ class M3P(nn.Module):
         """The rows of regions without those of [IMG]."""
         if self.image_tag is None:
             return rows
-        count, pictures = packing.total - len(packing), torch.arange(len(packing))
-        owners = torch.repeat_interleave(
-            pictures.to(rows.device), packing.lengths - 1, output_size=count
-        )
+        count = packing.total - len(packing)
+        pictures = torch.arange(len(packing), device=rows.device)
+        owners = torch.repeat_interleave(pictures, packing.lengths - 1, output_size=count)
         return rows[torch.arange(1, count + 1, device=rows.device) + owners]
 
     def _check_length(self, longest: int) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.packing import Packing, join
+from polyglance.nn.sending import sent
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +27,10 @@ class Text:
 
     def to(self, device: torch.device | str) -> Text:
         """The same on a device, without waiting for it."""
-        told = None if self.languages is None else self.languages.to(device, non_blocking=True)
-        boundaries = self.packing.boundaries.to(device, non_blocking=True)
+        told = None if self.languages is None else sent(self.languages, device)
+        boundaries = sent(self.packing.boundaries, device)
         packing = Packing(boundaries, self.packing.longest, self.packing.total)
-        return Text(self.ids.to(device, non_blocking=True), packing, told)
+        return Text(sent(self.ids, device), packing, told)
 
 
 @dataclass(frozen=True, eq=False)

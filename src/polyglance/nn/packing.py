@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyglance.nn.sending import sent
+
 
 @dataclass(frozen=True, eq=False)
 class Packing:
@@ -42,9 +44,7 @@ class Packing:
         boundaries = torch.zeros(len(counts) + 1, dtype=torch.int32)
         torch.cumsum(counts, 0, out=boundaries[1:])
         longest = int(counts.max()) if len(counts) else 0
-        # Not to wait for the accelerator: it takes the boundaries when it comes to them.
-        on_device = boundaries.to(device, non_blocking=True)
-        return cls(on_device, longest, int(boundaries[-1]))
+        return cls(sent(boundaries, device), longest, int(boundaries[-1]))
 
     def __len__(self) -> int:
         return len(self.boundaries) - 1

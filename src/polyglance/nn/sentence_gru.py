@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from polyglance.nn.packing import Packing
+from polyglance.nn.sending import sent
 
 
 class LastState(nn.Module):
@@ -34,7 +35,7 @@ class LastState(nn.Module):
         order = lengths.argsort(descending=True, stable=True)
         rank = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
         before = going_on.cumsum(0) - going_on
-        rank, before = (t.to(rows.device, non_blocking=True) for t in (rank, before))
+        rank, before = (sent(t, rows.device) for t in (rank, before))
         places = before[packing.positions] + rank[packing.owners]
         step_by_step = torch.empty_like(rows).index_copy(0, places, rows)
         last = torch.cat(list(self._states(step_by_step, going_on)), dim=1)

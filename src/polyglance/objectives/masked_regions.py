@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyglance.nn.sending import sent
+
 NO_LABEL = -100
 """Of a region whose class nobody knows, such as a picture as a whole."""
 
@@ -41,8 +43,8 @@ def mask_regions(
     """
     chosen = torch.rand(len(features)) < rate
     drawn = (chosen if maskable is None else chosen & maskable).nonzero()[:, 0]
-    kept = (torch.rand(len(drawn), 1) >= zeroed).to(features.device, non_blocking=True)
-    places = drawn.to(features.device, non_blocking=True)
+    kept = sent(torch.rand(len(drawn), 1) >= zeroed, features.device)
+    places = sent(drawn, features.device)
     targets = features[places]
     return MaskedRegions(features.index_copy(0, places, targets * kept), places, targets)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyglance.nn.sending import sent
+
 
 def matching(logits: Tensor, matched: Tensor) -> Tensor:
     """``BCE(s(w, v), y)``, the mean over pairs; ``matched`` is true for those that belong."""
-    return F.binary_cross_entropy_with_logits(logits.float(), matched.to(logits.device).float())
+    return F.binary_cross_entropy_with_logits(logits.float(), sent(matched, logits.device).float())

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyglance.nn.sending import sent
+
 
 @dataclass(frozen=True, eq=False)
 class HiddenRegions:
@@ -33,7 +35,7 @@ def hide_regions(
     published code replaces all.
     """
     drawn = (maskable & (torch.rand(len(features)) < rate)).nonzero()[:, 0]
-    kept = (torch.rand(len(drawn), 1) >= hidden).to(features.device, non_blocking=True)
-    places = drawn.to(features.device, non_blocking=True)
+    kept = sent(torch.rand(len(drawn), 1) >= hidden, features.device)
+    places = sent(drawn, features.device)
     shown = torch.where(kept, features[places], mask.to(features.dtype))
     return HiddenRegions(features.index_copy(0, places, shown), drawn)

@@ -13,6 +13,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import UC2
 from polyglance.nn.joint import Regions
 from polyglance.nn.packing import Packing
+from polyglance.nn.sending import sent
 from polyglance.objectives.early_adaptation import early_adaptation, label_ranks
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.objectives.similarity import cosines
@@ -96,7 +97,7 @@ class EarlyAdaptation:
         """Draw regions and bring them nearer to the words of what they show."""
         drawn = generator.choice(self._own, min(self.batch, len(self._own)), replace=False)
         language = self.languages[int(generator.integers(len(self.languages)))]
-        index = torch.from_numpy(drawn).to(self.believed.rows.device)
+        index = sent(torch.from_numpy(drawn), self.believed.rows.device)
         near = region_label_cosines(
             self.model, self.regions, self.believed.rows[index], self.words, language
         )

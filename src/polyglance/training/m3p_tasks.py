@@ -23,6 +23,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import M3P
 from polyglance.nn.joint import Regions
+from polyglance.nn.sending import sent
 from polyglance.objectives.masked_language import (
     WordMasking,
     inner_words,
@@ -175,7 +176,7 @@ class DescribedRegions:
             logits = self.model.region_logits(rows)
             losses["labels"] = region_classification(logits, labels[hidden.places])
         if "matching" in self.objective.tasks:
-            asked = torch.from_numpy(np.flatnonzero(step.tasks == _MATCHING)).to(device)
+            asked = sent(torch.from_numpy(np.flatnonzero(step.tasks == _MATCHING)), device)
             logits = self.model.matching(read.first[asked])
             losses["matching"] = matching(logits, torch.from_numpy(step.matched))
         return losses
@@ -224,5 +225,5 @@ class _Step:
 
 def _words_loss(model: M3P, rows: Tensor, places: Tensor, targets: Tensor) -> Tensor:
     """Logits are computed for hidden words alone: the vocabulary is wide."""
-    places, targets = (part.to(rows.device, non_blocking=True) for part in (places, targets))
+    places, targets = (sent(part, rows.device) for part in (places, targets))
     return masked_language(model.word_logits(rows[places]), targets)

@@ -13,6 +13,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPObjective, Sentences, mmp_losses
 from polyglance.nn.packing import Packing
+from polyglance.nn.sending import sent
 from polyglance.objectives.nce import nce
 from polyglance.training.distribution import gather_rows, own_share
 from polyglance.training.mixture import Task
@@ -24,7 +25,7 @@ Indices = NDArray[np.int64]
 def packed(captions: CaptionTable, rows: Indices, device: torch.device) -> Sentences:
     """Captions by row, packed on a device."""
     ids, lengths = captions.gather(rows)
-    on_device = torch.from_numpy(ids.astype(np.int64)).to(device, non_blocking=True)
+    on_device = sent(torch.from_numpy(ids.astype(np.int64)), device)
     return Sentences(on_device, Packing.of(lengths, device))
 
 

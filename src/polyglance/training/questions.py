@@ -14,6 +14,7 @@ from polyglance.config import check
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.answering import Answering
+from polyglance.nn.sending import sent
 from polyglance.objectives.answering import AnswerLoss, answering
 from polyglance.text.flat import spread
 from polyglance.training.caption_sources import read_captions
@@ -108,5 +109,5 @@ class AnsweredQuestions:
         device = self.regions.features.device
         regions, _ = self.regions.take(self.questions.owners[rows], generator)
         logits = self.model(read_captions(self.questions, rows).to(device), regions)
-        targets = self.targets.gather(rows).to(device, non_blocking=True)
+        targets = sent(self.targets.gather(rows), device)
         return {"answering": answering(logits, targets, self.loss)}

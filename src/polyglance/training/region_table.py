@@ -12,6 +12,7 @@ from torch import Tensor
 from polyglance.errors import PolyglanceError
 from polyglance.nn.joint import Regions
 from polyglance.nn.packing import Packing
+from polyglance.nn.sending import sent
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.text.flat import spread
 from polyglance.vision.store import FeatureStore
@@ -130,12 +131,12 @@ class RegionTable:
         """
         lengths, device = self.lengths[items], self.features.device
         rows = spread(self.starts[items], lengths)
-        index = torch.from_numpy(rows).to(device, non_blocking=True)
+        index = sent(torch.from_numpy(rows), device)
         packing = Packing.of(lengths, device)
         seen = index
         if generator is not None and self.views > 1:
             view = np.repeat(generator.integers(self.views, size=len(items)), lengths)
             drawn = rows + view * int(self.lengths.sum())
-            seen = torch.from_numpy(drawn).to(device, non_blocking=True)
+            seen = sent(torch.from_numpy(drawn), device)
         features = self.features[seen].float()
         return Regions(features, self.boxes[index], packing), self.labels[index]

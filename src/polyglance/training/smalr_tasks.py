@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.smalr import SMALR, CaptionGrid, SMALRObjective, smalr_losses
+from polyglance.nn.sending import sent
 from polyglance.objectives.top_triplets import PAPER_RULE, TripletRule, neighbour_triplets
 from polyglance.training.distribution import own_share
 from polyglance.training.pairing import packed
@@ -84,7 +85,7 @@ class CaptionGrids:
         text = packed(self.captions, rows.ravel()[places], device)
 
         def moved(array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+            return sent(torch.from_numpy(np.ascontiguousarray(array)), device)
 
         return CaptionGrid(
             ids=text.ids,

@@ -19,6 +19,7 @@ from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import UC2, Contextual, Form
 from polyglance.nn.joint import Regions, Text
+from polyglance.nn.sending import sent
 from polyglance.objectives.co_masking import co_mask
 from polyglance.objectives.masked_language import WordMasking, mask_words, masked_language
 from polyglance.objectives.masked_regions import NO_LABEL
@@ -256,5 +257,5 @@ class PictureRanking:
 
 def _told(model: UC2, rows: Tensor, places: Tensor, targets: Tensor) -> Tensor:
     """Logits are computed for what was hidden alone: the vocabulary is wide."""
-    places, targets = (part.to(rows.device, non_blocking=True) for part in (places, targets))
+    places, targets = (sent(part, rows.device) for part in (places, targets))
     return masked_language(model.word_logits(rows[places]), targets)
