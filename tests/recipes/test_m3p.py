@@ -17,10 +17,11 @@ from polyglance.data.toy import Picture, ToyWorld
 from polyglance.errors import PolyglanceError
 from polyglance.export.towers import unpack
 from polyglance.recipes import open_recipe
-from polyglance.recipes.m3p import FineTuning, M3PRecipe, Pretraining, run
+from polyglance.recipes.m3p import FineTuning, M3PRecipe, Pretraining, build_model, run
 from polyglance.recipes.m3p_world import CodeSwitching, World
 from polyglance.recipes.pair_measuring import Reranking
 from polyglance.recipes.region_splits import Described, Eyes, Sentences
+from polyglance.recipes.stages import begin_from
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
 from polyglance.vision.store import StoreInfo, hash_keys
@@ -191,6 +192,31 @@ def test_stages_and_tasks_can_be_left_out(data: Path, recipe: M3PRecipe, tmp_pat
     )
     report = run(few, data, tmp_path)
     assert set(report) == {"languages", "pretraining"}
+
+
+def test_what_is_new_may_learn_faster_than_the_encoder(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    def moved(rate: float) -> tuple[float, float]:
+        """How far one step takes what is new, and the encoder."""
+        stage = Pretraining(batch=4, text_batch=4, steps=1, learning_rate=1e-3)
+        few = replace(recipe, pretraining=stage, fine_tuning=None, test=None, new_rate=rate)
+        out = tmp_path / str(rate)
+        run(few, data, out)
+        model = build_model(few, World.open(few, data, "cpu"))
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        begin_from(model, out / "pretraining")
+        after = model.state_dict()
+        steps = (
+            (after[name] - before[name]).abs().max().item()
+            for name in ("match.weight", "encoder.layers.0.widen.weight")
+        )
+        return next(steps), next(steps)
+
+    new, known = moved(1.0)
+    faster, same = moved(5.0)
+    assert faster == pytest.approx(5 * new, rel=0.01)
+    assert same == pytest.approx(known, rel=0.01)
 
 
 def test_matching_may_come_first(data: Path, recipe: M3PRecipe, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from polyglance.recipes.m3p_world import CodeSwitching, World
 from polyglance.recipes.pair_measuring import report_test, validate
 from polyglance.recipes.pair_recipe import PairRecipe
 from polyglance.recipes.region_splits import ENGLISH, Sentences
-from polyglance.recipes.stages import begin_from, run_stage, stage_loop
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
 from polyglance.training.loop import Validate
 from polyglance.training.m3p_tasks import (
     DescribedRegions,
@@ -112,21 +112,26 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     if recipe.initialise_from is not None:
         begin_from(model, Path(recipe.initialise_from))
     keep(recipe, "m3p", out)
+    groups = learning_faster(model, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
     if recipe.pretraining is not None:
         stage = recipe.pretraining
         if stage.matching_first and "matching" in stage.tasks:
             task = _pairs(stage, ("matching",), model, world)
             loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
-            report["matching"] = run_stage(model, _alone(task), loop, out / "matching")
+            report["matching"] = run_stage(
+                model, _alone(task), loop, out / "matching", groups=groups
+            )
         task = _pretraining(stage, model, world)
         loop = stage_loop(recipe.loop, stage)
-        report["pretraining"] = run_stage(model, _alone(task), loop, out / "pretraining")
+        report["pretraining"] = run_stage(
+            model, _alone(task), loop, out / "pretraining", groups=groups
+        )
     if recipe.fine_tuning is not None:
         task = _fine_tuning(recipe.fine_tuning, model, world)
         choose = _choosing(recipe.fine_tuning, model, world)
         report["fine_tuning"] = run_stage(
-            model, _alone(task), recipe.loop, out / "fine_tuning", choose=choose
+            model, _alone(task), recipe.loop, out / "fine_tuning", choose=choose, groups=groups
         )
     if world.test is not None:
         report |= report_test(

@@ -36,6 +36,8 @@ class PairRecipe:
         default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
     )
     """Of fine-tuning; the stages before have their own length and rate."""
+    new_rate: float = 1.0
+    """How many times faster than the encoder all that is new beside it learns."""
     validate_on: int = 200
     """Pictures of the validation, a caption each in every language, that choose the checkpoint."""
     test_on: int | None = None
@@ -49,6 +51,7 @@ class PairRecipe:
         at_least_one = ("longest_regions", "validate_on", "test_on")
         check(self, lambda value: value >= 1, "1 or more", *at_least_one)
         check(self, lambda value: value >= 3, "3 or more", "longest_text")
+        check(self, lambda value: value > 0, "a number above 0", "new_rate")
 
     def reader(self, data: Path, tokenizer: Tokenizer, device: str) -> SplitReader:
         """What reads the parts of the data that are named here."""

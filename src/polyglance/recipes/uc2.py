@@ -25,7 +25,7 @@ from polyglance.recipes.label_names import Labels
 from polyglance.recipes.pair_measuring import measure, report_test, validate
 from polyglance.recipes.pair_recipe import PairRecipe
 from polyglance.recipes.region_splits import ENGLISH
-from polyglance.recipes.stages import begin_from, run_stage, stage_loop
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
 from polyglance.recipes.uc2_world import Translations, World
 from polyglance.training.early_adaptation import EarlyAdaptation, adaptation_figures
 from polyglance.training.loop import LoopConfig, Validate
@@ -157,6 +157,7 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     if recipe.initialise_from is not None:
         begin_from(model, Path(recipe.initialise_from))
     keep(recipe, "uc2", out)
+    groups = learning_faster(model, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(world.languages)}
     names_regions = recipe.pretraining is not None and recipe.pretraining.mixture.mrtm > 0
     if recipe.adaptation is not None or names_regions:
@@ -168,16 +169,16 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         if stage.matching_first and stage.mixture.itm > 0:
             tasks = _objectives(recipe, replace(stage, mixture=Shares(1, 0, 0, 0)), model, world)
             loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
-            report["matching"] = run_stage(model, tasks, loop, out / "matching")
+            report["matching"] = run_stage(model, tasks, loop, out / "matching", groups=groups)
         tasks = _objectives(recipe, stage, model, world)
         loop = stage_loop(recipe.loop, stage)
-        report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining")
+        report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining", groups=groups)
     if recipe.fine_tuning is not None:
         ranking = _ranking(recipe.fine_tuning, model, world, recipe.loop.steps)
         tasks = Mixture({"ranking": ranking})
         choose = _choosing(recipe.fine_tuning, model, world)
         report["fine_tuning"] = run_stage(
-            model, tasks, recipe.loop, out / "fine_tuning", choose=choose
+            model, tasks, recipe.loop, out / "fine_tuning", choose=choose, groups=groups
         )
     if world.test is not None:
         report |= report_test(
