@@ -6,34 +6,27 @@ python benchmarks/m3p_page.py
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pages
+import pair_tables
 import seeds
 from measuring import RESULTS
+from pair_tables import ALL, EACH, ENGLISH, FINE_TUNED, NONE, WHOLE, Figures, Setting, Table, others
 
 PAGE = Path(__file__).parent.parent / "docs" / "results-m3p.md"
 
-Figures = Mapping[str, Any]
-Setting = tuple[str, str]
-"""A pre-training, and what it was fine-tuned on."""
-
-NONE, ENGLISH, EACH, ALL, SWITCHED = "nothing", "en", "each", "all", "switched en"
-"""What is fine-tuned on; `NONE` is measured alone, `EACH` a run a language by its code."""
+SWITCHED = "switched en"
+"""Fine-tuned on code-switched English."""
 FULL, PLAIN, MCT_2, MCT_4 = "M3P", "no MCT", "MCT 2", "MCT 4"
 TASKS = {"xMLM": "no xMLM", "MC-MLM": "no MC-MLM", "MC-MRM": "no MC-MRM", "MC-VLM": "no MC-VLM"}
 """Pre-training tasks, and what a pre-training without MCT and without one is called."""
 ABLATED_ON = ENGLISH
 """What Table 5 fine-tunes on. `EACH`, as the paper, takes a run more a task and language."""
-WHOLE = "whole test"
-"""What a run is called that measures the one before it on all test pictures."""
 JUDGED = f"{FULL} > {ALL}"
-LEAST_RECALL, LEAST_GAIN, CANDIDATES = 40.0, 2.0, 50
+LEAST_RECALL, LEAST_GAIN = 40.0, 2.0
 """What was set out to be reached fine-tuned on all languages: mR reading all pairs, and
-points gained by reading so many of a dual encoder's candidates again."""
+points gained by reading a dual encoder's candidates again."""
 
 PAPER: dict[Setting, tuple[float, ...]] = {
     (FULL, NONE): (57.9, 36.8, 27.1, 20.4),
@@ -55,31 +48,14 @@ PAPER: dict[Setting, tuple[float, ...]] = {
 }
 """mR of the paper on Multi30K: en, de, fr, cs."""
 
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the paper: what its rows are called, and which settings they are."""
-
-    header: tuple[str, ...]
-    rows: Mapping[tuple[str, ...], Setting]
-    paper_fine_tunes_on: str | None = None
-    """Where that is not what we do."""
-
-    def paper(self, setting: Setting) -> Setting:
-        """The paper's row."""
-        return setting[0], self.paper_fine_tunes_on or setting[1]
-
-
-_FINE_TUNED = {
-    NONE: "without fine-tuning", ENGLISH: "on English", EACH: "on each", ALL: "on all",
-}  # fmt: skip
+_SETTINGS = {on: FINE_TUNED[on] for on in (NONE, ENGLISH, EACH, ALL)}
 TABLES = {
-    2: Table(("M3P",), {(label,): (FULL, on) for on, label in _FINE_TUNED.items()}),
+    2: Table(("M3P",), {(label,): (FULL, on) for on, label in _SETTINGS.items()}),
     3: Table(
         ("fine-tuned", "MCT"),
         {
             (label, mct): (name, on)
-            for on, label in _FINE_TUNED.items()
+            for on, label in _SETTINGS.items()
             for mct, name in (("", PLAIN), ("✓", FULL))
         },
     ),
@@ -116,116 +92,22 @@ def main() -> None:
 def fill(figures: Figures, document: Path = PAGE) -> None:
     """Put fresh tables between the marks of a document."""
     contents = {f"table {number}": table(figures, number) for number in TABLES}
-    contents |= {"whole test": whole_test(figures), "order": order(figures), "how": how(figures)}
+    contents |= {
+        "whole test": pair_tables.whole_test(figures),
+        "order": pair_tables.listed(claims(figures)),
+        "how": pair_tables.how(figures),
+    }
     pages.fill(document, contents)
 
 
-def run_names(setting: Setting, languages: Iterable[str]) -> list[str]:
-    """The runs that a row is made of."""
-    pretraining, on = setting
-    return [f"{pretraining} > {name}" for name in (languages if on == EACH else (on,))]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """mR of a setting by language and seed, as far as it is there."""
-
-    recalls: Mapping[str, Mapping[int, float]]
-
-    @classmethod
-    def of(cls, figures: Figures, setting: Setting) -> Measured:
-        """What the runs of a setting gave."""
-        found: dict[str, Mapping[int, float]] = {}
-        names, languages = run_names(setting, figures["languages"]), list(figures["languages"])
-        told_of = [[language] for language in languages] if setting[1] == EACH else [languages]
-        for name, codes in zip(names, told_of, strict=True):
-            run = figures["runs"].get(name, {"seeds": [], "test": {"all_pairs": {}}})
-            measured = run["test"]["all_pairs"]
-            for code in codes:
-                if code in measured:
-                    found[code] = dict(zip(run["seeds"], measured[code]["seeds"], strict=True))
-        return cls(found)
-
-    def mean(self, languages: Sequence[str]) -> dict[int, float]:
-        """Over languages, by seed; nothing where a language is missing."""
-        if not languages or not all(language in self.recalls for language in languages):
-            return {}
-        some = [self.recalls[language] for language in languages]
-        common = [seed for seed in some[0] if all(seed in recalls for recalls in some)]
-        return {seed: sum(recalls[seed] for recalls in some) / len(some) for seed in common}
-
-
-def others(figures: Figures) -> list[str]:
-    """All languages but English."""
-    return [language for language in figures["languages"] if language != ENGLISH]
-
-
 def table(figures: Figures, number: int) -> str:
-    """A row a setting: mR by language, over the others than English, and over all."""
-    shape, languages = TABLES[number], list(figures["languages"])
-    columns = [*([code] for code in languages), others(figures), languages]
-    rows = []
-    for labels, setting in shape.rows.items():
-        measured = Measured.of(figures, setting)
-        cells = (_cell(measured.mean(column)) for column in columns)
-        english, *rest = PAPER[shape.paper(setting)]
-        rows.append([*labels, *cells, f"{english:.1f}, {sum(rest) / 3:.1f}"])
-    header = [*shape.header, *languages, "others", "average", "paper: en, others"]
-    return pages.table(header, rows, text_columns=len(shape.header))
-
-
-def _cell(by_seed: Mapping[int, float]) -> str:
-    return seeds.cell(seeds.spread(list(by_seed.values()))) if by_seed else "–"
-
-
-def whole_test(figures: Figures) -> str:
-    """All test pictures: reading all pairs, and a dual encoder before and after re-ranking."""
-    ways = {
-        "all_pairs": "every pair read",
-        "dual": "the default dual encoder alone",
-        "reranked": f"its best {CANDIDATES} read again",
-    }
-    rows = []
-    for name, run in figures["runs"].items():
-        before, _, last = name.rpartition(" > ")
-        if last == WHOLE:
-            rows += [
-                [before, label, *(seeds.cell(spread) for spread in run["test"][way].values())]
-                for way, label in ways.items()
-                if way in run["test"]
-            ]
-            languages = run["test"]["all_pairs"]
-    if not rows:
-        return "Not measured yet."
-    return pages.table(["run", "", *languages], rows, text_columns=2)
-
-
-def order(figures: Figures) -> str:
-    """The paper's findings beside ours, computed."""
-    return "\n".join(f"- {line}" for line in claims(figures)) or "Not measured yet."
+    """One of the paper's tables with figures of ours."""
+    return pair_tables.table(figures, TABLES[number], PAPER)
 
 
 def claims(figures: Figures) -> list[str]:
     """Each finding of the paper in a sentence, with whether the figures here agree."""
     return [*_of_settings(figures), *_of_number(figures), *_of_tasks(figures), *_goals(figures)]
-
-
-def _gain(
-    figures: Figures, better: Setting, worse: Setting, languages: Sequence[str]
-) -> seeds.Gain | None:
-    """How far one setting is above another, over the seeds that both have."""
-    above, below = (Measured.of(figures, setting).mean(languages) for setting in (better, worse))
-    common = [seed for seed in above if seed in below]
-    if not common:
-        return None
-    return seeds.gain([above[seed] for seed in common], [below[seed] for seed in common])
-
-
-def _paper_gain(better: Setting, worse: Setting, *, english: bool = False) -> float:
-    """The same in the paper, of English or of the mean of the others."""
-    part = slice(0, 1) if english else slice(1, 4)
-    above, below = PAPER[better][part], PAPER[worse][part]
-    return (sum(above) - sum(below)) / len(above)
 
 
 def _of_settings(figures: Figures) -> list[str]:
@@ -236,7 +118,7 @@ def _of_settings(figures: Figures) -> list[str]:
         ("Fine-tuning on all languages is above on each", (FULL, ALL), (FULL, EACH)),
         *(
             (f"MCT helps other languages, {_fine_tuned(label)}", (FULL, on), (PLAIN, on))
-            for on, label in _FINE_TUNED.items()
+            for on, label in _SETTINGS.items()
         ),
         ("MCT in fine-tuning helps other languages", (FULL, SWITCHED), (FULL, ENGLISH)),
         ("So it does where pre-training had none", (PLAIN, SWITCHED), (PLAIN, ENGLISH)),
@@ -244,23 +126,18 @@ def _of_settings(figures: Figures) -> list[str]:
          (FULL, ENGLISH)),
         ("MCT in both is above fine-tuning alone", (FULL, SWITCHED), (PLAIN, SWITCHED)),
     ]  # fmt: skip
-    lines = []
-    for text, better, worse in compared:
-        gain = _gain(figures, better, worse, others(figures))
-        if gain is not None:
-            paper = _paper_gain(better, worse)
-            lines.append(
-                f"{text} (the paper: {paper:+.1f}): {seeds.verdict(gain)} ({seeds.signed(gain)})."
-            )
+    lines = pair_tables.helps(figures, PAPER, compared)
     english = {
         "MCT in pre-training": ((FULL, NONE), (PLAIN, NONE)),
         "MCT in fine-tuning": ((FULL, SWITCHED), (FULL, ENGLISH)),
     }
     for text, (better, worse) in english.items():
-        gain = _gain(figures, better, worse, [ENGLISH])
+        gain = pair_tables.gain(figures, better, worse, [ENGLISH])
         if gain is not None:
-            paper = _paper_gain(better, worse, english=True)
-            lines.append(f"{text} to English itself (the paper: {paper:+.1f}): {_way(gain)}.")
+            paper = pair_tables.paper_gain(PAPER, better, worse, english=True)
+            lines.append(
+                f"{text} to English itself (the paper: {paper:+.1f}): {pair_tables.way(gain)}."
+            )
     return lines
 
 
@@ -277,23 +154,17 @@ def _of_number(figures: Figures) -> list[str]:
             (switched, f"MCT of {count} languages against none, in these"),
             (not_yet, f"MCT of {count} languages against none, in the others"),
         ):
-            gain = _gain(figures, (name, NONE), (PLAIN, NONE), codes)
+            gain = pair_tables.gain(figures, (name, NONE), (PLAIN, NONE), codes)
             if gain is not None:
-                lines.append(f"{text} ({', '.join(codes)}): {_way(gain)}.")
-        gain = _gain(figures, (FULL, NONE), (name, NONE), switched)
+                lines.append(f"{text} ({', '.join(codes)}): {pair_tables.way(gain)}.")
+        gain = pair_tables.gain(figures, (FULL, NONE), (name, NONE), switched)
         if gain is not None:
-            paper = _paper_gain((FULL, NONE), (name, NONE))
+            paper = pair_tables.paper_gain(PAPER, (FULL, NONE), (name, NONE))
             lines.append(
                 f"MCT of all languages against {count}, in these (the paper, of 50 against"
-                f" {in_paper}: {paper:+.1f}): {_way(gain)}."
+                f" {in_paper}: {paper:+.1f}): {pair_tables.way(gain)}."
             )
     return lines
-
-
-def _way(gain: seeds.Gain) -> str:
-    words = {"yes": "a gain", "no": "a loss"}
-    verdict = seeds.verdict(gain)
-    return f"{words.get(verdict, verdict)} ({seeds.signed(gain)})"
 
 
 def _of_tasks(figures: Figures) -> list[str]:
@@ -301,12 +172,15 @@ def _of_tasks(figures: Figures) -> list[str]:
     lines, gains = [], {}
     for task, name in TASKS.items():
         found = [
-            _gain(figures, (PLAIN, ABLATED_ON), (name, ABLATED_ON), codes)
+            pair_tables.gain(figures, (PLAIN, ABLATED_ON), (name, ABLATED_ON), codes)
             for codes in ([ENGLISH], others(figures))
         ]
         if None not in found:
             english, rest = (gain for gain in found if gain is not None)
-            paper = [_paper_gain((PLAIN, EACH), (name, EACH), english=en) for en in (True, False)]
+            paper = [
+                pair_tables.paper_gain(PAPER, (PLAIN, EACH), (name, EACH), english=en)
+                for en in (True, False)
+            ]
             lines.append(
                 f"{task} helps (the paper: {paper[0]:+.1f} in English, {paper[1]:+.1f} in others):"
                 f" {seeds.verdict(english)} in English ({seeds.signed(english)}),"
@@ -337,32 +211,12 @@ def _goals(figures: Figures) -> list[str]:
     run = figures["runs"].get(f"{JUDGED} > {WHOLE}")
     if run is None:
         return []
-    averages = {way: measured["average"] for way, measured in run["test"].items()}
-    reached = averages["all_pairs"]["mean"]
-    lines = [
+    reached = run["test"]["all_pairs"]["average"]["mean"]
+    return [
         f"Fine-tuned on all languages, every pair of the whole test read, at least"
-        f" {LEAST_RECALL:.0f} mR: {'yes' if reached >= LEAST_RECALL else 'no'} ({reached:.1f})."
+        f" {LEAST_RECALL:.0f} mR: {'yes' if reached >= LEAST_RECALL else 'no'} ({reached:.1f}).",
+        *pair_tables.reranking_goal(figures, JUDGED, LEAST_GAIN),
     ]
-    if "reranked" in averages:
-        gain = seeds.gain(averages["reranked"]["seeds"], averages["dual"]["seeds"])
-        lines.append(
-            f"Reading the dual encoder's best {CANDIDATES} again adds at least"
-            f" {LEAST_GAIN:.0f} points: {'yes' if gain[0] >= LEAST_GAIN else 'no'}"
-            f" ({seeds.signed(gain)})."
-        )
-    return lines
-
-
-def how(figures: Figures) -> str:
-    """When, where and how this was measured."""
-    runs = figures["runs"].values()
-    minutes = sum(run["seconds"] * len(run["seeds"]) for run in runs) / 60
-    return (
-        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
-        f" {len(runs)} runs, with up to {max(len(run['seeds']) for run in runs)} seeds each,"
-        f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
-        f" Tables are of the first {figures['test_on']} test pictures and all their captions."
-    )
 
 
 if __name__ == "__main__":

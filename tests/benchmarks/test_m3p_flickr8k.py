@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
-from polyglance.recipes import open_recipe, word_dictionaries
-from polyglance.records import Record, write_manifest
-from polyglance.vision import extraction
-from polyglance.vision.store import StoreInfo, hash_keys
-from polyglance.vision.store_writer import StoreWriter
-from polyglance.vision.tokens import VisualTokens, no_spans
-from toy_corpus import make_encoder
+from polyglance.recipes import open_recipe
+from toy_pair_command import PairCommand, dual_of_the_toy_world
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PAGE = BENCHMARKS.parent / "docs" / "results-m3p.md"
@@ -26,11 +18,11 @@ LANGUAGES = ("de", "fr", "cs", "pt", "zh", "ar")
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import m3p_flickr8k
 
-    return m3p_flickr8k
+    return m3p_flickr8k.M3PBenchmark()
 
 
 @pytest.fixture
@@ -42,11 +34,11 @@ def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_plan_has_the_runs_of_the_tables_and_no_others(
-    script: ModuleType, page: ModuleType
+    benchmark: Any, page: ModuleType
 ) -> None:
-    assert open_recipe(script.RECIPE).settings.switching.languages == LANGUAGES
-    runs = {run.name: run for run in script.plan(LANGUAGES)}
-    needed = {name for number in page.TABLES for name in script.names_of_table(number, LANGUAGES)}
+    assert open_recipe(benchmark.recipe).settings.switching.languages == LANGUAGES
+    runs = {run.name: run for run in benchmark.plan(LANGUAGES)}
+    needed = {name for number in page.TABLES for name in benchmark.of_table(number, LANGUAGES)}
     assert {run.name for run in runs.values() if run.after is not None} == needed
     assert {run.after for run in runs.values() if run.after is not None} == {
         run.name for run in runs.values() if run.after is None
@@ -54,12 +46,12 @@ def test_the_plan_has_the_runs_of_the_tables_and_no_others(
     assert (len(runs), len(needed)) == (34, 26)
 
 
-def test_every_run_is_the_recipe_with_changes(script: ModuleType, page: ModuleType) -> None:
+def test_every_run_is_the_recipe_with_changes(benchmark: Any, page: ModuleType) -> None:
     recipes = {
         run.name: open_recipe(
-            script.RECIPE, [change.replace(script.AFTER, "BEFORE") for change in run.changes]
+            benchmark.recipe, [change.replace("{after}", "BEFORE") for change in run.changes]
         ).settings
-        for run in script.plan(LANGUAGES, full=[page.JUDGED], test_on=20)
+        for run in benchmark.plan(LANGUAGES, full=[page.JUDGED], test_on=20)
     }
     for name, recipe in recipes.items():
         pretrains = " > " not in name
@@ -86,10 +78,10 @@ def test_every_run_is_the_recipe_with_changes(script: ModuleType, page: ModuleTy
     assert recipes["M3P > nothing"].fine_tuning is None
 
 
-def figures(script: ModuleType, page: ModuleType, **recalls: float) -> dict[str, Any]:
+def figures(benchmark: Any, page: ModuleType, **recalls: float) -> dict[str, Any]:
     """Each run with 30 mR in English and 20 elsewhere, and what a run is said to have more."""
     runs = {}
-    for run in script.plan(LANGUAGES, full=[page.JUDGED]):
+    for run in benchmark.plan(LANGUAGES, full=[page.JUDGED]):
         more = recalls.get(run.name.replace(" > ", "_").replace(" ", "_").replace("-", "_"), 0.0)
         seeds = [0] if run.name.endswith(page.WHOLE) else [0, 1, 2]
         reports = {}
@@ -100,9 +92,9 @@ def figures(script: ModuleType, page: ModuleType, **recalls: float) -> dict[str,
             if run.name.endswith(page.WHOLE):
                 better = {code: {"mR": found["mR"] + 2.5} for code, found in measured.items()}
                 test |= {"dual": measured, "reranked": better}
-            trained = {"seconds": 60.0, "best_step": 500}
+            trained = {"seconds": 60.0, "steps": 900, "best_step": 500}
             reports[seed] = {"fine_tuning": trained, "test": test}
-        runs[run.name] = script.summary(run, reports)
+        runs[run.name] = benchmark.summary(run, reports)
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
         "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_on": 300, "runs": runs,
@@ -110,9 +102,9 @@ def figures(script: ModuleType, page: ModuleType, **recalls: float) -> dict[str,
 
 
 def test_a_row_on_each_takes_each_language_from_its_own_run(
-    script: ModuleType, page: ModuleType
+    benchmark: Any, page: ModuleType
 ) -> None:
-    found = figures(script, page, M3P_de=7.0, M3P_en=1.0)
+    found = figures(benchmark, page, M3P_de=7.0, M3P_en=1.0)
     row = next(r for r in page.table(found, 2).splitlines() if r.startswith("| on each |"))
     cells = [cell.strip() for cell in row.split("|")[2:-1]]
     assert cells[:3] == ["32.0 ± 1.0", "28.0 ± 1.0", "21.0 ± 1.0"]
@@ -123,9 +115,9 @@ def test_a_row_on_each_takes_each_language_from_its_own_run(
     assert [cell.strip() for cell in row.split("|")[-5:-2]] == ["–", "–", "–"]
 
 
-def test_claims_are_computed(script: ModuleType, page: ModuleType) -> None:
+def test_claims_are_computed(benchmark: Any, page: ModuleType) -> None:
     found = figures(
-        script, page, M3P_nothing=4.0, MCT_2_nothing=5.0, no_MCT_en=6.0, M3P_en=3.0,
+        benchmark, page, M3P_nothing=4.0, MCT_2_nothing=5.0, no_MCT_en=6.0, M3P_en=3.0,
         no_xMLM_en=1.0, no_MC_MRM_en=6.5, M3P_all_whole_test=19.0,
     )  # fmt: skip
     lines = page.claims(found)
@@ -153,8 +145,8 @@ def test_claims_are_computed(script: ModuleType, page: ModuleType) -> None:
     assert page.claims({**found, "runs": {}}) == []
 
 
-def test_gains_are_of_the_seeds_that_both_have(script: ModuleType, page: ModuleType) -> None:
-    found = figures(script, page, M3P_nothing=4.0)
+def test_gains_are_of_the_seeds_that_both_have(benchmark: Any, page: ModuleType) -> None:
+    found = figures(benchmark, page, M3P_nothing=4.0)
     one = found["runs"]["M3P > nothing"]
     one["seeds"] = [2]
     for spread in one["test"]["all_pairs"].values():
@@ -164,119 +156,37 @@ def test_gains_are_of_the_seeds_that_both_have(script: ModuleType, page: ModuleT
 
 
 def test_the_page_is_filled_again_and_again(
-    script: ModuleType, page: ModuleType, tmp_path: Path
+    benchmark: Any, page: ModuleType, tmp_path: Path
 ) -> None:
     document = tmp_path / "doc.md"
     document.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    page.fill(figures(script, page), document)
+    page.fill(figures(benchmark, page), document)
     once = document.read_text(encoding="utf-8")
     assert "Not measured yet" not in once
     assert "| without xMLM | 31.0 ± 1.0 | 21.0 ± 1.0 |" in once
     assert "| on English | ✓ | 31.0 ± 1.0 |" in once
     assert "| M3P > all | its best 50 read again | 32.5 |" in once
     assert "Measured 2031-05-06 at abc1234 on an abacus: 35 runs" in once
-    page.fill(figures(script, page), document)
+    page.fill(figures(benchmark, page), document)
     assert document.read_text(encoding="utf-8") == once
-    few = {**figures(script, page), "runs": {"M3P > all": figures(script, page)["runs"]["M3P"]}}
+    few = {
+        **figures(benchmark, page),
+        "runs": {"M3P > all": figures(benchmark, page)["runs"]["M3P"]},
+    }
     page.fill(few, document)
     assert "Not measured yet" in document.read_text(encoding="utf-8")
 
 
-COLOURS = {"red": "rot", "blue": "blau", "green": "grün", "white": "weiß"}
-ANIMALS = {"dog": "hund", "cat": "katze", "bird": "vogel"}
-KINDS = [(colour, animal) for colour in COLOURS for animal in ANIMALS]
-
-
-def write_regions(folder: Path, keys: list[str]) -> None:
-    """A feature store of two regions a picture, which tell colour and animal."""
-    info = StoreInfo({"backbone": "toy"}, len(KINDS), "float16", 1, 16, len(keys), hash_keys(keys))
-    writer = StoreWriter(folder, info, keys)
-    for number in writer.pending:
-        writer.write(number, [_regions(key) for key in writer.keys_of(number)])
-    writer.finish()
-
-
-def _regions(key: str) -> VisualTokens:
-    kind = int(Path(key).stem.rpartition("-")[2]) % len(KINDS)
-    features = np.stack([np.eye(len(KINDS))[kind], np.ones(len(KINDS))]).astype(np.float32)
-    return VisualTokens(
-        features=features,
-        boxes=np.array([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], np.float32),
-        whole=features.mean(0),
-        label_ids=np.array([[kind], [0]], np.uint16),
-        label_probs=np.ones((2, 1), np.float16),
-        spans=no_spans(2),
-    )
-
-
-class Command:
-    """The benchmark as a command, on a small world whose folder nobody may write into."""
-
-    def __init__(self, script: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.script, self.folder, self.monkeypatch = script, folder, monkeypatch
-        monkeypatch.setenv("POLYGLANCE_COMMIT", "abc1234")
-        monkeypatch.setattr(word_dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
-        data = folder / "data" / "flickr8k"
-        keys = []
-        for split, count in {"train": 36, "val": 12, "test": 12}.items():
-            records = [_record(f"{split}-{number}", *KINDS[number % 12]) for number in range(count)]
-            write_manifest(data / f"{split}.jsonl", records)
-            keys += [str(record.image) for record in records]
-        # Features are looked for in vain; to extract them is to write these.
-        monkeypatch.setattr(extraction, "extract", lambda _, out, *a, **k: write_regions(out, keys))
-        texts = [Record(captions=_record("", *kind).captions) for kind in KINDS * 3]
-        write_manifest(folder / "data" / "text" / "multi30k-parallel.jsonl.gz", texts)
-        said = [text for record in texts for some in record.captions.values() for text in some]
-        make_encoder(folder / "encoder", said)
-        marks = (*(f"table {number}" for number in range(2, 7)), "whole test", "order", "how")
-        (folder / "doc.md").write_text(
-            "".join(f"<!-- {mark} -->\n<!-- end of {mark} -->\n" for mark in marks)
-        )
-
-    def __call__(self, *more: object) -> None:
-        folder = self.folder
-        changes = (
-            f"encoder={folder / 'encoder'}", "texts=[{manifest: text/multi30k-parallel.jsonl.gz}]",
-            "switching.languages=[de]", "pretraining.batch=4", "pretraining.text_batch=4",
-            "pretraining.steps=2", "pretraining.warmup=0", "pretraining.learning_rate=1e-2",
-            "fine_tuning.batch=4", "fine_tuning.lookalikes=0", "loop.steps=2",
-            "loop.learning_rate=1e-9", "loop.precision=float32",
-        )  # fmt: skip
-        options = [
-            "--data", folder / "data", "--runs", folder / "runs", "--cache", folder / "cache",
-            "--out", folder, "--document", folder / "doc.md", "--seeds", 0, "--test-on", 6,
-            *(part for change in changes for part in ("--set", change)), *more,
-        ]  # fmt: skip
-        self.monkeypatch.setattr(sys, "argv", ["m3p_flickr8k.py", *map(str, options)])
-        self.script.main()
-
-    def written(self) -> dict[str, int]:
-        """When the report of each run was written."""
-        runs = self.folder / "runs"
-        return {path.parts[-3]: path.stat().st_mtime_ns for path in runs.rglob("report.json")}
-
-    def results(self) -> Any:
-        """What is known of each run."""
-        return json.loads((self.folder / "m3p_flickr8k.json").read_text())["runs"]
-
-    def weights(self, run: str, stage: str) -> dict[str, np.ndarray]:
-        """What a stage ended with."""
-        folder = self.folder / "runs" / run / "0" / stage
-        return load_file(max(folder.rglob("model.safetensors")))
-
-
-def _record(name: str, colour: str, animal: str) -> Record:
-    captions = {
-        "en": (f"a {colour} {animal}",),
-        "de": (f"ein {COLOURS[colour]} {ANIMALS[animal]}",),
-    }
-    return Record(image=f"images/{name}.png", captions=captions)
+CHANGES = (
+    "texts=[{manifest: text/multi30k-parallel.jsonl.gz}]", "switching.languages=[de]",
+    "pretraining.text_batch=4",
+)  # fmt: skip
 
 
 def test_the_command_runs_and_resumes(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = Command(script, tmp_path, monkeypatch)
+    command = PairCommand(benchmark, tmp_path, monkeypatch, CHANGES)
     data = set((tmp_path / "data").rglob("*"))
     full = ("--full", "M3P > all", "no MCT > all")
     some = ("--only", "M3P > nothing", "M3P > de", "M3P > all > whole test", "no MCT > all", *full)
@@ -289,7 +199,7 @@ def test_the_command_runs_and_resumes(
     assert found["M3P"]["test"] == {}
     assert set(found["M3P > de"]["test"]["all_pairs"]) == {"de", "average"}
     assert set(found["M3P > all"]["test"]["all_pairs"]) == {"en", "de", "average"}
-    assert "| on all | ✓ |" in (tmp_path / "doc.md").read_text(encoding="utf-8")
+    assert "| on all | ✓ |" in command.page()
     assert set((tmp_path / "data").rglob("*")) == data
     assert len(list((tmp_path / "cache").glob("dictionaries-*/en-de.tsv"))) == 1
 
@@ -313,18 +223,13 @@ def test_the_command_runs_and_resumes(
 
 
 def test_what_a_dual_encoder_found_is_read_again_on_the_whole_test(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = Command(script, tmp_path, monkeypatch)
+    command = PairCommand(benchmark, tmp_path, monkeypatch, CHANGES)
 
-    def embedded(manifest: Path, cache: Path) -> Path:
-        folder = cache / manifest.stem
-        folder.mkdir(parents=True)
-        for name in ("pictures", "en", "de"):
-            np.save(folder / f"{name}.npy", np.eye(12))
-        return folder
+    import pair_preparing
 
-    monkeypatch.setattr(script, "_embedded", embedded)
+    monkeypatch.setattr(pair_preparing, "embedded", dual_of_the_toy_world)
     command("--only", "M3P > nothing > whole test", "--full", "M3P > nothing", "--rerank")
     found = command.results()["M3P > nothing > whole test"]
     assert found["test"]["dual"]["average"]["mean"] == 100

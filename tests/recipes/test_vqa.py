@@ -20,7 +20,7 @@ from polyglance.recipes.vqa import Answers, VQARecipe
 from polyglance.recipes.vqa import run as train_vqa
 from polyglance.recipes.vqa_folder import Answerer
 from polyglance.recipes.vqa_world import Asked
-from polyglance.text import open_tokenizer
+from polyglance.text import Encoding, open_tokenizer
 from polyglance.training.loop import LoopConfig
 from toy_questions import make_question_data
 
@@ -186,3 +186,16 @@ def test_sub_words_are_joined_to_words(data: Path) -> None:
     assert 0 not in places
     assert len(encoding.ids) - 1 not in places
     assert len(cut_at_words(sentence, encoding, spaces=False)) == len(places)
+
+
+def test_letters_without_spaces_between_words_are_cut_at_sub_words() -> None:
+    sentence = "两只狗 run"
+    spans = [(0, 0), (0, 1), (0, 2), (2, 3), (3, 5), (5, 7), (0, 0)]  # the first is a space
+    words = cut_at_words(sentence, Encoding(list(range(7)), [], spans))
+    assert words == [("两只", [1, 2]), ("狗", [3]), ("run", [4, 5])]
+
+
+def test_a_space_that_is_a_sub_word_of_its_own_repeats_no_letter() -> None:
+    spans = [(0, 0), (0, 1), (2, 3), (2, 3), (3, 7), (0, 0)]
+    words = cut_at_words("a horse", Encoding(list(range(6)), [], spans))
+    assert words == [("a", [1]), ("horse", [2, 3, 4])]

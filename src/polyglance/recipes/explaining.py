@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from polyglance import weights
-from polyglance.config import load
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
 from polyglance.languages import is_spaceless
 from polyglance.models.answering import Answering
-from polyglance.models.m3p import M3P, M3PConfig
-from polyglance.models.uc2 import UC2, UC2Config
-from polyglance.models.word_looks import answered_from, attended, told_from
+from polyglance.models.m3p import M3P
+from polyglance.models.uc2 import UC2
+from polyglance.models.word_looks import STEPS, answered_from, attended, told_from
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
-from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.m3p import M3PRecipe
-from polyglance.recipes.region_splits import Eyes, look_at, open_eyes
-from polyglance.recipes.stages import begin_from
-from polyglance.recipes.uc2 import UC2Recipe
+from polyglance.recipes.pair_folder import TELLING, NoPairModel, open_pair_model
+from polyglance.recipes.region_splits import Eyes, look_at
 from polyglance.recipes.vqa_folder import Answerer
-from polyglance.text import Encoding, Tokenizer, open_tokenizer
+from polyglance.text import Encoding, Tokenizer
 from polyglance.vision.torch_backbone import TorchBackbone
-from polyglance.yaml12 import parse
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Way = Literal["relevance", "attention"]
-_STAGES = ("pretraining", "fine_tuning", "adaptation")
-"""Where words are told best comes first."""
+_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+"""As the names of their letters begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,60 +77,37 @@ class Explainer:
                 "no model to look into comes along: train one by 'polyglance train uc2-flickr8k"
                 " --data DATA --out RUN' and give --model RUN"
             )
-        path = Path(folder).expanduser()
-        stage = (path.parent / "recipe.yaml").is_file() and not (path / "recipe.yaml").is_file()
-        file = (path.parent if stage else path) / "recipe.yaml"
-        plain = parse(file.read_text(encoding="utf-8"), str(file)) if file.is_file() else {}
-        kind = plain.pop("kind", None)
-        if kind not in ("uc2", "m3p"):
-            found = Answerer.open(path, device=device)
+        try:
+            pair = open_pair_model(folder, stages=TELLING, backbone=backbone, device=device)
+        except NoPairModel:
+            found = Answerer.open(folder, device=device)
+            told = found.description
             return cls(
                 found.model,
                 found.tokenizer,
                 found.eyes,
-                found.description.eyes,
-                longest=found.description.longest_text,
+                told.eyes,
+                longest=told.longest_text,
                 answers=found.classes,
             )
-        recipe: UC2Recipe | M3PRecipe
-        recipe = load(UC2Recipe, plain) if kind == "uc2" else load(M3PRecipe, plain)
-        settings = recipe.eyes or (Eyes(backbone) if backbone else None)
-        if settings is None:
-            raise PolyglanceError(
-                f"{path} was trained on stored features: give --backbone, the one that they were"
-                " extracted with"
-            )
-        if backbone:
-            settings = replace(settings, backbone=backbone)
-        eyes = open_eyes(settings, device)
-        encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
-        model: UC2 | M3P
-        if isinstance(recipe, UC2Recipe):
-            model = UC2(UC2Config(encoder.config, eyes.width, form=recipe.form), encoder)
-        else:
-            config = M3PConfig(
-                encoder=encoder.config,
-                languages=_languages(path.parent if stage else path),
-                visual_width=eyes.width,
-                labels=recipe.labels,
-                layout=recipe.layout,
-            )
-            model = M3P(config, encoder)
-        begin_from(model, path if stage else _last_stage(path))
-        tokenizer = open_tokenizer(recipe.encoder)
-        return cls(model.to(device), tokenizer, eyes, settings, longest=recipe.longest_text)
+        longest = pair.told.longest_text
+        return cls(pair.model, pair.tokenizer, pair.eyes, pair.told.eyes, longest=longest)
 
     def explain(
         self,
-        picture: str | Path,
+        picture: str | Path | Image,
         sentence: str,
         *,
         language: str | None = None,
         by: Way = "relevance",
         layers: Sequence[int] = (),
+        first: int | None = None,
+        steps: int = STEPS,
     ) -> Looks:
         """Where each word of a sentence looks; ``layers``, from 1, are those of attention.
 
+        By relevance each word takes its time, in proportion to the ``steps``: only the ``first``
+        so many look, if that is given.
         A model that answers questions was not trained to tell hidden words: by relevance
         its answer looks, and by attention the words of the question do.
         """
@@ -142,7 +117,8 @@ class Explainer:
         if any(not 1 <= layer <= most for layer in layers):
             raise PolyglanceError(f"the model has layers from 1 to {most}")
         encoding = self.tokenizer.analyse(sentence, max_length=self.longest)
-        words = cut_at_words(sentence, encoding, spaces=not (language and is_spaceless(language)))
+        spaces = not (language and is_spaceless(language))
+        words = cut_at_words(sentence, encoding, spaces=spaces)[:first]
         if not words:
             raise PolyglanceError(f"there is no word in {sentence!r} to look from")
         device = self.eyes.device
@@ -150,20 +126,20 @@ class Explainer:
         if isinstance(reader, M3P) and language is not None:
             told = torch.from_numpy(reader.config.language_numbers([language])).to(device)
         text = Text(torch.tensor(encoding.ids), Packing.of([len(encoding.ids)]), told).to(device)
-        table = look_at([Path(picture)], self.eyes, self.settings)
+        table = look_at([picture], self.eyes, self.settings)
         regions, _ = table.take(np.array([0]))
         names, places = [name for name, _ in words], [places for _, places in words]
         if by == "attention":
             looks = attended(reader, text, regions, places, layers)
         elif isinstance(model, Answering):
             answer = int(model(text, regions)[0].argmax())
-            looks = answered_from(model, text, regions, answer)[None]
+            looks = answered_from(model, text, regions, answer, steps)[None]
             names = [f"→ {self.answers.names[answer][1] if self.answers else answer}"]
         else:
             mask = self.tokenizer.mask_id
             if mask is None:
                 raise PolyglanceError("the tokenizer has no mask: look by attention instead")
-            looks = told_from(model, text, regions, places, mask)
+            looks = told_from(model, text, regions, places, mask, steps)
         side = round((looks.shape[1] - 1) ** 0.5)  # the whole picture comes first
         cells = looks[:, 1:].clamp(min=0).reshape(-1, side, side).float().cpu().numpy()
         return Looks(language, names, cells)
@@ -172,36 +148,28 @@ class Explainer:
 def cut_at_words(
     sentence: str, encoding: Encoding, *, spaces: bool = True
 ) -> list[tuple[str, list[int]]]:
-    """Words and the places of their sub-words; without ``spaces`` every sub-word is one."""
-    found: list[tuple[str, list[int]]] = []
-    last = 0
-    spans = encoding.spans or [(0, 0)] * len(encoding.ids)
-    for place, (start, end) in enumerate(spans):
+    """Words and the places of their sub-words; without ``spaces`` every sub-word is one.
+
+    So is every one of letters that are written without spaces, whatever the language.
+    """
+    found: list[tuple[int, int, list[int]]] = []
+    for place, (start, end) in enumerate(encoding.spans or ()):
         piece = sentence[start:end]
-        if not any(letter.isalnum() for letter in piece):
+        if not any(map(str.isalnum, piece)):
             continue
-        between = sentence[last : start + len(piece) - len(piece.lstrip())]
-        if found and spaces and not any(letter.isspace() for letter in between):
-            word, places = found[-1]
-            found[-1] = (word + between + piece, [*places, place])
-        else:
-            found.append((piece.strip(), [place]))
-        last = end
-    return found
+        start += len(piece) - len(piece.lstrip())
+        if found:
+            begin, last, places = found[-1]
+            between, around = sentence[last:start], sentence[last - 1] + sentence[start]
+            joined = spaces and not any(map(str.isspace, between)) and not _spaceless(around)
+            # A space before a word may be a sub-word of its own, which lies on its first letter.
+            if joined or start < last:
+                found[-1] = (begin, max(last, end), [*places, place])
+                continue
+        found.append((start, end, [place]))
+    return [(sentence[start:end].strip(), places) for start, end, places in found]
 
 
-def _last_stage(run: Path) -> Path:
-    for name in _STAGES:
-        if (run / name).is_dir():
-            return run / name
-    raise DataError(f"{run}: there is no stage of training to open, such as {_STAGES[0]}")
-
-
-def _languages(run: Path) -> tuple[str, ...]:
-    """The languages of an M3P run, in the order of its embeddings, as its report says."""
-    import json
-
-    try:
-        return tuple(json.loads((run / "report.json").read_bytes())["languages"])
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{run / 'report.json'}: the run has not ended ({error})") from error
+def _spaceless(letters: str) -> bool:
+    """Whether one of these letters is of a script without spaces between words."""
+    return any(unicodedata.name(letter, "").startswith(_SCRIPTS) for letter in letters)

@@ -112,7 +112,7 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     if recipe.initialise_from is not None:
         begin_from(model, Path(recipe.initialise_from))
     keep(recipe, "m3p", out)
-    groups = learning_faster(model, recipe.new_rate)
+    groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
     if recipe.pretraining is not None:
         stage = recipe.pretraining

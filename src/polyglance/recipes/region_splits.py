@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from polyglance.config import check
 from polyglance.data.captions import CaptionTable
@@ -20,6 +21,9 @@ from polyglance.training.visuals import PixelTable, read_pixels
 from polyglance.vision.backbone import open_backbone
 from polyglance.vision.store import FeatureStore
 from polyglance.vision.torch_backbone import TorchBackbone
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 ENGLISH = "en"
 
@@ -138,18 +142,23 @@ def open_eyes(settings: Eyes, device: str = "cpu") -> TorchBackbone:
 
 
 def look_at(
-    files: Sequence[Path], eyes: TorchBackbone, settings: Eyes, *, views: int = 1, seed: int = 0
+    pictures: Sequence[str | Path | Image],
+    eyes: TorchBackbone,
+    settings: Eyes,
+    *,
+    views: int = 1,
+    seed: int = 0,
 ) -> RegionTable:
-    """What eyes see in pictures: the whole of each, then the cells of its map."""
-    pictures = PixelTable(
-        read_pixels(files, settings.size),
+    """What eyes see in pictures, files or opened: the whole of each, then the cells of its map."""
+    table = PixelTable(
+        read_pixels(pictures, settings.size),
         eyes.network,
         eyes.mean,
         eyes.std,
         smallest_crop=settings.smallest_crop,
         device=eyes.device,
     )
-    return region_views(pictures, views=views, grid=settings.grid, seed=seed)
+    return region_views(table, views=views, grid=settings.grid, seed=seed)
 
 
 def _pictures(manifest: Path, most: int | None) -> list[Record]:

@@ -16,8 +16,6 @@ from typing import Any, Protocol
 from torch import nn
 
 from polyglance.errors import PolyglanceError
-from polyglance.models.m3p import M3P
-from polyglance.models.uc2 import UC2
 from polyglance.training.checkpoints import load_checkpoint
 from polyglance.training.loop import LoopConfig, Validate, train
 from polyglance.training.mixture import Mixture
@@ -49,11 +47,11 @@ def stage_loop(after: LoopConfig, stage: Stage, *, steps: int | None = None) -> 
     )
 
 
-def learning_faster(model: M3P | UC2, rate: float) -> list[dict[str, Any]]:
+def learning_faster(model: nn.Module, encoder: nn.Module, rate: float) -> list[dict[str, Any]]:
     """Parameter groups: the encoder, and what is new beside it, which learns so much faster."""
-    known = set(model.encoder.parameters())
+    known = set(encoder.parameters())
     new = [parameter for parameter in model.parameters() if parameter not in known]
-    return [{"params": list(model.encoder.parameters())}, {"params": new, "rate": rate}]
+    return [{"params": list(encoder.parameters())}, {"params": new, "rate": rate}]
 
 
 def run_stage(

@@ -157,7 +157,7 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     if recipe.initialise_from is not None:
         begin_from(model, Path(recipe.initialise_from))
     keep(recipe, "uc2", out)
-    groups = learning_faster(model, recipe.new_rate)
+    groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(world.languages)}
     names_regions = recipe.pretraining is not None and recipe.pretraining.mixture.mrtm > 0
     if recipe.adaptation is not None or names_regions:

@@ -16,9 +16,10 @@ from polyglance.models.uc2 import UC2, Form, UC2Config
 from polyglance.nn.pretrained import load_encoder
 from polyglance.objectives.answering import AnswerLoss
 from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.model_folder import write_model
 from polyglance.recipes.region_splits import Eyes
-from polyglance.recipes.stages import begin_from, run_stage
-from polyglance.recipes.vqa_folder import Description, save_answering, write_card
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage
+from polyglance.recipes.vqa_folder import Description, write_card
 from polyglance.recipes.vqa_measuring import measure, validate
 from polyglance.recipes.vqa_world import Asked, World
 from polyglance.training.distribution import rank, wait_for_all
@@ -67,8 +68,8 @@ class VQARecipe:
     batch: int = 128
     smoothing: float = 1.0
     """Languages are drawn by their questions to this power: 1 as they are, 0 all alike."""
-    head_rate: float = 1.0
-    """The learning rate of the head, in learning rates."""
+    new_rate: float = 1.0
+    """How many times faster than the encoder all that is new beside it learns."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
     )
@@ -76,7 +77,7 @@ class VQARecipe:
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "batch")
         check(self, lambda value: value >= 3, "3 or more", "longest_text")
-        check(self, lambda value: value > 0, "a number above 0", "head_rate")
+        check(self, lambda value: value > 0, "a number above 0", "new_rate")
         check(self, lambda value: 0 <= value < 1, "a share below 1", "held_out", "head_dropout")
         check(self, lambda value: 0 <= value <= 1, "a number from 0 to 1", "smoothing")
         if not self.train:
@@ -113,10 +114,7 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         recipe.loop,
         out / "answering",
         choose=None if held is None else lambda: validate(model, held, classes),
-        groups=[
-            {"params": list(model.reader.parameters())},
-            {"params": list(model.head.parameters()), "rate": recipe.head_rate},
-        ],
+        groups=learning_faster(model, model.reader.encoder, recipe.new_rate),
     )
     report: dict[str, Any] = {
         "answers": {language: len(texts) for language, texts in classes.by_language.items()},
@@ -133,7 +131,7 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             eyes=begun.eyes,
             longest_text=recipe.longest_text,
         )
-        save_answering(model, world.tokenizer, description, out / "model")
+        write_model(out / "model", model, world.tokenizer, description)
         write_card(out / "model", description, report.get("test", {}))
     write_report(report, out)
     return report

@@ -1,28 +1,20 @@
 """A question-answering model on disk, ``RUN/model``, and at work: what `polyglance ask` opens.
 
-- ``model.safetensors``: UC2 and its head of answers;
-- ``config.json``: their shape, the answers of each language, how pictures are seen;
-- the tokenizer's own files;
-- ``eyes``: the network that looks at pictures, a folder as backbones have;
-- ``README.md``: what was measured.
+It is a folder as in `polyglance.recipes.model_folder`, of UC2 and its head of answers, with
+what was measured in ``README.md``.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from polyglance import weights
-from polyglance.config import as_plain, load
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
 from polyglance.languages import normalise_language
@@ -32,26 +24,27 @@ from polyglance.nn.joint import Regions, Text
 from polyglance.nn.packing import Packing
 from polyglance.objectives.answering import AnswerLoss, answer_probabilities
 from polyglance.recipes import lines
-from polyglance.recipes.region_splits import Eyes, look_at, open_eyes
+from polyglance.recipes.model_folder import CONFIG, SeesPictures, read_model
+from polyglance.recipes.region_splits import look_at, open_eyes
 from polyglance.records import replacing
 from polyglance.text import Tokenizer, open_tokenizer
-from polyglance.training.checkpoints import model_tensors
 from polyglance.vision.torch_backbone import TorchBackbone
 
-_STATE, _CONFIG, _EYES, _CARD = "model.safetensors", "config.json", "eyes", "README.md"
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_CARD = "README.md"
 _TRAIN = "polyglance train vqa-en-vi --data DATA --out RUN"
 
 
-@dataclass(frozen=True)
-class Description:
+@dataclass(frozen=True, kw_only=True)
+class Description(SeesPictures):
     """What ``config.json`` says."""
 
+    kind: str = "vqa"
     model: UC2Config
     answers: dict[str, tuple[str, ...]]
     loss: AnswerLoss
-    eyes: Eyes
-    longest_text: int
-    kind: str = "vqa"
 
 
 @dataclass(frozen=True)
@@ -61,22 +54,6 @@ class Answer:
     text: str
     language: str
     probability: float
-
-
-def save_answering(
-    model: Answering, tokenizer: Tokenizer, description: Description, folder: Path
-) -> None:
-    """Write a trained model with all that it needs to answer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(model_tensors(model), folder / _STATE)
-    tokenizer.save(folder)
-    (folder / _EYES).mkdir(exist_ok=True)
-    eyes = weights.folder(description.eyes.backbone)
-    for name in ("config.json", "model.safetensors"):
-        shutil.copyfile(eyes / name, folder / _EYES / name)
-    own = replace(description, eyes=replace(description.eyes, backbone=_EYES, views=1))
-    with replacing(folder / _CONFIG) as file:
-        file.write(json.dumps(as_plain(own), ensure_ascii=False, indent=1) + "\n")
 
 
 def write_card(folder: Path, description: Description, measured: dict[str, Any]) -> None:
@@ -117,10 +94,9 @@ class Answerer:
                 " --model RUN/model"
             )
         path = Path(folder).expanduser()
-        path = path / "model" if (path / "model" / _CONFIG).is_file() else path
+        path = path / "model" if (path / "model" / CONFIG).is_file() else path
         try:
-            description = load(Description, json.loads((path / _CONFIG).read_bytes()))
-            state = load_file(path / _STATE)
+            description, state = read_model(path, Description)
             classes = AnswerClasses(description.answers)
             with torch.device("meta"):
                 model = Answering(UC2(description.model), len(classes))
@@ -131,9 +107,8 @@ class Answerer:
                 f"{path} holds no question-answering model ({detail}): train one by '{_TRAIN}'"
             ) from error
         except PolyglanceError as error:
-            raise DataError(f"{path / _CONFIG}: {error}") from error
-        seen = replace(description.eyes, backbone=str(path / _EYES))
-        eyes = open_eyes(seen, device)
+            raise DataError(f"{path / CONFIG}: {error}") from error
+        eyes = open_eyes(description.eyes, device)
         return cls(model.to(device), open_tokenizer(path), eyes, description)
 
     @property
@@ -141,9 +116,9 @@ class Answerer:
         """Those it answers in."""
         return tuple(self.classes.by_language)
 
-    def look(self, picture: str | Path) -> Regions:
-        """The regions of a picture, as in training."""
-        table = look_at([Path(picture)], self.eyes, self.description.eyes)
+    def look(self, picture: str | Path | Image) -> Regions:
+        """The regions of a picture, a file or opened, as in training."""
+        table = look_at([picture], self.eyes, self.description.eyes)
         return table.take(np.array([0]))[0]
 
     def read(self, question: str) -> Text:
@@ -153,7 +128,7 @@ class Answerer:
 
     @torch.no_grad()
     def ask(
-        self, picture: str | Path, question: str, *, language: str | None = None, k: int = 3
+        self, picture: str | Path | Image, question: str, *, language: str | None = None, k: int = 3
     ) -> Sequence[Answer]:
         """The ``k`` likeliest answers, best first; in the language, or in whichever they are."""
         if not question.strip():

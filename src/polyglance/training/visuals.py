@@ -9,7 +9,7 @@ import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -18,16 +18,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polyglance.nn.packing import Packing
-from polyglance.vision.pictures import read_square
+from polyglance.vision.pictures import read_square, to_square
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Indices = NDArray[np.int64]
 
 
-def read_pixels(files: Sequence[Path], size: int) -> Tensor:
-    """Pictures squeezed into squares, uint8 ``(n, size, size, RGB)``, decoded by threads."""
+def read_pixels(pictures: Sequence[str | Path | Image], size: int) -> Tensor:
+    """Pictures squeezed into squares, uint8 ``(n, size, size, RGB)``, decoded by threads.
+
+    Those that are opened already are upright RGB, as `read_picture` gives them.
+    """
+
+    def pixels(picture: str | Path | Image) -> NDArray[np.uint8]:
+        if isinstance(picture, str | Path):
+            return read_square(picture, size).pixels
+        return to_square(picture, size).pixels
+
     with ThreadPoolExecutor() as pool:
-        squares = list(pool.map(lambda file: read_square(file, size).pixels, files))
-    return torch.from_numpy(np.stack(squares))
+        return torch.from_numpy(np.stack(list(pool.map(pixels, pictures))))
 
 
 class Visuals(Protocol):

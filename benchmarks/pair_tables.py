@@ -1,0 +1,213 @@
+"""Tables of models that read a sentence beside a picture: what M3P's and UC2's pages share.
+
+A row of a table is a `Setting`: a pre-training, and what it was fine-tuned on. `Measured`
+is what its runs gave; claims compare two settings seed by seed, beside the paper's figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pages
+import seeds
+
+Figures = Mapping[str, Any]
+Setting = tuple[str, str]
+"""A pre-training, and what it was fine-tuned on."""
+Paper = Mapping[Setting, tuple[float, ...]]
+"""mR of a paper on Multi30K: en, de, fr, cs."""
+
+NONE, ENGLISH, EACH, ALL = "nothing", "en", "each", "all"
+"""What is fine-tuned on; `NONE` is measured alone, `EACH` a run a language by its code."""
+TRANSLATED = "translate-test"
+"""Fine-tuned on English, and asked in English: captions are translated."""
+FINE_TUNED = {
+    NONE: "without fine-tuning", ENGLISH: "on English", TRANSLATED: "on English, translate-test",
+    EACH: "on each", ALL: "on all",
+}  # fmt: skip
+WHOLE = "whole test"
+"""What a run is called that measures the one before it on all test pictures."""
+CANDIDATES = 50
+"""Of a dual encoder, to be read again."""
+UNKNOWN = "Not measured yet."
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper: what its rows are called, and which settings they are."""
+
+    header: tuple[str, ...]
+    rows: Mapping[tuple[str, ...], Setting]
+    paper_fine_tunes_on: str | None = None
+    """Where that is not what we do."""
+
+    def paper(self, setting: Setting) -> Setting:
+        """The paper's row."""
+        return setting[0], self.paper_fine_tunes_on or setting[1]
+
+    def run_names(self, languages: Sequence[str]) -> list[str]:
+        """The runs that the table is made of."""
+        return [name for setting in self.rows.values() for name in run_names(setting, languages)]
+
+
+def run_names(setting: Setting, languages: Iterable[str]) -> list[str]:
+    """The runs that a row is made of."""
+    pretraining, on = setting
+    tuned_on = {EACH: tuple(languages), TRANSLATED: (ENGLISH,)}.get(on, (on,))
+    return [f"{pretraining} > {name}" for name in tuned_on]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """mR of a setting by language and seed, as far as it is there."""
+
+    recalls: Mapping[str, Mapping[int, float]]
+
+    @classmethod
+    def of(cls, figures: Figures, setting: Setting) -> Measured:
+        """What the runs of a setting gave."""
+        found: dict[str, Mapping[int, float]] = {}
+        names, languages = run_names(setting, figures["languages"]), list(figures["languages"])
+        told_of = [[language] for language in languages] if setting[1] == EACH else [languages]
+        way = "translated" if setting[1] == TRANSLATED else "all_pairs"
+        for name, codes in zip(names, told_of, strict=True):
+            run = figures["runs"].get(name, {"seeds": [], "test": {}})
+            measured = run["test"].get(way, {})
+            for code in codes:
+                if code in measured:
+                    found[code] = dict(zip(run["seeds"], measured[code]["seeds"], strict=True))
+        return cls(found)
+
+    def mean(self, languages: Sequence[str]) -> dict[int, float]:
+        """Over languages, by seed; nothing where a language is missing."""
+        if not languages or not all(language in self.recalls for language in languages):
+            return {}
+        some = [self.recalls[language] for language in languages]
+        common = [seed for seed in some[0] if all(seed in recalls for recalls in some)]
+        return {seed: sum(recalls[seed] for recalls in some) / len(some) for seed in common}
+
+
+def others(figures: Figures) -> list[str]:
+    """All languages but English."""
+    return [language for language in figures["languages"] if language != ENGLISH]
+
+
+def table(figures: Figures, shape: Table, paper: Paper) -> str:
+    """A row a setting: mR by language, over the others than English, and over all."""
+    rows = []
+    for labels, setting in shape.rows.items():
+        english, *rest = paper[shape.paper(setting)]
+        cells = recall_cells(figures, setting)
+        rows.append([*labels, *cells, f"{english:.1f}, {sum(rest) / len(rest):.1f}"])
+    header = [*shape.header, *figures["languages"], "others", "average", "paper: en, others"]
+    return pages.table(header, rows, text_columns=len(shape.header))
+
+
+def recall_cells(figures: Figures, setting: Setting) -> list[str]:
+    """mR of a setting by language, over the others than English, and over all."""
+    languages, measured = list(figures["languages"]), Measured.of(figures, setting)
+    columns = [*([code] for code in languages), others(figures), languages]
+    return [_cell(measured.mean(column)) for column in columns]
+
+
+def _cell(by_seed: Mapping[int, float]) -> str:
+    return seeds.cell(seeds.spread(list(by_seed.values()))) if by_seed else "–"
+
+
+def whole_test(figures: Figures) -> str:
+    """All test pictures: reading all pairs, and a dual encoder before and after re-ranking."""
+    ways = {
+        "all_pairs": "every pair read",
+        "dual": "the default dual encoder alone",
+        "reranked": f"its best {CANDIDATES} read again",
+    }
+    rows = []
+    for name, run in figures["runs"].items():
+        before, _, last = name.rpartition(" > ")
+        if last == WHOLE:
+            rows += [
+                [before, label, *(seeds.cell(spread) for spread in run["test"][way].values())]
+                for way, label in ways.items()
+                if way in run["test"]
+            ]
+            languages = run["test"]["all_pairs"]
+    if not rows:
+        return UNKNOWN
+    return pages.table(["run", "", *languages], rows, text_columns=2)
+
+
+def listed(claims: Iterable[str]) -> str:
+    """Sentences one below the other."""
+    return "\n".join(f"- {claim}" for claim in claims) or UNKNOWN
+
+
+def gain(
+    figures: Figures, better: Setting, worse: Setting, languages: Sequence[str]
+) -> seeds.Gain | None:
+    """How far one setting is above another, over the seeds that both have."""
+    return gain_over(Measured.of(figures, better), Measured.of(figures, worse), languages)
+
+
+def gain_over(better: Measured, worse: Measured, languages: Sequence[str]) -> seeds.Gain | None:
+    """The same of what was measured, which may be of two systems."""
+    above, below = better.mean(languages), worse.mean(languages)
+    common = [seed for seed in above if seed in below]
+    if not common:
+        return None
+    return seeds.gain([above[seed] for seed in common], [below[seed] for seed in common])
+
+
+def paper_gain(paper: Paper, better: Setting, worse: Setting, *, english: bool = False) -> float:
+    """The same in the paper, of English or of the mean of the others."""
+    part = slice(0, 1) if english else slice(1, 4)
+    above, below = paper[better][part], paper[worse][part]
+    return (sum(above) - sum(below)) / len(above)
+
+
+def helps(
+    figures: Figures, paper: Paper, compared: Iterable[tuple[str, Setting, Setting]]
+) -> list[str]:
+    """Whether one setting is above another in other languages than English, a sentence each."""
+    lines = []
+    for text, better, worse in compared:
+        found = gain(figures, better, worse, others(figures))
+        if found is not None:
+            lines.append(
+                f"{text} (the paper: {paper_gain(paper, better, worse):+.1f}):"
+                f" {seeds.verdict(found)} ({seeds.signed(found)})."
+            )
+    return lines
+
+
+def way(found: seeds.Gain) -> str:
+    """A gain, a loss, or neither."""
+    words = {"yes": "a gain", "no": "a loss"}
+    verdict = seeds.verdict(found)
+    return f"{words.get(verdict, verdict)} ({seeds.signed(found)})"
+
+
+def reranking_goal(figures: Figures, judged: str, least: float) -> list[str]:
+    """Whether reading a dual encoder's candidates again adds as much as was set out for."""
+    run = figures["runs"].get(f"{judged} > {WHOLE}")
+    if run is None or "reranked" not in run["test"]:
+        return []
+    before, after = (run["test"][way]["average"]["seeds"] for way in ("dual", "reranked"))
+    found = seeds.gain(after, before)
+    return [
+        f"Reading the dual encoder's best {CANDIDATES} again adds at least {least:.0f} points:"
+        f" {'yes' if found[0] >= least else 'no'} ({seeds.signed(found)})."
+    ]
+
+
+def how(figures: Figures) -> str:
+    """When, where and how this was measured."""
+    runs = figures["runs"].values()
+    minutes = sum(run["seconds"] * len(run["seeds"]) for run in runs) / 60
+    return (
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
+        f" {len(runs)} runs, with up to {max(len(run['seeds']) for run in runs)} seeds each,"
+        f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
+        f" Tables are of the first {figures['test_on']} test pictures and all their captions."
+    )

@@ -1,0 +1,217 @@
+"""UC2 and M3P read hits again: from runs, from exported folders, and through a library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from colours import Colours, paint
+from polyglance.cli import app
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.evaluation.pair_scores import PairScores, rerank
+from polyglance.models.m3p import M3P
+from polyglance.nn.joint import Text
+from polyglance.nn.packing import Packing
+from polyglance.recipes import open_recipe
+from polyglance.recipes.pair_folder import NoPairModel, open_pair_model
+from polyglance.recipes.pair_reader import PairReader
+from polyglance.recipes.region_splits import look_at
+from polyglance.records import Record
+from polyglance.search.library import Library
+from tiny_readers import SIZE, make_parts, save_reader, tiny_m3p, tiny_uc2
+
+COLOURS = {
+    "red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "grey": (120, 120, 120),
+    "yellow": (230, 220, 30), "white": (250, 250, 250),
+}  # fmt: skip
+TEXT = "a blue picture"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [f"a {name} picture of {other}" for name in COLOURS for other in COLOURS]
+    return make_parts(tmp_path_factory.mktemp("parts"), texts)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pictures")
+    return [paint(folder / f"{name}.png", rgb, (64, 48)) for name, rgb in COLOURS.items()]
+
+
+def pair_scores(reader: PairReader, pictures: list[Path], language: str = "en") -> PairScores:
+    """The evaluation's own way to the same scores."""
+    opened = reader.opened
+    captions = CaptionTable.build(
+        [Record(image="x", captions={language: (TEXT,)})], opened.tokenizer, longest=30
+    )
+    model = opened.model
+    numbers = model.config.language_numbers([language]) if isinstance(model, M3P) else None
+    table = look_at(pictures, opened.eyes, opened.told.eyes)
+    return PairScores(model, table, captions, languages=numbers)
+
+
+@pytest.mark.parametrize("kind", ["uc2", "m3p"])
+def test_scores_are_those_of_the_evaluation(
+    parts: Path, pictures: list[Path], tmp_path: Path, kind: str
+) -> None:
+    model = tiny_uc2(parts) if kind == "uc2" else tiny_m3p(parts)
+    reader = PairReader.open(save_reader(tmp_path / "model", parts, model))
+    expected = pair_scores(reader, pictures).table(np.array([0]))[:, 0]
+    found = reader.read(TEXT, reader.look(pictures), language="en")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert np.std(found) > 0.01
+
+
+def test_m3p_is_told_the_languages_it_knows(
+    parts: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    model = tiny_m3p(parts)
+    torch.nn.init.normal_(model.languages.weight)
+    reader = PairReader.open(save_reader(tmp_path / "model", parts, model))
+    seen = reader.look(pictures[:1])
+    english, german, none, unknown = (
+        float(reader.read(TEXT, seen, language=code)[0]) for code in ("en", "DE", None, "fr")
+    )
+    assert len({english, german, none}) == 3
+    assert unknown == none
+
+
+def test_a_library_sorts_as_the_evaluation_does(
+    parts: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    trust = 0.7
+    folder = save_reader(tmp_path / "model", parts, tiny_uc2(parts), trust=trust)
+    encoder = Colours()
+    with Library(tmp_path / "l", model=encoder, reranker=folder) as library:
+        library.add(*pictures)
+        found = library.search(TEXT, candidates=4)
+        vectors = np.stack([library.vector(hit) for hit in found])
+    paths = [hit.path for hit in found]
+    cosines = vectors @ encoder.encode_texts([TEXT]).T
+    scores = pair_scores(PairReader.open(folder), paths)
+    _, lists = rerank(cosines, scores, np.array([0]), 4, trust=trust)
+    assert lists.scores is not None
+    order = np.argsort(-lists.scores[0])
+    assert [paths[n] for n in lists.candidates[0][order]] == paths[:4]
+    # Colours knows no such words, and all that differs is how it rounds.
+    read = [hit.reread for hit in found]
+    np.testing.assert_allclose(read[:4], lists.scores[0][order], rtol=1e-3, atol=1e-3)
+    assert read[4:] == [None, None]
+
+
+def test_a_model_that_learned_colours_corrects_vectors_that_did_not(
+    parts: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    model = tiny_uc2(parts)
+    save_reader(tmp_path / "begun", parts, model)
+    opened = open_pair_model(tmp_path / "begun")
+    regions, _ = look_at(pictures, opened.eyes, opened.told.eyes).take(
+        np.repeat(np.arange(len(COLOURS)), len(COLOURS))
+    )
+    texts = [opened.tokenizer.encode(f"a {name} picture") for name in COLOURS] * len(COLOURS)
+    ids = torch.tensor([number for text in texts for number in text])
+    text = Text(ids, Packing.of([len(one) for one in texts]))
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(150):
+        scores = model.score(text, model.embed_regions(regions)).view(len(COLOURS), -1)
+        loss = F.cross_entropy(scores.T, torch.arange(len(COLOURS)))  # the picture of each text
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if loss < 0.02:
+            break
+    folder = save_reader(tmp_path / "model", parts, model, half=True)
+    with Library(tmp_path / "l", model=Colours()) as library:
+        library.add(*pictures)
+        plain = [library.search(f"a {name} picture", k=1)[0].path.stem for name in COLOURS]
+    assert len(set(plain)) == 1
+    with Library(tmp_path / "l", model=Colours(), reranker=str(folder)) as library:
+        found = [library.search(f"a {name} picture", k=1)[0].path.stem for name in COLOURS]
+    assert found == list(COLOURS)
+
+
+@pytest.fixture(scope="module")
+def run(parts: Path, pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A UC2 by the published recipe, of a few steps, measured beside a dual encoder."""
+    data = pictures[0].parent
+    lines = [
+        {"image": f"{name}.png", "captions": {"en": [f"a {name} picture"]}} for name in COLOURS
+    ]
+    (data / "told.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (data / "dual").mkdir()
+    for name in ("pictures", "en"):
+        np.save(data / "dual" / f"{name}.npy", np.random.default_rng(0).normal(size=(6, 4)))
+    changes = [
+        f"encoder={parts / 'encoder'}",
+        f"eyes={{backbone: {parts / 'eyes'}, size: {SIZE}, views: 1}}",
+        "train={manifest: told.jsonl}", "validation={manifest: told.jsonl}",
+        "test={manifest: told.jsonl}", "adaptation=null", "longest_text=30",
+        "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
+        "pretraining.batch=4", "fine_tuning.batch=4", "fine_tuning.lookalikes=0", "loop.steps=2",
+        "loop.precision=float32", "reranking={dual: dual, validation: dual, candidates: 3}",
+    ]  # fmt: skip
+    out = tmp_path_factory.mktemp("run") / "uc2"
+    open_recipe("uc2-flickr8k", changes).run(data, out)
+    return out
+
+
+def test_a_run_is_opened_and_exported_whole(
+    run: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    reader = PairReader.open(run)
+    trust = json.loads((run / "report.json").read_text())["validation"]["trust"]
+    assert reader.trust == trust
+    assert PairReader.open(run, trust=3).trust == 3
+    expected = reader.read(TEXT, reader.look(pictures))
+    done = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "model")])
+    assert done.exit_code == 0, done.output
+    exported = load_file(tmp_path / "model" / "model.safetensors")
+    assert {value.dtype for value in exported.values()} == {torch.float16}
+    alone = PairReader.open(tmp_path / "model")
+    assert alone.trust == trust
+    assert Path(alone.opened.told.eyes.backbone).is_relative_to(tmp_path)
+    np.testing.assert_allclose(alone.read(TEXT, alone.look(pictures)), expected, atol=0.02)
+    # What was fine-tuned is opened, unless a stage is named.
+    tuned = load_file(run / "fine_tuning" / "best" / "model.safetensors")
+    assert torch.equal(reader.opened.model.state_dict()["match.weight"], tuned["match.weight"])
+    earlier = PairReader.open(run / "pretraining").opened.model.state_dict()
+    assert not torch.equal(earlier["match.weight"], tuned["match.weight"])
+
+
+def test_the_search_command_reads_again(
+    run: Path, pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polyglance.search.models.load", lambda *names, **options: Colours())
+    with Library(tmp_path / "l", model=str(tmp_path)) as library:
+        library.add(*pictures)
+    command = ["search", "blue", "-l", str(tmp_path / "l"), "--reranker", str(run)]
+    done = CliRunner().invoke(app, [*command, "--candidates", "2"], catch_exceptions=False)
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["reread", "score", "file"]
+    assert [len(line.split()) for line in lines[1:]] == [3, 3, 2, 2, 2, 2]
+    with pytest.raises(NoPairModel, match="holds no trained UC2 or M3P"):
+        CliRunner().invoke(app, [*command[:-1], str(tmp_path)], catch_exceptions=False)
+
+
+def test_what_cannot_be_opened_is_said_plainly(parts: Path, run: Path, tmp_path: Path) -> None:
+    folder = save_reader(tmp_path / "model", parts, tiny_uc2(parts))
+    (folder / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(DataError, match="export it again"):
+        PairReader.open(folder)
+    (folder / "config.json").write_text('{"kind": "pair", "model": 3}')
+    with pytest.raises(DataError, match=r"config\.json"):
+        PairReader.open(folder)
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    (stored / "recipe.yaml").write_text("kind: uc2\n")
+    with pytest.raises(PolyglanceError, match="export it with --backbone"):
+        PairReader.open(stored)
