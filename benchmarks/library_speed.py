@@ -3,11 +3,11 @@
 The test pictures of a folder of research data are indexed from their files; recall through
 `Library.search` is compared with that of the evaluation. Then a library of a million made-up
 vectors, drawn from the distribution of the real ones, is asked the real captions, beside
-FAISS and hnswlib on the same vectors.
+FAISS, hnswlib and pgvector on the same vectors, the last also as a library on PostgreSQL.
 
     python benchmarks/library_speed.py --data FOLDER                  # a folder with test.jsonl
     python benchmarks/library_speed.py --data FOLDER --keep SCRATCH   # and use what is there
-    python benchmarks/library_speed.py --data FOLDER --beside none    # faiss,hnswlib by default
+    python benchmarks/library_speed.py --data FOLDER --beside none    # else faiss,hnswlib,pgvector
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from polyglance.search.approximate import BUILDING, LINKS, SEARCHING, build, gra
 from polyglance.search.exact import ExactIndex
 from polyglance.search.library import Library
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import Entry, Item, Stamp
+from polyglance.search.store import Entry, Item, Manifest, Stamp
+from polyglance.search.vector_index import VectorIndex
 
 BLOCK = 10_000
 QUERIES = 300
@@ -45,7 +46,7 @@ def main() -> None:
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--count", type=int, default=1_000_000)
     options.add_argument("--recall", default="de,zh", help="languages to measure recall in")
-    options.add_argument("--beside", default="faiss,hnswlib")
+    options.add_argument("--beside", default="faiss,hnswlib,pgvector")
     options.add_argument("--beside-count", type=int, help="vectors there; all by default")
     options.add_argument("--keep", type=Path, help="a folder for libraries, used again if there")
     options.add_argument("--out", type=Path)
@@ -163,8 +164,7 @@ def many(path: Path, real: Matrix, records: Sequence[Record], count: int) -> dic
             figures["graph_built_s"] = round(perf_counter() - began, 1)
         figures["graph_megabytes"] = round(graph_path(path).stat().st_size / 1e6)
         figures |= asked(library, records)
-        index = library._index(store)
-        assert index._graph is not None
+        index = VectorIndex(store, graph_path(path), exact=0)  # by the graph, however few
         exact = ExactIndex(store)
         vectors = library._encoder().encode_texts(captions(records))
         figures["recall@10"] = overlap(
@@ -191,7 +191,8 @@ def beside(path: Path, queries: Matrix, names: list[str], count: int) -> dict[st
     store.close()
     right = [np.argsort(-(matrix @ query))[:10] for query in queries]
     found: dict[str, Any] = {"vectors": len(matrix)}
-    for name, make in {"faiss": in_faiss, "hnswlib": in_hnswlib}.items():
+    others = {"faiss": in_faiss, "hnswlib": in_hnswlib, "pgvector": in_pgvector}
+    for name, make in others.items():
         if name not in names:
             continue
         for label, built, search in make(matrix):
@@ -234,6 +235,35 @@ def in_hnswlib(matrix: Matrix) -> Searched:
     index.add_items(matrix)
     index.set_ef(SEARCHING)
     yield "hnswlib", perf_counter() - began, lambda query: index.knn_query(query, k=10)[0][0]
+
+
+def in_pgvector(matrix: Matrix) -> Searched:
+    """A statement of one's own, and the library's index, over the tables of a library."""
+    from polyglance.search.postgres_index import PostgresIndex
+    from polyglance.search.postgres_store import PostgresStore
+    from polyglance.search.postgres_tables import filled
+    from postgres_server import Server
+
+    server = Server(maintenance_work_mem="'4GB'", shared_buffers="'4GB'")
+    server.restart()
+    try:
+        manifest = Manifest("made up", "", "", matrix.shape[1], "beside")
+        store = PostgresStore(server.database(), manifest)
+        for start in range(0, len(matrix), BLOCK):
+            block = matrix[start : start + BLOCK]
+            store.put(made_up(start + i, vector) for i, vector in enumerate(block))
+        index = PostgresIndex(store, many=0)
+        began = perf_counter()
+        index.build()
+        built = perf_counter() - began
+        nearest = "SELECT item - 1 FROM vectors ORDER BY vector <#> %s LIMIT 10"
+        store.ask("SELECT set_config('enable_seqscan', 'off', false)")  # as if there were many
+        yield "pgvector hnsw", built, lambda q: [row for (row,) in store.ask(nearest, (filled(q),))]
+        store.ask("SELECT set_config('enable_seqscan', 'on', false)")
+        yield "library on PostgreSQL", built, lambda query: index.nearest(query, 10).ids - 1
+        store.close()
+    finally:
+        server.close()
 
 
 def fill(path: Path, real: Matrix, count: int) -> None:

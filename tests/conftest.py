@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from benchmarks.postgres_server import Server
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("any machine", deadline=None)
@@ -20,3 +25,13 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("set POLYGLANCE_DATA to the folder of research data to measure on it")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server with pgvector."""
+    from benchmarks.postgres_server import Server
+
+    server = Server()
+    yield server
+    server.close()

@@ -74,6 +74,18 @@ def test_pictures_words_and_what_it_is_not(place: str) -> None:
     assert len(found(place, "a cow", "--since", "1990")) == 5
 
 
+def test_a_query_with_its_translations(place: str, tmp_path: Path) -> None:
+    for code, (word, meaning) in {"de": ("mill", "Mühle"), "fr": ("mill", "moulin")}.items():
+        (tmp_path / f"en-{code}.txt").write_text(f"{word}\t{meaning}\n", encoding="utf-8")
+    asked = ("mill", "--language", "en", "--translate", "de,fr", "--translator", "words",
+             "--dictionaries", str(tmp_path))  # fmt: skip
+    done = CliRunner().invoke(app, ["search", "-l", place, "--json", *asked])
+    assert done.stderr == "en: mill\nde: Mühle\nfr: moulin\n"
+    told = ("mill", "--language", "en", "--also", "de:Mühle", "--also", "fr:moulin")
+    assert done.stdout == run("-l", place, "--json", *told)
+    assert json.loads(done.stdout) != json.loads(run("mill", "-l", place, "--json"))
+
+
 def test_a_page_with_the_hits(place: str, tmp_path: Path) -> None:
     run("بقرة", "-l", place, "-k", "3", "--sheet", str(tmp_path / "s.html"), "--language", "ar")
     page = (tmp_path / "s.html").read_text(encoding="utf-8")
@@ -114,6 +126,9 @@ def test_a_terminal_gets_pictures(place: str) -> None:
     [([], "nothing to look for"), (["x", "--since", "soon"], "a date is given as"),
      (["x", "--kind", "film"], "picture or clip"), (["x", "--also", "de:y"], "--language"),
      (["x", "--also", "y", "--language", "en"], "each language once"),
+     (["x", "--translate", "de"], "its --language"),
+     (["x", "--translate", "de", "--language", "en"], "--translate needs --translator"),
+     (["x", "--translate", "de", "--language", "en", "--also", "fr:y"], "give one of them"),
      (["--picture", "/nowhere.png"], "cannot be read")],
 )  # fmt: skip
 def test_mistakes_are_told_in_a_sentence(

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from colours import Colours, paint, scatter
-from polyglance.search import indexing
+from polyglance.search import encoding
 from polyglance.search.indexing import Indexing
 from polyglance.search.library import Library
 
@@ -116,7 +116,7 @@ def test_a_bad_file_is_not_decoded_again(
 ) -> None:
     (photos / "bad.png").write_bytes(b"no picture")
     library.add(photos)
-    monkeypatch.setattr(indexing, "read_picture", None)
+    monkeypatch.setattr(encoding, "read_picture", None)
     assert len(library.update().bad) == 1
 
 

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 import polyglance
-from colours import Colours, paint, scatter
+from colours import Colours, film, paint, scatter
 from polyglance.demo.photographs import FOLDER
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import read_manifest
 from polyglance.search.library import Library, default_place
 from polyglance.search.store import NoLibrary
+from polyglance.text.dictionaries import Dictionary
+from polyglance.text.translators import WordByWord
 
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 PHOTOGRAPHS = (
@@ -277,3 +279,71 @@ def test_a_hit_as_plain_values(library: Library, photos: Path) -> None:
     assert plain["path"] == str(photos / "a.png")
     assert (plain["kind"], plain["span"], plain["width"]) == ("picture", None, 24)
     assert replace(hit, score=0.5).to_json()["score"] == 0.5
+
+
+def test_what_goes_by_a_number(library: Library, photos: Path) -> None:
+    paint(photos / "a.png", "red")
+    film(photos / "b.mp4", [("green", 2), ("blue", 2)])
+    library.add(photos, thumbnails=True)
+    hits = library.search("blue", every_span=True)
+    assert len({hit.number for hit in hits}) == 3
+    for hit in hits:
+        piece = library.piece(hit.number)
+        assert piece is not None
+        assert (piece.path, piece.span) == (hit.path, hit.span)
+        assert not hasattr(piece, "score")
+        small = library.thumbnail(piece)
+        assert small is not None
+        assert small[:4] == b"RIFF"
+        np.testing.assert_allclose(np.linalg.norm(library.vector(piece)), 1, atol=1e-3)
+        assert library.search(picture=piece, every_span=True)[0].number == hit.number
+    assert library.piece(999) is None
+    assert library.folders == (str(photos),)
+    assert list(library.paths()) == [str(photos / "a.png"), str(photos / "b.mp4")]
+    assert list(library.paths(photos / "b.mp4")) == [str(photos / "b.mp4")]
+    assert library.manifest == library.info().manifest
+    before = library.revision
+    assert library.revision == before
+    library.remove(photos / "a.png")
+    assert library.revision != before
+    gone = next(hit for hit in hits if hit.kind == "picture")
+    assert library.piece(gone.number) is None
+    with pytest.raises(PolyglanceError, match="not in the library any more"):
+        library.search(picture=gone)
+
+
+def test_pictures_in_queries_may_be_hits_or_vectors(library: Library, photos: Path) -> None:
+    red, blue = paint(photos / "red.png", "red"), paint(photos / "blue.png", "blue")
+    library.add(photos)
+    encoder = library._encoder()
+    assert isinstance(encoder, Colours)
+    by_file = library.search("white", picture=[red], without_picture=blue)
+    seen = encoder.seen
+    pieces = {hit.path: hit for hit in by_file}
+    by_hit = library.search("white", picture=[pieces[red]], without_picture=pieces[blue])
+    vectors = {path: library.vector(hit) for path, hit in pieces.items()}
+    by_vector = library.search("white", picture=vectors[red], without_picture=[vectors[blue]])
+    assert encoder.seen == seen
+    for other in (by_hit, by_vector):
+        assert [hit.path for hit in other] == [hit.path for hit in by_file]
+        scores = [hit.score for hit in by_file]
+        assert [hit.score for hit in other] == pytest.approx(scores, abs=1e-3)
+    np.testing.assert_allclose(library.vector(red), vectors[red], atol=1e-3)
+
+
+def test_a_query_is_asked_in_translations_too(library: Library, photos: Path) -> None:
+    paint(photos / "red.png", "red")
+    paint(photos / "green.png", "green")
+    library.add(photos)
+    # Colours reads English alone: a "translation" into another language is another word of it.
+    words = [WordByWord(Dictionary([("red", other)]), "en", code)
+             for code, other in (("de", "green"), ("fr", "green"))]  # fmt: skip
+    assert library.search("red", language="en")[0].path.stem == "red"
+    found = library.search("red", language="en", translators=words)
+    told = library.search({"en": "red", "de": "green", "fr": "green"})
+    assert found == told
+    assert found[0].path.stem == "green"  # two against one
+    same = [WordByWord(Dictionary([("x", "y")]), "en", "de", keep_unknown=True)]
+    assert library.search("red", language="en", translators=same) == library.search({"en": "red"})
+    with pytest.raises(PolyglanceError, match="say its language"):
+        library.search("red", translators=words)

@@ -5,18 +5,26 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import av
 import pytest
 import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from fastapi import FastAPI
 from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 from starlette.testclient import TestClient
 
 from polyglance.demo.photographs import photographs
+from polyglance.recipes.explaining import Explainer
+from polyglance.recipes.vqa_folder import Answerer
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
+from tiny_readers import make_parts, save_answerer, save_reader, tiny_uc2
 
 ANIMALS = """
 bee butterfly camels cat-face cow crab dogs-at-door german-shepherd giraffes
@@ -70,9 +78,39 @@ def client(library: Library) -> TestClient:
 
 
 @pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Small ones for a closer look, with random weights."""
+    folder = tmp_path_factory.mktemp("models")
+    parts = make_parts(folder, ["a horse on the meadow and two dogs at a door", "what is it"])
+    return {
+        "explainer": Explainer.open(save_reader(folder / "pair", parts, tiny_uc2(parts))),
+        "answerer": Answerer.open(save_answerer(folder / "vqa", parts)),
+    }
+
+
+@pytest.fixture(scope="session")
+def knowing(library: Library, models: dict[str, Any]) -> TestClient:
+    """Asks a service that has those models."""
+    return TestClient(create_app(library, **models), base_url="http://localhost")
+
+
+@pytest.fixture(scope="session")
 def address(library: Library) -> Iterator[str]:
     """Of a real server."""
-    config = uvicorn.Config(create_app(library), port=0, log_level="warning", lifespan="off")
+    with listening(create_app(library)) as link:
+        yield link
+
+
+@pytest.fixture(scope="session")
+def knowing_address(library: Library, models: dict[str, Any]) -> Iterator[str]:
+    """Of one that has models for a closer look."""
+    with listening(create_app(library, **models)) as link:
+        yield link
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[str]:
+    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -81,3 +119,52 @@ def address(library: Library) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
     thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.fail("the page is tested in Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
+    """Opens the page as somebody's browser would; nothing may go wrong in it."""
+    contexts, complaints = [], []
+
+    def opened(path: str = "/", *, locale: str = "en-GB", **settings: Any) -> Page:
+        context = browser.new_context(locale=locale, base_url=address, **settings)
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else 0)
+        page.goto(path)
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="session")
+def violations() -> Callable[[Page], list[str]]:
+    """What axe finds on a page that is more than a trifle."""
+
+    def found_on(page: Page) -> list[str]:
+        page.wait_for_timeout(400)  # until nothing fades any more
+        found = Axe().run(page).response["violations"]
+        return [
+            f"{one['id']}: {one['nodes'][0]['html'][:200]}"
+            for one in found
+            if one["impact"] in ("serious", "critical", "moderate")
+        ]
+
+    return found_on

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
+from polyglance.search.store import Unreachable
 
 
 def names(client: TestClient, **asked: object) -> list[str]:
@@ -109,6 +110,20 @@ def test_filters(client: TestClient) -> None:
     assert names(client, q="a city", kind="clip") == ["journey"]
     assert names(client, q="a city", until="1999") == []
     assert len(names(client, q="a city", since="2000", limit=100)) == 33
+
+
+def test_a_library_that_is_away_is_told_without_its_place(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise Unreachable("postgresql://db.example/photos does not answer")
+
+    monkeypatch.setattr(Library, "search", away)
+    answer = client.get("/api/search", params={"q": "a horse"})
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "5"
+    assert "does not answer" in answer.json()["error"]
+    assert "example" not in answer.text
 
 
 def test_a_clip_is_found_at_the_span_that_fits(client: TestClient) -> None:
@@ -215,6 +230,7 @@ def test_the_document_says_what_comes_back(client: TestClient) -> None:
     assert set(document["paths"]) == {
         "/api/search", "/api/pictures", "/api/library", "/api/languages", "/api/items/{item}",
         "/api/items/{item}/thumbnail", "/api/items/{item}/picture", "/api/items/{item}/clip",
+        "/api/items/{item}/why", "/api/items/{item}/answers",
     }  # fmt: skip
     assert document["components"]["schemas"]["Problem"]["required"] == ["error"]
     refused = document["paths"]["/api/search"]["get"]["responses"]["422"]

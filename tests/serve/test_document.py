@@ -16,13 +16,14 @@ from polyglance.serve.app import create_app
 ADDRESSES = (
     "/api/search", "/api/pictures", "/api/library", "/api/languages", "/api/items/{item}",
     "/api/items/{item}/thumbnail", "/api/items/{item}/picture", "/api/items/{item}/clip",
+    "/api/items/{item}/why", "/api/items/{item}/answers",
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def document(library: Library) -> Any:
+def document(library: Library, models: dict[str, Any]) -> Any:
     return schemathesis.openapi.from_asgi(
-        "/openapi.json", create_app(library), headers={"host": "localhost"}
+        "/openapi.json", create_app(library, **models), headers={"host": "localhost"}
     )
 
 

@@ -13,6 +13,7 @@ from polyglance import __version__
 from polyglance.cli import (
     ask,
     data,
+    encode,
     evaluate,
     explain,
     features,
@@ -32,6 +33,7 @@ app = typer.Typer(
     help="One space of meaning for pictures, videos and sentences in any language.",
 )
 app.command()(index.index)
+app.command()(encode.encode)
 app.command()(search.search)
 app.command()(ask.ask)
 app.command()(explain.explain)
@@ -126,10 +128,22 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder of the model; one there is replaced.")],
     name: Annotated[str, typer.Option(help="What the model is called.")] = "model",
     longest: Annotated[int, typer.Option(help="(Sub-)words of a text; longer ones are cut.")] = 64,
+    backbone: Annotated[
+        str | None, typer.Option(help="Of UC2 or M3P: what made the features it was trained on.")
+    ] = None,
 ) -> None:
-    """Make a model folder that searches without torch from a training run."""
-    from polyglance.export.from_run import export_run
+    """Make a model folder that searches without torch from a training run.
 
+    Of a run of UC2 or M3P, one that reads hits again, with all that it needs but torch.
+    """
+    from polyglance.export.from_run import export_run
+    from polyglance.recipes.pair_folder import export_pair_model, is_pair_run
+
+    if is_pair_run(run):
+        told = export_pair_model(run, out, backbone=backbone)
+        size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+        print(f"{out}: reads hits again, trusts their order by {told.trust:g}, {size / 1e6:.1f} MB")
+        return
     exported = export_run(run, out, name=name, longest=longest)
     total = sum(file["bytes"] for file in exported.files.values())
     print(f"{out}: {exported.name}, {exported.width} wide, {total / 1e6:.1f} MB")

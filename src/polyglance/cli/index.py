@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyglance.cli.telling import Quiet
 from polyglance.errors import printable
 
+if TYPE_CHECKING:
+    from polyglance.search.indexing import Report
+
 LibraryOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--library", "-l", help="The library's file; else $POLYGLANCE_LIBRARY, or one of your own."
+        "--library",
+        "-l",
+        metavar="PLACE",
+        help="A file or postgresql://...; else $POLYGLANCE_LIBRARY, or a file of your own.",
     ),
 ]
 TOLD = 10
@@ -45,10 +51,15 @@ def index(
             if folders
             else opened.update(thumbnails=thumbnails, quiet=quiet)
         )
-        for bad in report.bad[:TOLD]:
-            print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
-        if len(report.bad) > TOLD:
-            print(f"skipped {len(report.bad) - TOLD:,} more", file=sys.stderr)
-        print(f"{opened.path}: {report}; {len(opened):,} in all")
+        tell_report(report)
+        print(f"{opened.name}: {report}; {len(opened):,} in all")
         if report.bad and not len(opened):
             raise typer.Exit(1)
+
+
+def tell_report(report: Report) -> None:
+    """Name the bad files, the first of them."""
+    for bad in report.bad[:TOLD]:
+        print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
+    if len(report.bad) > TOLD:
+        print(f"skipped {len(report.bad) - TOLD:,} more", file=sys.stderr)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.index import LibraryOption
+from polyglance.cli.index import LibraryOption, tell_report
+from polyglance.cli.telling import Quiet
 from polyglance.errors import printable
 
 app = typer.Typer(no_args_is_help=True, help="Libraries of pictures and clips.")
@@ -21,7 +22,7 @@ def library_info(library: LibraryOption = None) -> None:
     with Library(library) as opened:
         info = opened.info()
     counts, manifest = info.counts, info.manifest
-    print(f"{info.path}: {counts.pictures:,} pictures and {counts.clips:,} clips")
+    print(f"{info.name}: {counts.pictures:,} pictures and {counts.clips:,} clips")
     print(f"vectors     {counts.vectors:,}, {manifest.width} wide")
     print(f"model       {manifest.model} ({manifest.fingerprint[:8]})")
     print(f"on disk     {info.size / 1e6:.1f} MB, {counts.thumbnails:,} thumbnails")
@@ -46,14 +47,14 @@ def library_verify(
         found = opened.verify(files=files)
         for sentence in found:
             print(printable(sentence))
-        print(f"{opened.path}: {f'{len(found):,} damages' if found else 'no damage'}")
+        print(f"{opened.name}: {f'{len(found):,} damages' if found else 'no damage'}")
     if found:
         raise typer.Exit(1)
 
 
 @app.command("merge")
 def library_merge(
-    others: Annotated[list[Path], typer.Argument(help="Libraries of the same model.")],
+    others: Annotated[list[str], typer.Argument(help="Libraries of the same model.")],
     library: LibraryOption = None,
 ) -> None:
     """Take what other libraries hold into one; they stay as they are."""
@@ -61,8 +62,29 @@ def library_merge(
 
     with Library(library) as opened:
         for other in others:
-            print(f"{other}: {opened.merge(other):,} taken in")
-        print(f"{opened.path}: {len(opened):,} in all")
+            with Library(other) as theirs:
+                print(f"{theirs.name}: {opened.merge(theirs):,} taken in")
+        print(f"{opened.name}: {len(opened):,} in all")
+
+
+@app.command("import")
+def library_import(
+    shards: Annotated[list[Path], typer.Argument(help="Folders that `polyglance encode` made.")],
+    library: LibraryOption = None,
+    quiet: Quiet = False,
+) -> None:
+    """Take in what was encoded in bulk; run again for shards that were made since."""
+    from polyglance.search.library import Library
+    from polyglance.search.shards import ShardFolder
+
+    with Library(library) as opened:
+        for folder in shards:
+            report = opened.import_shards(folder, quiet=quiet)
+            tell_report(report)
+            missing = len(ShardFolder(folder).pending())
+            still = f"; {missing:,} shards are not made yet" if missing else ""
+            print(f"{folder}: {report}{still}")
+        print(f"{opened.name}: {len(opened):,} in all")
 
 
 @app.command("remove")
@@ -75,4 +97,4 @@ def library_remove(
 
     with Library(library) as opened:
         removed = opened.remove(*paths)
-        print(f"{opened.path}: {removed:,} removed; {len(opened):,} in all")
+        print(f"{opened.name}: {removed:,} removed; {len(opened):,} in all")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.index import LibraryOption
-from polyglance.cli.telling import console
+from polyglance.cli.telling import console, names
 from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
@@ -43,8 +43,25 @@ def search(
     since: Annotated[str | None, typer.Option(help="Taken then or later: 2024-07.")] = None,
     until: Annotated[str | None, typer.Option(help="Taken then or earlier: 2024-07-31.")] = None,
     language: Annotated[
-        str | None, typer.Option(help="The query's, for models that read words.")
+        str | None, typer.Option(help="The query's: to translate it, and for models of words.")
     ] = None,
+    translate: Annotated[
+        str | None,
+        typer.Option(help="Ask in these languages too, all deciding together: de,fr."),
+    ] = None,
+    translator: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What translates: words, apertium or a model's folder; again for others."
+        ),
+    ] = None,
+    dictionaries: Annotated[
+        list[str] | None, typer.Option(help="Where words are looked up. Else Debian's FreeDict.")
+    ] = None,
+    reranker: Annotated[
+        Path | None, typer.Option(help="A trained UC2 or M3P that reads the best hits again.")
+    ] = None,
+    candidates: Annotated[int, typer.Option(min=1, help="How many hits are read again.")] = 50,
     every_span: Annotated[
         bool, typer.Option("--every-span", help="All parts of a clip, not the best alone.")
     ] = False,
@@ -57,7 +74,11 @@ def search(
     from polyglance.search.library import Library
 
     text = _in_languages(query, also or (), language)
-    with Library(library, model=model) as opened:
+    if translate and also:
+        raise PolyglanceError("--also says what --translate would: give one of them")
+    if translate:
+        text = _translated(query, language, translate, translator or (), dictionaries)
+    with Library(library, model=model, reranker=reranker) as opened:
         hits = opened.search(
             text,
             picture=picture,
@@ -69,6 +90,7 @@ def search(
             until=until,
             language=language,
             every_span=every_span,
+            candidates=candidates,
         )
         asked = " + ".join([*([query] if query else []), *(path.name for path in picture or ())])
         asked += "".join(f" − {word}" for word in without or ())
@@ -105,13 +127,44 @@ def _in_languages(query: str | None, also: Sequence[str], language: str | None) 
     return told
 
 
+def _translated(
+    query: str | None,
+    language: str | None,
+    targets: str,
+    translators: Sequence[str],
+    dictionaries: Sequence[str] | None,
+) -> Text:
+    """The query with its translations, which are told as well."""
+    from polyglance.search.query import in_languages
+    from polyglance.text.dictionary_files import FREEDICT
+    from polyglance.text.translation.opening import open_first
+
+    if query is None or language is None:
+        raise PolyglanceError("--translate needs a query and its --language, such as en")
+    if not translators:
+        raise PolyglanceError(
+            "--translate needs --translator: words, apertium, or a model's folder"
+        )
+    opened = [
+        open_first(translators, language, target, dictionaries=dictionaries or (FREEDICT,))
+        for target in names(targets) or ()
+    ]
+    told = in_languages(query, language, opened)
+    for code, words in told.items() if not isinstance(told, str) else ():
+        print(f"{code}: {printable(words) or '(no translation)'}", file=sys.stderr)
+    return told
+
+
 def _table(hits: Sequence[Hit]) -> Table:
     from rich.table import Table
     from rich.text import Text as Line
 
-    table = Table("score", "file", box=None, pad_edge=False)
+    again = any(hit.reread is not None for hit in hits)
+    table = Table(*(["reread"] if again else []), "score", "file", box=None, pad_edge=False)
     for hit in hits:
-        table.add_row(f"{hit.score:.3f}", Line(_name(hit), overflow="ignore", no_wrap=True))
+        read = [""] if hit.reread is None else [f"{hit.reread:.3f}"]
+        name = Line(_name(hit), overflow="ignore", no_wrap=True)
+        table.add_row(*(read if again else []), f"{hit.score:.3f}", name)
     return table
 
 

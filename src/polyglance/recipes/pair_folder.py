@@ -88,8 +88,8 @@ def open_pair_model(
     settings = recipe.eyes or (Eyes(backbone) if backbone else None)
     if settings is None:
         raise PolyglanceError(
-            f"{path} was trained on stored features: export it with --backbone, the one that they"
-            " were extracted with"
+            f"{path} was trained on stored features: name the network that made them as --backbone"
+            " of 'polyglance export' or 'polyglance explain'"
         )
     if backbone:
         settings = replace(settings, backbone=backbone)

@@ -12,39 +12,32 @@ to it: they meet rarely, and where they do they write the same.
 
 from __future__ import annotations
 
-import os
 import random
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from polyglance.encoders import Encoder
-from polyglance.errors import DataError, PolyglanceError, printable, reason
+from polyglance.errors import DataError
 from polyglance.progress import Advance, progress
-from polyglance.search.clips import entry_of_clip
-from polyglance.search.files import content_hash, shrunk, size_and_date, thumbnail
+from polyglance.search.encoding import (
+    AHEAD,
+    NO_CLIPS,
+    FileEncoder,
+    bad_file,
+    hashed,
+    quiet_decoders,
+)
+from polyglance.search.files import thumbnail
 from polyglance.search.showing import picture_of
 from polyglance.search.store import BadFile, Entry, Item, Store
-from polyglance.search.walking import Candidate, walk
+from polyglance.search.walking import Candidate, is_gone, is_there, walk
 from polyglance.vision.ahead import ahead
 from polyglance.vision.clips import can_read_clips
-from polyglance.vision.pictures import PictureError, read_picture
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-BATCH = 16
-"""Pictures that are encoded and kept together: what a kill costs at most."""
 CHUNK = 64
 """Files that lie beside each other and are taken one after another."""
-AHEAD = 2 * BATCH
-"""Files that are hashed, and pictures that are decoded, before they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +61,6 @@ class Report:
         return (", ".join(told) or "nothing to index") + rate
 
 
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    """A picture that waits for the encoder."""
-
-    item: Item
-    picture: Image
-    thumbnail: bytes | None
-
-
 class Indexing:
     """One run over folders."""
 
@@ -93,7 +77,7 @@ class Indexing:
 
         ``order`` decides which files come first.
         """
-        self._store, self._encoder = store, encoder
+        self._store, self._files = store, FileEncoder(encoder, thumbnails=thumbnails)
         self._thumbnails, self._quiet = thumbnails, quiet
         self._order = order or random.Random()
         self._counts = dict.fromkeys(("added", "changed", "moved", "unchanged"), 0)
@@ -109,7 +93,7 @@ class Indexing:
         kinds = {
             kind: [c for c in candidates.values() if c.kind == kind] for kind in ("picture", "clip")
         }
-        with progress("Indexing", len(candidates), quiet=self._quiet) as advance, _quiet_decoders():
+        with progress("Indexing", len(candidates), quiet=self._quiet) as advance, quiet_decoders():
             self._advance = advance
             self._index_pictures(kinds["picture"])
             self._index_clips(kinds["clip"])
@@ -120,7 +104,7 @@ class Indexing:
         return Report(**self._counts, removed=removed, seconds=seconds, bad=tuple(bad.values()))
 
     def _walked(self, place: str) -> Iterator[Candidate]:
-        if _is_gone(place):
+        if is_gone(place):
             return
         for found in walk(place, self._store.places("left out")):
             if isinstance(found, Candidate):
@@ -130,30 +114,18 @@ class Indexing:
 
     def _index_pictures(self, candidates: list[Candidate]) -> None:
         with (
-            ahead(_hashed, self._pending(candidates), AHEAD) as hashed,
-            ahead(self._decoded, self._unknown(hashed), AHEAD) as decoded,
+            ahead(hashed, self._pending(candidates), AHEAD) as contents,
+            closing(self._files.pictures(self._unknown(contents))) as batches,
         ):
-            while batch := list(islice(decoded, BATCH)):
+            for batch in batches:
                 self._keep(batch)
 
     def _index_clips(self, candidates: list[Candidate]) -> None:
         if candidates and not can_read_clips():
-            why = "clips need an optional part: pip install 'polyglance[video]'"
-            self._unread += [BadFile(candidate.path, why) for candidate in candidates]
+            self._unread += [BadFile(candidate.path, NO_CLIPS) for candidate in candidates]
             return
-        for candidate, content in self._unknown(map(_hashed, self._pending(candidates))):
-            encoder = self._encoder()
-            try:
-                entry = entry_of_clip(
-                    candidate, content, encoder, detail=3 * pixels_of(encoder),
-                    thumbnails=self._thumbnails,
-                )  # fmt: skip
-            except DataError as error:
-                self._store.put_bad([_bad(candidate, error)])
-            else:
-                self._store.put([entry])
-                self._count(candidate)
-            self._advance(1)
+        for candidate, content in self._unknown(map(hashed, self._pending(candidates))):
+            self._keep([self._files.clip(candidate, content)])
 
     def _pending(self, candidates: list[Candidate]) -> Iterator[Candidate]:
         """Those that are not on record as they are, when it is their turn."""
@@ -175,10 +147,10 @@ class Indexing:
                 self._advance(1)
 
     def _unknown(
-        self, hashed: Iterable[tuple[Candidate, str | BadFile]]
+        self, files: Iterable[tuple[Candidate, str | BadFile]]
     ) -> Iterator[tuple[Candidate, str]]:
         """Those whose content is not on record under any path."""
-        for candidate, content in hashed:
+        for candidate, content in files:
             if isinstance(content, BadFile):
                 self._unread.append(content)
             elif not self._recognised(candidate, content):
@@ -195,7 +167,7 @@ class Indexing:
             self._counts["unchanged"] += 1
             return True
         for item in items:
-            if _is_gone(item.path):
+            if is_gone(item.path):
                 self._store.move(item.path, path, stamp)
                 self._counts["moved"] += 1
                 return True
@@ -206,34 +178,16 @@ class Indexing:
         self._count(candidate)
         return True
 
-    def _decoded(self, job: tuple[Candidate, str]) -> _Decoded | BadFile:
-        candidate, content = job
-        least = 2 * pixels_of(self._encoder())  # as encoders do that are given a file
-        try:
-            picture = read_picture(candidate.path, at_least=least)
-        except PictureError as error:
-            return _bad(candidate, error)
-        width, height, taken = size_and_date(candidate.path, picture, candidate.stamp)
-        item = Item(candidate.path, "picture", candidate.stamp, content, taken, width, height)
-        small = thumbnail(picture) if self._thumbnails else None
-        return _Decoded(item, shrunk(picture, 3 * least // 2), small)
-
-    def _keep(self, batch: list[_Decoded | BadFile]) -> None:
-        decoded = [one for one in batch if isinstance(one, _Decoded)]
-        bad = [one for one in batch if isinstance(one, BadFile)]
-        if decoded:
-            vectors = self._encoder().encode_pictures([one.picture for one in decoded])
-            if not np.isfinite(vectors).all():
-                raise PolyglanceError("the model makes no numbers of a picture: give another model")
-            self._store.put(
-                Entry(one.item, vector[None], thumbnail=one.thumbnail)
-                for one, vector in zip(decoded, vectors, strict=True)
-            )
-            for one in decoded:
-                self._count(one.item)
+    def _keep(self, done: Sequence[Entry | BadFile]) -> None:
+        entries = [one for one in done if isinstance(one, Entry)]
+        bad = [one for one in done if isinstance(one, BadFile)]
+        if entries:
+            self._store.put(entries)
+            for entry in entries:
+                self._count(entry.item)
         if bad:
             self._store.put_bad(bad)
-        self._advance(len(batch))
+        self._advance(len(done))
 
     def _count(self, file: Candidate | Item) -> None:
         self._counts["changed" if file.path in self._on_record else "added"] += 1
@@ -242,16 +196,16 @@ class Indexing:
         try:
             small = thumbnail(picture_of(candidate.path, candidate.kind))
         except DataError as error:
-            self._unread.append(_bad(candidate, error))
+            self._unread.append(bad_file(candidate, error))
         else:
             self._store.put_thumbnail(candidate.path, small)
 
     def _forget_vanished(self, place: str, candidates: dict[str, Candidate]) -> int:
         """Delete what is on record of files that are gone."""
         gone = [
-            path for path in self._store.paths(place) if path not in candidates and _is_gone(path)
+            path for path in self._store.paths(place) if path not in candidates and is_gone(path)
         ]
-        if gone not in ([], [place]) and not _is_there(place):
+        if gone not in ([], [place]) and not is_there(place):
             self._unread.append(
                 BadFile(
                     place,
@@ -261,46 +215,3 @@ class Indexing:
             )
             return 0
         return sum(self._store.forget(gone[i : i + 1000]) for i in range(0, len(gone), 1000))
-
-
-def pixels_of(encoder: Encoder) -> int:
-    """How many pixels a side the encoder looks at; a guess where it does not say."""
-    description = getattr(getattr(encoder, "folder", None), "description", None)
-    size = getattr(getattr(description, "pictures", None), "size", None)
-    return size if isinstance(size, int) else 384
-
-
-def _hashed(candidate: Candidate) -> tuple[Candidate, str | BadFile]:
-    try:
-        return candidate, content_hash(candidate.path)
-    except OSError as error:  # a lock or a right that may be another next time: not on record
-        return candidate, BadFile(candidate.path, f"cannot be read ({reason(error)})")
-
-
-def _bad(candidate: Candidate, error: Exception) -> BadFile:
-    why = printable(str(error).removeprefix(f"{candidate.path}: "))
-    return BadFile(candidate.path, why, candidate.stamp)
-
-
-def _is_gone(path: str) -> bool:
-    """Whether there is no such file; one that must not be looked at is not gone."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _is_there(place: str) -> bool:
-    """Whether there is anything at a place: an empty folder may be a disk that is not mounted."""
-    return not _is_gone(place) and (not os.path.isdir(place) or bool(os.listdir(place)))  # noqa: PTH112, PTH208
-
-
-@contextmanager
-def _quiet_decoders() -> Iterator[None]:
-    """Pillow's warnings about odd files would tear the progress bar."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="PIL")
-        yield

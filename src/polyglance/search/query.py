@@ -15,16 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, Self, TypeAlias, TypeGuard, cast, get_args
 
 import numpy as np
 
 from polyglance.encoders import Encoder, Picture
 from polyglance.encoders.protocol import Vectors
-from polyglance.encoders.translated_queries import consistent_scores
+from polyglance.encoders.translated_queries import consistent_scores, in_other_languages
 from polyglance.errors import PolyglanceError
 from polyglance.search.store import Filter, Item, Kind, Span
 from polyglance.search.walking import as_place
+from polyglance.text.translators import Translator
 
 Text: TypeAlias = "str | Mapping[str, str]"
 """Words, or the same in several languages: ``{"de": "ein Hund", "fr": "un chien"}``."""
@@ -40,13 +41,13 @@ with a weight of 1, which loses the dog.
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A picture or a part of a clip that was found."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A picture or a part of a clip, as a library knows it."""
 
+    number: int
+    """Goes by it for ever, and nothing else does."""
     path: Path
-    score: float
-    """The cosine with the query: 1 is the same, 0 has nothing to do with it."""
     kind: Kind
     span: Span | None
     """From which to which second of a clip."""
@@ -58,15 +59,34 @@ class Hit:
     """How long the clip is."""
 
     @classmethod
-    def of(cls, item: Item, span: Span | None, score: float) -> Hit:
+    def of(cls, number: int, item: Item, span: Span | None, **more: Any) -> Self:
         """What is told of an item on record."""
-        taken = datetime.fromisoformat(item.taken)
-        size = item.width, item.height
-        return cls(Path(item.path), score, item.kind, span, taken, *size, item.seconds)
+        return cls(
+            number=number,
+            path=Path(item.path),
+            kind=item.kind,
+            span=span,
+            taken=datetime.fromisoformat(item.taken),
+            width=item.width,
+            height=item.height,
+            seconds=item.seconds,
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit(Piece):
+    """What was found."""
+
+    score: float
+    """The cosine with the query: 1 is the same, 0 has nothing to do with it."""
+    reread: float | None = None
+    """What a model says that read the words beside it (`polyglance.search.reranking`), where one
+    did; those hits come first and are sorted by it."""
 
     def to_json(self) -> dict[str, Any]:
         """The hit in plain values."""
-        return {
+        plain = {
             "path": str(self.path),
             "score": round(self.score, 4),
             "kind": self.kind,
@@ -76,18 +96,22 @@ class Hit:
             "height": self.height,
             "seconds": self.seconds,
         }
+        return plain if self.reread is None else plain | {"reread": round(self.reread, 4)}
 
 
 def query_vector(
     encoder: Encoder,
     texts: Sequence[Text] = (),
-    pictures: Sequence[Picture] = (),
+    pictures: Sequence[Picture | Vectors] = (),
     *,
     without: Sequence[Text] = (),
-    without_pictures: Sequence[Picture] = (),
+    without_pictures: Sequence[Picture | Vectors] = (),
     language: str | None = None,
 ) -> Vectors:
-    """A unit vector of what is looked for; ``language`` is that of texts that do not say."""
+    """A unit vector of what is looked for; ``language`` is that of texts that do not say.
+
+    A picture may be given as its vector.
+    """
     wanted = _encoded(encoder, texts, pictures, language)
     if not len(wanted):
         raise PolyglanceError("there is nothing to look for: give words, a picture or both")
@@ -95,12 +119,41 @@ def query_vector(
     return _unit(_unit(wanted.sum(0)) - UNWANTED * unwanted.sum(0))
 
 
+def in_languages(text: Text, language: str | None, translators: Sequence[Translator]) -> Text:
+    """A query with its translations; each comes from the query's ``language``.
+
+    One that is the query again is none: dictionaries leave words as they are that they lack.
+    """
+    if not translators:
+        return text
+    if not isinstance(text, str) or language is None:
+        raise PolyglanceError(
+            "a query is translated from one language: give it as words, and say its language"
+        )
+    told = in_other_languages([text], language, translators)
+    source, *others = told
+    return {source: text} | {
+        code: "" if told[code][0].casefold() == text.casefold() else told[code][0]
+        for code in others
+    }
+
+
+def is_vector(picture: object) -> TypeGuard[Vectors]:
+    """Whether a picture is given as its vector; pixels have three axes."""
+    return isinstance(picture, np.ndarray) and picture.ndim == 1
+
+
 def _encoded(
-    encoder: Encoder, texts: Sequence[Text], pictures: Sequence[Picture], language: str | None
+    encoder: Encoder,
+    texts: Sequence[Text],
+    pictures: Sequence[Picture | Vectors],
+    language: str | None,
 ) -> Vectors:
     parts = [_text_vector(encoder, text, language) for text in texts]
-    if pictures:
-        parts += list(encoder.encode_pictures(pictures))
+    parts += [picture for picture in pictures if is_vector(picture)]
+    unseen = [picture for picture in pictures if not is_vector(picture)]
+    if unseen:
+        parts += list(encoder.encode_pictures(cast("list[Picture]", unseen)))
     return np.array(parts, np.float32).reshape(-1, encoder.width)
 
 

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def picture_of(path: str, kind: Kind, span: Span | None = None) -> Image:
-    """A picture, or what a clip shows in the middle of a span; a `DataError` where it cannot."""
-    return frame_of(path, span) if kind == "clip" else read_picture(path, at_least=256)
+def picture_of(path: str, kind: Kind, span: Span | None = None, *, at_least: int = 256) -> Image:
+    """A picture, or what a clip shows in the middle of a span; a `DataError` where it cannot.
+
+    ``at_least`` so many pixels a side are left of a large one.
+    """
+    return frame_of(path, span) if kind == "clip" else read_picture(path, at_least=at_least)
 
 
 def from_webp(thumbnail: bytes) -> Image:

@@ -8,7 +8,6 @@ checksum, since SQLite has none of its own.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -30,14 +29,18 @@ from polyglance.search.store import (
     Span,
     Stamp,
 )
+from polyglance.search.stored import (
+    BLOCK,
+    HALF,
+    ITEM,
+    columns_of,
+    fault,
+    halved,
+    item_of,
+    numbers,
+    plain,
+)
 
-BLOCK = 4096
-"""Rows that are read at a time."""
-STORED = np.dtype("<f2")
-UNIT = 0.01
-"""By how much the length of a vector may differ from 1."""
-
-_ITEM = "path, kind, size, mtime_ns, content, taken, width, height, seconds"
 _BY_INDEX = "INDEXED BY vectors_by_item"
 _NEAR = "(SELECT value FROM json_each(?)) AS near"
 _LISTED = "IN (SELECT value FROM json_each(?))"
@@ -73,14 +76,14 @@ class SqliteStore(SqliteFile):
     def holding(self, content: str) -> list[Item]:
         """Items whose files had this content, no more than a few dozen."""
         rows = self._all(
-            f"SELECT {_ITEM} FROM items WHERE content = ? ORDER BY id LIMIT 64", (content,)
+            f"SELECT {ITEM} FROM items WHERE content = ? ORDER BY id LIMIT 64", (content,)
         )
-        return [_item(row) for row in rows]
+        return [item_of(row) for row in rows]
 
     def entry(self, path: str) -> Entry | None:
         """An item with its vectors."""
         with self._lock:
-            row = self._one(f"SELECT id, {_ITEM} FROM items WHERE path = ?", (path,))
+            row = self._one(f"SELECT id, {ITEM} FROM items WHERE path = ?", (path,))
             return self._entry(row) if row else None
 
     def entries(self) -> Iterator[Entry]:
@@ -88,7 +91,7 @@ class SqliteStore(SqliteFile):
         last = ""
         while True:
             rows = self._all(
-                f"SELECT id, {_ITEM} FROM items WHERE path > ? ORDER BY path LIMIT ?", (last, 256)
+                f"SELECT id, {ITEM} FROM items WHERE path > ? ORDER BY path LIMIT ?", (last, 256)
             )
             for row in rows:
                 yield self._entry(row)
@@ -103,7 +106,7 @@ class SqliteStore(SqliteFile):
         small = self._one("SELECT webp FROM thumbnails WHERE item = ?", (row[0],))
         vectors = self._matrix([part[2] for part in parts])
         spans = tuple((start, stop) for start, stop, _ in parts if start is not None)
-        return Entry(_item(row[1:]), vectors, spans, small[0] if small else None)
+        return Entry(item_of(row[1:]), vectors, spans, small[0] if small else None)
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Keep items; what was on record of their paths is replaced where it differs."""
@@ -119,22 +122,19 @@ class SqliteStore(SqliteFile):
         ).fetchone()
         if same:  # somebody was quicker
             number = same[0]
-            stamp = _plain(item.stamp)
+            stamp = plain(item.stamp)
             run("UPDATE items SET size = ?, mtime_ns = ? WHERE id = ?", (*stamp, number))
         else:
             run("DELETE FROM items WHERE path = ?", (item.path,))
-            known = (item.content, item.taken, item.width, item.height, item.seconds)
             number = run(
-                f"INSERT INTO items ({_ITEM}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (item.path, item.kind, *_plain(item.stamp), *known),
+                f"INSERT INTO items ({ITEM}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", columns_of(item)
             ).lastrowid
             spans = entry.spans or [(None, None)] * len(entry.vectors)
             for (start, stop), vector in zip(spans, entry.vectors, strict=True):
-                blob = vector.astype(STORED).tobytes()
                 run(
                     "INSERT INTO vectors (item, start, stop, vector, checksum)"
                     " VALUES (?, ?, ?, ?, ?)",
-                    (number, start, stop, blob, zlib.crc32(blob)),
+                    (number, start, stop, *halved(vector)),
                 )
         if entry.thumbnail:
             run("INSERT OR REPLACE INTO thumbnails VALUES (?, ?)", (number, entry.thumbnail))
@@ -145,7 +145,7 @@ class SqliteStore(SqliteFile):
             for file in files:
                 run("DELETE FROM items WHERE path = ?", (file.path,))
                 if file.stamp:
-                    row = (file.path, *_plain(file.stamp), file.reason)
+                    row = (file.path, *plain(file.stamp), file.reason)
                     run("INSERT OR REPLACE INTO bad VALUES (?, ?, ?, ?)", row)
 
     def put_thumbnail(self, path: str, thumbnail: bytes) -> None:
@@ -159,7 +159,7 @@ class SqliteStore(SqliteFile):
     def touch(self, path: str, stamp: Stamp) -> None:
         """Note that a file has another stamp and the same content."""
         with self._writing() as run:
-            run("UPDATE items SET size = ?, mtime_ns = ? WHERE path = ?", (*_plain(stamp), path))
+            run("UPDATE items SET size = ?, mtime_ns = ? WHERE path = ?", (*plain(stamp), path))
 
     def move(self, old: str, new: str, stamp: Stamp) -> None:
         """Note that an item's file has another path; its vectors stay."""
@@ -169,7 +169,7 @@ class SqliteStore(SqliteFile):
                     run(f"DELETE FROM {table} WHERE path = ?", (new,))
                 run(
                     "UPDATE items SET path = ?, size = ?, mtime_ns = ? WHERE path = ?",
-                    (new, *_plain(stamp), old),
+                    (new, *plain(stamp), old),
                 )
 
     def forget(self, paths: Iterable[str]) -> int:
@@ -223,7 +223,7 @@ class SqliteStore(SqliteFile):
         """The numbers of all vectors, rising; only those that are higher than one."""
         # By the index, which is a hundredth of the table.
         rows = self._all(f"SELECT id FROM vectors {_BY_INDEX} WHERE id > ?", (after,))
-        return np.sort(_numbers(rows))
+        return np.sort(numbers(rows))
 
     def vector_counts(self, number: int) -> tuple[int, int]:
         """How many vectors have numbers up to this one, and how many higher ones."""
@@ -274,7 +274,7 @@ class SqliteStore(SqliteFile):
             clauses.append("substr(taken, 1, ?) <= ?")
             values += [len(wanted.until), wanted.until]
         where = " AND ".join(f"({clause})" for clause in clauses)
-        return _numbers(
+        return numbers(
             self._all(
                 f"SELECT vectors.id FROM {source} JOIN items ON items.id = vectors.item"
                 f" WHERE {where} ORDER BY vectors.id",
@@ -285,12 +285,12 @@ class SqliteStore(SqliteFile):
     def found(self, ids: Sequence[int]) -> dict[int, tuple[Item, Span | None]]:
         """The items that vectors belong to, and the spans of those of clips."""
         rows = self._all(
-            f"SELECT vectors.id, start, stop, {_ITEM} FROM vectors"
+            f"SELECT vectors.id, start, stop, {ITEM} FROM vectors"
             f" JOIN items ON items.id = vectors.item WHERE vectors.id {_LISTED}",
             (json.dumps([int(number) for number in ids]),),
         )
         return {
-            number: (_item(item), None if start is None else (start, stop))
+            number: (item_of(item), None if start is None else (start, stop))
             for number, start, stop, *item in rows
         }
 
@@ -321,43 +321,28 @@ class SqliteStore(SqliteFile):
             "SELECT path FROM items WHERE id NOT IN (SELECT item FROM vectors) ORDER BY path"
         ):
             yield f"{path}: has no vector"
-        bytes_each, last = self.manifest.width * STORED.itemsize, -1
+        last = -1
         while rows := self._all(
             "SELECT vectors.id, vector, checksum, path FROM vectors"
             " LEFT JOIN items ON items.id = item WHERE vectors.id > ? ORDER BY vectors.id LIMIT ?",
             (last, BLOCK),
         ):
             for _, blob, checksum, path in rows:
-                if len(blob) != bytes_each or zlib.crc32(blob) != checksum:
-                    yield f"{path}: a vector is not as it was written"
-                elif not abs(np.linalg.norm(self._matrix([blob])) - 1) < UNIT:
-                    yield f"{path}: a vector is not of length 1"
+                if wrong := fault(blob, checksum, self.manifest.width):
+                    yield f"{path}: {wrong}"
             last = rows[-1][0]
 
     def _rows(self, rows: Sequence[Any]) -> Rows:
         vectors = self._matrix([row[2] for row in rows])
-        return Rows(_numbers(rows), _numbers([row[1:] for row in rows]), vectors)
+        return Rows(numbers(rows), numbers([row[1:] for row in rows]), vectors)
 
     def _matrix(self, blobs: Sequence[bytes]) -> NDArray[np.float32]:
         width = self.manifest.width
-        bytes_each = width * STORED.itemsize
+        bytes_each = width * HALF.itemsize
         if any(len(blob) != bytes_each for blob in blobs):
             # Nothing else writes other lengths; the others are still worth finding.
             blobs = [blob if len(blob) == bytes_each else bytes(bytes_each) for blob in blobs]
-        return np.frombuffer(b"".join(blobs), STORED).reshape(-1, width).astype(np.float32)
-
-
-def _item(row: Sequence[Any]) -> Item:
-    path, kind, size, mtime_ns, *rest = row
-    return Item(path, kind, Stamp(size, mtime_ns), *rest)
-
-
-def _numbers(rows: Sequence[Any]) -> Ids:
-    return np.fromiter((row[0] for row in rows), np.int64, len(rows))
-
-
-def _plain(stamp: Stamp) -> tuple[int, int]:
-    return stamp.size, stamp.mtime_ns
+        return np.frombuffer(b"".join(blobs), HALF).reshape(-1, width).astype(np.float32)
 
 
 def _below(folder: str | None) -> tuple[str, tuple[str, ...]]:

@@ -42,6 +42,10 @@ class NoLibrary(PolyglanceError):  # noqa: N818 (it reads as what it says)
         )
 
 
+class Unreachable(PolyglanceError):  # noqa: N818 (it reads as what it says)
+    """The place of a library does not answer; it may do so later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Which model the vectors are of: others cannot be compared with them."""

@@ -53,6 +53,25 @@ def is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def is_gone(path: str) -> bool:
+    """Whether there is no such file; one that must not be looked at is not gone."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def is_there(place: str) -> bool:
+    """Whether there is anything at a place: an empty folder may be a disk that is not mounted."""
+    if is_gone(place) or not os.path.isdir(place):  # noqa: PTH112
+        return not is_gone(place)
+    with os.scandir(place) as entries:
+        return next(entries, None) is not None
+
+
 def walk(place: str, left_out: Collection[str] = ()) -> Iterator[Candidate | BadFile]:
     """The pictures and clips of a folder in the order of their names; or the one of a file."""
     if os.path.isdir(place):  # noqa: PTH112 (unlike Path.is_dir it never raises)

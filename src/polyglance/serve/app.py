@@ -6,35 +6,26 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 
 from polyglance import __version__
 from polyglance.search.library import Library
+from polyglance.search.query import Hit, Piece
 from polyglance.serve import page, schemas
+from polyglance.serve.closer_look import Answers, CloserLook, Explains
+from polyglance.serve.closer_look import router as closer_router
 from polyglance.serve.desk import Desk
 from polyglance.serve.doorkeeper import Doorkeeper
 from polyglance.serve.pictures import PLAYED, SCREEN, SHOWN, Thumbnails, as_webp, suffix
-from polyglance.serve.problems import Refused, answer_in_sentences
-from polyglance.serve.shelf import Found, Question, Shelf
+from polyglance.serve.problems import Refused, answer_in_sentences, promised
+from polyglance.serve.shelf import Question, Shelf
 from polyglance.serve.streaming import MEDIA_POLICY, stream
 from polyglance.vision.uploads import MOST_BYTES, UploadError, read_upload
 
 UPLOAD_SECONDS = 60.0
 """How long sending a picture may take."""
 
-ItemId = Annotated[schemas.Number, Path(ge=1, lt=2**53, description="The `id` of a hit.")]
 router = APIRouter(prefix="/api")
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    said = {
-        404: "There is no such thing, or no longer.",
-        413: "Too many bytes.",
-        415: "Not a picture that can be read.",
-        416: "The file is shorter.",
-        503: "Too much to do: `Retry-After` says when to try again.",
-    }
-    return {one: {"model": schemas.Problem, "description": said[one]} for one in statuses}
 
 
 def _bytes(*kinds: str) -> dict[str, Any]:
@@ -45,8 +36,16 @@ def _bytes(*kinds: str) -> dict[str, Any]:
 class Service:
     """A library and the desks that its work is done at."""
 
-    def __init__(self, library: Library, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        library: Library,
+        *,
+        explainer: Explains | None = None,
+        answerer: Answers | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self.shelf = Shelf(library)
+        self.closer = CloserLook(self.shelf, explainer, answerer)
         self.thumbnails = Thumbnails(self.shelf)
         self.most_bytes = most_bytes
         # The model uses all cores by itself; a second query finds its way while one waits.
@@ -85,9 +84,14 @@ def create_app(
     *,
     token: str | None = None,
     loopback: bool = True,
+    explainer: Explains | None = None,
+    answerer: Answers | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> FastAPI:
-    """The service of a library; `loopback` where only this machine can reach it."""
+    """The service of a library; ``loopback`` where only this machine can reach it.
+
+    ``explainer`` tells where words look, and ``answerer`` answers questions about pictures.
+    """
     app = FastAPI(
         title="Polyglance",
         version=__version__,
@@ -96,9 +100,12 @@ def create_app(
         redoc_url=None,
         responses={422: {"model": schemas.Problem, "description": "Not understood, and why."}},
     )
-    app.state.service = Service(library, most_bytes=most_bytes)
+    app.state.service = Service(
+        library, explainer=explainer, answerer=answerer, most_bytes=most_bytes
+    )
     answer_in_sentences(app)
     app.include_router(router)
+    app.include_router(closer_router)
     page.serve_page(app)
     app.add_middleware(Doorkeeper, token=token, loopback=loopback)
     return app
@@ -109,7 +116,7 @@ def _service(request: Request) -> Service:
     return service
 
 
-@router.get("/search", response_model=schemas.Answer, responses=_problems(404, 503))
+@router.get("/search", response_model=schemas.Answer, responses=promised(404, 503))
 async def search(
     request: Request, response: Response, asked: Annotated[schemas.SearchQuery, Query()]
 ) -> dict[str, Any]:
@@ -144,7 +151,7 @@ async def search(
 @router.post(
     "/pictures",
     response_model=schemas.RememberedPicture,
-    responses=_problems(413, 415, 503),
+    responses=promised(413, 415, 503),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -169,7 +176,7 @@ async def remember_picture(request: Request) -> dict[str, Any]:
 @router.get("/library", response_model=schemas.LibraryInfo)
 async def library_info(request: Request) -> dict[str, Any]:
     """What the library holds, and its folders."""
-    shelf = _service(request).shelf
+    shelf, closer = _service(request).shelf, _service(request).closer
 
     def work() -> dict[str, Any]:
         there = shelf.overview()
@@ -178,6 +185,8 @@ async def library_info(request: Request) -> dict[str, Any]:
             "clips": there.counts.clips,
             "model": shelf.manifest.model,
             "folders": [{"folder": folder, "files": files} for folder, files in there.folders],
+            "explains": closer.explains,
+            "answers": closer.languages,
         }
 
     return await _service(request).looking.run(work)
@@ -189,8 +198,8 @@ async def languages() -> list[dict[str, str]]:
     return page.interface_languages()
 
 
-@router.get("/items/{item}", response_model=schemas.Item, responses=_problems(404))
-async def item_info(request: Request, item: ItemId) -> dict[str, Any]:
+@router.get("/items/{item}", response_model=schemas.Item, responses=promised(404))
+async def item_info(request: Request, item: schemas.ItemId) -> dict[str, Any]:
     """What is known of a picture or clip."""
     service = _service(request)
     return await service.looking.run(lambda: _told(service.shelf, service.shelf.found(item)))
@@ -199,10 +208,10 @@ async def item_info(request: Request, item: ItemId) -> dict[str, Any]:
 @router.get(
     "/items/{item}/thumbnail",
     response_class=Response,
-    responses={200: _bytes("image/webp"), **_problems(404, 503)},
+    responses={200: _bytes("image/webp"), **promised(404, 503)},
 )
 async def thumbnail(
-    request: Request, item: ItemId, size: Annotated[Literal["256", "640"], Query()] = "256"
+    request: Request, item: schemas.ItemId, size: Annotated[Literal["256", "640"], Query()] = "256"
 ) -> Response:
     """A small picture, ``size`` pixels on its longer side; of a clip, from its span."""
     service = _service(request)
@@ -225,14 +234,14 @@ async def thumbnail(
     responses={
         200: _bytes("image/*"),
         206: _bytes("image/*") | {"description": "A part of it."},
-        **_problems(404, 416, 503),
+        **promised(404, 416, 503),
     },
 )
-async def picture(request: Request, item: ItemId) -> Response:
+async def picture(request: Request, item: schemas.ItemId) -> Response:
     """A picture in full; in a kind that browsers show."""
     service = _service(request)
     found = await service.looking.run(service.shelf.found, item)
-    if found.item.kind != "picture":
+    if found.kind != "picture":
         raise Refused(404, "This is a clip, not a picture.")
     if suffix(found) in SHOWN:
         return await _file(request, found, SHOWN[suffix(found)])
@@ -248,35 +257,35 @@ async def picture(request: Request, item: ItemId) -> Response:
     responses={
         200: _bytes("video/*"),
         206: _bytes("video/*") | {"description": "A part of it."},
-        **_problems(404, 416, 503),
+        **promised(404, 416, 503),
     },
 )
-async def clip(request: Request, item: ItemId) -> Response:
+async def clip(request: Request, item: schemas.ItemId) -> Response:
     """A clip's file, whole or in ranges."""
     found = await _service(request).looking.run(_service(request).shelf.found, item)
-    if found.item.kind != "clip":
+    if found.kind != "clip":
         raise Refused(404, "This is a picture, not a clip.")
     return await _file(request, found, PLAYED.get(suffix(found), "application/octet-stream"))
 
 
-async def _file(request: Request, found: Found, media_type: str) -> Response:
+async def _file(request: Request, found: Piece, media_type: str) -> Response:
     service = _service(request)
     file, status = await service.looking.run(service.shelf.open, found)
     tag = f"{status.st_size:x}-{status.st_mtime_ns:x}"
     return stream(file, status.st_size, tag, media_type, request.headers)
 
 
-def _told(shelf: Shelf, found: Found) -> dict[str, Any]:
-    folder, name = shelf.name(found.item)
+def _told(shelf: Shelf, piece: Piece) -> dict[str, Any]:
+    folder, name = shelf.name(piece)
     told = {
-        "id": found.number,
-        "kind": found.item.kind,
+        "id": piece.number,
+        "kind": piece.kind,
         "name": name,
         "folder": folder,
-        "taken": found.item.taken,
-        "width": found.item.width,
-        "height": found.item.height,
-        "seconds": found.item.seconds,
-        "span": found.span,
+        "taken": piece.taken.isoformat(),
+        "width": piece.width,
+        "height": piece.height,
+        "seconds": piece.seconds,
+        "span": piece.span,
     }
-    return told if found.score is None else told | {"score": round(found.score, 4)}
+    return told | {"score": round(piece.score, 4)} if isinstance(piece, Hit) else told

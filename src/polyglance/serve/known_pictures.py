@@ -1,4 +1,4 @@
-"""Pictures by their vectors: those of the library, and those that somebody sent before.
+"""Pictures that somebody sent before, by their vectors.
 
 An uploaded picture is encoded once and goes back to whoever sent it as a text. So nothing
 is kept of it here, the next page of an answer needs no second upload, and an address in
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from polyglance.encoders import Encoder
 from polyglance.encoders.protocol import Vectors
 from polyglance.serve.problems import Refused
 
@@ -40,19 +37,3 @@ def from_text(text: str, width: int) -> Vectors:
     if not text.startswith(MARK) or len(vector) != width or not 0.9 < length < 1.1:
         raise Refused(422, "like: a picture is the number of a hit, or what an upload gave.")
     return vector / np.float32(length)
-
-
-class WithKnownPictures:
-    """An encoder for which a picture may be its vector."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self.name, self.width, self.fingerprint = encoder.name, encoder.width, encoder.fingerprint
-
-    def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
-        """A unit vector for each text."""
-        return self._encoder.encode_texts(texts, language=language)
-
-    def encode_pictures(self, pictures: Sequence[Any]) -> Vectors:
-        """The vectors as they are."""
-        return np.array(pictures, np.float32)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from polyglance.errors import DataError, MissingExtra
-from polyglance.search.clips import frame_of
 from polyglance.search.files import THUMBNAIL
+from polyglance.search.query import Piece
+from polyglance.search.showing import picture_of
 from polyglance.serve.problems import Refused
-from polyglance.serve.shelf import Found, Shelf
-from polyglance.vision.pictures import read_picture
+from polyglance.serve.shelf import Shelf
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SCREEN = 2560
 """Of the longer side of a picture whose own file no browser shows."""
@@ -32,9 +35,9 @@ PLAYED = {
 """Files that browsers may play; the others are given out as bytes."""
 
 
-def suffix(found: Found) -> str:
+def suffix(piece: Piece) -> str:
     """By which the kind of a file is told."""
-    return PurePosixPath(found.item.path).suffix.lower()
+    return piece.path.suffix.lower()
 
 
 class Thumbnails:
@@ -47,15 +50,15 @@ class Thumbnails:
 
     def get(self, number: int, size: int) -> bytes:
         """What goes by a number, ``size`` pixels long or less."""
-        found = self._shelf.found(number)
-        stored = self._shelf.thumbnail(found) if size <= THUMBNAIL and not found.span else None
+        piece = self._shelf.found(number)
+        stored = self._shelf.thumbnail(piece) if size <= THUMBNAIL and not piece.span else None
         if stored is not None:
             return stored
         with self._lock:
             if (made := self._made.get((number, size))) is not None:
                 self._made.move_to_end((number, size))
                 return made
-        made = as_webp(self._shelf, found, size)
+        made = as_webp(self._shelf, piece, size)
         with self._lock:
             if (number, size) not in self._made:
                 self._made[number, size] = made
@@ -65,18 +68,19 @@ class Thumbnails:
         return made
 
 
-def as_webp(shelf: Shelf, found: Found, size: int) -> bytes:
+def as_webp(shelf: Shelf, piece: Piece, size: int) -> bytes:
     """A picture, or what a clip shows in the middle of its span, ``size`` pixels long or less."""
-    file, _ = shelf.open(found)
-    file.close()
-    path, out = found.item.path, io.BytesIO()
-    try:
-        if found.item.kind == "clip":
-            picture = frame_of(path, found.span)
-        else:
-            picture = read_picture(path, at_least=size)
-    except (DataError, MissingExtra) as error:
-        raise Refused(404, "The file cannot be read as a picture any more.") from error
+    picture, out = opened(shelf, piece, size), io.BytesIO()
     picture.thumbnail((size, size))
     picture.save(out, "WEBP", quality=80, method=2)  # twice as quick as the default, as small
     return out.getvalue()
+
+
+def opened(shelf: Shelf, piece: Piece, size: int) -> Image:
+    """The same as it is, or smaller, but not below ``size`` a side."""
+    file, _ = shelf.open(piece)
+    file.close()
+    try:
+        return picture_of(str(piece.path), piece.kind, piece.span, at_least=size)
+    except (DataError, MissingExtra) as error:
+        raise Refused(404, "The file cannot be read as a picture any more.") from error

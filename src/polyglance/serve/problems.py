@@ -10,6 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from polyglance.search.store import Unreachable
+from polyglance.serve.schemas import Problem
+
 _SENTENCES = {
     404: "There is nothing at this address.",
     405: "This address does not take such a request.",
@@ -26,6 +29,18 @@ class Refused(Exception):  # noqa: N818 (it reads as what it says)
         self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
 
 
+def promised(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI document says of refusals."""
+    said = {
+        404: "There is no such thing, or no longer.",
+        413: "Too many bytes.",
+        415: "Not a picture that can be read.",
+        416: "The file is shorter.",
+        503: "Too much to do, or the library does not answer: `Retry-After` says when to try again.",
+    }
+    return {one: {"model": Problem, "description": said[one]} for one in statuses}
+
+
 def refusal(refused: Refused) -> JSONResponse:
     """The answer to a request that is not answered."""
     return JSONResponse(
@@ -39,6 +54,12 @@ def answer_in_sentences(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:
         return refusal(error)
+
+    @app.exception_handler(Unreachable)
+    async def away(_: Request, error: Unreachable) -> JSONResponse:
+        # Its own sentence tells people at the terminal where the library is.
+        sentence = "The library does not answer at the moment: try again soon."
+        return refusal(Refused(503, sentence, {"retry-after": "5"}))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

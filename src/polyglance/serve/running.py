@@ -12,6 +12,7 @@ import uvicorn
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
+from polyglance.serve.closer_look import Answers, Explains
 from polyglance.serve.doorkeeper import is_loopback
 
 SHORTEST_TOKEN = 16
@@ -19,10 +20,24 @@ MOST_CONNECTIONS = 1000
 """Beyond, a connection is answered with 503 at once."""
 
 
-def serve(library: Library, *, host: str, port: int, token: str | None) -> None:
+def serve(
+    library: Library,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    explainer: Explains | None = None,
+    answerer: Answers | None = None,
+) -> None:
     """Answer until interrupted."""
     check_token(host, token)
-    app = create_app(library, token=token, loopback=is_loopback(host))
+    app = create_app(
+        library,
+        token=token,
+        loopback=is_loopback(host),
+        explainer=explainer,
+        answerer=answerer,
+    )
     app.state.service.shelf.warm_up()
     listening = _listen(host, port)
     print(f"Polyglance is at {link(host, listening.getsockname()[1], token)}", flush=True)

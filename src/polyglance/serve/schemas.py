@@ -6,9 +6,12 @@ import re
 import unicodedata
 from typing import Annotated, Any, Literal
 
+from fastapi import Path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 LONGEST_QUERY = 1000
+LONGEST_QUESTION = 300
+"""Of a text that a model reads beside a picture."""
 MOST_HITS = 1000
 """How far down a search can be paged."""
 
@@ -40,8 +43,10 @@ def _true_or_false(value: Any) -> Any:
 
 
 Number = Annotated[int, BeforeValidator(_digits)]
+ItemId = Annotated[Number, Path(ge=1, lt=2**53, description="The `id` of a hit.")]
 Flag = Annotated[bool, BeforeValidator(_true_or_false)]
 Words = Annotated[str, Field(max_length=LONGEST_QUERY), AfterValidator(_plain)]
+Sentence = Annotated[str, Field(max_length=LONGEST_QUESTION), AfterValidator(_plain)]
 PictureName = Annotated[
     str,
     Field(
@@ -123,6 +128,55 @@ class LibraryInfo(BaseModel):
     clips: int
     model: str
     folders: list[FolderCount]
+    explains: bool = Field(description="Whether `/why` tells where words look.")
+    answers: list[str] = Field(description="Languages that `/answers` has answers in, if any.")
+
+
+class WhyQuery(BaseModel):
+    """What was asked for, to see where its words look."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Sentence = Field(description="Words, in a language of the model.")
+    language: Language | None = Field(None, description="Of the words, for models that ask.")
+
+
+class WordLook(BaseModel):
+    """Where a word looks."""
+
+    word: str
+    cells: list[list[float]] = Field(
+        description="What cells of the picture, row by row, are to the word: 0 nothing, 1 the most."
+    )
+
+
+class Why(BaseModel):
+    """The first words of a query, and where each looks."""
+
+    words: list[WordLook]
+
+
+class AnswersQuery(BaseModel):
+    """A question about a picture."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Sentence = Field(description="A question, in a language of the model.")
+    language: Language | None = Field(None, description="To answer in this language alone.")
+
+
+class GivenAnswer(BaseModel):
+    """An answer, and how likely the model thinks it is."""
+
+    text: str
+    language: str
+    probability: float
+
+
+class Answers(BaseModel):
+    """The likeliest answers, the best first."""
+
+    answers: list[GivenAnswer]
 
 
 class InterfaceLanguage(BaseModel):

@@ -13,18 +13,16 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import BinaryIO
 
 from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.library import Library
-from polyglance.search.query import as_filter, query_vector
-from polyglance.search.store import Counts, Filter, Item, Manifest, Span
+from polyglance.search.query import Hit, Piece, as_filter
+from polyglance.search.store import Counts, Unreachable
 from polyglance.search.walking import is_within
-from polyglance.serve.known_pictures import WithKnownPictures, from_text, to_text
+from polyglance.serve.known_pictures import from_text, to_text
 from polyglance.serve.problems import Refused
 
 MOST_WALKED = 200_000
@@ -49,16 +47,6 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An item of the library, and the span of it, that goes by a number."""
-
-    number: int
-    item: Item
-    span: Span | None
-    score: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Overview:
     """How much there is, and the folders as they are told, with their files at any depth."""
 
@@ -71,65 +59,75 @@ class Shelf:
 
     def __init__(self, library: Library) -> None:
         """The library must exist; its model is opened by `warm_up`."""
-        self._library, self._store = library, library._store()
+        self._library, self.manifest = library, library.manifest
         self._overview: tuple[Hashable, Overview] | None = None
-
-    @property
-    def manifest(self) -> Manifest:
-        """Which model answers."""
-        return self._store.manifest
 
     def warm_up(self) -> None:
         """Open the model and the vectors, so that the first who asks does not wait."""
         self._library.search("a", k=1)
 
-    def search(self, asked: Question, count: int) -> list[Found]:
+    def search(self, asked: Question, count: int) -> list[Hit]:
         """What fits best, the best first."""
-        wanted = self._filter(asked)
-        vector = self._vector(asked)
-        with self._library._lock:
-            index = self._library._index(self._store)
-            nearest = index.nearest(vector, count, wanted, once=not asked.every_span)
-        found = self._store.found(nearest.ids.tolist())
-        scored = zip(nearest.ids.tolist(), nearest.scores.tolist(), strict=True)
-        return [Found(number, *found[number], score) for number, score in scored if number in found]
+        folders = self._folders(asked.folders)
+        try:
+            as_filter(None, asked.kind, asked.since, asked.until)
+        except PolyglanceError as error:
+            raise Refused(422, f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+        try:
+            return self._library.search(
+                asked.text,
+                picture=[self._picture(picture) for picture in asked.like],
+                without=asked.without,
+                without_picture=[self._picture(picture) for picture in asked.unlike],
+                k=count,
+                folder=folders,
+                kind=asked.kind,
+                since=asked.since,
+                until=asked.until,
+                language=asked.language,
+                every_span=asked.every_span,
+            )
+        except (DataError, Unreachable):
+            raise
+        except PolyglanceError as error:
+            raise Refused(422, "The library's model cannot read this query.") from error
 
     def remember(self, picture: Picture) -> str:
         """A picture as a text that `Question` takes; nothing of it is kept here."""
-        return to_text(self._library._encoder().encode_pictures([picture])[0])
+        return to_text(self._library.vector(picture))
 
-    def found(self, number: int) -> Found:
+    def found(self, number: int) -> Piece:
         """What goes by a number."""
-        there = self._store.found([number]).get(number)
+        there = self._library.piece(number)
         if there is None:
             raise Refused(404, "There is no such picture or clip in the library.")
-        return Found(number, *there)
+        return there
 
-    def name(self, item: Item) -> tuple[str, str]:
+    def name(self, piece: Piece) -> tuple[str, str]:
         """Folder and name of a file as they are told: the folder that was indexed, and on."""
         labels = self._labels()
-        place = self._place(item.path, labels)
-        path = PurePosixPath(item.path)
-        if place is None or place == item.path:
+        path = PurePosixPath(piece.path.as_posix())
+        place = self._place(str(path), labels)
+        if place is None or place == str(path):
             return "", path.name
         inside = path.parent.relative_to(place)
         return (PurePosixPath(labels[place]) / inside).as_posix(), path.name
 
     def overview(self) -> Overview:
         """What there is; it is counted again when something was written."""
-        revision = self._store.revision()
+        revision = self._library.revision
         if self._overview is None or self._overview[0] != revision:
-            counts = self._store.counts()
+            counts = self._library.info().counts
             self._overview = revision, Overview(counts, self._count_folders(counts))
         return self._overview[1]
 
-    def open(self, found: Found) -> tuple[BinaryIO, os.stat_result]:
-        """The file of an item, if it still lies in a folder that was indexed."""
-        place = self._place(found.item.path, self._labels())
+    def open(self, piece: Piece) -> tuple[BinaryIO, os.stat_result]:
+        """The file of a hit, if it still lies in a folder that was indexed."""
+        place = self._place(piece.path.as_posix(), self._labels())
         try:
             if place is None:
                 raise PermissionError
-            real = os.path.realpath(found.item.path, strict=True)
+            real = os.path.realpath(piece.path, strict=True)
             if not is_within(real, os.path.realpath(place)):
                 raise PermissionError
             # What is opened is what was looked at: no link, and nothing that would make us wait.
@@ -143,54 +141,29 @@ class Shelf:
             raise Refused(404, "The file is not where it was when it was indexed.")
         return file, status
 
-    def thumbnail(self, found: Found) -> bytes | None:
-        """The small WebP that the library keeps of an item, where it does."""
-        return self._store.thumbnail(found.item.path)
+    def thumbnail(self, piece: Piece) -> bytes | None:
+        """The small WebP that the library keeps of a file, where it does."""
+        return self._library.thumbnail(piece)
 
-    def _vector(self, asked: Question) -> Vectors:
-        encoder = WithKnownPictures(self._library._encoder())
-        like: list[Any] = [self._known(picture) for picture in asked.like]
-        unlike: list[Any] = [self._known(picture) for picture in asked.unlike]
-        try:
-            return query_vector(
-                encoder,
-                [] if asked.text is None else [asked.text],
-                like,
-                without=asked.without,
-                without_pictures=unlike,
-                language=asked.language,
-            )
-        except PolyglanceError as error:
-            raise Refused(422, "The library's model cannot read this query.") from error
+    def _picture(self, told: str) -> Piece | Vectors:
+        return self.found(int(told)) if told.isdecimal() else from_text(told, self.manifest.width)
 
-    def _known(self, picture: str) -> Vectors:
-        if not picture.isdecimal():
-            return from_text(picture, self.manifest.width)
-        rows = self._store.rows(np.array([int(picture)], np.int64))
-        if not len(rows):
-            raise Refused(404, "There is no such picture or clip in the library.")
-        vector: Vectors = rows.vectors[0]
-        return vector
-
-    def _filter(self, asked: Question) -> Filter:
+    def _folders(self, told: Sequence[str]) -> list[str] | None:
+        """The folders that are meant; none for all."""
         places = {label: place for place, label in self._labels().items()}
         folders = []
-        for told in asked.folders:
-            label, _, inside = told.partition("/")
+        for one in told:
+            label, _, inside = one.partition("/")
             parts = PurePosixPath(inside).parts
             if label not in places or ".." in parts or inside.startswith("/"):
                 raise Refused(422, "folder: the library has no such folder.")
             folders.append(str(PurePosixPath(places[label], *parts)))
-        try:
-            rest = as_filter(None, asked.kind, asked.since, asked.until)
-        except PolyglanceError as error:
-            raise Refused(422, f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
-        return Filter(tuple(folders) or None, rest.kind, rest.since, rest.until)
+        return folders or None
 
     def _labels(self) -> dict[str, str]:
         """The name by which each indexed folder is told."""
         labels: dict[str, str] = {}
-        for place in self._store.places("walked"):
+        for place in self._library.folders:
             label = name = Path(place).name or "files"
             times = 1
             while label in labels.values():
@@ -210,7 +183,7 @@ class Shelf:
             return [(label, 0) for label in labels.values()]
         files: Counter[str] = Counter()
         for place, label in labels.items():
-            for path in self._store.paths(place):
+            for path in self._library.paths(place):
                 inside = PurePosixPath(path).relative_to(place)
                 files.update((PurePosixPath(label) / part).as_posix() for part in inside.parents)
         most = files.most_common(MOST_FOLDERS)

@@ -1,6 +1,7 @@
 // The page: what is asked stands in the address, and everything that is shown follows from it.
 
 import { drawChips, rememberUpload } from "./chips.js";
+import { CloserLook } from "./closer-look.js";
 import { Grid } from "./grid.js";
 import * as service from "./service.js";
 import { language, preferred, remember, say, speak } from "./texts.js";
@@ -21,7 +22,8 @@ let holdings = null;
 let running = null;
 
 const grid = new Grid($("grid"), (index) => viewer.show(index));
-const viewer = new Viewer(() => grid.hits, { closed: (index) => grid.focus(index), act });
+const closer = new CloserLook(() => asked.get("q"));
+const viewer = new Viewer(() => grid.hits, { closed: (index) => grid.focus(index), act, closer });
 
 // --- what is asked
 
@@ -300,6 +302,7 @@ async function begin() {
   await changeLanguage(preferred(languages.map(({ code }) => code)));
   const found = follow();
   holdings = await service.library();
+  closer.offer(holdings);
   drawFolders();
   drawFrame();
   if (!asked.size && !matchMedia("(pointer: coarse)").matches) $("words").focus();

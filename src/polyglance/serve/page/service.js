@@ -2,6 +2,7 @@
 
 const LARGEST_UPLOAD = 4_000_000;
 const LONGEST_SIDE = 1600;
+const LONGEST_QUESTION = 300;
 const SENT_AS_THEY_ARE = ["image/jpeg", "image/png", "image/webp", "image/gif"];
 
 export class Problem extends Error {}
@@ -15,7 +16,7 @@ const MESSAGES = {
   503: "problemBusy",
 };
 
-async function answer(address, options) {
+async function answer(address, options, messages = MESSAGES) {
   let response;
   try {
     response = await fetch(address, options);
@@ -23,7 +24,7 @@ async function answer(address, options) {
     if (error.name === "AbortError") throw error;
     throw new Problem("problemOffline");
   }
-  if (!response.ok) throw new Problem(MESSAGES[response.status] ?? "problemOther");
+  if (!response.ok) throw new Problem(messages[response.status] ?? "problemOther");
   return response.json();
 }
 
@@ -36,6 +37,18 @@ export function search(asked, { offset = 0, limit = 40, signal } = {}) {
   parameters.set("limit", limit);
   parameters.set("offset", offset);
   return answer(`/api/search?${parameters}`, { signal });
+}
+
+/** Of a hit, where the words of a search look. */
+export const why = (hit, words, signal) => closer(hit, "why", words, signal);
+
+/** What a model answers to a question about a hit. */
+export const answers = (hit, question, signal) => closer(hit, "answers", question, signal);
+
+function closer(hit, what, words, signal) {
+  const parameters = new URLSearchParams({ q: [...words].slice(0, LONGEST_QUESTION).join("") });
+  const messages = { ...MESSAGES, 422: "problemQuestion" };
+  return answer(`/api/items/${hit.id}/${what}?${parameters}`, { signal }, messages);
 }
 
 /** Send a picture; the text that stands for it in searches. */

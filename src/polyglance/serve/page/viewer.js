@@ -8,8 +8,9 @@ const $ = (id) => document.getElementById(id);
 
 export class Viewer {
   /** `hits()` are those to step through; `closed(index)` is told where it ended. */
-  constructor(hits, { closed, act }) {
+  constructor(hits, { closed, act, closer }) {
     this.hits = hits;
+    this.closer = closer;
     this.index = 0;
     this.dialog = $("viewer");
     $("close").addEventListener("click", () => this.dialog.close());
@@ -45,6 +46,7 @@ export class Viewer {
     $("previous").disabled = index === 0;
     $("next").disabled = index === hits.length - 1;
     $("stage").replaceChildren(hit.kind === "clip" ? this.#clip(hit) : picture(hit));
+    this.closer.show(hit);
     if (!this.dialog.open) {
       this.dialog.showModal();
       $("viewer-name").focus({ preventScroll: true });
@@ -90,7 +92,7 @@ export class Viewer {
   }
 
   #step(event) {
-    if (event.target.closest("video") || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.target.closest("video, input") || event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
     const forward = document.documentElement.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
     event.preventDefault();

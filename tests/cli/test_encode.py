@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from colours import paint
+from polyglance.cli import app, main
+from polyglance.search import bulk
+from polyglance.search.bulk import BulkReport, Worker
+from polyglance.search.shards import ShardFolder
+
+
+def fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> str:
+    monkeypatch.setattr("sys.argv", ["polyglance", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    return told
+
+
+def test_encode_and_import_tell_what_they_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Ray: one worker here does what it would give to many."""
+
+    class Here:
+        def __enter__(self) -> int:
+            return 1
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def outcomes(folder: ShardFolder, pending: list[int], workers: int, threads: int):
+        worker = Worker(folder.path, threads)
+        return (worker.encode(number) for number in pending)
+
+    monkeypatch.setattr(bulk, "cluster", lambda *_: Here())
+    monkeypatch.setattr(bulk, "_outcomes", outcomes)
+    photos, shards = tmp_path / "photos", str(tmp_path / "shards")
+    for number in range(3):
+        paint(photos / f"{number}.png", (number, 0, 0))
+    (photos / "torn.jpg").write_bytes(b"x")
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    told = run("encode", str(photos), "--out", shards, "--shard-size", "2")
+    assert "torn.jpg: is not a picture of a known kind" in told
+    assert "3 encoded in" in told
+    assert "2 shards, 0 of them from before" in told
+    (tmp_path / "shards" / "shards" / "000001.parquet").unlink()
+    library = str(tmp_path / "my.polyglance")
+    told = run("library", "import", shards, "-l", library)
+    assert "2 added" in told
+    assert "1 shards are not made yet" in told
+    assert "1 encoded" in run("encode", "--out", shards)
+    assert "nothing to encode" in run("encode", "--out", shards)
+    told = run("library", "import", shards, "-l", library)
+    assert "1 added, 2 unchanged" in told
+    assert "3 in all" in told
+    assert "1 skipped" not in told
+    assert "torn.jpg" in told
+
+
+def test_a_report_is_a_sentence() -> None:
+    done = BulkReport(files=3000, shards=4, before=1, seconds=100.0)
+    assert str(done) == "3,000 encoded in 100 s, 30.0 a second; 4 shards, 1 of them from before"
+
+
+def test_mistakes_are_told_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = str(tmp_path / "shards")
+    for arguments, told in (
+        (("encode", "--out", shards), "there are no shards here"),
+        (("encode", str(tmp_path / "no"), "--out", shards), "no such file or folder"),
+        (("library", "import", shards, "-l", str(tmp_path / "l")), "there are no shards here"),
+    ):
+        assert told in fails(capsys, monkeypatch, *arguments)
+
+
+def test_without_ray_it_is_told_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    told = fails(capsys, monkeypatch, "encode", str(tmp_path), "--out", str(tmp_path / "s"))
+    assert "pip install 'polyglance[ray]'" in told

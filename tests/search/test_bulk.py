@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from colours import Colours, film, paint, scatter
+from polyglance.demo.photographs import FOLDER
+from polyglance.errors import PolyglanceError
+from polyglance.search import ray_cluster
+from polyglance.search.bulk import Worker, encode
+from polyglance.search.library import Library
+from polyglance.search.listing import listed, places_of, seen_from
+from polyglance.search.models import new_manifest, open_model
+from polyglance.search.shards import Plan, ShardFolder
+from polyglance.search.store import BadFile
+
+Contents = Callable[[Library], dict[str, tuple[object, ...]]]
+
+
+def begun(out: Path, *sources: Path, thumbnails: bool = False, size: int = 16) -> ShardFolder:
+    """A folder of shards of colours, none of them made."""
+    model, places = Colours(), places_of(sources)
+    roots = tuple(map(seen_from, places))
+    folder = ShardFolder(out)
+    plan = Plan(
+        model.name, "", model.fingerprint, model.width, thumbnails, places, roots, shard_size=size
+    )
+    folder.begin(plan, listed(places))
+    return folder
+
+
+def worker(folder: ShardFolder, encoder: Colours | None = None) -> Worker:
+    return Worker(folder.path, 1, lambda source, threads: encoder or Colours())
+
+
+@pytest.fixture
+def mixed(photos: Path) -> Path:
+    """Pictures in two folders, a clip, files that cannot be read, and one that is none."""
+    scatter(photos / "a", 20)
+    scatter(photos / "b", 20, seed=1)
+    paint(photos / "large.jpg", "red", (3000, 2000))
+    film(photos / "clip.mp4", [("red", 3), ("blue", 2)])
+    (photos / "torn.jpg").write_bytes(b"no picture")
+    (photos / "torn.mp4").write_bytes(b"no clip")
+    (photos / "phone.heic").write_bytes(b"x")
+    (photos / "notes.txt").write_bytes(b"x")
+    return photos
+
+
+@pytest.mark.parametrize("thumbnails", [False, True])
+def test_shards_hold_what_indexing_would_have_kept(
+    tmp_path: Path, mixed: Path, contents: Contents, thumbnails: bool
+) -> None:
+    folder = begun(tmp_path / "shards", mixed, thumbnails=thumbnails)
+    outcomes = [worker(folder).encode(number) for number in folder.pending()]
+    assert sum(outcome["files"] for outcome in outcomes) == 42
+    assert sum(outcome["bad"] for outcome in outcomes) == 3
+    with Library(tmp_path / "imported.polyglance", model=Colours()) as imported:
+        imported.import_shards(folder.path)
+        with Library(tmp_path / "indexed.polyglance", model=Colours()) as indexed:
+            indexed.add(mixed, thumbnails=thumbnails)
+            assert contents(imported) == contents(indexed)
+            stores = imported._store(), indexed._store()
+            assert stores[0].bad() == stores[1].bad() != []
+            assert stores[0].places("walked") == stores[1].places("walked")
+            assert imported.verify(files=True) == []
+        again = imported.update(thumbnails=thumbnails)  # as if it had been indexed
+        assert (again.unchanged, again.added, again.changed) == (42, 0, 0)
+
+
+def test_a_shard_is_its_files_in_order_with_a_row_for_each(tmp_path: Path, mixed: Path) -> None:
+    folder = begun(tmp_path / "shards", mixed, size=7)
+    assert folder.plan.files == 45
+    assert folder.plan.shards == 7
+    rows = []
+    for number in folder.pending():
+        made = worker(folder).encode(number)
+        assert made["error"] == ""
+        done = folder.read(number)
+        paths = [one.path if isinstance(one, BadFile) else one.item.path for one in done]
+        assert paths == [file.path for file in folder.files(number)]
+        rows += paths
+    assert rows == [found.path for found in listed([str(mixed)])]
+
+
+def test_the_same_files_make_the_same_shard_to_the_byte(tmp_path: Path, mixed: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        folder = begun(tmp_path / name, mixed)
+        for number in folder.pending():
+            worker(folder).encode(number)
+        made.append([path.read_bytes() for path in sorted((folder.path / "shards").iterdir())])
+    assert made[0] == made[1]
+
+
+def test_a_shard_that_is_there_is_not_made_again(tmp_path: Path, photos: Path) -> None:
+    scatter(photos, 5)
+    folder, eyes = begun(tmp_path / "shards", photos), Colours()
+    batch = {"shard": [0]}
+    assert worker(folder, eyes)(batch)["files"] == [5]
+    assert worker(folder, eyes)(batch)["files"] == [0]
+    assert eyes.seen == 5
+
+
+def test_a_worker_that_does_not_see_the_files_writes_nothing(tmp_path: Path, photos: Path) -> None:
+    scatter(photos / "disk", 5)
+    folder = begun(tmp_path / "shards", photos / "disk")
+    shutil.rmtree(photos / "disk")
+    (photos / "disk").mkdir()  # where a disk would be mounted
+    assert "nothing is there for a worker" in worker(folder).encode(0)["error"]
+    assert folder.pending() == [0]
+
+
+def test_a_worker_with_another_model_writes_nothing(tmp_path: Path, photos: Path) -> None:
+    scatter(photos, 5)
+    folder = begun(tmp_path / "shards", photos)
+    assert "cannot be used with other" in worker(folder, Colours("other")).encode(0)["error"]
+    assert folder.pending() == [0]
+
+
+def test_a_file_that_vanished_is_told_and_the_others_are_kept(tmp_path: Path, photos: Path) -> None:
+    paths = scatter(photos, 5)
+    folder = begun(tmp_path / "shards", photos)
+    paths[2].unlink()
+    outcome = worker(folder).encode(0)
+    assert (outcome["files"], outcome["bad"]) == (4, 1)
+    assert "0002.png: cannot be read (No such file" in outcome["told"]
+    [bad] = [one for one in folder.read(0) if isinstance(one, BadFile)]
+    assert bad.stamp is None  # so that a library does not take it for a broken file
+
+
+def test_other_settings_than_those_it_was_begun_with_are_refused(
+    tmp_path: Path, photos: Path
+) -> None:
+    scatter(photos / "a", 2)
+    out, places = tmp_path / "shards", (str(photos),)
+    own = new_manifest(None, open_model(None))
+    plan = Plan(own.model, own.source, own.fingerprint, own.width, False, places, places, 1024)
+    ShardFolder(out).begin(plan, listed(places))
+    with pytest.raises(PolyglanceError, match="begun with thumbnails False, not True"):
+        encode(photos, out=out, thumbnails=True)
+    with pytest.raises(PolyglanceError, match="begun with shard size 1024, not 5"):
+        encode(photos, out=out, shard_size=5)
+    with pytest.raises(PolyglanceError, match="begun with places"):
+        encode(photos / "a", out=out)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_nobody_at_an_address_is_told_at_once(tmp_path: Path, photos: Path, scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(PolyglanceError, match=f"no Ray answers at {scheme}127.0.0.1:{port}"):
+        encode(photos, out=tmp_path / "shards", ray=f"{scheme}127.0.0.1:{port}")
+    assert not (tmp_path / "shards").exists()
+
+
+# From here on with Ray itself, and the model that comes along.
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photographs, several times, each time smaller; and a file that is none."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("pictures")
+    for path in sorted(FOLDER.glob("*.webp"))[:8]:
+        with Image.open(path) as opened:
+            for part in (1, 2, 3):
+                opened.reduce(part).convert("RGB").save(folder / f"{path.stem}{part}.jpg")
+    (folder / "torn.jpg").write_bytes(b"no picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """A Ray of two cores on this machine, as `encode` starts one itself; its address."""
+    with ray_cluster.cluster(None, 2, 1) as size:
+        import ray
+
+        assert size == 2
+        address = ray.get_runtime_context().gcs_address
+        assert address.startswith("127.0.0.1:")  # and so it listens there alone
+        yield address
+    assert not ray.is_initialized()
+
+
+def started(out: Path, pictures: Path, address: str) -> subprocess.Popen[bytes]:
+    command = [str(Path(sys.executable).with_name("polyglance")), "encode", str(pictures)]
+    options = ["--out", str(out), "--ray", address, "--workers", "1", "--shard-size", "4"]
+    return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def test_a_killed_encoding_goes_on_where_it_was(
+    tmp_path: Path, pictures: Path, cluster: str, contents: Contents
+) -> None:
+    folder = ShardFolder(tmp_path / "shards")
+    process = started(folder.path, pictures, cluster)
+    deadline = time.monotonic() + 60
+    while not (folder.begun and len(folder.pending()) < folder.plan.shards):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()[0].decode()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    made = {path: path.stat().st_mtime_ns for path in (folder.path / "shards").glob("*.parquet")}
+    assert 0 < len(made) < folder.plan.shards == 7
+
+    report = encode(out=folder.path)
+    assert 0 < report.before < report.shards == 7
+    assert report.files + report.bad <= 25 - 4 * (report.before - 1) - 1
+    assert folder.pending() == []
+    assert not list(folder.path.glob("*/*.partial"))
+    assert all(path.stat().st_mtime_ns == time for path, time in made.items())
+    assert encode(pictures, out=folder.path, shard_size=4).files == 0
+
+    with Library(tmp_path / "imported.polyglance") as imported:
+        assert imported.import_shards(folder.path).added == 24
+        with Library(tmp_path / "indexed.polyglance") as indexed:
+            indexed.add(pictures)
+            assert contents(imported) == contents(indexed)
+            query = "a forest in autumn"
+            assert imported.search(query) == indexed.search(query)
+
+
+def test_what_stops_a_worker_is_told_in_a_sentence(
+    tmp_path: Path, pictures: Path, cluster: str
+) -> None:
+    folder = ShardFolder(tmp_path / "shards")
+    plan = Plan("m", "/no/such/model", "f", 8, False, (str(pictures),), (str(pictures),), 8)
+    folder.begin(plan, listed([str(pictures)]))
+    with pytest.raises(PolyglanceError, match="no model"):
+        encode(out=folder.path, workers=1)
+    assert len(folder.pending()) == folder.plan.shards

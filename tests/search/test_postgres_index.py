@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psycopg
+import pytest
+from benchmarks.postgres_server import Server
+from numpy.typing import NDArray
+
+from polyglance.search.exact import ExactIndex
+from polyglance.search.postgres_index import PostgresIndex
+from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.store import Entry, Filter, Item, Manifest, Stamp
+
+WIDTH, COUNT = 24, 1500
+FILTERS = [
+    Filter(folders=("/3",)),
+    Filter(since="2019"),
+    Filter(folders=("/3/13",)),
+    Filter(kind="clip"),
+    Filter(folders=("/3", "/4", "/5"), since="2003", until="2018"),
+]
+
+
+def entries(vectors: NDArray[np.float32], first: int = 0) -> Iterator[Entry]:
+    for number, vector in enumerate(vectors, first):
+        item = Item(f"/{number % 10}/{number}", "picture", Stamp(1, 1), str(number),
+                    f"{2000 + number % 20}-01-01T00:00:00", 1, 1)  # fmt: skip
+        yield Entry(item, vector[None])
+
+
+def some(count: int, seed: int) -> NDArray[np.float32]:
+    made = np.random.default_rng(seed).standard_normal((count, WIDTH)).astype(np.float32)
+    unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+    return unit
+
+
+@pytest.fixture(scope="module")
+def url(postgres: Server) -> str:
+    """The address of a library of random vectors with a graph."""
+    address = postgres.database("random")
+    store = PostgresStore(address, Manifest("m", "m", "f", WIDTH, "l"))
+    store.put(entries(some(COUNT, 0)))
+    assert not PostgresIndex(store, many=COUNT).build()
+    assert PostgresIndex(store, many=100).build()
+    store.close()
+    return address
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresStore]:
+    opened = PostgresStore(url)
+    yield opened
+    opened.close()
+
+
+def scans(store: PostgresStore) -> int:
+    """How often the graph was searched."""
+    store.ask("SELECT pg_stat_force_next_flush()")
+    [[count]] = store.ask(
+        "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'vectors_near'"
+    )
+    return int(count)
+
+
+def test_the_graph_is_used_and_finds_what_comparing_all_finds(store: PostgresStore) -> None:
+    graph, exact = PostgresIndex(store, many=100), ExactIndex(store)
+    right = 0
+    for query in some(50, 1):
+        near, all_ = graph.nearest(query, 10), exact.nearest(query, 10)
+        right += len(set(near.ids.tolist()) & set(all_.ids.tolist()))
+        np.testing.assert_allclose(near.scores[0], all_.scores[0], atol=1e-6)
+    assert right / 500 > 0.98
+    for wanted in (None, Filter(since="2005")):
+        before = scans(store)
+        graph.nearest(some(1, 1)[0], 10, wanted)
+        assert scans(store) == before + 1
+
+
+@pytest.mark.parametrize("wanted", FILTERS)
+@pytest.mark.parametrize("many", [10, COUNT])
+def test_filters_hold_however_few_they_leave(
+    store: PostgresStore, wanted: Filter, many: int
+) -> None:
+    index, exact = PostgresIndex(store, many=many), ExactIndex(store)
+    for query in some(5, 3):
+        expected, found = exact.nearest(query, 5, wanted), index.nearest(query, 5, wanted)
+        assert found.ids.tolist() == expected.ids.tolist()
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
+
+
+def test_few_are_compared_one_by_one_and_more_than_there_are_can_be_asked_for(
+    postgres: Server,
+) -> None:
+    store = PostgresStore(postgres.database(), Manifest("m", "m", "f", WIDTH, "l"))
+    index = PostgresIndex(store)
+    assert len(index.nearest(some(1, 2)[0], 5)) == 0
+    store.put(entries(some(40, 0)))
+    for query in some(5, 2):
+        expected = ExactIndex(store).nearest(query, 100)
+        assert index.nearest(query, 100).ids.tolist() == expected.ids.tolist()
+    store.close()
+
+
+def test_what_is_gone_is_not_found_and_what_came_later_is(postgres: Server) -> None:
+    url = postgres.database()
+    store, writer = PostgresStore(url, Manifest("m", "m", "f", WIDTH, "l")), PostgresStore(url)
+    store.put(entries(some(300, 0)))
+    index, query = PostgresIndex(store, many=100), some(1, 2)[0]
+    assert index.build()
+    first = index.nearest(query, 3).ids.tolist()
+    item, _ = store.found(first)[first[0]]
+    writer.forget([item.path])
+    assert index.nearest(query, 3).ids.tolist()[:2] == first[1:]
+    writer.put(entries(query[None], first=300))
+    assert index.nearest(query, 3).ids.tolist() == [301, *first[1:]]
+    store.close()
+    writer.close()
+
+
+def test_clips_of_many_spans_do_not_crowd_out_the_others(postgres: Server) -> None:
+    store = PostgresStore(postgres.database(), Manifest("m", "m", "f", WIDTH, "l"))
+    query = some(1, 4)[0]
+    noise = query + 0.01 * some(900, 5)
+    item = Item("/clip", "clip", Stamp(1, 1), "c", "2024-01-01T00:00:00", 1, 1, 900.0)
+    spans = tuple((float(i), i + 1.0) for i in range(900))
+    store.put([Entry(item, noise / np.linalg.norm(noise, axis=1, keepdims=True), spans)])
+    store.put(entries(some(300, 6)))
+    index = PostgresIndex(store, many=100)
+    for linked in (False, True):
+        assert not linked or index.build()
+        found = index.nearest(query, 5)
+        assert found.ids.tolist() == ExactIndex(store).nearest(query, 5).ids.tolist()
+        assert len(set(index.nearest(query, 5, once=False).items.tolist())) == 1
+    store.close()
+
+
+def test_what_is_written_while_the_graph_is_made_is_in_it(postgres: Server) -> None:
+    url, vectors = postgres.database(), some(600, 7)
+    store, writer = PostgresStore(url, Manifest("m", "m", "f", WIDTH, "l")), PostgresStore(url)
+    store.put(entries(vectors[:400]))
+    index = PostgresIndex(store, many=100)
+    with ThreadPoolExecutor() as pool:
+        built = pool.submit(index.build)
+        for first in range(400, 600, 10):
+            writer.put(entries(vectors[first : first + 10], first))
+        assert built.result(timeout=60)
+    for number in range(0, 600, 23):
+        assert index.nearest(vectors[number], 1).ids.tolist() == [number + 1]
+    assert scans(store) >= 27
+    store.close()
+    writer.close()
+
+
+def test_a_graph_is_made_by_one_and_again_if_it_was_not_finished(url: str) -> None:
+    store = PostgresStore(url)
+    index = PostgresIndex(store, many=100)
+    assert not index.build()
+    with psycopg.connect(url, autocommit=True) as other:
+        # What is left when a server is killed while it makes one.
+        other.execute(
+            "UPDATE pg_index SET indisvalid = false"
+            " WHERE indexrelid = 'polyglance.vectors_near'::regclass"
+        )
+        [[held]] = other.execute("SELECT pg_try_advisory_lock(1346849858, 2)").fetchall()
+        assert held
+        assert not index.build()  # somebody is at it
+        other.execute("SELECT pg_advisory_unlock_all()")
+    assert index.build()
+    assert not index.build()
+    store.close()

@@ -1,0 +1,140 @@
+"""A library on PostgreSQL from its files to its hits, with several at work and servers killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from benchmarks.postgres_server import Server
+
+from colours import Colours, paint, scatter
+from polyglance.errors import PolyglanceError
+from polyglance.search.library import Library
+from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.store import NoLibrary
+
+TESTS = Path(__file__).parents[1]
+Contents = Callable[[Library], dict[str, tuple[object, ...]]]
+
+
+def test_it_finds_what_a_library_in_a_file_finds(
+    library: Library, photos: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scatter(photos / "many", 60)
+    paint(photos / "red.png", "red")
+    paint(photos / "blue.png", "blue")
+
+    def never(*given: object) -> None:
+        raise AssertionError("all vectors are read to find some")
+
+    monkeypatch.setattr(PostgresStore, "rows_after", never)
+    library.add(photos, thumbnails=True)
+    with Library(postgres.database(), model=Colours()) as other:
+        assert other.path is None
+        assert other.add(photos, thumbnails=True).added == 62
+        assert other.add(photos).unchanged == 62
+        for query in ({"text": "red"}, {"picture": photos / "blue.png"}):
+            for wanted in ({}, {"folder": photos / "many"}, {"kind": "clip"}, {"until": "1990"}):
+                expected = library.search(**query, **wanted)
+                found = other.search(**query, **wanted)
+                assert [hit.path for hit in found] == [hit.path for hit in expected]
+                assert [hit.score for hit in found] == pytest.approx([h.score for h in expected])
+        assert other.picture(found[0] if found else other.search("red", k=1)[0]).size[0] > 0
+        info = other.info()
+        assert (info.name, info.counts) == (other.name, library.info().counts)
+        assert info.size > 100_000
+
+
+def test_libraries_move_between_files_and_servers(
+    library: Library, photos: Path, postgres: Server, tmp_path: Path, contents: Contents
+) -> None:
+    scatter(photos, 30)
+    library.add(photos, thumbnails=True)
+    with Library(postgres.database()) as there, Library(tmp_path / "back.polyglance") as back:
+        assert there.merge(library) == 30
+        assert there.merge(library) == 0
+        assert contents(there) == contents(library)
+        assert back.merge(there) == 30
+        assert contents(back) == contents(library)
+        assert there.remove(photos / "0003.png") == 1
+        assert there.verify(files=True) == []
+        assert len(there) == 29
+    with pytest.raises(PolyglanceError, match="cannot be used with another"):
+        Library(library.path, model=Colours("another"))
+
+
+def start(url: str, folder: Path, seconds: float) -> subprocess.Popen[bytes]:
+    """A process that indexes slowly."""
+    script = (
+        "import sys; from colours import Colours; from polyglance.search.library import Library;"
+        "encoder = Colours(seconds=float(sys.argv[3]));"
+        "Library(sys.argv[1], model=encoder).add(sys.argv[2]); print(encoder.seen)"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", script, url, str(folder), str(seconds)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )
+
+
+def finish(*processes: subprocess.Popen[bytes]) -> list[int]:
+    """Wait; how many pictures each looked at."""
+    outputs = [process.communicate(timeout=90)[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return [int(output[-1]) for output in outputs]
+
+
+def kept_in(url: str) -> int:
+    """How many files there are, while somebody writes them."""
+    try:
+        with Library(url) as library:
+            return len(library)
+    except NoLibrary:
+        return 0
+
+
+def test_two_processes_at_once_lose_nothing(
+    library: Library, photos: Path, postgres: Server, contents: Contents
+) -> None:
+    count = 320
+    scatter(photos, count)
+    library.add(photos)
+    url = postgres.database()
+    seen = finish(*(start(url, photos, 0.004) for _ in range(2)))
+    assert sum(seen) >= count
+    with Library(url, model=Colours()) as shared:
+        assert shared.info().counts.vectors == count
+        assert shared.verify(files=True) == []
+        assert contents(shared) == contents(library)
+
+
+def test_an_index_lives_through_kills_of_the_server(
+    library: Library, photos: Path, postgres: Server, contents: Contents
+) -> None:
+    scatter(photos, 200)
+    library.add(photos)
+    url, rng = postgres.database(), random.Random(0)
+    process = start(url, photos, 0.01)
+    reached = []
+    for least in sorted(rng.sample(range(100), 2)):
+        while kept_in(url) < least:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 0.2))
+        postgres.kill()
+        postgres.start()
+        with Library(url, model=Colours()) as opened:  # what it had promised is there
+            assert opened.verify(files=True) == []
+            reached.append(len(opened))
+    assert reached == sorted(reached)
+    assert 0 < reached[0] < 200
+    finish(process)
+    with Library(url, model=Colours()) as opened:
+        assert opened.verify(files=True) == []
+        assert contents(opened) == contents(library)
+        assert opened.add(photos).unchanged == 200

@@ -1,0 +1,156 @@
+"""What vectors found, read again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL.Image import Image
+
+from colours import Colours, film, paint
+from polyglance.search.library import Library
+from polyglance.search.reranking import SecondLook
+
+PALE = {"a": (255, 90, 90), "b": (255, 60, 60), "c": (255, 30, 30), "d": (30, 30, 255)}
+"""From the palest red on: what fits "red" least comes first, and blue not at all."""
+
+
+class Greenest:
+    """Likes green, whatever is asked, and notes all that it is given."""
+
+    def __init__(self, trust: float = 0.0) -> None:
+        self.trust = trust
+        self.looked: list[int] = []
+        self.asked: list[tuple[str, str | None]] = []
+
+    def look(self, pictures: Sequence[Image]) -> list[float]:
+        self.looked.append(len(pictures))
+        return [float(np.asarray(picture)[..., 1].mean()) for picture in pictures]
+
+    def read(
+        self, text: str, seen: Sequence[float], *, language: str | None = None
+    ) -> NDArray[np.float64]:
+        self.asked.append((text, language))
+        return np.array(seen) * (2 if text == "rot" else 1)
+
+
+@pytest.fixture
+def reds(library: Library, photos: Path) -> Library:
+    for name, colour in PALE.items():
+        paint(photos / f"{name}.png", colour)
+    library.add(photos)
+    return library
+
+
+def names(library: Library, *asked: object, **how: object) -> str:
+    return "".join(hit.path.stem for hit in library.search(*asked, **how))  # type: ignore[arg-type]
+
+
+def with_reranker(library: Library, reranker: Greenest) -> Library:
+    return Library(library.path, model=Colours(), reranker=reranker)
+
+
+def test_candidates_are_sorted_anew_and_the_rest_follows(reds: Library) -> None:
+    assert names(reds, "red") == "cbad"
+    reader = Greenest()
+    with with_reranker(reds, reader) as library:
+        assert names(library, "red", candidates=3) == "abcd"
+        hits = library.search("red", candidates=3)
+        assert [hit.reread for hit in hits] == [90, 60, 30, None]
+        assert [hit.score for hit in hits] == [
+            {hit.path: hit.score for hit in reds.search("red")}[hit.path] for hit in hits
+        ]
+        assert names(library, "red", candidates=2) == "bcad"
+        # However few are asked for, as many are read: pages join.
+        assert names(library, "red", candidates=3, k=1) == "a"
+        assert library.search("red", candidates=3)[0].to_json()["reread"] == 90
+    assert reader.asked[0] == ("red", None)
+
+
+def test_the_cosine_counts_as_far_as_it_is_trusted(reds: Library) -> None:
+    cosines = {hit.path.stem: hit.score for hit in reds.search("red")}
+    deviation = np.std(list(cosines.values()))  # the library is its own sample
+    with with_reranker(reds, Greenest(trust=20.0)) as library:
+        found = {hit.path.stem: hit.reread for hit in library.search("red")}
+    greens = {"a": 90, "b": 60, "c": 30, "d": 30}
+    for name, green in greens.items():
+        assert found[name] == pytest.approx(green + 20 * cosines[name] / deviation, rel=1e-4)
+    with with_reranker(reds, Greenest(trust=1e6)) as library:
+        assert names(library, "red") == "cbad"
+
+
+def test_pictures_alone_are_not_read_again(reds: Library, photos: Path) -> None:
+    reader = Greenest()
+    with with_reranker(reds, reader) as library:
+        assert names(library, picture=photos / "c.png")[0] == "c"
+        assert library.search(picture=photos / "c.png")[0].reread is None
+        assert reader.looked == []
+        assert names(library, "red", picture=photos / "c.png", candidates=3) == "abc" + "d"
+
+
+def test_all_languages_of_a_query_are_read_and_the_mean_counts(reds: Library) -> None:
+    reader = Greenest()
+    with with_reranker(reds, reader) as library:
+        found = library.search({"en": "red", "de": "rot", "fr": " "})
+    assert reader.asked == [("red", "en"), ("rot", "de")]
+    assert found[0].reread == (90 + 180) / 2
+
+
+def test_what_was_seen_is_kept_and_what_is_gone_comes_last(reds: Library, photos: Path) -> None:
+    reader = Greenest()
+    with with_reranker(reds, reader) as library:
+        names(library, "red")
+        (photos / "a.png").unlink()  # which is remembered
+        assert names(library, "blue") == "abdc"  # of equals, that which the vectors prefer
+        assert reader.looked == [4]
+    (photos / "b.png").write_bytes(b"broken")
+    with with_reranker(reds, Greenest()) as library:
+        assert names(library, "red") == "cdba"
+        assert library.search("red")[-1].reread is None
+
+
+def test_only_so_much_is_kept(reds: Library) -> None:
+    reader = Greenest()
+    look = SecondLook(reader, reds._store(), kept=3)
+    hits = reds.search("red")
+    query = reds.vector(hits[0])
+    look.sort(hits, "red", query)
+    look.sort(hits[1:], "red", query)
+    assert reader.looked == [4]
+    look.sort(hits[:1], "red", query)
+    assert reader.looked == [4, 1]
+
+
+def test_a_clip_is_read_in_the_middle_of_its_span(library: Library, photos: Path) -> None:
+    film(photos / "a.mp4", [("red", 3), ((0, 200, 0), 3), ("red", 3)])  # type: ignore[list-item]
+    library.add(photos)
+    with with_reranker(library, Greenest()) as again:
+        first, *rest = again.search("red", every_span=True)
+    assert first.span == (3.0, 6.0)
+    assert first.reread == pytest.approx(200, abs=12)
+    assert all(hit.reread is not None and hit.reread < 20 for hit in rest)
+
+
+def test_a_library_without_anything_in_it(library: Library, photos: Path) -> None:
+    paint(photos / "a.png", "red")
+    library.add(photos)
+    library.remove(photos / "a.png")
+    with with_reranker(library, Greenest()) as empty:
+        assert empty.search("red") == []
+
+
+def test_a_trained_model_needs_torch() -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None;"
+        "from polyglance.search.reranking import open_reranker; open_reranker('run')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "MissingExtra: reading hits again with a trained model needs" in done.stderr
+    assert "polyglance[train]" in done.stderr

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyglance.errors import PolyglanceError
+from polyglance.search import shard_import
+from polyglance.search.shard_import import import_shards
+from polyglance.search.shards import Done, Plan, ShardFolder
+from polyglance.search.sqlite_store import SqliteStore
+from polyglance.search.store import BadFile, Entry, Item, Known, Stamp
+from polyglance.search.walking import Candidate
+
+LATE = 2 * 10**18
+
+
+def entry(name: str, *, written: int = 10**18, content: str = "c", small: bytes | None = None):
+    stamp = Stamp(10, written)
+    item = Item(f"/p/{name}", "picture", stamp, f"{content}{name}", "2024-01-01T00:00:00", 6, 4)
+    return Entry(item, np.array([[0.6, 0.8, 0.0]], np.float32), thumbnail=small)
+
+
+def made(path: Path, *shards: list[Done], fingerprint: str = "f") -> ShardFolder:
+    """Shards of what they shall hold; one of None is not made."""
+    folder = ShardFolder(path)
+    files = [Candidate("/p/x.jpg", "picture", Stamp(1, 1))] * len(shards)
+    folder.begin(Plan("m", "m", fingerprint, 3, False, ("/p",), ("/p",), shard_size=1), files)
+    for number, done in enumerate(shards):
+        if done:
+            folder.write(number, done)
+    return folder
+
+
+def told(store: SqliteStore, folder: ShardFolder) -> dict[str, int]:
+    report = import_shards(store, folder, "library")
+    names = ("added", "changed", "unchanged", "moved", "removed")
+    return {name: getattr(report, name) for name in names if getattr(report, name)}
+
+
+def test_shards_come_in_as_they_are_made_and_again_does_nothing(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    folder = made(tmp_path / "s", [entry("a"), entry("b")], [])
+    assert told(store, folder) == {"added": 2}
+    ids = store.ids()
+    folder.write(1, [entry("c")])
+    assert told(store, folder) == {"added": 1, "unchanged": 2}
+    assert told(store, folder) == {"unchanged": 3}
+    assert store.ids()[:2].tolist() == ids.tolist()  # what was there was not written again
+    assert store.places("walked") == ["/p"]
+
+
+def test_what_was_written_later_counts(store: SqliteStore, tmp_path: Path) -> None:
+    store.put([entry("a", written=LATE, content="new"), entry("b")])
+    folder = made(tmp_path / "s", [entry("a"), entry("b", written=LATE, content="new")])
+    assert told(store, folder) == {"unchanged": 1, "changed": 1}
+    for name in "ab":
+        kept = store.entry(f"/p/{name}")
+        assert kept is not None
+        assert kept.item.content == f"new{name}"
+
+
+def test_bad_files_are_put_on_record_if_they_could_be_looked_at(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    stamp = Stamp(1, 10**18)
+    store.put([entry("good"), entry("broken")])
+    store.put_bad([BadFile("/p/mended", "was torn", stamp)])
+    folder = made(
+        tmp_path / "s",
+        [
+            BadFile("/p/good", "cannot be read"),  # by a worker whose disk was away
+            BadFile("/p/broken", "is torn", Stamp(1, LATE)),
+            BadFile("/p/torn", "is torn", stamp),
+            BadFile("/p/lost", "cannot be read"),
+            entry("mended"),
+        ],
+    )
+    report = import_shards(store, folder, "library")
+    assert report.added == 1
+    assert len(report.bad) == 4
+    assert list(store.paths()) == ["/p/broken", "/p/good", "/p/mended", "/p/torn"]
+    assert {bad.path for bad in store.bad()} == {"/p/broken", "/p/torn"}
+
+
+def test_thumbnails_come_in_later(store: SqliteStore, tmp_path: Path) -> None:
+    store.put([entry("a")])
+    folder = made(tmp_path / "s", [entry("a", small=b"webp")])
+    assert told(store, folder) == {"unchanged": 1}
+    assert store.thumbnail("/p/a") == b"webp"
+    assert store.known(["/p/a"]) == {"/p/a": Known(Stamp(10, 10**18), thumbnail=True)}
+
+
+def test_what_was_removed_from_the_library_stays_out(store: SqliteStore, tmp_path: Path) -> None:
+    store.add_place("left out", "/p/private")
+    folder = made(tmp_path / "s", [entry("private/a"), entry("privateer"), entry("b")])
+    assert told(store, folder) == {"added": 2}
+    assert list(store.paths()) == ["/p/b", "/p/privateer"]
+
+
+def test_a_large_shard_is_written_in_parts_and_a_stop_is_gone_on_with(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_import, "TOGETHER", 2)
+    folder = made(tmp_path / "s", [entry(name) for name in "abcde"])
+    put, calls = store.put, []
+
+    def stopped(entries: list[Entry]) -> None:
+        calls.append(len(entries))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        put(entries)
+
+    monkeypatch.setattr(store, "put", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        import_shards(store, folder, "library")
+    assert store.counts().pictures == 2
+    assert told(store, folder) == {"added": 3, "unchanged": 2}
+    assert calls == [2, 2, 2, 1]
+
+
+def test_shards_of_another_model_are_refused(store: SqliteStore, tmp_path: Path) -> None:
+    folder = made(tmp_path / "s", [entry("a")], fingerprint="another")
+    with pytest.raises(PolyglanceError, match="only shards of the library's model"):
+        import_shards(store, folder, "library")
+    assert store.counts().pictures == 0

@@ -1,0 +1,291 @@
+"""What every store does, in a file or on PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from polyglance.errors import PolyglanceError
+from polyglance.search.exact import ExactIndex
+from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.sqlite_store import SqliteStore
+from polyglance.search.store import BadFile, Filter, Manifest, NoLibrary, Stamp, Store
+from stored_entries import MANIFEST, STAMP, entry
+
+Opened: TypeAlias = Callable[..., Store]
+
+
+@pytest.fixture(params=["a file", "PostgreSQL"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
+    """Opens one and the same store once more; all are closed in the end."""
+    make: Opened = partial(SqliteStore, tmp_path / "store.polyglance")
+    if request.param == "PostgreSQL":
+        make = partial(PostgresStore, request.getfixturevalue("postgres").database())
+    stores: list[Store] = []
+
+    def once_more(*manifest: Manifest) -> Store:
+        stores.append(make(*manifest))
+        return stores[-1]
+
+    yield once_more
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(opened: Opened) -> Store:
+    """An empty store of vectors of three numbers."""
+    return opened(MANIFEST)
+
+
+def test_there_is_none_until_it_is_made(opened: Opened) -> None:
+    with pytest.raises(NoLibrary, match="polyglance index FOLDER --library"):
+        opened()
+    made = opened(MANIFEST)
+    assert opened(replace(MANIFEST, model="another")).manifest == made.manifest == MANIFEST
+
+
+def test_what_was_put_in_comes_out(store: Store) -> None:
+    spans = ((0.0, 1.5), (1.5, 4.0))
+    clip = entry("/b.mp4", "d", (0, 1, 0), (0, 0.6, 0.8), kind="clip", seconds=4.0, spans=spans)
+    store.put([clip, replace(entry("/a.jpg"), thumbnail=b"small")])
+    first, second = store.entries()
+    assert (first.item, first.thumbnail, first.spans) == (entry("/a.jpg").item, b"small", ())
+    assert (second.item, second.spans) == (clip.item, spans)
+    np.testing.assert_allclose(second.vectors, clip.vectors, atol=1e-3)
+    assert store.thumbnail("/a.jpg") == b"small"
+    assert store.thumbnail("/b.mp4") is None
+    found = store.found(store.ids().tolist())
+    assert [(item.path, span) for item, span in found.values()] == [
+        ("/b.mp4", spans[0]), ("/b.mp4", spans[1]), ("/a.jpg", None),
+    ]  # fmt: skip
+    assert store.entry("/nothing") is None
+
+
+def test_the_same_again_changes_nothing_and_another_content_gets_new_numbers(
+    store: Store,
+) -> None:
+    store.put([entry("/a"), entry("/b", "other")])
+    store.put([entry("/a")])
+    assert store.ids().tolist() == [1, 2]
+    store.put([entry("/b", "changed", (0, 1, 0))])
+    assert store.ids().tolist() == [1, 3]
+    store.forget(["/b"])
+    store.put([entry("/c", "x")])
+    assert store.ids().tolist() == [1, 4]  # 3 is never used again
+
+
+def test_a_move_keeps_the_vector_and_its_number(store: Store) -> None:
+    store.put([entry("/a"), entry("/b", "other")])
+    store.move("/a", "/b", Stamp(1, 2))
+    [kept] = store.entries()
+    assert (kept.item.path, kept.item.content, kept.item.stamp) == ("/b", "c", Stamp(1, 2))
+    assert store.ids().tolist() == [1]
+    store.move("/gone", "/b", STAMP)  # somebody else moved it already
+    assert [one.item.path for one in store.entries()] == ["/b"]
+
+
+def test_a_bad_file_takes_the_place_of_what_was_known_and_the_other_way_round(
+    store: Store,
+) -> None:
+    store.put([entry("/a")])
+    store.put_bad([BadFile("/a", "is broken", STAMP), BadFile("/locked", "for now")])
+    assert store.bad() == [BadFile("/a", "is broken", STAMP)]
+    assert store.known(["/a", "/locked"])["/a"].bad == "is broken"
+    assert len(store.ids()) == 0
+    store.put([entry("/a")])
+    assert store.bad() == []
+
+
+def test_folders_are_told_apart_from_those_whose_names_begin_alike(store: Store) -> None:
+    names = ["/p/a", "/p/b/c", "/p-q/d", "/p.x", "/pa/e", "/ü/f"]
+    store.put(entry(path, path) for path in names)
+    assert list(store.paths("/p")) == ["/p/a", "/p/b/c"]
+    assert list(store.paths("/p/a")) == ["/p/a"]
+    assert list(store.paths("/")) == sorted(names)
+    assert list(store.paths()) == sorted(names)
+    assert store.matching(Filter(folders=("/p", "/ü"))).tolist() == [1, 2, 6]
+    assert store.matching(Filter(folders=())).tolist() == []
+
+
+def test_filters_by_kind_and_by_dates_of_any_length(store: Store) -> None:
+    dates = [
+        "2023-12-31T23:59:59",
+        "2024-01-01T00:00:00",
+        "2024-07-31T20:00:00",
+        "2025-01-01T00:00:00",
+    ]
+    store.put(entry(f"/{i}", str(i), taken=date) for i, date in enumerate(dates))
+    store.put([entry("/clip", "k", kind="clip", taken="2024-02-01T00:00:00", spans=((0, 1),))])
+
+    def asked(**wanted: object) -> list[int]:
+        return store.matching(Filter(**wanted)).tolist()  # type: ignore[arg-type]
+
+    assert asked(since="2024") == [2, 3, 4, 5]
+    assert asked(until="2024") == [1, 2, 3, 5]
+    assert asked(since="2024-07", until="2024-07-31") == [3]
+    assert asked(since="2024-07-31T20:00:01") == [4]
+    assert asked(kind="clip") == [5]
+    assert asked(kind="picture", until="2023") == [1]
+    some = store.matching(Filter(since="2024"), np.array([1, 3, 9]))
+    assert some.tolist() == [3]
+
+
+def test_another_connection_sees_what_was_written_and_that_it_was(
+    store: Store, opened: Opened
+) -> None:
+    other = opened()
+    before = other.revision(), store.revision()
+    assert (other.revision(), store.revision()) == before
+    store.put([entry("/a")])
+    assert other.revision() != before[0]
+    assert store.revision() != before[1]
+    assert [one.item.path for one in other.entries()] == ["/a"]
+
+
+def test_a_write_that_fails_leaves_nothing_of_itself(store: Store) -> None:
+    def entries():  # type: ignore[no-untyped-def]
+        yield entry("/a")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.put(entries())
+    assert list(store.entries()) == []
+    store.put([entry("/b")])
+    assert [one.item.path for one in store.entries()] == ["/b"]
+
+
+def all_at_once(*work: Callable[[], None]) -> None:
+    """Each in a thread of its own; what goes wrong in one is raised here."""
+    with ThreadPoolExecutor(len(work)) as pool:
+        for done in [pool.submit(one) for one in work]:
+            done.result(timeout=60)
+
+
+def test_many_writers_at_once_lose_nothing(opened: Opened) -> None:
+    def write(number: int) -> None:
+        own = opened(MANIFEST)  # all of them make it, one is first
+        for i in range(20):
+            own.put([entry(f"/{number}/{i}", f"{number} {i}"), entry(f"/all/{i}", f"{i}")])
+
+    all_at_once(*(partial(write, number) for number in range(4)))
+    store = opened()
+    assert store.counts().pictures == 100
+    assert len(store.ids()) == 100
+    assert list(store.damage()) == []
+
+
+def test_what_is_new_has_higher_numbers_for_whoever_reads_meanwhile(opened: Opened) -> None:
+    opened(MANIFEST)
+    writing = threading.Event()
+
+    def write(number: int) -> None:
+        own, rng = opened(), random.Random(number)
+        for i in range(40):
+            own.put(
+                entry(f"/{number}/{i}/{j}", f"{number} {i} {j}") for j in range(rng.choice((1, 30)))
+            )
+
+    def write_all() -> None:
+        all_at_once(*(partial(write, number) for number in range(3)))
+        writing.set()
+
+    def read() -> None:
+        own, seen = opened(), np.zeros(0, np.int64)
+        while True:
+            last_look = writing.is_set()
+            now = own.ids()
+            assert np.array_equal(now[: len(seen)], seen)
+            seen = now
+            if last_look:
+                return
+
+    all_at_once(write_all, read)
+
+
+def test_writers_of_all_kinds_at_once_leave_one_record_of_each_file(opened: Opened) -> None:
+    opened(MANIFEST)
+
+    def write(number: int) -> None:
+        own, rng = opened(), random.Random(number)
+        for _ in range(25):
+            names = [f"/{name}" for name in rng.sample("abcdefgh", 4)]
+            match rng.randrange(4):
+                case 0:
+                    own.put(entry(name, rng.choice("xyz")) for name in names)
+                case 1:
+                    own.put_bad(BadFile(name, "why", STAMP) for name in names)
+                case 2:
+                    own.move(names[0], names[1], STAMP)
+                case _:
+                    own.forget(names)
+
+    all_at_once(*(partial(write, number) for number in range(4)))
+    store = opened()
+    items = {one.item.path for one in store.entries()}
+    assert items.isdisjoint(file.path for file in store.bad())
+    assert len(store.ids()) == len(items)
+    assert list(store.damage()) == []
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    store.close()
+    with pytest.raises(PolyglanceError, match="closed"):
+        store.counts()
+
+
+NAMES = st.sampled_from("abcdefgh")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), NAMES, NAMES),
+        st.tuples(st.just("forget"), NAMES),
+        st.tuples(st.just("move"), NAMES, NAMES),
+        st.tuples(st.just("bad"), NAMES),
+        st.tuples(st.just("look")),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_any_history_leaves_what_a_dictionary_would_hold(
+    store: Store, steps: list[tuple[str, ...]]
+) -> None:
+    store.forget(list(store.paths()))  # what the last history left
+    held = dict[str, str]()
+    index = ExactIndex(store)
+    for step in steps:
+        match step:
+            case ("put", name, content):
+                angle = ord(content)
+                store.put([entry(name, content, (np.sin(angle), np.cos(angle), 0))])
+                held[name] = content
+            case ("forget", name):
+                assert store.forget([name]) == (held.pop(name, None) is not None)
+            case ("move", old, new):
+                if old != new:
+                    store.move(old, new, STAMP)
+                    if old in held:
+                        held[new] = held.pop(old)
+            case ("bad", name):
+                store.put_bad([BadFile(name, "why", STAMP)])
+                held.pop(name, None)
+            case _:
+                index.refresh()
+    assert {one.item.path: one.item.content for one in store.entries()} == held
+    fresh, kept = ExactIndex(store).refresh(), index.refresh()
+    assert kept.ids.tolist() == fresh.ids.tolist() == store.ids().tolist()
+    np.testing.assert_array_equal(kept.vectors, fresh.vectors)
+    assert list(store.damage()) == []
