@@ -36,7 +36,7 @@ def promised(*statuses: int) -> dict[int | str, dict[str, Any]]:
         413: "Too many bytes.",
         415: "Not a picture that can be read.",
         416: "The file is shorter.",
-        503: "Too much to do, or the library does not answer: `Retry-After` says when to try again.",
+        503: "Too much to do, or the library is away: `Retry-After` says when to try again.",
     }
     return {one: {"model": Problem, "description": said[one]} for one in statuses}
 
