@@ -12,11 +12,13 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+import polyglance
 from polyglance.cli import app
 from polyglance.data.toy import Picture, ToyWorld
 from polyglance.errors import PolyglanceError
 from polyglance.export.towers import unpack
 from polyglance.recipes import open_recipe
+from polyglance.recipes.imitating import Imitation, dual_likeness
 from polyglance.recipes.m3p import FineTuning, M3PRecipe, Pretraining, build_model, run
 from polyglance.recipes.m3p_world import CodeSwitching, World
 from polyglance.recipes.pair_measuring import Reranking
@@ -27,7 +29,7 @@ from polyglance.training.loop import LoopConfig
 from polyglance.vision.store import StoreInfo, hash_keys
 from polyglance.vision.store_writer import StoreWriter
 from polyglance.vision.tokens import VisualTokens, no_spans
-from small_models import small_model
+from small_models import cosines, small_model
 from toy_corpus import make_encoder
 from toy_regions import WIDTH, only, region_table, toy_dictionary
 
@@ -183,6 +185,45 @@ def test_eyes_look_at_the_pictures_of_several_corpora_themselves(
     assert world.test.regions.lengths.tolist() == [5] * 12  # 2 x 2 cells and the whole
     report = run(seeing, data, tmp_path / "run")
     assert set(report["test"]) == {"all_pairs", "dual", "reranked"}
+
+
+def test_a_dual_encoder_may_teach_before_fine_tuning(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    dual = small_model().export(tmp_path / "model")
+    text, backbone = unpack(dual, tmp_path / "towers")
+    colours = np.random.default_rng(0)
+    for split in COUNTS:
+        for record in read_manifest(data / f"{split}.jsonl"):
+            pixels = colours.integers(256, size=(40, 30, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(data / str(record.image))
+    taught = replace(
+        recipe,
+        encoder=str(text),
+        longest_text=30,
+        eyes=Eyes(backbone=str(backbone), size=64, views=1),
+        pretraining=None,
+        imitation=Imitation(str(dual), texts=(Sentences("test.jsonl"),), batch=8, steps=2),
+        fine_tuning=FineTuning(batch=4),
+        loop=LoopConfig(steps=1, learning_rate=1e-3, save_every=0),
+    )
+    world = World.open(taught, data, "cpu")
+    assert len(world.train.files) == len(world.train.records)
+    found = dual_likeness(str(dual), world.train.files, world.train.captions, world.tokenizer)
+    encoder = polyglance.load(dual)
+    records = list(read_manifest(data / "train.jsonl"))
+    said = [text for record in records for texts in record.captions.values() for text in texts]
+    whole = np.diff(world.train.captions.offsets) < 30  # the rest is cut short
+    assert whole.sum() > 20
+    alike = cosines(found.texts.float().numpy(), encoder.encode_texts(said))
+    assert alike[whole].min() > 0.99
+    seen = encoder.encode_pictures(world.train.files)
+    assert cosines(found.pictures.float().numpy(), seen).min() > 0.99
+    report = run(taught, data, tmp_path / "run")
+    assert report["imitation"]["steps"] == 2
+    assert report["fine_tuning"]["steps"] == 1
+    with pytest.raises(PolyglanceError, match="reads other sub-words than the encoder"):
+        run(replace(taught, encoder=recipe.encoder), data, tmp_path / "other")
 
 
 def test_stages_and_tasks_can_be_left_out(data: Path, recipe: M3PRecipe, tmp_path: Path) -> None:

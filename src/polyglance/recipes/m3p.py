@@ -127,6 +127,12 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         report["pretraining"] = run_stage(
             model, _alone(task), loop, out / "pretraining", groups=groups
         )
+    if recipe.imitation is not None:
+        task = recipe.imitation.task(
+            model, world.train, world.tokenizer, data, longest=recipe.longest_text
+        )
+        loop = stage_loop(recipe.loop, recipe.imitation)
+        report["imitation"] = run_stage(model, _alone(task), loop, out / "imitation", groups=groups)
     if recipe.fine_tuning is not None:
         task = _fine_tuning(recipe.fine_tuning, model, world)
         choose = _choosing(recipe.fine_tuning, model, world)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polyglance.config import check
+from polyglance.recipes.imitating import Imitation
 from polyglance.recipes.pair_measuring import Reranking
 from polyglance.recipes.region_splits import Described, Eyes, SplitReader
 from polyglance.text import Tokenizer
@@ -30,6 +31,8 @@ class PairRecipe:
     """Further pictures to train on."""
     validation: Described | None = None
     test: Described | None = None
+    imitation: Imitation | None = None
+    """What a dual encoder teaches before fine-tuning; None for nothing."""
     initialise_from: str | None = None
     """A checkpoint, or the folder of a stage of another run, such as RUN/pretraining."""
     loop: LoopConfig = field(

@@ -72,6 +72,8 @@ class Split:
     records: Sequence[Record]
     regions: RegionTable
     captions: CaptionTable
+    files: Sequence[Path]
+    """Where the pictures are; those of stored features need not be there."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,11 @@ class SplitReader:
         records = [record for _, some in found for record in some]
         regions = RegionTable.joined([looks(part, some) for part, some in found])
         captions = CaptionTable.build(records, self.tokenizer, longest=self.longest_text)
-        return Split(records, regions, captions)
+        files = [self._file(part, record) for part, some in found for record in some]
+        return Split(records, regions, captions, files)
+
+    def _file(self, part: Described, record: Record) -> Path:
+        return (self.data / part.manifest).parent / str(record.image or record.video)
 
     def _looks(self, views: int) -> Callable[[Described, Sequence[Record]], RegionTable]:
         """From stores, or through eyes of one's own."""
@@ -110,8 +116,7 @@ class SplitReader:
         settings = self.eyes
 
         def seen(described: Described, records: Sequence[Record]) -> RegionTable:
-            folder = (self.data / described.manifest).parent
-            files = [folder / str(record.image) for record in records]
+            files = [self._file(described, record) for record in records]
             return look_at(files, self._opened_eyes, settings, views=views, seed=self.seed)
 
         return seen
