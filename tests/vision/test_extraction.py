@@ -18,6 +18,7 @@ from PIL import Image
 
 from polyglance.errors import MissingExtra, PolyglanceError, Problems
 from polyglance.records import Record, write_manifest
+from polyglance.vision import backbone as backbones
 from polyglance.vision import clips, extraction
 from polyglance.vision.extraction import ExtractionSettings, extract, find_items
 from polyglance.vision.store import FeatureStore
@@ -42,6 +43,30 @@ def test_a_folder_of_pictures(toy, colours, tmp_path):
         assert tokens.label_ids[0, 0] == max(range(3), key=shade.__getitem__)
     assert store.info.made_by["backbone"] == "toy"
     assert store.info.made_by["grid"] == 2
+
+
+def test_labels_may_be_those_of_another_network(toy, colours, tmp_path, monkeypatch):
+    class Backwards(toy.Toy):
+        """Sees nothing, and calls everything by the last class but its own."""
+
+        def encode(self, pictures, *, grid, labels):
+            tokens = super().encode(pictures, grid=grid, labels=labels)
+            return [
+                replace(one, features=0 * one.features, label_ids=2 - one.label_ids)
+                for one in tokens
+            ]
+
+    monkeypatch.setitem(backbones.LOADERS, "backwards", lambda name, size, *_: Backwards(size))
+    folder = colours(*SHADES)
+    extract(folder, tmp_path / "plain", toy.SETTINGS)
+    extract(folder, tmp_path / "both", replace(toy.SETTINGS, labels_by="backwards"))
+    plain, both = FeatureStore(tmp_path / "plain"), FeatureStore(tmp_path / "both")
+    assert both.info.made_by["labels_by"] == "backwards"
+    assert "labels_by" not in plain.info.made_by
+    assert both.info.made_by["weights_sha256"] != plain.info.made_by["weights_sha256"]
+    for key in plain.keys:
+        assert both[key].features.tolist() == plain[key].features.tolist()
+        assert both[key].label_ids.tolist() == (2 - plain[key].label_ids).tolist()
 
 
 def test_folders_are_walked_in_order_and_hidden_things_left_out(tmp_path):

@@ -23,6 +23,9 @@ def features_extract(
     views: Annotated[str, typer.Option(help="one, mirror or ten, averaged.")] = "one",
     grid: Annotated[int, typer.Option(help="Cells a side.")] = 7,
     labels: Annotated[int, typer.Option(help="Labels kept of each cell; 0 for none.")] = 10,
+    labels_by: Annotated[
+        str | None, typer.Option(help="Another network that labels cells. Default: the same.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
     threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
@@ -39,6 +42,7 @@ def features_extract(
         views=views,  # type: ignore[arg-type]
         grid=grid,
         labels=labels,
+        labels_by=labels_by,
         dtype=dtype,  # type: ignore[arg-type]
     )
     problems = Problems(strict=strict)

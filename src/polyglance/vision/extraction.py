@@ -35,6 +35,7 @@ from polyglance.vision.backbone import (
 from polyglance.vision.clips import SUFFIXES as CLIP_SUFFIXES
 from polyglance.vision.clips import Span, can_read_clips, encode_clip, read_seconds, require_video
 from polyglance.vision.devices import check_device
+from polyglance.vision.labelled_by import LabelledBy
 from polyglance.vision.pictures import SUFFIXES, Resize, Square, read_square
 from polyglance.vision.regions import Regions, open_regions
 from polyglance.vision.store import StoredDtype, StoreInfo, hash_keys
@@ -64,6 +65,8 @@ class ExtractionSettings:
     grid: int = 7
     labels: int = 10
     """Classes kept of each token's distribution; 0 for none."""
+    labels_by: str | None = None
+    """Another network that tells classes; None for the backbone itself."""
     dtype: StoredDtype = "int8"
     shard_size: int = 256
     """Items a file: what an interruption costs at most, and a reader keeps each file open."""
@@ -119,7 +122,10 @@ def extract(
     items = find_items(source, problems)
     if any(item.video for item in items):
         require_video()
-    backbone = open_backbone(settings.backbone, size=settings.size, threads=threads, device=device)
+    opened = partial(open_backbone, size=settings.size, threads=threads, device=device)
+    backbone = opened(settings.backbone)
+    if settings.labels_by is not None:
+        backbone = LabelledBy(backbone, opened(settings.labels_by))
     by_key = {item.key: item for item in items}
     keys = list(by_key)
     info = StoreInfo(
@@ -358,11 +364,14 @@ def _check(settings: ExtractionSettings, threads: int) -> None:
 
 
 def _settings_of(settings: ExtractionSettings) -> dict[str, object]:
-    """The settings that `StoreInfo` does not name itself; one view goes without saying."""
-    named = asdict(settings)
-    for elsewhere in ("dtype", "labels", "shard_size", *(["views"] * (settings.views == "one"))):
-        del named[elsewhere]
-    return named
+    """The settings that `StoreInfo` does not name itself; some go without saying."""
+    without_saying = {"views": "one", "labels_by": None}
+    return {
+        name: value
+        for name, value in asdict(settings).items()
+        if name not in ("dtype", "labels", "shard_size")
+        and (name not in without_saying or value != without_saying[name])
+    }
 
 
 def _cores() -> int:
