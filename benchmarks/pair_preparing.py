@@ -5,8 +5,10 @@ Names in the cache tell what a thing was made from, so that both systems find th
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +23,8 @@ Changes = tuple[str, ...]
 """In a recipe, ``key=value`` each."""
 SPLITS = ("train", "validation", "test")
 NO_DUAL = "reranking=null"
+GRID, LABELS_BY = 5, "efficientnet-lite2"
+"""Of features: cells a side, and what names them."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,26 @@ def manifests(recipe: Any, data: Path) -> dict[str, Path]:
 
 
 def features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
-    """Where features are, unless the data has them or pictures are looked at themselves."""
+    """Where features are, unless the data has them or pictures are looked at themselves.
+
+    They are those of the default model's picture network, with ImageNet's labels.
+    """
+    from polyglance.encoders.folder import find
+    from polyglance.export.towers import unpack
     from polyglance.recipes.word_keys import fingerprint
     from polyglance.vision.extraction import ExtractionSettings, extract
+    from polyglance.weights.cache import make_once
 
     if recipe.eyes or (data / recipe.train.features).exists():
         return ()
-    settings, files = ExtractionSettings(), manifests(recipe, data)
+
+    def make(partial: Path) -> None:
+        with tempfile.TemporaryDirectory() as towers:
+            shutil.copytree(unpack(None, Path(towers))[1], partial, dirs_exist_ok=True)
+
+    network = make_once(cache / f"pictures-{fingerprint(find(None))}", Path.is_dir, make)
+    settings = ExtractionSettings(str(network), grid=GRID, labels_by=LABELS_BY)
+    files = manifests(recipe, data)
     folder = cache / f"features-{fingerprint(settings, *files.values())}"
     extract(files["train"].parent, folder, settings, device=device)
     return tuple(f"{split}.features={folder}" for split in SPLITS)

@@ -57,6 +57,12 @@ class PairBenchmark(ABC):
     """The run that is measured on the whole test, where no other is named."""
     stages: ClassVar[Sequence[str]]
     """All of the recipe's; the last is fine-tuning."""
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """What a report may tell of: pre-training may begin with matching alone."""
+        return ("matching", *self.stages)
+
     both_ways: ClassVar[bool] = False
     """Whether dictionaries to English are needed as well."""
 
@@ -251,7 +257,7 @@ class PairBenchmark(ABC):
     def summary(self, run: Run, reports: Mapping[int, Report]) -> dict[str, Any]:
         """mR by way of measuring and language over seeds, and what training took."""
         stages = [
-            [report[stage] for stage in self.stages if stage in report]
+            [report[stage] for stage in self.reported if stage in report]
             for report in reports.values()
         ]
         measured = [ways_of(report) for report in reports.values()]
@@ -275,7 +281,7 @@ class PairBenchmark(ABC):
 
     def _line(self, report: Report) -> str:
         """The figures of one run in short."""
-        said = [f"{report[stage]['seconds']:.0f} s" for stage in self.stages if stage in report]
+        said = [f"{report[stage]['seconds']:.0f} s" for stage in self.reported if stage in report]
         for way, measured in ways_of(report).items():
             recalls = (f"{language} {found['mR']:.1f}" for language, found in measured.items())
             said.append(f"{way.replace('_', ' ')}: {', '.join(recalls)}")
