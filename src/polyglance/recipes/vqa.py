@@ -18,14 +18,14 @@ from polyglance.objectives.answering import AnswerLoss
 from polyglance.recipes.common import keep, write_report
 from polyglance.recipes.model_folder import write_model
 from polyglance.recipes.region_splits import Eyes
-from polyglance.recipes.stages import begin_from, learning_faster, run_stage
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
 from polyglance.recipes.vqa_folder import Description, write_card
 from polyglance.recipes.vqa_measuring import measure, validate
-from polyglance.recipes.vqa_world import Asked, World
+from polyglance.recipes.vqa_world import Asked, Practice, Questions, World
 from polyglance.training.distribution import rank, wait_for_all
 from polyglance.training.loop import LoopConfig
 from polyglance.training.mixture import Mixture
-from polyglance.training.questions import AnsweredQuestions
+from polyglance.training.questions import AnsweredQuestions, AnswerTargets
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class VQARecipe:
     longest_text: int = 40
     train: tuple[Asked, ...] = (Asked("train.jsonl"),)
     test: tuple[Asked, ...] = ()
+    practice: Practice | None = None
+    """Plain questions to begin with; None for none."""
     held_out: float = 0.05
     """The share of training pictures that choose the checkpoint; 0 for the last one."""
     answers: Answers = field(default_factory=Answers)
@@ -99,28 +101,44 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     train, classes, held = world.train, world.classes, world.validation
     targets = classes.targets(train.questions)
     model.begin_with(targets.mean().to(device))
-    task = AnsweredQuestions(
-        model,
-        train.regions,
-        train.table,
-        targets,
-        batch=recipe.batch,
-        loss=recipe.loss,
-        smoothing=recipe.smoothing,
-    )
+    groups = learning_faster(model, model.reader.encoder, recipe.new_rate)
+
+    def answering(asked: Questions, targets: AnswerTargets) -> Mixture:
+        task = AnsweredQuestions(
+            model,
+            asked.regions,
+            asked.table,
+            targets,
+            batch=recipe.batch,
+            loss=recipe.loss,
+            smoothing=recipe.smoothing,
+        )
+        return Mixture({"answering": task})
+
+    practised = None
+    if recipe.practice is not None and world.practice is not None:
+        practised = run_stage(
+            model,
+            answering(world.practice, classes.targets(world.practice.questions)),
+            stage_loop(recipe.loop, recipe.practice),
+            out / "practice",
+            groups=groups,
+        )
     done = run_stage(
         model,
-        Mixture({"answering": task}),
+        answering(train, targets),
         recipe.loop,
         out / "answering",
         choose=None if held is None else lambda: validate(model, held, classes),
-        groups=learning_faster(model, model.reader.encoder, recipe.new_rate),
+        groups=groups,
     )
     report: dict[str, Any] = {
         "answers": {language: len(texts) for language, texts in classes.by_language.items()},
         "questions": len(train.questions),
         "training": done,
     }
+    if practised is not None and world.practice is not None:
+        report["practice"] = {**practised, "questions": len(world.practice.questions)}
     if world.test is not None:
         report["test"] = measure(model, world.test, classes, _known(world))
     if rank() == 0:

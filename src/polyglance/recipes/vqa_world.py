@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polyglance.config import check
+from polyglance.data.caption_questions import ask_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
@@ -29,6 +31,28 @@ class Asked:
     manifest: str
     format: str = "jsonl"
     """One of `polyglance.data.readers.FORMATS`."""
+
+
+@dataclass(frozen=True)
+class Practice:
+    """A stage before people's own questions: plain ones, which captions answer.
+
+    See `polyglance.data.caption_questions`.
+    """
+
+    captions: tuple[str, ...] = ()
+    """Manifests of pictures with English captions, inside the data folder."""
+    most: int = 4
+    """Questions about a picture of each kind: numbers, yes or no, and others."""
+    views: int = 1
+    """Looks at each picture."""
+    steps: int = 1000
+    learning_rate: float = 1e-4
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "most", "views", "steps")
+        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +77,7 @@ class World:
     train: Questions
     validation: Questions | None
     test: Questions | None
+    practice: Questions | None = None
 
     @classmethod
     def open(cls, recipe: VQARecipe, data: Path, device: str) -> World:
@@ -79,7 +104,14 @@ class World:
         train = seen(learned, recipe.eyes.views)
         assert train is not None
         test = _asked_of(recipe.test, data)
-        return cls(tokenizer, classes, train, seen(held), seen(test))
+        practice = None
+        if recipe.practice is not None:
+            # A picture may be in several corpora, by the same name.
+            known = {path.name for path in (*held, *test)}
+            plain = _answered_by_captions(recipe.practice, data, recipe.loop.seed)
+            unknown = {path: asked for path, asked in plain.items() if path.name not in known}
+            practice = seen(unknown, recipe.practice.views)
+        return cls(tokenizer, classes, train, seen(held), seen(test), practice)
 
 
 def questions_of(
@@ -117,6 +149,18 @@ def _asked_of(files: Sequence[Asked], data: Path) -> dict[Path, list[Question]]:
     if files and not found:
         names = ", ".join(file.manifest for file in files)
         raise PolyglanceError(f"{names}: there are no questions about pictures")
+    return found
+
+
+def _answered_by_captions(settings: Practice, data: Path, seed: int) -> Pictures:
+    found: dict[Path, Sequence[Question]] = {}
+    for name in settings.captions:
+        records = list(read_all("jsonl", data / name))
+        for record in ask_captions(records, most=settings.most, seed=seed):
+            if record.image is not None:
+                found[(data / name).parent / record.image] = record.questions
+    if not found:
+        raise PolyglanceError("practice names no pictures with English captions to ask about")
     return found
 
 
