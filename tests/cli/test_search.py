@@ -66,6 +66,8 @@ def test_pictures_words_and_what_it_is_not(place: str) -> None:
     duck = str(FOLDER / "duck.webp")
     assert found(place, "--picture", duck)[0] == "duck"
     assert found(place, "an animal", "--not", "a cow")[-1] != found(place, "a cow")[0]
+    assert found(place, "an animal", "--not-picture", duck)[0] != "duck"
+    assert found(place, "an animal", "--not-picture", duck)[-1] == "duck"
     told = ("Ente", "--language", "de", "--also", "en:duck", "--also", "fr:canard")
     assert found(place, *told)[0] == "duck"
     assert found(place, "a cow", "--folder", duck) == ["duck"]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import io
+import shutil
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+import polyglance
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
-from polyglance.search.store import Unreachable
+from polyglance.search.sqlite_store import SqliteStore
+from polyglance.search.store import Entry, Item, Manifest, Stamp, Unreachable
+from polyglance.serve.app import create_app
+from polyglance.serve.shelf import COUNTED_FOR, Shelf
 
 
 def names(client: TestClient, **asked: object) -> list[str]:
@@ -143,6 +150,45 @@ def test_the_library_tells_its_folders_without_their_places(client: TestClient) 
         {"folder": "holiday", "files": 32},
         {"folder": "holiday/animals", "files": 18},
     ]
+
+
+def test_counting_waits_while_others_write(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(library)
+    first = shelf.overview()
+    revisions = iter(range(100))
+    monkeypatch.setattr(Library, "revision", property(lambda _: next(revisions)))
+    assert shelf.overview() is first
+    later = time.monotonic() + COUNTED_FOR
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    again = shelf.overview()
+    assert again is not first
+    assert again == first
+
+
+def test_a_file_that_a_manifest_named_is_given_out_but_no_link(tmp_path: Path) -> None:
+    picture = tmp_path / "duck.webp"
+    shutil.copyfile(FOLDER / "duck.webp", picture)
+    item = Item(
+        picture.as_posix(), "picture", Stamp(1, 1), "content", "2024-01-01T00:00:00", 640, 480
+    )
+    vector = np.ones((1, 384), np.float32) / 384**0.5
+    place = tmp_path / "my.polyglance"
+    encoder = polyglance.load(threads=1)
+    store = SqliteStore(
+        place, Manifest(encoder.name, encoder.name, encoder.fingerprint, 384, "some-name")
+    )
+    store.put([Entry(item, vector)])
+    store.close()
+    with Library(place, threads=1) as library:
+        asking = TestClient(create_app(library), base_url="http://localhost")
+        there = asking.get("/api/items/1")
+        assert (there.status_code, there.json()["folder"]) == (200, "")
+        assert asking.get("/api/items/1/picture").status_code == 200
+        picture.rename(tmp_path / "elsewhere.webp")
+        picture.symlink_to(tmp_path / "elsewhere.webp")
+        assert asking.get("/api/items/1/picture").status_code == 404
 
 
 def test_languages_say_how_they_run(client: TestClient) -> None:

@@ -32,6 +32,9 @@ def search(
     without: Annotated[
         list[str] | None, typer.Option("--not", help="Without this; again for more.")
     ] = None,
+    without_picture: Annotated[
+        list[Path] | None, typer.Option("--not-picture", help="Unlike this; again for more.")
+    ] = None,
     also: Annotated[
         list[str] | None,
         typer.Option(help="The same in another language, de:ein Hund; again for more."),
@@ -83,6 +86,7 @@ def search(
             text,
             picture=picture,
             without=without,
+            without_picture=without_picture,
             k=count,
             folder=folder,
             kind=kind,
@@ -93,7 +97,8 @@ def search(
             candidates=candidates,
         )
         asked = " + ".join([*([query] if query else []), *(path.name for path in picture or ())])
-        asked += "".join(f" − {word}" for word in without or ())
+        unwanted = [*(without or ()), *(path.name for path in without_picture or ())]
+        asked += "".join(f" − {one}" for one in unwanted)
         if sheet:
             from polyglance.search.sheet import write_sheet
 

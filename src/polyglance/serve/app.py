@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -140,7 +141,7 @@ async def search(
 
     def work() -> list[dict[str, Any]]:
         found = service.shelf.search(question, end + 1)
-        return [_told(service.shelf, hit) for hit in found[asked.offset :]]
+        return _told(service.shelf, found[asked.offset :])
 
     hits = await service.searching.run(work)
     response.headers["cache-control"] = "no-store"
@@ -151,7 +152,7 @@ async def search(
 @router.post(
     "/pictures",
     response_model=schemas.RememberedPicture,
-    responses=promised(413, 415, 503),
+    responses=promised(408, 413, 415, 503),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -173,7 +174,7 @@ async def remember_picture(request: Request) -> dict[str, Any]:
         return {"picture": await service.searching.run(service.shelf.remember, picture)}
 
 
-@router.get("/library", response_model=schemas.LibraryInfo)
+@router.get("/library", response_model=schemas.LibraryInfo, responses=promised(503))
 async def library_info(request: Request) -> dict[str, Any]:
     """What the library holds, and its folders."""
     shelf, closer = _service(request).shelf, _service(request).closer
@@ -198,11 +199,11 @@ async def languages() -> list[dict[str, str]]:
     return page.interface_languages()
 
 
-@router.get("/items/{item}", response_model=schemas.Item, responses=promised(404))
+@router.get("/items/{item}", response_model=schemas.Item, responses=promised(404, 503))
 async def item_info(request: Request, item: schemas.ItemId) -> dict[str, Any]:
     """What is known of a picture or clip."""
     service = _service(request)
-    return await service.looking.run(lambda: _told(service.shelf, service.shelf.found(item)))
+    return await service.looking.run(lambda: _told(service.shelf, [service.shelf.found(item)])[0])
 
 
 @router.get(
@@ -275,17 +276,19 @@ async def _file(request: Request, found: Piece, media_type: str) -> Response:
     return stream(file, status.st_size, tag, media_type, request.headers)
 
 
-def _told(shelf: Shelf, piece: Piece) -> dict[str, Any]:
-    folder, name = shelf.name(piece)
-    told = {
-        "id": piece.number,
-        "kind": piece.kind,
-        "name": name,
-        "folder": folder,
-        "taken": piece.taken.isoformat(),
-        "width": piece.width,
-        "height": piece.height,
-        "seconds": piece.seconds,
-        "span": piece.span,
-    }
-    return told | {"score": round(piece.score, 4)} if isinstance(piece, Hit) else told
+def _told(shelf: Shelf, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": piece.number,
+            "kind": piece.kind,
+            "name": name,
+            "folder": folder,
+            "taken": piece.taken.isoformat(),
+            "width": piece.width,
+            "height": piece.height,
+            "seconds": piece.seconds,
+            "span": piece.span,
+            **({"score": round(piece.score, 4)} if isinstance(piece, Hit) else {}),
+        }
+        for piece, (folder, name) in zip(pieces, shelf.names(pieces), strict=True)
+    ]

@@ -33,6 +33,7 @@ def promised(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What the OpenAPI document says of refusals."""
     said = {
         404: "There is no such thing, or no longer.",
+        408: "The body took too long to arrive.",
         413: "Too many bytes.",
         415: "Not a picture that can be read.",
         416: "The file is shorter.",

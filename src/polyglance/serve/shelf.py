@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from polyglance.serve.problems import Refused
 MOST_WALKED = 200_000
 """Files among which sub-folders are counted; of more, only what was indexed is listed."""
 MOST_FOLDERS = 500
+COUNTED_FOR = 30.0
+"""Seconds for which a count stands while others write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,20 @@ class Overview:
     folders: list[tuple[str, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    revision: Hashable
+    counted: float
+    overview: Overview
+
+
 class Shelf:
     """A library as it is given out. Its methods take time: call them in threads."""
 
     def __init__(self, library: Library) -> None:
         """The library must exist; its model is opened by `warm_up`."""
         self._library, self.manifest = library, library.manifest
-        self._overview: tuple[Hashable, Overview] | None = None
+        self._overview: _Counted | None = None
 
     def warm_up(self) -> None:
         """Open the model and the vectors, so that the first who asks does not wait."""
@@ -103,32 +113,31 @@ class Shelf:
             raise Refused(404, "There is no such picture or clip in the library.")
         return there
 
-    def name(self, piece: Piece) -> tuple[str, str]:
-        """Folder and name of a file as they are told: the folder that was indexed, and on."""
+    def names(self, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
+        """Folder and name of files as they are told: the folder that was indexed, and on."""
         labels = self._labels()
-        path = PurePosixPath(piece.path.as_posix())
-        place = self._place(str(path), labels)
-        if place is None or place == str(path):
-            return "", path.name
-        inside = path.parent.relative_to(place)
-        return (PurePosixPath(labels[place]) / inside).as_posix(), path.name
+        return [self._name(PurePosixPath(piece.path.as_posix()), labels) for piece in pieces]
 
     def overview(self) -> Overview:
-        """What there is; it is counted again when something was written."""
-        revision = self._library.revision
-        if self._overview is None or self._overview[0] != revision:
+        """What there is; counted again when something was written, but not all the time."""
+        revision, now = self._library.revision, time.monotonic()
+        last = self._overview
+        if last is None or (last.revision != revision and now - last.counted >= COUNTED_FOR):
             counts = self._library.info().counts
-            self._overview = revision, Overview(counts, self._count_folders(counts))
-        return self._overview[1]
+            folders = self._count_folders(counts)
+            self._overview = last = _Counted(revision, now, Overview(counts, folders))
+        return last.overview
 
     def open(self, piece: Piece) -> tuple[BinaryIO, os.stat_result]:
-        """The file of a hit, if it still lies in a folder that was indexed."""
-        place = self._place(piece.path.as_posix(), self._labels())
+        """The file of a hit, if it still lies in a folder that was indexed.
+
+        One that was named by itself, in a manifest, must be there itself: no link leads on.
+        """
+        path = piece.path.as_posix()
+        place = self._place(path, self._labels())
         try:
-            if place is None:
-                raise PermissionError
-            real = os.path.realpath(piece.path, strict=True)
-            if not is_within(real, os.path.realpath(place)):
+            real = os.path.realpath(path, strict=True)
+            if not is_within(real, path if place is None else os.path.realpath(place)):
                 raise PermissionError
             # What is opened is what was looked at: no link, and nothing that would make us wait.
             flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -171,6 +180,13 @@ class Shelf:
                 label = f"{name} ({times})"
             labels[place] = label
         return labels
+
+    def _name(self, path: PurePosixPath, labels: dict[str, str]) -> tuple[str, str]:
+        place = self._place(str(path), labels)
+        if place is None or place == str(path):
+            return "", path.name
+        inside = path.parent.relative_to(place)
+        return (PurePosixPath(labels[place]) / inside).as_posix(), path.name
 
     @staticmethod
     def _place(path: str, labels: dict[str, str]) -> str | None:

@@ -114,6 +114,8 @@ export class CloserLook {
     this.running?.abort();
     this.running = new AbortController();
     const { signal } = this.running;
+    if (this.status !== status && this.status) this.status.textContent = "";  // waits no more
+    this.status = status;
     status.textContent = say("reading");
     try {
       const found = await work(signal);
