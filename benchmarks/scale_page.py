@@ -140,9 +140,11 @@ def sizes(bulk: Figures) -> str:
     width, made_up = bulk["width"], bulk["made_up"]
     rows = [
         ["vectors, float32", 4 * width, "counted"],
-        ["vectors, float16 (as libraries keep them)", 2 * width, "counted"],
+        ["vectors, float16 (as libraries in files keep them)", 2 * width, "counted"],
         ["vectors, int8 and a scale", width + 4, "counted"],
         ["the graph: vectors in float16 and links", graph_bytes(width), "counted"],
+        ["on PostgreSQL: vectors, float32", 4 * width + 8, "counted"],
+        ["– the graph: vectors again and links", postgres_graph_bytes(width), "counted"],
         ["a library without thumbnails and graph", made_up["library_bytes_an_item"], "measured"],
         ["shards without thumbnails", made_up["shard_bytes_an_item"], "measured"],
         ["the list of files", made_up["list_bytes_an_item"], "measured, made-up names"],
@@ -164,7 +166,12 @@ def searching(width: int, speed: Figures | None) -> str:
         graphs = math.ceil(BILLION / part)
         machines = math.ceil(graphs / (room // memory))
         rows.append([f"{part:,}", f"{graphs:,}", size(memory), f"{machines:,}"])
-    note = f"Machines have {size(MEMORY)} of memory, three quarters of it for graphs."
+    on_servers = math.ceil(BILLION * postgres_graph_bytes(width) / room)
+    note = (
+        f"Machines have {size(MEMORY)} of memory, three quarters of it for graphs. These are the"
+        " graphs of libraries in files; those of libraries on PostgreSQL would fill"
+        f" {on_servers:,} such machines."
+    )
     if speed is not None:
         header += ["a query, in all graphs", "queries a second"]
         many = speed["many"]
@@ -186,6 +193,16 @@ def graph_bytes(width: int, links: int = LINKS) -> int:
     """Bytes of a vector in a graph file: float16, links below and above, level, places, number."""
     above = 4 * links / (links - 1)
     return round(2 * width + 4 * 2 * links + above + 4 + 8 + 8)
+
+
+def postgres_graph_bytes(width: int, links: int = LINKS) -> int:
+    """Bytes of a vector in pgvector's graph: float32 and links, a whole number to a page.
+
+    Nodes have a head of 72 bytes, and their links 6 bytes each behind a head of 4 (hnsw.h of
+    pgvector); 4 bytes point to either. Pages are of 8 KiB, all but 32 bytes for nodes.
+    """
+    node = 72 + 4 * width + 8 + 4 + 6 * (2 * links + links / (links - 1)) + 2 * 4
+    return round(8192 / (8160 // node))
 
 
 def grown(part: int, from_count: int) -> float:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import importlib
 import math
 import re
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.postgres_server import Server
+
+from polyglance.search.postgres_index import PostgresIndex
+from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.store import Manifest
+from stored_entries import entry
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +70,11 @@ def test_hours_and_cores(page: ModuleType) -> None:
 def test_bytes(page: ModuleType) -> None:
     rows = cells(page.sizes(BULK))
     assert rows["vectors, float32"][:2] == ["1.54 kB", "1.54 TB"]
-    assert rows["vectors, float16 (as libraries keep them)"][:2] == ["768 B", "768 GB"]
+    assert rows["vectors, float16 (as libraries in files keep them)"][:2] == ["768 B", "768 GB"]
+    # pgvector's `vector`: 384 numbers of 4 bytes and 8 more. In the
+    # graph again, with 65 links of 6 bytes and heads: 2,022 bytes, four of them to a page.
+    assert rows["on PostgreSQL: vectors, float32"][:2] == ["1.54 kB", "1.54 TB"]
+    assert rows["– the graph: vectors again and links"][:2] == ["2.05 kB", "2.05 TB"]
     assert rows["vectors, int8 and a scale"][:2] == ["388 B", "388 GB"]
     assert rows["thumbnails"][:2] == ["10 kB", "10 TB"]
 
@@ -82,6 +93,23 @@ def test_a_graph_is_as_large_as_counted(page: ModuleType) -> None:
     numbers = 8  # that each vector goes by in the library, after what FAISS writes
     written = faiss.serialize_index(graph).nbytes / count + numbers
     assert page.graph_bytes(width, links) == pytest.approx(written, rel=0.01)
+
+
+def test_a_graph_on_postgres_is_as_large_as_counted(page: ModuleType, postgres: Server) -> None:
+    """In the tables that a library has there."""
+    count, width = 800, 384
+    vectors = np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
+    manifest = Manifest("m", "m", "f", width, "l")
+    with closing(PostgresStore(postgres.database(), manifest)) as store:
+        store.put([entry(f"/p/{n}", str(n), tuple(vector)) for n, vector in enumerate(vectors)])
+        assert PostgresIndex(store, many=count - 1).build()
+        [[kind, vector, graph]] = store.ask(
+            "SELECT pg_typeof(vector)::text, pg_column_size(vector),"
+            " pg_relation_size('vectors_near') FROM vectors LIMIT 1"
+        )
+    assert kind == "vector"
+    assert vector == 4 * width + 8
+    assert page.postgres_graph_bytes(width) == pytest.approx(graph / count, rel=0.05)
 
 
 def test_machines_and_queries(page: ModuleType) -> None:

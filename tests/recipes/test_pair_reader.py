@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from colours import Colours, paint
+from colours import Colours, paint, scatter
 from polyglance.cli import app
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import DataError, PolyglanceError
@@ -21,7 +22,8 @@ from polyglance.models.m3p import M3P
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
 from polyglance.recipes import open_recipe
-from polyglance.recipes.pair_folder import NoPairModel, open_pair_model
+from polyglance.recipes.explaining import Explainer
+from polyglance.recipes.pair_folder import TELLING, NoPairModel, open_pair_model
 from polyglance.recipes.pair_reader import PairReader
 from polyglance.recipes.region_splits import look_at
 from polyglance.records import Record
@@ -92,8 +94,9 @@ def test_a_library_sorts_as_the_evaluation_does(
     folder = save_reader(tmp_path / "model", parts, tiny_uc2(parts), trust=trust)
     encoder = Colours()
     with Library(tmp_path / "l", model=encoder, reranker=folder) as library:
-        library.add(*pictures)
-        found = library.search(TEXT, candidates=4)
+        scatter(tmp_path / "others", 24)
+        library.add(*pictures, tmp_path / "others")
+        found = library.search(TEXT, k=30, candidates=4)
         vectors = np.stack([library.vector(hit) for hit in found])
     paths = [hit.path for hit in found]
     cosines = vectors @ encoder.encode_texts([TEXT]).T
@@ -102,10 +105,9 @@ def test_a_library_sorts_as_the_evaluation_does(
     assert lists.scores is not None
     order = np.argsort(-lists.scores[0])
     assert [paths[n] for n in lists.candidates[0][order]] == paths[:4]
-    # Colours knows no such words, and all that differs is how it rounds.
     read = [hit.reread for hit in found]
     np.testing.assert_allclose(read[:4], lists.scores[0][order], rtol=1e-3, atol=1e-3)
-    assert read[4:] == [None, None]
+    assert read[4:] == [None] * 26
 
 
 def test_a_model_that_learned_colours_corrects_vectors_that_did_not(
@@ -185,6 +187,40 @@ def test_a_run_is_opened_and_exported_whole(
     assert torch.equal(reader.opened.model.state_dict()["match.weight"], tuned["match.weight"])
     earlier = PairReader.open(run / "pretraining").opened.model.state_dict()
     assert not torch.equal(earlier["match.weight"], tuned["match.weight"])
+
+
+def test_what_imitated_a_teacher_is_opened_before_what_was_only_pretrained(
+    run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    taught = (tmp_path / "run" / "fine_tuning").rename(tmp_path / "run" / "imitation")
+    expected = load_file(taught / "best" / "model.safetensors")["match.weight"]
+    opened = open_pair_model(tmp_path / "run").model.state_dict()
+    assert torch.equal(opened["match.weight"], expected)
+    told = open_pair_model(tmp_path / "run", stages=TELLING).model.state_dict()
+    assert not torch.equal(told["match.weight"], expected)
+    shutil.rmtree(tmp_path / "run" / "pretraining")
+    told = open_pair_model(tmp_path / "run", stages=TELLING).model.state_dict()
+    assert torch.equal(told["match.weight"], expected)
+
+
+def test_words_of_a_language_look_however_it_is_written(
+    parts: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    model = tiny_m3p(parts)
+    torch.nn.init.normal_(model.languages.weight)
+    explainer = Explainer.open(save_reader(tmp_path / "model", parts, model))
+    english, *german = (
+        explainer.explain(pictures[0], TEXT, language=code, by="attention").cells
+        for code in ("en", "de", "DE", "de-DE")
+    )
+    assert not np.allclose(english, german[0])
+    for other in german[1:]:
+        np.testing.assert_array_equal(other, german[0])
+    with pytest.raises(PolyglanceError, match="no embedding of fr"):
+        explainer.explain(pictures[0], TEXT, language="fr")
+    with pytest.raises(PolyglanceError, match="a language code such as 'de'"):
+        explainer.explain(pictures[0], TEXT, language="?")
 
 
 def test_the_search_command_reads_again(

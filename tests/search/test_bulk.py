@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import pytest
 from colours import Colours, film, paint, scatter
 from polyglance.demo.photographs import FOLDER
 from polyglance.errors import PolyglanceError
-from polyglance.search import ray_cluster
+from polyglance.search import bulk, encoding, ray_cluster
 from polyglance.search.bulk import Worker, encode
 from polyglance.search.library import Library
 from polyglance.search.listing import listed, places_of, seen_from
@@ -39,6 +42,31 @@ def begun(out: Path, *sources: Path, thumbnails: bool = False, size: int = 16) -
 
 def worker(folder: ShardFolder, encoder: Colours | None = None) -> Worker:
     return Worker(folder.path, 1, lambda source, threads: encoder or Colours())
+
+
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker here encodes colours."""
+
+    def outcomes(folder: ShardFolder, pending: Sequence[int], *_: int):
+        return map(worker(folder).encode, pending)
+
+    monkeypatch.setattr(bulk, "import_ray", lambda alone: None)
+    monkeypatch.setattr(bulk, "open_model", lambda model: Colours())
+    monkeypatch.setattr(bulk, "cluster", lambda *_: nullcontext(1))
+    monkeypatch.setattr(bulk, "_outcomes", outcomes)
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, name: str, error: OSError) -> None:
+    """A file that cannot be read for a while."""
+    content_hash = encoding.content_hash
+
+    def read(path: str) -> str:
+        if path.endswith(name):
+            raise error
+        return content_hash(path)
+
+    monkeypatch.setattr(encoding, "content_hash", read)
 
 
 @pytest.fixture
@@ -119,6 +147,49 @@ def test_a_worker_that_does_not_see_the_files_writes_nothing(tmp_path: Path, pho
     assert folder.pending() == [0]
 
 
+def test_a_worker_that_must_not_look_at_the_files_tells_so(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scatter(photos, 2)
+    folder = begun(tmp_path / "shards", photos)
+
+    def refused(place: str) -> None:
+        raise PermissionError(13, "Permission denied", place)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    told = worker(folder).encode(0)["error"]
+    assert f"{photos}: the folder cannot be read (Permission denied)" in told
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_an_empty_folder_among_the_sources_is_no_hindrance(tmp_path: Path, photos: Path) -> None:
+    scatter(photos / "full", 3)
+    (photos / "empty").mkdir()
+    report = encode(photos / "full", photos / "empty", out=tmp_path / "shards")
+    assert (report.files, report.bad) == (3, 0)
+    assert encode(photos / "empty", out=tmp_path / "nothing").shards == 0
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_who_begins_second_goes_on_with_the_first_list_if_settings_agree(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scatter(photos, 5)
+    for size in (1024, 2):
+        out = tmp_path / f"shards{size}"
+
+        def overtaken(places: Sequence[str], out: Path = out, size: int = size):
+            begun(out, photos, size=size)
+            return listed(places)
+
+        monkeypatch.setattr(bulk, "listed", overtaken)
+        if size == 1024:
+            assert encode(photos, out=out).files == 5
+        else:
+            with pytest.raises(PolyglanceError, match="begun with shard size 2, not 1024"):
+                encode(photos, out=out)
+
+
 def test_a_worker_with_another_model_writes_nothing(tmp_path: Path, photos: Path) -> None:
     scatter(photos, 5)
     folder = begun(tmp_path / "shards", photos)
@@ -135,6 +206,73 @@ def test_a_file_that_vanished_is_told_and_the_others_are_kept(tmp_path: Path, ph
     assert "0002.png: cannot be read (No such file" in outcome["told"]
     [bad] = [one for one in folder.read(0) if isinstance(one, BadFile)]
     assert bad.stamp is None  # so that a library does not take it for a broken file
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), OSError(116, "Stale file handle")]
+)
+def test_what_could_not_be_read_for_a_while_is_not_frozen_into_a_shard(
+    tmp_path: Path, photos: Path, error: OSError
+) -> None:
+    scatter(photos, 5)
+    folder = begun(tmp_path / "shards", photos)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        unreadable(monkeypatch, "0002.png", error)
+        told = worker(folder).encode(0)["error"]
+    assert f"0002.png: cannot be read ({error.strerror}): see to that" in told
+    assert folder.pending() == [0]
+    assert worker(folder).encode(0)["files"] == 5
+
+
+def test_a_worker_that_cannot_read_clips_stops_at_one(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film(photos / "clip.mp4", [("red", 1)])
+    folder = begun(tmp_path / "shards", photos)
+    monkeypatch.setattr(encoding, "can_read_clips", lambda: False)
+    assert "pip install 'polyglance[video]'" in worker(folder).encode(0)["error"]
+    assert folder.pending() == [0]
+
+
+def test_a_shard_of_which_all_files_are_gone_is_not_made(tmp_path: Path, photos: Path) -> None:
+    scatter(photos / "disk", 2)
+    scatter(photos / "other", 2, seed=1)
+    folder = begun(tmp_path / "shards", photos, size=2)
+    shutil.rmtree(photos / "disk")  # its root is there
+    assert "all other files of its shard are gone" in worker(folder).encode(0)["error"]
+    assert worker(folder).encode(1)["files"] == 2
+    assert folder.pending() == [0]
+
+
+def test_a_disk_that_goes_while_a_shard_is_made_is_noticed(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scatter(photos / "disk", 5)
+    folder = begun(tmp_path / "shards", photos / "disk")
+    content_hash = encoding.content_hash
+
+    def read(path: str) -> str:
+        if path.endswith("0004.png"):
+            (photos / "disk").rename(photos / "away")
+        return content_hash(path)
+
+    monkeypatch.setattr(encoding, "content_hash", read)
+    assert "nothing is there for a worker" in worker(folder).encode(0)["error"]
+    assert folder.pending() == [0]
+
+
+def test_a_model_is_opened_once_before_threads_need_it(tmp_path: Path, photos: Path) -> None:
+    scatter(photos, 5)
+    opened_by = []
+
+    def load(source: str, threads: int) -> Colours:
+        opened_by.append(threading.current_thread())
+        return Colours()
+
+    folder = begun(tmp_path / "shards", photos, size=2)
+    one = Worker(folder.path, 1, load)
+    assert [one.encode(number)["error"] for number in folder.pending()] == ["", "", ""]
+    assert opened_by == [threading.current_thread()]
 
 
 def test_other_settings_than_those_it_was_begun_with_are_refused(
@@ -167,13 +305,13 @@ def test_nobody_at_an_address_is_told_at_once(tmp_path: Path, photos: Path, sche
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photographs, several times, each time smaller; and a file that is none."""
+    """Photographs, each also smaller; and a file that is none."""
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("pictures")
-    for path in sorted(FOLDER.glob("*.webp"))[:8]:
+    for path in sorted(FOLDER.glob("*.webp"))[:6]:
         with Image.open(path) as opened:
-            for part in (1, 2, 3):
+            for part in (2, 3):
                 opened.reduce(part).convert("RGB").save(folder / f"{path.stem}{part}.jpg")
     (folder / "torn.jpg").write_bytes(b"no picture")
     return folder
@@ -182,19 +320,26 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """A Ray of two cores on this machine, as `encode` starts one itself; its address."""
-    with ray_cluster.cluster(None, 2, 1) as size:
-        import ray
+    secrets = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+    with pytest.MonkeyPatch.context() as environment:
+        for name in secrets:
+            environment.delenv(name, raising=False)
+        with ray_cluster.cluster(None, 2, 1) as size:
+            import ray
 
-        assert size == 2
-        address = ray.get_runtime_context().gcs_address
-        assert address.startswith("127.0.0.1:")  # and so it listens there alone
-        yield address
-    assert not ray.is_initialized()
+            assert size == 2
+            address = ray.get_runtime_context().gcs_address
+            assert address.startswith("127.0.0.1:")  # and so it listens there alone
+            assert os.environ["RAY_AUTH_MODE"] == "token"
+            assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+            yield address
+        assert not ray.is_initialized()
+        assert not any(name in os.environ for name in secrets)  # of no Ray that is not ours
 
 
 def started(out: Path, pictures: Path, address: str) -> subprocess.Popen[bytes]:
     command = [str(Path(sys.executable).with_name("polyglance")), "encode", str(pictures)]
-    options = ["--out", str(out), "--ray", address, "--workers", "1", "--shard-size", "4"]
+    options = ["--out", str(out), "--ray", address, "--workers", "1", "--shard-size", "2"]
     return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -215,14 +360,14 @@ def test_a_killed_encoding_goes_on_where_it_was(
 
     report = encode(out=folder.path)
     assert 0 < report.before < report.shards == 7
-    assert report.files + report.bad <= 25 - 4 * (report.before - 1) - 1
+    assert report.files + report.bad <= 13 - 2 * (report.before - 1) - 1
     assert folder.pending() == []
     assert not list(folder.path.glob("*/*.partial"))
     assert all(path.stat().st_mtime_ns == time for path, time in made.items())
-    assert encode(pictures, out=folder.path, shard_size=4).files == 0
+    assert encode(pictures, out=folder.path, shard_size=2).files == 0
 
     with Library(tmp_path / "imported.polyglance") as imported:
-        assert imported.import_shards(folder.path).added == 24
+        assert imported.import_shards(folder.path).added == 12
         with Library(tmp_path / "indexed.polyglance") as indexed:
             indexed.add(pictures)
             assert contents(imported) == contents(indexed)

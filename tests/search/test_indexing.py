@@ -68,11 +68,41 @@ def test_a_touched_file_is_read_but_not_encoded_and_a_copy_takes_over_the_vector
 def test_a_move_from_one_folder_to_another_is_a_move(library: Library, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     paint(one / "a.png", "red")
+    paint(one / "c.png", "green")
     paint(two / "b.png", "blue")
     library.add(one)
     (one / "a.png").rename(two / "a.png")
     assert counts(library, two) == {"added": 1, "moved": 1}
-    assert counts(library) == {"unchanged": 2}
+    assert counts(library) == {"unchanged": 3}
+
+
+def test_a_copy_of_what_is_on_a_disk_that_is_away_has_not_moved(
+    library: Library, photos: Path
+) -> None:
+    disk, away, copies = photos / "disk", photos / "away", photos / "copies"
+    scatter(disk, 3)
+    paint(photos / "alone.png", "red")
+    library.add(disk, photos / "alone.png")
+    shutil.copytree(disk, copies)
+    (photos / "alone.png").rename(copies / "alone.png")  # added by itself, and no disk
+    disk.rename(away)
+    assert counts(library, copies) == {"added": 3, "moved": 1}
+    assert library._model.seen == 4  # type: ignore[union-attr]
+    away.rename(disk)
+    assert counts(library) == {"unchanged": 7}
+
+
+def test_a_renamed_folder_is_encoded_once_and_its_old_name_can_be_removed(
+    library: Library, photos: Path
+) -> None:
+    scatter(photos / "old", 3)
+    library.add(photos / "old")
+    (photos / "old").rename(photos / "new")
+    assert counts(library, photos / "new") == {"added": 3}
+    assert library._model.seen == 3  # type: ignore[union-attr]
+    assert "3 files stay on record" in library.update().bad[0].reason
+    assert library.remove(photos / "old") == 3
+    assert counts(library) == {"unchanged": 3}
 
 
 def test_a_file_of_the_same_size_written_in_the_same_second_is_noticed(

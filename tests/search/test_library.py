@@ -19,6 +19,7 @@ from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import read_manifest
 from polyglance.search.library import Library, default_place
 from polyglance.search.store import NoLibrary
+from polyglance.search.vector_index import VectorIndex
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.translators import WordByWord
 
@@ -161,10 +162,22 @@ def test_libraries_of_one_model_are_merged(
     with Library(tmp_path / "new.polyglance") as new:
         assert new.merge(library) == 7
         assert new.info().manifest.fingerprint == library.info().manifest.fingerprint
+        assert new.manifest.library != library.manifest.library  # two that may go different ways
     with Library(tmp_path / "alien.polyglance", model=Colours("alien")) as alien:
         alien.add(photos / "one")
         with pytest.raises(PolyglanceError, match="only libraries of one model"):
             library.merge(alien)
+
+
+def test_what_was_merged_is_linked(
+    library: Library, tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scatter(photos, 30)
+    library.add(photos)
+    with Library(tmp_path / "new.polyglance") as new:
+        monkeypatch.setattr(VectorIndex, "_are_many", lambda index: True)
+        assert new.merge(library) == 30
+        assert new._index(new._store())._usable() is not None  # type: ignore[union-attr]
 
 
 def test_verify_names_files_that_are_not_as_indexed(library: Library, photos: Path) -> None:

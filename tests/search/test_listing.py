@@ -23,6 +23,7 @@ def test_a_folder_in_another_is_listed_once(tmp_path: Path) -> None:
 def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
     paint(tmp_path / "images" / "a.png", "red")
     (tmp_path / "clip.mp4").write_bytes(b"x")
+    (tmp_path / "images" / "a.dat").write_bytes(b"x")
     manifest = tmp_path / "test.jsonl"
     lines = [
         {"image": "images/a.png", "captions": {"en": ["Red."]}},
@@ -31,6 +32,7 @@ def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
         {"video": "clip.mp4"},
         {"captions": {"en": ["Words alone."]}},
         {"image": "https://example.org/a.png"},
+        {"image": "images/a.dat"},
     ]
     manifest.write_text("\n".join(map(json.dumps, lines)) + "\nno record\n")
     found = list(listed(places_of([manifest])))
@@ -42,8 +44,9 @@ def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
     bad = {file.path: file.reason for file in found if isinstance(file, BadFile)}
     assert "no such file" in bad["images/gone.png"]
     assert "not fetched" in bad["https://example.org/a.png"]
-    assert f"{manifest}:7" in bad
-    assert len(bad) == 3
+    assert bad["images/a.dat"] == "is no picture or clip by its name"
+    assert f"{manifest}:8" in bad
+    assert len(bad) == 4
 
 
 def test_where_the_files_of_a_place_lie(tmp_path: Path) -> None:

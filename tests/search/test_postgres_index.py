@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polyglance.search.exact import ExactIndex
 from polyglance.search.postgres_index import PostgresIndex
 from polyglance.search.postgres_store import PostgresStore
-from polyglance.search.store import Entry, Filter, Item, Manifest, Stamp
+from polyglance.search.store import Entry, Filter, Item, Manifest, Rows, Stamp
 
 WIDTH, COUNT = 24, 1500
 FILTERS = [
@@ -134,6 +134,34 @@ def test_clips_of_many_spans_do_not_crowd_out_the_others(postgres: Server) -> No
         found = index.nearest(query, 5)
         assert found.ids.tolist() == ExactIndex(store).nearest(query, 5).ids.tolist()
         assert len(set(index.nearest(query, 5, once=False).items.tolist())) == 1
+    store.close()
+
+
+@pytest.mark.parametrize("wanted", [None, Filter(since="2000")])
+def test_more_hits_than_items_do_not_bring_all_spans(
+    postgres: Server, wanted: Filter | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(postgres.database(), Manifest("m", "m", "f", WIDTH, "l"))
+    spans = tuple((float(i), i + 1.0) for i in range(900))
+    for name, seed in (("a", 8), ("b", 9)):
+        item = Item(f"/{name}", "clip", Stamp(1, 1), name, "2024-01-01T00:00:00", 1, 1, 900.0)
+        store.put([Entry(item, some(900, seed), spans)])
+    store.put(entries(some(3, 6)))
+    brought: list[int] = []
+    rows_of = PostgresStore.rows_of
+
+    def counted(one: PostgresStore, found: Sequence[object]) -> Rows:
+        brought.append(len(found))
+        return rows_of(one, found)
+
+    monkeypatch.setattr(PostgresStore, "rows_of", counted)
+    query = some(1, 4)[0]
+    found = PostgresIndex(store).nearest(query, 20, wanted)
+    assert sum(brought) < 100
+    expected = ExactIndex(store).nearest(query, 20, wanted)
+    assert len(expected) == 5
+    assert found.ids.tolist() == expected.ids.tolist()
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
     store.close()
 
 

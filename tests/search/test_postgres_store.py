@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -111,8 +112,56 @@ def test_what_a_server_says_is_told_without_the_password(
         raise psycopg.errors.DiskFull(f"no room for {SECRET}\nand so on")
 
     store._away = None
-    with pytest.raises(PolyglanceError, match=r"cannot be used \(no room for \*\*\*\)$"):
+    with pytest.raises(Unreachable, match=r"cannot be used \(no room for \*\*\*\)$"):
         store.transaction(fails)
+
+
+def test_a_server_that_has_no_time_is_not_the_fault_of_who_asks(store: PostgresStore) -> None:
+    store.ask("SELECT set_config('statement_timeout', '50ms', false)")
+    with pytest.raises(Unreachable, match=r"cannot be used .*statement timeout"):
+        store.ask("SELECT pg_sleep(2)::text")
+
+
+def test_a_writer_that_paused_does_it_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(postgres_database._SESSION, "idle_in_transaction_session_timeout", "100ms")
+    monkeypatch.setattr(postgres_database, "PATIENCE", 0.2)
+    store = PostgresStore(url, MANIFEST)
+    pauses = [0.5, 0.5, 0.0]
+
+    def work(connection: psycopg.Connection[tuple[int]]) -> None:
+        connection.execute("INSERT INTO places VALUES ('walked', %s)", (f"/{len(pauses)}",))
+        time.sleep(pauses.pop(0))
+        connection.execute("SELECT 1")
+
+    store.transaction(work)
+    assert store.places("walked") == ["/1"]
+    monkeypatch.setattr(postgres_database, "LOSSES", 0)
+    pauses = [0.5, 0.0]
+    with pytest.raises(Unreachable, match=r"cannot be used .*idle-in-transaction"):
+        store.transaction(work)
+    store.close()
+
+
+def test_others_go_on_while_one_does_what_takes_long(store: PostgresStore) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def work(connection: psycopg.Connection[tuple[str]]) -> str:
+        begun.set()
+        assert end.wait(30)
+        [[timeout]] = connection.execute("SHOW lock_timeout").fetchall()
+        return timeout
+
+    with ThreadPoolExecutor() as pool:
+        long = pool.submit(store.apart, work)
+        try:
+            assert begun.wait(30)
+            other = pool.submit(store.put, [entry("/a")])
+            other.result(timeout=5)
+        finally:
+            end.set()
+        assert long.result(timeout=30) == "0"
+    assert store.ask("SHOW lock_timeout") == [("1min",)]
+    assert store.counts().pictures == 1
 
 
 def test_a_server_that_comes_back_is_used_again(store: PostgresStore, postgres: Server) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +15,13 @@ import pytest
 from numpy.typing import NDArray
 from PIL.Image import Image
 
-from colours import Colours, film, paint
+from colours import Colours, film, paint, scatter
+from polyglance.search import reranking
 from polyglance.search.library import Library
+from polyglance.search.query import Piece
 from polyglance.search.reranking import SecondLook
+from polyglance.search.showing import picture_of
+from polyglance.search.store import Rows
 
 PALE = {"a": (255, 90, 90), "b": (255, 60, 60), "c": (255, 30, 30), "d": (30, 30, 255)}
 """From the palest red on: what fits "red" least comes first, and blue not at all."""
@@ -72,16 +79,80 @@ def test_candidates_are_sorted_anew_and_the_rest_follows(reds: Library) -> None:
     assert reader.asked[0] == ("red", None)
 
 
-def test_the_cosine_counts_as_far_as_it_is_trusted(reds: Library) -> None:
-    cosines = {hit.path.stem: hit.score for hit in reds.search("red")}
-    deviation = np.std(list(cosines.values()))  # the library is its own sample
+def test_the_cosine_counts_as_far_as_it_is_trusted(reds: Library, photos: Path) -> None:
+    greens = {"a": 90, "b": 60, "c": 30, "d": 30}
     with with_reranker(reds, Greenest(trust=20.0)) as library:
         found = {hit.path.stem: hit.reread for hit in library.search("red")}
-    greens = {"a": 90, "b": 60, "c": 30, "d": 30}
+        assert found == greens  # so few vectors do not tell what a cosine is worth
+        scatter(photos / "others", 30)
+        library.update()
+        found = {hit.path.stem: hit.reread for hit in library.search("red", k=99)}
+    cosines = {hit.path.stem: hit.score for hit in reds.search("red", k=99)}
+    deviation = np.std(list(cosines.values()))  # the library is its own sample
     for name, green in greens.items():
         assert found[name] == pytest.approx(green + 20 * cosines[name] / deviation, rel=1e-4)
     with with_reranker(reds, Greenest(trust=1e6)) as library:
-        assert names(library, "red") == "cbad"
+        assert [hit.path for hit in library.search("red")] == [
+            hit.path for hit in reds.search("red")
+        ]
+
+
+def test_copies_of_one_picture_do_not_make_scores_of_rounding(
+    library: Library, photos: Path
+) -> None:
+    for number in range(30):
+        paint(photos / f"{number}.png", (255, 90, 90))
+    library.add(photos)
+    with with_reranker(library, Greenest(trust=20.0)) as again:
+        assert {hit.reread for hit in again.search("red")} == {90.0}
+
+
+class Numbered:
+    """A store of a hundred thousand vectors, every third of which is gone."""
+
+    def __init__(self) -> None:
+        self.vectors = np.random.default_rng(0).normal(0.1, 0.3, (100_000, 2)).astype(np.float32)
+        self.asked = 0
+
+    def revision(self) -> int:
+        return 0
+
+    def rows(self, ids: NDArray[np.int64]) -> Rows:
+        self.asked += len(ids)
+        there = np.unique(ids[(ids % 3 > 0) & (ids <= len(self.vectors))])
+        return Rows(there, there, self.vectors[there - 1])
+
+
+@pytest.mark.parametrize("number", [4, 50_000, 99_998])
+def test_of_many_vectors_some_are_drawn(number: int) -> None:
+    store, query = Numbered(), np.array([1.0, 0.0], np.float32)
+    look = SecondLook(Greenest(), store)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert look._deviation(query, number) == pytest.approx(0.3, rel=0.1)
+    assert store.asked < 6000
+
+
+def test_few_pictures_are_decoded_at_a_time_however_many_search(
+    reds: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, most, lock = [0], [0], threading.Lock()
+
+    def slowly(piece: Piece) -> Image:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        with lock:
+            now[0] -= 1
+        return picture_of(str(piece.path), piece.kind)
+
+    monkeypatch.setattr(reranking, "_picture", slowly)
+    look, hits = SecondLook(Greenest(), reds._store()), reds.search("red")
+    query = reds.vector(hits[0])
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(look.sort, hits, "red", query) for _ in range(3)]:
+            assert len(done.result()) == 4
+    assert most == [2]
 
 
 def test_pictures_alone_are_not_read_again(reds: Library, photos: Path) -> None:

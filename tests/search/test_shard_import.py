@@ -100,6 +100,22 @@ def test_what_was_removed_from_the_library_stays_out(store: SqliteStore, tmp_pat
     assert list(store.paths()) == ["/p/b", "/p/privateer"]
 
 
+def test_what_is_removed_during_an_import_stays_out(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_import, "TOGETHER", 2)
+    folder = made(tmp_path / "s", [entry(name) for name in "abcd"], [entry("d2")])
+    put = store.put
+
+    def meanwhile(entries: list[Entry]) -> None:
+        put(entries)
+        store.add_place("left out", "/p/d")
+
+    monkeypatch.setattr(store, "put", meanwhile)
+    assert told(store, folder) == {"added": 4}
+    assert list(store.paths()) == ["/p/a", "/p/b", "/p/c", "/p/d2"]
+
+
 def test_a_large_shard_is_written_in_parts_and_a_stop_is_gone_on_with(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,35 @@ def test_a_list_that_was_never_finished_is_made_again(tmp_path: Path) -> None:
     assert folder.begin(PLAN, FILES).files == 5
 
 
+def test_of_two_runs_that_begin_together_one_lists_for_both(tmp_path: Path) -> None:
+    quicker, slower = ShardFolder(tmp_path / "shards"), ShardFolder(tmp_path / "shards")
+
+    def overtaken():
+        yield from FILES[:3]
+        quicker.begin(PLAN, FILES[3:])
+        yield BadFile("/p/new.heic", "was not there before")
+
+    assert slower.begin(PLAN, overtaken()).files == 2
+    assert slower.plan == quicker.plan
+    assert slower.files(0) == FILES[3:]
+    assert [entry.name for entry in slower.path.iterdir()] == ["files"]
+    names = sorted(entry.name for entry in (slower.path / "files").iterdir())
+    assert names == ["000000.parquet", "plan.json"]
+
+
+def test_a_list_is_not_taken_for_anothers(tmp_path: Path) -> None:
+    (tmp_path / "shards" / "files").mkdir(parents=True)
+    (tmp_path / "shards" / "files" / "letter.txt").write_text("dear")
+    with pytest.raises(PolyglanceError, match="holds other files"):
+        ShardFolder(tmp_path / "shards").begin(PLAN, FILES)
+
+
+def test_others_may_read_the_list(folder: ShardFolder) -> None:
+    listing = folder.path / "files"
+    assert listing.stat().st_mode & 0o777 == 0o755
+    assert {path.stat().st_mode & 0o777 for path in listing.iterdir()} == {0o644}
+
+
 def test_a_shard_that_fails_half_way_is_not_there(
     folder: ShardFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +135,28 @@ def test_what_a_killed_process_left_is_no_shard_and_is_tidied_up(folder: ShardFo
     assert folder.pending() == [1, 2]
     folder.tidy()
     assert [path.name for path in (folder.path / "shards").iterdir()] == ["000000.parquet"]
+
+
+def test_a_shard_that_another_run_made_meanwhile_is_there(
+    folder: ShardFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = pyarrow.parquet.write_table
+
+    def overtaken(table: object, where: Path, **options: object) -> None:
+        written(table, where, **options)
+        where.rename(folder.path / "shards" / "000000.parquet")  # whole, and no .partial is left
+
+    monkeypatch.setattr(pyarrow.parquet, "write_table", overtaken)
+    folder.write(0, [])
+    assert folder.read(0) == []
+
+
+def test_lists_of_killed_runs_are_tidied_up(folder: ShardFolder) -> None:
+    left = folder.path / "files.x7.partial"
+    left.mkdir()
+    (left / "000000.parquet").write_bytes(b"PAR1")
+    folder.tidy()
+    assert [entry.name for entry in folder.path.iterdir()] == ["files"]
 
 
 def test_damage_is_noticed(folder: ShardFolder) -> None:
@@ -135,7 +186,8 @@ def test_folders_that_are_something_else_are_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(PolyglanceError, match="holds other files"):
         ShardFolder(tmp_path).begin(PLAN, FILES)
+    (tmp_path / "files").mkdir()
     for text, told in (("{", "is damaged"), ("{}", "is damaged"), ('{"format": 2}', "newer")):
-        (tmp_path / "plan.json").write_text(text)
+        (tmp_path / "files" / "plan.json").write_text(text)
         with pytest.raises(DataError, match=told):
             _ = ShardFolder(tmp_path).plan

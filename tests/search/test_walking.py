@@ -8,7 +8,7 @@ import pytest
 from colours import paint
 from polyglance.errors import PolyglanceError
 from polyglance.search.store import BadFile
-from polyglance.search.walking import Candidate, as_place, is_within, walk
+from polyglance.search.walking import Candidate, as_place, is_there, is_within, walk
 
 
 def split(folder: Path, left_out: tuple[str, ...] = ()) -> tuple[dict[str, str], dict[str, str]]:
@@ -91,6 +91,19 @@ def test_what_is_left_out_is_not_looked_into(tmp_path: Path) -> None:
     place = as_place(tmp_path)
     candidates, _ = split(tmp_path, (f"{place}/a", f"{place}/4.png"))
     assert list(candidates) == ["ab/3.png"]
+
+
+def test_a_folder_that_must_not_be_looked_into_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_there(str(tmp_path))
+
+    def refused(place: str) -> None:
+        raise PermissionError(13, "Permission denied", place)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(PolyglanceError, match=r"the folder cannot be read \(Permission denied"):
+        is_there(str(tmp_path))
 
 
 def test_places() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
-from polyglance.languages import is_spaceless
+from polyglance.languages import is_spaceless, normalise_language
 from polyglance.models.answering import Answering
 from polyglance.models.m3p import M3P
 from polyglance.models.uc2 import UC2
@@ -117,14 +117,15 @@ class Explainer:
         if any(not 1 <= layer <= most for layer in layers):
             raise PolyglanceError(f"the model has layers from 1 to {most}")
         encoding = self.tokenizer.analyse(sentence, max_length=self.longest)
-        spaces = not (language and is_spaceless(language))
+        spoken = _code(language) if language else None
+        spaces = not (spoken and is_spaceless(spoken))
         words = cut_at_words(sentence, encoding, spaces=spaces)[:first]
         if not words:
             raise PolyglanceError(f"there is no word in {sentence!r} to look from")
         device = self.eyes.device
         told = None
-        if isinstance(reader, M3P) and language is not None:
-            told = torch.from_numpy(reader.config.language_numbers([language])).to(device)
+        if isinstance(reader, M3P) and spoken is not None:
+            told = torch.from_numpy(reader.config.language_numbers([spoken])).to(device)
         text = Text(torch.tensor(encoding.ids), Packing.of([len(encoding.ids)]), told).to(device)
         table = look_at([picture], self.eyes, self.settings)
         regions, _ = table.take(np.array([0]))
@@ -168,6 +169,14 @@ def cut_at_words(
                 continue
         found.append((start, end, [place]))
     return [(sentence[start:end].strip(), places) for start, end, places in found]
+
+
+def _code(language: str) -> str:
+    """The language as models name it, however it is written."""
+    try:
+        return normalise_language(language)
+    except ValueError as error:
+        raise PolyglanceError(f"the language of a sentence is {error}") from error
 
 
 def _spaceless(letters: str) -> bool:

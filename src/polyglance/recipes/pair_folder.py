@@ -32,9 +32,9 @@ from polyglance.vision.torch_backbone import TorchBackbone
 from polyglance.yaml12 import parse
 
 KIND = "pair"
-RANKING = ("fine_tuning", "pretraining", "adaptation")
+RANKING = ("fine_tuning", "imitation", "pretraining", "adaptation")
 """Stages of a run, that which sorts pictures best first."""
-TELLING = ("pretraining", "fine_tuning", "adaptation")
+TELLING = ("pretraining", "fine_tuning", "imitation", "adaptation")
 """That which tells words best first."""
 
 

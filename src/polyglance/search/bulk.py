@@ -25,8 +25,8 @@ from polyglance.search.listing import listed, places_of, seen_from
 from polyglance.search.models import check_model, new_manifest, open_model
 from polyglance.search.ray_cluster import call, cluster, import_ray
 from polyglance.search.shards import SHARD, Done, Listed, Plan, ShardFolder
-from polyglance.search.store import BadFile
-from polyglance.search.walking import Candidate, is_there
+from polyglance.search.store import BadFile, Entry
+from polyglance.search.walking import Candidate, is_gone, is_there
 
 TOLD = 10
 """Bad files that are named; the others are only counted."""
@@ -137,24 +137,52 @@ class Worker:
     def _made(self, number: int) -> dict[str, Any]:
         folder = self._folder
         files = folder.files(number)
-        for root in folder.plan.roots:
-            if not is_there(root):
-                raise PolyglanceError(
-                    f"{printable(root)}: nothing is there for a worker: all machines must see the"
-                    " files at the same path"
-                )
+        self._look_at_roots()
         done: dict[str, Done] = {file.path: file for file in files if isinstance(file, BadFile)}
-        encoder = FileEncoder(lambda: self._encoder, thumbnails=folder.plan.thumbnails)
+        candidates = [file for file in files if isinstance(file, Candidate)]
         with quiet_decoders():
-            for some in encoder.files([file for file in files if isinstance(file, Candidate)]):
+            for some in self._encoded(candidates):
                 done |= {
                     one.path if isinstance(one, BadFile) else one.item.path: one for one in some
                 }
+        self._check([done[file.path] for file in candidates])
         # In the order of the list: the same files make the same shard.
         folder.write(number, [done[file.path] for file in files])
         bad = [one for one in done.values() if isinstance(one, BadFile)]
         told = [printable(f"{one.path}: {one.reason}") for one in bad[:TOLD]]
         return {"files": len(done) - len(bad), "bad": len(bad), "told": "\n".join(told)}
+
+    def _look_at_roots(self) -> None:
+        for root in self._folder.plan.roots:
+            if not is_there(root):
+                raise PolyglanceError(
+                    f"{printable(root)}: nothing is there for a worker: all machines must see the"
+                    " files at the same path"
+                )
+
+    def _encoded(self, candidates: Sequence[Candidate]) -> Iterator[list[Entry | BadFile]]:
+        if candidates:
+            encoder = self._encoder  # opened here, before threads ask for it together
+            yield from FileEncoder(lambda: encoder, thumbnails=self._folder.plan.thumbnails).files(
+                candidates
+            )
+
+    def _check(self, done: Sequence[Done]) -> None:
+        """Stop where a file could not be read now but may be later: a shard is made only once."""
+        unread = [one for one in done if isinstance(one, BadFile) and one.stamp is None]
+        for one in unread:
+            if not is_gone(one.path):
+                raise PolyglanceError(
+                    f"{printable(f'{one.path}: {one.reason}')}: see to that, or delete the file,"
+                    " and run it again"
+                )
+        if unread:
+            self._look_at_roots()  # again: the disk may have gone meanwhile
+        if unread and len(unread) == len(done):
+            raise PolyglanceError(
+                f"{printable(unread[0].path)} and all other files of its shard are gone: bring them"
+                " back, or encode what is left into a new folder"
+            )
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -180,11 +208,11 @@ def _planned(
     made_by = new_manifest(model, open_model(model))
     plan = Plan(
         made_by.model, made_by.source, made_by.fingerprint, made_by.width,
-        thumbnails, places, tuple(sorted(set(map(seen_from, places)))), shard_size,
+        thumbnails, places, _roots(places), shard_size,
     )  # fmt: skip
     if not folder.begun:
         with progress("Listing files", None, quiet=quiet) as advance:
-            return folder.begin(plan, _counted(listed(places), advance))
+            folder.begin(plan, _counted(listed(places), advance))
     before = folder.plan.settings()
     for name, value in plan.settings().items():
         if before[name] != value:
@@ -193,6 +221,11 @@ def _planned(
                 f" {value}: give the same, or another folder"
             )
     return folder.plan
+
+
+def _roots(places: Sequence[str]) -> tuple[str, ...]:
+    """Where workers must find something: not where there is nothing to begin with."""
+    return tuple(sorted(filter(is_there, set(map(seen_from, places)))))
 
 
 def _counted(files: Iterable[Listed], advance: Advance) -> Iterator[Listed]:

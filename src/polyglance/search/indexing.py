@@ -5,6 +5,10 @@ whose content is on record under a path where nothing lies any more has moved, a
 its vectors; the rest is decoded by threads while the encoder computes, and kept a batch
 at a time. So a run may be killed at any moment: the same call goes on where it was.
 
+A folder where nothing is may be a disk that is away, and what is on record of it stays:
+a file with the same content elsewhere is a copy, and takes over the vectors. So it is when
+a folder that was added has been renamed; `polyglance library remove` deletes its old name.
+
 Two processes may index into one library. Each takes the files in an order of its own,
 a chunk of neighbours at a time, and passes over what it finds on record when it comes
 to it: they meet rarely, and where they do they write the same.
@@ -32,7 +36,7 @@ from polyglance.search.encoding import (
 from polyglance.search.files import thumbnail
 from polyglance.search.showing import picture_of
 from polyglance.search.store import BadFile, Entry, Item, Store
-from polyglance.search.walking import Candidate, is_gone, is_there, walk
+from polyglance.search.walking import Candidate, is_gone, is_there, is_within, walk
 from polyglance.vision.ahead import ahead
 from polyglance.vision.clips import can_read_clips
 
@@ -83,11 +87,13 @@ class Indexing:
         self._counts = dict.fromkeys(("added", "changed", "moved", "unchanged"), 0)
         self._unread: list[BadFile] = []
         self._on_record: set[str] = set()
+        self._homes: list[str] = []
         self._advance: Advance = lambda steps: None
 
     def run(self, places: Sequence[str]) -> Report:
         """Bring what is on record of these folders and files up to date."""
         began = time.monotonic()
+        self._homes = sorted({*self._store.places("walked"), *places}, key=len, reverse=True)
         walked = {place: list(self._walked(place)) for place in places}
         candidates = {c.path: c for found in walked.values() for c in found}
         kinds = {
@@ -167,7 +173,7 @@ class Indexing:
             self._counts["unchanged"] += 1
             return True
         for item in items:
-            if is_gone(item.path):
+            if is_gone(item.path) and not self._is_away(item.path):
                 self._store.move(item.path, path, stamp)
                 self._counts["moved"] += 1
                 return True
@@ -177,6 +183,11 @@ class Indexing:
         self._store.put([replace(copied, item=replace(copied.item, path=path, stamp=stamp))])
         self._count(candidate)
         return True
+
+    def _is_away(self, path: str) -> bool:
+        """Whether a file may lie on a disk that is not mounted."""
+        home = next((place for place in self._homes if is_within(path, place)), path)
+        return home != path and not is_there(home)
 
     def _keep(self, done: Sequence[Entry | BadFile]) -> None:
         entries = [one for one in done if isinstance(one, Entry)]

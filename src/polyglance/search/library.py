@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -247,14 +248,17 @@ class Library:
         opened = other if isinstance(other, Library) else Library(other)
         try:
             theirs = opened._store()
-            store = self._store(create=True, like=theirs.manifest)
+            own = replace(theirs.manifest, library=uuid.uuid4().hex)
+            store = self._store(create=True, like=own)
             if theirs.manifest.fingerprint != store.manifest.fingerprint:
                 raise PolyglanceError(
                     f"{opened.name} is of the model {theirs.manifest.model} and {self.name} of"
                     f" {store.manifest.model} ({store.manifest.fingerprint[:8]}): only libraries of"
                     " one model can be merged"
                 )
-            return take_in(store, theirs)
+            new = take_in(store, theirs)
+            self._index(store).build()
+            return new
         finally:
             if opened is not other:
                 opened.close()

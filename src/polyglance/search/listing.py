@@ -54,7 +54,12 @@ def _of_manifest(place: str) -> Iterator[Candidate | BadFile]:
             yield BadFile(name, "addresses are not fetched: download the pictures first")
             continue
         try:
-            yield from walk(as_place(Path(place).parent / name))
+            nothing = True
+            for file in walk(as_place(Path(place).parent / name)):
+                nothing = False
+                yield file
+            if nothing:
+                yield BadFile(name, "is no picture or clip by its name")
         except PolyglanceError as error:
             yield BadFile(name, str(error))
     for problem in problems.found:

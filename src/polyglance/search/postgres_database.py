@@ -52,6 +52,8 @@ CREATING, LINKING = 1, 2
 
 Overtaken: TypeAlias = errors.SerializationFailure
 """Another writer was quicker: the whole once more."""
+_PAUSED = ("25P03", "25P04")
+"""A server lets go of one who pauses in a transaction, as a machine that was asleep."""
 _SESSION = {
     "lock_timeout": f"{PATIENCE:.0f}s",
     # A writer whose machine is gone must not keep the others waiting.
@@ -72,7 +74,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str, manifest: Manifest | None = None) -> None:
         """Open the library of a database; with a ``manifest``, make it where there is none."""
-        self._address = Address.of(url)
+        self._url, self._address = url, Address.of(url)
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._closed = self._prepared = False
@@ -99,17 +101,20 @@ class PostgresDatabase:
         return int(size)
 
     def apart(self, work: Work[T]) -> T:
-        """Do what takes long, outside of a transaction, and wait for others without end."""
+        """Do what takes long, outside of a transaction, and wait for others without end.
+
+        It has a connection of its own, so that others can use this one meanwhile.
+        """
 
         def alone(connection: Connection) -> T:
             connection.execute("SET lock_timeout = 0")
-            try:
-                return work(connection)
-            finally:
-                if not connection.closed:
-                    connection.execute(f"SET lock_timeout = '{_SESSION['lock_timeout']}'")
+            return work(connection)
 
-        return self._attempt(alone)
+        own = PostgresDatabase(self._url)
+        try:
+            return own._attempt(alone)
+        finally:
+            own.close()
 
     def close(self) -> None:
         """Let go of the server."""
@@ -170,6 +175,13 @@ class PostgresDatabase:
                     return done
                 except (Overtaken, errors.DeadlockDetected) as error:
                     why = error
+                except psycopg.InternalError as error:
+                    if error.sqlstate not in _PAUSED:
+                        raise
+                    if self._connection is not None:
+                        self._connection.close()
+                    self._connection, losses = None, losses + 1
+                    since, why = time.monotonic(), error  # the pause was not the server's
                 except psycopg.OperationalError as error:
                     if self._connection is not None:
                         if not self._connection.closed:
@@ -289,7 +301,9 @@ class PostgresDatabase:
                     " address and the password right?"
                 )
             case psycopg.OperationalError():
-                return PolyglanceError(f"{self._name} cannot be used ({why})")
+                return Unreachable(f"{self._name} cannot be used ({why})")
+            case psycopg.InternalError() if error.sqlstate in _PAUSED:
+                return Unreachable(f"{self._name} cannot be used ({why})")
         return DataError(
             f"{self._name} is damaged or no library ({why}): take it from a copy, or index anew"
             " into another database"

@@ -46,18 +46,17 @@ class PostgresIndex:
     ) -> Nearest:
         """The vectors that fit best among those ``wanted``, ``once`` of each item."""
         wanted = wanted or None
-        by_graph, depth = wanted is None or self._are_many(wanted), max(2 * count, LEAST)
-        while True:
-            rows = self._near(query, depth, wanted, by_graph=by_graph)
-            found = best(rows, query, count, once=once)
-            if len(found) == count:
-                return found
-            if len(rows) == depth:
+        enough = depth = max(2 * count, LEAST)
+        if wanted is None or self._are_many(wanted):
+            while True:
+                rows = self._near(query, depth, wanted)
+                found = best(rows, query, count, once=once)
+                if len(found) == count:
+                    return found
+                if len(rows) < depth or not self._has_graph():
+                    break  # the graph has no more, the library may have
                 depth *= 4  # clips of many spans crowd it
-            elif by_graph:
-                by_graph = False  # the graph has no more, the library may have
-            else:
-                return found
+        return best(self._compared(query, enough, wanted, once=once), query, count, once=once)
 
     def build(self, *, quiet: bool = True) -> bool:
         """Make the graph if there are many vectors and it is not there; whether it was made."""
@@ -68,24 +67,36 @@ class PostgresIndex:
             return False
         return self._store.apart(self._link)
 
-    def _near(self, query: Scores, depth: int, wanted: Filter | None, *, by_graph: bool) -> Rows:
-        """The vectors that are nearest; without the graph, all are compared."""
+    def _near(self, query: Scores, depth: int, wanted: Filter | None) -> Rows:
+        """The vectors that are nearest, by the graph where there is one."""
         clause, values = condition(wanted)
-        source = "vectors JOIN items ON items.id = vectors.item" if wanted else "vectors"
-        distance = "vector <#> %s" if by_graph else "0 + (vector <#> %s)"  # no index has that
 
         def read(connection: Connection) -> list[Any]:
-            if by_graph:  # only the graph need not be sorted: it is taken where there is one
-                connection.execute("SET LOCAL enable_sort = off")
+            # Only the graph need not be sorted: so it is taken.
+            connection.execute("SET LOCAL enable_sort = off")
             return connection.execute(
-                f"WITH near AS MATERIALIZED (SELECT item, part, vector FROM {source}"
-                f" WHERE {clause} ORDER BY {distance} LIMIT %s)"
+                f"WITH near AS MATERIALIZED (SELECT item, part, vector FROM {_source(wanted)}"
+                f" WHERE {clause} ORDER BY vector <#> %s LIMIT %s)"
                 " SELECT id, item, vector FROM near JOIN numbers USING (item, part)",
                 (*values, filled(query), depth),
                 binary=True,
             ).fetchall()
 
         return self._store.rows_of(sorted(self._store.transaction(read), key=itemgetter(0)))
+
+    def _compared(self, query: Scores, count: int, wanted: Filter | None, *, once: bool) -> Rows:
+        """The vectors that are nearest, ``once`` of each item, when all are compared."""
+        clause, values = condition(wanted)
+        chosen, order = ("DISTINCT ON (item)", "ORDER BY item, far, part") if once else ("", "")
+        rows = self._store.ask(  # "0 +" because no index has that
+            f"WITH compared AS (SELECT {chosen} item, part, 0 + (vector <#> %s) AS far"
+            f" FROM {_source(wanted)} WHERE {clause} {order}),"
+            " near AS MATERIALIZED (SELECT item, part FROM compared ORDER BY far LIMIT %s)"
+            " SELECT id, item, vector FROM near JOIN numbers USING (item, part)"
+            " JOIN vectors USING (item, part) ORDER BY id",
+            (filled(query), *values, count),
+        )
+        return self._store.rows_of(rows)
 
     def _are_many(self, wanted: Filter | None = None) -> bool:
         clause, values = condition(wanted)
@@ -122,3 +133,7 @@ class PostgresIndex:
             if not connection.closed:
                 run("SELECT pg_advisory_unlock(%s, %s)", lock)
         return True
+
+
+def _source(wanted: Filter | None) -> str:
+    return "vectors JOIN items ON items.id = vectors.item" if wanted else "vectors"

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,13 @@ PATIENCE = 5.0
 """Seconds for a Ray at an address to answer."""
 OBJECTS = 100_000_000
 """Bytes that a Ray of our own keeps for what goes between processes: a few numbers."""
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Makes Ray listen on loopback, on any system for all its name."""
+_SECRET = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+"""Asked of whoever connects; Ray would keep one of its own making in the home folder. It is the
+same as long as this process lives, for Ray remembers the first it was given."""
+_SET_BY_RAY = "RAY_AUTH_MODE"
+"""To "token", where nobody has set it; set by us, a Ray imported earlier would not heed it."""
 
 
 def import_ray(*, alone: bool = False) -> Any:
@@ -25,12 +32,11 @@ def import_ray(*, alone: bool = False) -> Any:
     # Before the import: nothing is sent anywhere, and its own log is not for our users.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    if alone:  # by its name for other systems; it makes Ray listen on loopback on any
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
-        import pyarrow  # noqa: F401
-        import ray
-        import ray.data
+        with _environment(_ALONE if alone else {}):
+            import pyarrow  # noqa: F401
+            import ray
+            import ray.data
     except ModuleNotFoundError as error:
         raise MissingExtra("encoding in bulk", "ray") from error
     for name in ("ray", "ray.data"):
@@ -58,9 +64,10 @@ def cluster(address: str | None, workers: int | None, threads: int) -> Iterator[
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     size = workers or max(1, (cores or 1) // threads)
     # The names of sockets in it must be short: not below whatever TMPDIR says.
-    with tempfile.TemporaryDirectory(prefix="polyglance-ray-", dir=_short()) as scratch:
-        # Asked of whoever connects; Ray would keep one of its own making in the home folder.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    with (
+        _environment({**_ALONE, **_SECRET}),
+        tempfile.TemporaryDirectory(prefix="polyglance-ray-", dir=_short()) as scratch,
+    ):
         ray.init(
             address="local",
             num_cpus=size * threads,
@@ -87,6 +94,22 @@ def call(address: str) -> None:
             f"no Ray answers at {printable(address)} ({reason(error)}): give the address of one,"
             " or none for this machine alone"
         ) from error
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the while, but for those that somebody has set; then all is as before."""
+    before = {name: os.environ.get(name) for name in (*wanted, _SET_BY_RAY)}
+    for name, value in wanted.items():
+        os.environ.setdefault(name, value)
+    try:
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = earlier
 
 
 def _room(ray: Any, threads: int) -> int:

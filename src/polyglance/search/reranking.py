@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +34,16 @@ CANDIDATES = 50
 """How many hits are read again."""
 KEPT = 1000
 """Pictures of which it is kept what the model saw: some 80 MB of a model of 384 numbers."""
-SAMPLE = 2000
-"""Vectors of a library that tell how far its cosines are apart."""
+SAMPLE = 4000
+"""Numbers of vectors that are drawn, to tell how far the cosines of a library are apart."""
 DETAIL = 448
 """Pixels of a picture's shorter side that are kept: twice what models look at."""
-_READERS = 4
-"""Threads that decode pictures."""
+_READERS = 2
+"""Threads that decode pictures, however many searches go on."""
+_FEWEST = 24
+"""Vectors that tell how far cosines are apart; with less of a library its cosines do not count."""
+_PROBES = 64
+"""Numbers that are tried to learn whether any so high is given."""
 
 
 class Reranker(Protocol):
@@ -82,8 +86,9 @@ class SecondLook:
         """``kept`` is of how many pictures it is remembered what was seen."""
         self._reranker, self._store, self._most = reranker, store, kept
         self._seen: OrderedDict[int, Any] = OrderedDict()
-        self._sample: Vectors | None = None
+        self._sample: tuple[Hashable, Vectors] | None = None
         self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(_READERS, "reranking")
 
     def sort(
         self, hits: Sequence[Hit], text: Text, query: Vectors, *, language: str | None = None
@@ -106,7 +111,9 @@ class SecondLook:
             ],
             axis=0,
         )
-        worth = self._reranker.trust / max(self._deviation(query), 1e-12)
+        trust = self._reranker.trust
+        deviation = self._deviation(query, max(hit.number for hit in hits)) if trust else 0.0
+        worth = trust / deviation if deviation else 0.0
         read = [
             replace(hit, reread=float(score) + worth * hit.score)
             for hit, score in zip(there, scores, strict=True)
@@ -119,8 +126,7 @@ class SecondLook:
         with self._lock:
             seen = {hit.number: self._seen[hit.number] for hit in hits if hit.number in self._seen}
         unseen = [hit for hit in hits if hit.number not in seen]
-        with ThreadPoolExecutor(_READERS) as pool:
-            opened = list(pool.map(_picture, unseen))
+        opened = list(self._pool.map(_picture, unseen))
         pairs = [(hit.number, one) for hit, one in zip(unseen, opened, strict=True) if one]
         if pairs:
             looks = self._reranker.look([picture for _, picture in pairs])
@@ -133,12 +139,25 @@ class SecondLook:
                 self._seen.popitem(last=False)
         return seen
 
-    def _deviation(self, query: Vectors) -> float:
-        """Of the query's cosines with the library, from a sample of it."""
-        if self._sample is None:
-            ids = self._store.ids()
-            self._sample = self._store.rows(ids[:: -(-len(ids) // SAMPLE)]).vectors
-        return float(np.std(self._sample @ query))
+    def _deviation(self, query: Vectors, number: int) -> float:
+        """Of the query's cosines with the library, from a sample of it; 0 if that tells nothing.
+
+        ``number`` is that of a vector which is there.
+        """
+        revision, kept = self._store.revision(), self._sample
+        if kept is None or kept[0] != revision:
+            kept = self._sample = (revision, self._drawn(number))
+        cosines = kept[1] @ query
+        deviation = float(np.std(cosines)) if len(cosines) >= _FEWEST else 0.0
+        return deviation if deviation > 1e-6 else 0.0  # of copies all that differs is rounding
+
+    def _drawn(self, number: int) -> Vectors:
+        """Vectors by random numbers: there may be too many to list them all."""
+        generator, last = np.random.default_rng(0), number
+        while len(self._store.rows(generator.integers(last + 1, 2 * last + 1, _PROBES))):
+            last *= 2
+        numbers = generator.choice(2 * last, min(2 * last, SAMPLE), replace=False) + 1
+        return self._store.rows(numbers).vectors
 
 
 def _picture(piece: Piece) -> Image | None:

@@ -33,12 +33,13 @@ def import_shards(store: Store, shards: ShardFolder, library: str, *, quiet: boo
         )
     counts = dict.fromkeys(("added", "changed", "unchanged"), 0)
     bad: list[BadFile] = []
-    left_out, missing = store.places("left out"), set(shards.pending())
+    missing = set(shards.pending())
     with progress("Importing", plan.files, quiet=quiet) as advance:
         for number in range(plan.shards):
             if number in missing:
                 continue
             for block in _blocks(shards.read(number)):
+                left_out = store.places("left out")  # again: somebody may remove files meanwhile
                 done = {
                     path: one
                     for path, one in ((_path(one), one) for one in block)

@@ -2,20 +2,23 @@
 
 A folder of shards is made by `polyglance encode` and read by `polyglance library import`:
 
-    plan.json              which model, which folders, how many shards
+    files/plan.json        which model, which folders, how many shards
     files/000012.parquet   the files of shard 12, as they were found
     shards/000012.parquet  what became of them: there when it is whole, else not there
 
-The list of files is made once. So a shard is the same files in every run and on every
-machine, and a run that was killed goes on with the shards that are missing. A row of a
-shard is a file: an item with its vectors in float16, as a library keeps them, or the
-reason why there is none. All are Parquet with checksums, which other programs read too.
+The list of files is made once: under a name of its own, and it becomes ``files`` by one
+rename, so of several runs that begin together one wins. A shard then is the same files in
+every run and on every machine, and a run that was killed goes on with the shards that are
+missing. A row of a shard is a file: an item with its vectors in float16, as a library keeps
+them, or the reason why there is none. All are Parquet with checksums, which other programs
+read too.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +41,7 @@ FORMAT = 1
 """Of the folder; raised when older code could not read a newer one."""
 SHARD = 1024
 """Files of a shard: what a kill costs each worker at most, a minute of one core."""
+_PLAN = "plan.json"
 
 Listed: TypeAlias = Candidate | BadFile
 Done: TypeAlias = Entry | BadFile
@@ -84,7 +88,7 @@ class ShardFolder:
     @property
     def begun(self) -> bool:
         """Whether its files are listed."""
-        return (self.path / "plan.json").is_file()
+        return self._written_plan.is_file()
 
     @property
     def plan(self) -> Plan:
@@ -99,16 +103,21 @@ class ShardFolder:
         return self._plan
 
     def begin(self, plan: Plan, files: Iterable[Listed]) -> Plan:
-        """List the files in shards; the plan, which says how many they are, comes last."""
-        if self.path.exists() and not self._is_free():
+        """List the files in shards; the plan, which may be that of another run that was quicker."""
+        if self.path.exists() and not self._is_free() and not self.begun:
             raise PolyglanceError(f"{self.name} holds other files: give a new or an empty folder")
-        shards, count, waiting = 0, 0, iter(files)
-        while some := list(islice(waiting, plan.shard_size)):
-            self._write(self._place("files", shards), _listing(some))
-            shards, count = shards + 1, count + len(some)
-        whole = Plan(**{**asdict(plan), "shards": shards, "files": count})
-        with _whole(self.path / "plan.json") as beside:
-            beside.write_text(json.dumps(asdict(whole), indent=2, ensure_ascii=False) + "\n")
+        listing = self._new_listing()
+        try:
+            shards, count, waiting = 0, 0, iter(files)
+            while some := list(islice(waiting, plan.shard_size)):
+                self._write(listing / _named(shards), _listing(some))
+                shards, count = shards + 1, count + len(some)
+            whole = Plan(**{**asdict(plan), "shards": shards, "files": count})
+            with _whole(listing / _PLAN) as beside:
+                beside.write_text(json.dumps(asdict(whole), indent=2, ensure_ascii=False) + "\n")
+            self._take_for_files(listing)
+        finally:
+            shutil.rmtree(listing, ignore_errors=True)
         self._plan = None
         return self.plan
 
@@ -142,25 +151,52 @@ class ShardFolder:
 
     def tidy(self) -> None:
         """Delete what killed processes left half written."""
-        for partial in self.path.glob("*/*.partial"):
+        for partial in self.path.glob("shards/*.partial"):
             partial.unlink(missing_ok=True)
+        for listing in self.path.glob("files.*.partial"):
+            shutil.rmtree(listing, ignore_errors=True)
 
     def manifest(self) -> Manifest:
         """Of a new library that takes the shards in."""
         plan, library = self.plan, uuid.uuid4().hex
         return Manifest(plan.model, plan.source, plan.fingerprint, plan.width, library)
 
+    @property
+    def _written_plan(self) -> Path:
+        return self.path / "files" / _PLAN
+
     def _place(self, part: str, number: int) -> Path:
-        return self.path / part / f"{number:06}.parquet"
+        return self.path / part / _named(number)
 
     def _is_free(self) -> bool:
-        """Whether there is nothing but a list of files that was never finished."""
+        """Whether there is nothing, or another run that lists or was killed when it did."""
         return self.path.is_dir() and all(
-            entry.name == "files" or entry.suffix == ".partial" for entry in self.path.iterdir()
+            entry.name.startswith("files.") and entry.suffix == ".partial"
+            for entry in self.path.iterdir()
         )
 
+    def _new_listing(self) -> Path:
+        """A folder for a list of files that no other run writes to."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            listing = Path(tempfile.mkdtemp(dir=self.path, prefix="files.", suffix=".partial"))
+            listing.chmod(0o755)  # for workers that are somebody else
+            return listing
+        except OSError as error:
+            raise PolyglanceError(f"{self.name}: cannot be written ({reason(error)})") from error
+
+    def _take_for_files(self, listing: Path) -> None:
+        """Make a list the one that counts, unless there is one."""
+        try:
+            listing.rename(self.path / "files")
+        except OSError as error:
+            if not self.begun:
+                raise PolyglanceError(
+                    f"{self.name}: cannot be written ({reason(error)}): give a new folder"
+                ) from error
+
     def _read_plan(self) -> Plan:
-        place = self.path / "plan.json"
+        place = self._written_plan
         try:
             plain = json.loads(place.read_text(encoding="utf-8"))
             if plain["format"] <= FORMAT:
@@ -218,10 +254,10 @@ def _whole(place: Path) -> Iterator[Path]:
         beside = Path(name)
         try:
             yield beside
-            beside.chmod(0o644)
-            with beside.open("rb") as written:
-                os.fsync(written.fileno())
             try:
+                beside.chmod(0o644)
+                with beside.open("rb") as written:
+                    os.fsync(written.fileno())
                 os.replace(beside, place)
             except FileNotFoundError:  # another run made it meanwhile, and tidied up
                 if not place.exists():
@@ -233,6 +269,10 @@ def _whole(place: Path) -> Iterator[Path]:
         raise PolyglanceError(
             f"{printable(str(place))}: cannot be written ({reason(error)})"
         ) from error
+
+
+def _named(number: int) -> str:
+    return f"{number:06}.parquet"
 
 
 def _listing(files: Sequence[Listed]) -> pa.Table:

@@ -68,8 +68,13 @@ def is_there(place: str) -> bool:
     """Whether there is anything at a place: an empty folder may be a disk that is not mounted."""
     if is_gone(place) or not os.path.isdir(place):  # noqa: PTH112
         return not is_gone(place)
-    with os.scandir(place) as entries:
-        return next(entries, None) is not None
+    try:
+        with os.scandir(place) as entries:
+            return next(entries, None) is not None
+    except OSError as error:
+        raise PolyglanceError(
+            f"{printable(place)}: the folder cannot be read ({reason(error)})"
+        ) from error
 
 
 def walk(place: str, left_out: Collection[str] = ()) -> Iterator[Candidate | BadFile]:
