@@ -57,11 +57,11 @@ def test_translations_lie_nearest_to_each_other(e5: tuple[Encoder, Tokenizer]) -
 
 
 @pytest.mark.real_data
-def test_english_finds_german_among_a_thousand(
+def test_english_finds_german_among_three_hundred(
     e5: tuple[Encoder, Tokenizer], real_data: Path
 ) -> None:
     with gzip.open(real_data / "text" / "multi30k-parallel.jsonl.gz", "rt") as lines:
-        pairs = [json.loads(line) for line in islice(lines, 1000)]
+        pairs = [json.loads(line) for line in islice(lines, 300)]
     english, german = (encode(e5, [pair[code] for pair in pairs]) for code in ("en", "de"))
     found = (english @ german.T).argmax(1).numpy()
-    assert np.mean(found == np.arange(1000)) >= 0.92
+    assert np.mean(found == np.arange(300)) >= 0.94

@@ -304,6 +304,7 @@ def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Pat
         "validation" + described % "val", "test" + described % "test",
         "texts=[{manifest: texts.jsonl}]", f"switching.dictionaries={files}",
         "switching.languages=[de]", "reranking={dual: dual}", "pretraining.steps=1",
+        "pretraining.matching_first=1",
         "pretraining.batch=4",
         "pretraining.text_batch=4", "fine_tuning.batch=4", "loop.steps=1",
         "loop.precision=float32",

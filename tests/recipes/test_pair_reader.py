@@ -158,6 +158,7 @@ def run(parts: Path, pictures: list[Path], tmp_path_factory: pytest.TempPathFact
         "train={manifest: told.jsonl}", "validation={manifest: told.jsonl}",
         "test={manifest: told.jsonl}", "adaptation=null", "longest_text=30",
         "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
+        "pretraining.matching_first=1",
         "pretraining.batch=4", "fine_tuning.batch=4", "fine_tuning.lookalikes=0", "loop.steps=2",
         "loop.precision=float32", "reranking={dual: dual, validation: dual, candidates: 3}",
     ]  # fmt: skip

@@ -199,6 +199,7 @@ def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Pat
         "validation" + described % "val", "test" + described % "test",
         "labels.names=labels.tsv", "translations={texts: [{manifest: texts.jsonl}]}",
         "reranking={dual: dual-test}", "adaptation.steps=1", "pretraining.steps=2",
+        "pretraining.matching_first=1",
         "pretraining.batch=4",
         "fine_tuning.batch=4", "fine_tuning.lookalikes=5", "loop.steps=1",
         "loop.precision=float32",

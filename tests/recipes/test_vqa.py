@@ -132,6 +132,7 @@ def uc2_run(data: Path) -> Path:
         f"encoder={data / 'encoder'}", f"eyes={{backbone: {data / 'eyes'}, size: 64, views: 1}}",
         "train={manifest: told.jsonl}", "validation=null", "test=null", "adaptation=null",
         "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
+        "pretraining.matching_first=1",
         "pretraining.batch=4", "fine_tuning=null", "reranking=null", "loop.precision=float32",
         "longest_text=30",
     ]  # fmt: skip
