@@ -360,3 +360,17 @@ def test_a_query_is_asked_in_translations_too(library: Library, photos: Path) ->
     assert library.search("red", language="en", translators=same) == library.search({"en": "red"})
     with pytest.raises(PolyglanceError, match="say its language"):
         library.search("red", translators=words)
+
+
+def test_a_removed_file_that_lies_in_no_walked_folder_stays_out(
+    library: Library, photos: Path
+) -> None:
+    paint(photos / "red.png", "red")
+    library.add(photos)
+    store = library._store()
+    store.drop_places("walked", store.places("walked"))  # as of what a manifest has named
+    path = (photos / "red.png").as_posix()
+    assert library.remove(path) == 1
+    assert store.places("left out") == [path]
+    library.add(path)
+    assert store.places("left out") == []

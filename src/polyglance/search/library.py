@@ -224,8 +224,8 @@ class Library:
     def remove(self, *paths: Place) -> int:
         """Delete files and folders from the library, not from the disk; how many that were.
 
-        What lies in a folder that stays in the library is left out from then on, until it is
-        added itself.
+        What lies in a folder that stays in the library, or in none, is left out from then on,
+        until it is added itself.
         """
         store, removed = self._store(), 0
         for place in map(as_place, paths):
@@ -235,7 +235,8 @@ class Library:
             if not known and not inside:
                 raise PolyglanceError(f"{printable(place)}: nothing of it is in the library")
             store.drop_places("walked", inside)
-            if any(is_within(place, folder) for folder in walked if folder != place):
+            kept = any(is_within(place, folder) for folder in walked if folder != place)
+            if kept or not inside:  # else only a manifest or another library has named it
                 store.add_place("left out", place)
             removed += sum(store.forget(known[i : i + 1000]) for i in range(0, len(known), 1000))
         return removed
