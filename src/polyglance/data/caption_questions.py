@@ -85,7 +85,7 @@ def ask_captions(
 ) -> Iterator[Record]:
     """Pictures with questions that their English captions answer, ``most`` of each kind at most.
 
-    About half of the questions for yes and no are to be answered by no. A picture of
+    On the whole at most half of those for yes and no are to be answered by no. A picture of
     which nothing can be asked is left out.
     """
     described = [record for record in records if record.captions.get(ENGLISH)]

@@ -2,8 +2,7 @@
 
 A corpus says of each picture what fits and of nothing how far off it is. A dual encoder
 says that of any sentence and any picture, described or not, and has often seen more of
-both. Whoever has learned to agree with it begins fine-tuning where it ended, and not with
-a coin's toss; what it finds beyond that is worth asking for beside it.
+both. Whoever has learned to agree with it need not begin fine-tuning with a coin's toss.
 """
 
 from __future__ import annotations
