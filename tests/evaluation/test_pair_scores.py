@@ -83,6 +83,16 @@ def test_all_pairs_are_scored_as_one_by_one(layout: str, rows_at_once: int) -> N
     assert scores.score(np.zeros(0, np.int64), np.zeros(0, np.int64)).shape == (0,)
 
 
+def test_half_precision_scores_nearly_alike_and_leaves_the_model_as_it_is() -> None:
+    reader, table = model(), captions()
+    rows = np.arange(len(table))
+    exact = PairScores(reader, pictures(), table, languages=NUMBERS).table(rows)
+    half = PairScores(reader, pictures(), table, languages=NUMBERS, precision="float16").table(rows)
+    assert half == pytest.approx(exact, abs=0.02 * float(exact.std()))
+    assert not np.array_equal(half, exact)
+    assert {parameter.dtype for parameter in reader.parameters()} == {torch.float32}
+
+
 def test_reranking_everything_is_ranking_by_the_reader() -> None:
     table = captions()
     scores = PairScores(model(), pictures(), table, languages=NUMBERS)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
@@ -66,6 +67,22 @@ def test_the_loss_is_that_of_a_loop() -> None:
     assert masked_language(logits, targets).item() == pytest.approx(slow / 7, rel=1e-5)
     nothing = masked_language(torch.randn(0, 5, requires_grad=True), targets[:0])
     assert nothing.item() == 0
+
+
+def test_the_way_back_is_torch_s_own_in_either_precision() -> None:
+    targets = torch.randint(50, (9,))
+    exact = (3 * torch.randn(9, 50)).bfloat16().float().requires_grad_()
+    rough = exact.detach().bfloat16().requires_grad_()
+    F.cross_entropy(exact, targets).backward()
+    expected = exact.grad
+    exact.grad = None
+    for logits in (exact, rough):
+        masked_language(logits, targets).backward()
+    torch.testing.assert_close(exact.grad, expected)
+    torch.testing.assert_close(rough.grad.float(), expected, atol=1e-6, rtol=0.01)
+    assert masked_language(rough, targets).item() == pytest.approx(
+        masked_language(exact, targets).item(), rel=1e-6
+    )
 
 
 def test_shares_beyond_all_words_are_refused() -> None:

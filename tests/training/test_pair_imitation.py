@@ -87,13 +87,25 @@ def test_half_of_the_pairs_are_near_and_the_rest_any() -> None:
     assert counts.min() > 0.5 * counts.mean()
 
 
+def test_the_nearer_a_sentence_the_oftener_it_is_drawn() -> None:
+    drawn = task(Bilinear(), batch=40_000, near=1.0, nearest=15)
+    pictures, texts = drawn.draw(np.random.default_rng(0))
+    cosines = (likeness().pictures.float() @ likeness().texts.float().T).numpy()
+    ranks = (cosines[pictures] > cosines[pictures, texts][:, None]).sum(1)
+    for fourfold in ((0, 3), (3, 15)):  # the first three of fifteen, and the next twelve
+        assert np.mean((ranks >= fourfold[0]) & (ranks < fourfold[1])) == pytest.approx(
+            0.5, abs=0.02
+        )
+
+
 def test_targets_are_cosines_from_a_near_one_s_in_deviations_of_all() -> None:
     made = task(Bilinear())
     pictures = np.repeat(np.arange(PICTURES), SENTENCES)
     texts = np.tile(np.arange(SENTENCES), PICTURES)
     cosines = (likeness().pictures.float() @ likeness().texts.float().T).numpy()
-    nearest = np.sort(cosines, axis=1)[:, -5:]
-    expected = (cosines - nearest.mean()) / cosines.std()
+    nearest = np.sort(cosines, axis=1)[:, ::-1][:, :5]
+    often = np.diff(np.log(np.arange(1, 7))) / np.log(6)
+    expected = (cosines - (nearest * often).sum(1).mean()) / cosines.std()
     found = made.targets(pictures, texts).numpy().reshape(PICTURES, SENTENCES)
     assert found == pytest.approx(expected, abs=0.03)
 

@@ -7,9 +7,9 @@ as dropout is, from torch's own generator, which training seeds at each step.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from polyglance.config import check
@@ -71,5 +71,29 @@ def inner_words(sentences: Packing) -> Tensor:
 
 def masked_language(logits: Tensor, targets: Tensor) -> Tensor:
     """The mean of ``-log q(w_m | w_rest, v)`` over the chosen words; zero where there are none."""
-    total = F.cross_entropy(logits.float(), targets, reduction="sum")
+    total: Tensor = _CrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
     return total / max(1, len(targets))
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The sum of cross-entropies, in float32 whatever the logits are in.
+
+    The vocabulary is wide: thousands of words have a gigabyte of logits. torch's own would
+    copy them into float32 and keep as much again for the way back; here nothing is kept
+    besides them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, targets)
+        with torch.autocast(logits.device.type, enabled=False):
+            certain = torch.log_softmax(logits, dim=1, dtype=torch.float32)
+        return -certain.gather(1, targets[:, None]).sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        logits, targets = ctx.saved_tensors
+        with torch.autocast(logits.device.type, enabled=False):
+            found = torch.softmax(logits, dim=1)
+        found[torch.arange(len(targets), device=targets.device), targets] -= 1
+        return found.mul_(gradient), None

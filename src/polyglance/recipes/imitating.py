@@ -42,10 +42,10 @@ class Imitation:
     texts: tuple[Sentences, ...] = ()
     """Sentences besides the training captions; nobody needs to have said them of a picture."""
     batch: int = 512
-    near: float = 0.5
+    near: float = 0.7
     """The share of pairs that the dual encoder finds alike."""
-    nearest: int = 100
-    """Sentences of each picture that count as alike."""
+    nearest: int = 3000
+    """Sentences of each picture that count as alike; the nearer, the oftener they are drawn."""
     steps: int = 2000
     learning_rate: float = 1e-4
     warmup: int = 0

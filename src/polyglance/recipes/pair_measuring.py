@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from polyglance.config import check
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import DataError
-from polyglance.evaluation.pair_scores import PairScores, read_candidates, rerank
+from polyglance.evaluation.pair_scores import PairScores, Precision, read_candidates, rerank
 from polyglance.evaluation.retrieval import (
     Array,
     RetrievalResult,
@@ -25,7 +25,7 @@ from polyglance.models.uc2 import UC2
 from polyglance.recipes.region_splits import Split
 from polyglance.recipes.word_measuring import by_language, checkpoint_score, figures
 
-_TRUSTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_TRUSTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ def _scores(model: M3P | UC2, split: Split) -> PairScores:
     numbers = None  # UC2 is told no languages
     if isinstance(model, M3P):
         numbers = model.config.language_numbers(split.captions.names)
-    cuda = next(model.parameters()).is_cuda  # where flash attention takes bfloat16 alone
-    precision: Literal["float32", "bfloat16"] = "bfloat16" if cuda else "float32"
+    cuda = next(model.parameters()).is_cuda  # where flash attention takes no other
+    precision: Precision = "float16" if cuda else "float32"
     return PairScores(model, split.regions, split.captions, languages=numbers, precision=precision)
 
 
