@@ -93,6 +93,29 @@ def test_half_precision_scores_nearly_alike_and_leaves_the_model_as_it_is() -> N
     assert {parameter.dtype for parameter in reader.parameters()} == {torch.float32}
 
 
+def test_several_looks_at_a_picture_are_averaged() -> None:
+    reader, table, gallery = model(), captions(), pictures()
+    other = pictures()
+    other.features = other.features.flip(0)
+    both = RegionTable.of_views([gallery, other])
+    rows = np.arange(len(table))
+
+    def scores(seen: RegionTable, views: int = 1) -> np.ndarray:
+        return PairScores(reader, seen, table, languages=NUMBERS, views=views).table(rows)
+
+    expected = (scores(gallery) + scores(other)) / 2
+    assert scores(both, 2) == pytest.approx(expected, abs=1e-5)
+    assert scores(both) == pytest.approx(scores(gallery), abs=1e-5)
+    assert np.abs(scores(gallery) - scores(other)).max() > 0.1
+    with pytest.raises(ValueError, match="equally many regions"):
+        RegionTable.of_views([gallery, RegionTable(*_fewer(gallery))])
+
+
+def _fewer(table: RegionTable) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, np.ndarray]:
+    count = int(table.lengths[:-1].sum())
+    return table.features[:count], table.boxes[:count], table.labels[:count], table.lengths[:-1]
+
+
 def test_reranking_everything_is_ranking_by_the_reader() -> None:
     table = captions()
     scores = PairScores(model(), pictures(), table, languages=NUMBERS)

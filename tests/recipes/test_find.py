@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from polyglance.cli import main
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import KINDS, find_recipe, lines, open_recipe, recipe_names
 from polyglance.yaml12 import parse
@@ -65,16 +64,19 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
         open_recipe(tmp_path / "own.yaml")
 
 
-def test_the_command_ends_with_the_sentence(tmp_path: Path) -> None:
+def test_the_command_ends_with_the_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "own.yaml").write_text("kind: fotos\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     arguments = ["train", "own.yaml", "--data", ".", "--out", "run"]
-    done = subprocess.run(
-        [sys.executable, "-m", "polyglance", *arguments],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith("polyglance: own.yaml: there is no kind 'fotos'")
-    assert len(done.stderr.splitlines()) == 1
+    monkeypatch.setattr("sys.argv", ["polyglance", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("polyglance: own.yaml: there is no kind 'fotos'")
+    assert len(said.splitlines()) == 1
 
 
 def test_figures_for_people() -> None:

@@ -18,6 +18,7 @@ from polyglance.data.toy import Picture, ToyWorld
 from polyglance.errors import PolyglanceError
 from polyglance.export.towers import unpack
 from polyglance.recipes import open_recipe
+from polyglance.recipes.aligning import Alignment
 from polyglance.recipes.imitating import Imitation, dual_likeness
 from polyglance.recipes.m3p import FineTuning, M3PRecipe, Pretraining, build_model, run
 from polyglance.recipes.m3p_world import CodeSwitching, World
@@ -224,6 +225,18 @@ def test_a_dual_encoder_may_teach_before_fine_tuning(
     assert report["fine_tuning"]["steps"] == 1
     with pytest.raises(PolyglanceError, match="reads other sub-words than the encoder"):
         run(replace(taught, encoder=recipe.encoder), data, tmp_path / "other")
+
+
+def test_pictures_and_captions_may_first_be_read_apart(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    apart = replace(
+        recipe, alignment=Alignment(batch=4, steps=2), pretraining=None, fine_tuning=None, test=None
+    )
+    report = run(apart, data, tmp_path)
+    assert set(report) == {"languages", "alignment"}
+    assert report["alignment"]["steps"] == 2
+    assert 0 < report["alignment"]["validation"]["score"] <= 100
 
 
 def test_stages_and_tasks_can_be_left_out(data: Path, recipe: M3PRecipe, tmp_path: Path) -> None:

@@ -3,13 +3,26 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from polyglance.errors import PolyglanceError
-from polyglance.recipes.region_splits import Described, SplitReader, store_keys, word_masking
+from polyglance.recipes.region_splits import (
+    Described,
+    Eyes,
+    SplitReader,
+    look_again,
+    look_at,
+    open_eyes,
+    store_keys,
+    word_masking,
+)
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.vision.store import FeatureStore
+from toy_questions import save_eyes
 from toy_region_data import make_region_data
 
 
@@ -42,6 +55,28 @@ def test_a_split_has_regions_and_captions_of_the_same_pictures(
     assert set(split.captions.owners.tolist()) == {1, 2, 3}  # the first is a candidate alone
     assert split.regions.lengths.tolist() == [2] * 4
     assert max(split.captions.gather(split.captions.of_language("de"))[1]) <= 6
+
+
+def test_pictures_are_looked_at_again_mirrored_and_larger(tmp_path: Path) -> None:
+    save_eyes(tmp_path / "eyes", 64)
+    eyes = open_eyes(once := Eyes(str(tmp_path / "eyes"), size=64, grid=2))
+    noise = np.random.default_rng(0).integers(0, 255, (2, 70, 90, 3), dtype=np.uint8)
+    pictures = [Image.fromarray(picture) for picture in noise]
+    again = replace(once, looks=(96,))
+    seen = look_again(pictures, eyes, again)
+    assert (seen.views, len(seen), set(seen.lengths.tolist())) == (4, 2, {5})
+    assert look_again(pictures, eyes, once).views == 1
+
+    def view(number: int) -> torch.Tensor:
+        return seen.take(np.array([1]), view=number)[0].features
+
+    mirrored = [picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for picture in pictures]
+    for number, shown, size in ((0, pictures, 64), (1, mirrored, 64), (3, mirrored, 96)):
+        alone = look_at(shown, eyes, replace(once, size=size)).take(np.array([1]))[0].features
+        torch.testing.assert_close(view(number), alone, atol=0.05, rtol=0.05)
+    assert (view(0) - view(1)).abs().max() > 0.1
+    with pytest.raises(PolyglanceError, match="need a grid"):
+        Eyes(looks=(96,))
 
 
 def test_pictures_without_regions_are_named(data: Path) -> None:

@@ -88,7 +88,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(one_of_two, (port, str(folder)), nprocs=2)
+    # Fresh processes, forked from one that has imported torch once for both.
+    mp.set_forkserver_preload([__name__])
+    mp.start_processes(one_of_two, (port, str(folder)), nprocs=2, start_method="forkserver")
     return folder
 
 

@@ -63,9 +63,11 @@ class PairScores:
         languages: Integers | None = None,
         rows_at_once: int = 65_536,
         precision: Precision = "float32",
+        views: int = 1,
     ) -> None:
         """``languages`` says how the model counts those of the table, if it does.
 
+        The first ``views`` of each picture are read, and scores are the means of theirs.
         A batch has about ``rows_at_once`` sub-words and regions. ``float16`` reads with a
         copy of the model in that precision: ranks hardly change, and it takes half as long.
         """
@@ -78,11 +80,15 @@ class PairScores:
             blocks = np.array_split(
                 np.arange(len(pictures)), -(-len(pictures) // _PICTURES_AT_ONCE)
             )
-            taken = (pictures.take(block)[0] for block in blocks)
-            seen = [self.model.embed_regions(_halved(some) if half else some) for some in taken]
-        self._rows = torch.cat([block.rows for block in seen])
-        self._lengths = torch.cat([block.packing.lengths for block in seen]).cpu().numpy()
-        self._lengths = self._lengths.astype(np.int64)
+            seen = []
+            for view in range(views):
+                taken = (pictures.take(block, view=view)[0] for block in blocks)
+                seen.append(
+                    [self.model.embed_regions(_halved(some) if half else some) for some in taken]
+                )
+        self._views = [torch.cat([block.rows for block in look]) for look in seen]
+        lengths = torch.cat([block.packing.lengths for block in seen[0]])
+        self._lengths = lengths.cpu().numpy().astype(np.int64)
         self._starts = np.cumsum(self._lengths) - self._lengths
 
     @property
@@ -119,9 +125,9 @@ class PairScores:
         text = read_captions(self.captions, captions, self.languages).to(self.device)
         lengths = self._lengths[pictures]
         index = torch.from_numpy(spread(self._starts[pictures], lengths))
-        rows = self._rows[sent(index, self.device)]
-        scores = self.model.score(text, Rows(rows, Packing.of(lengths, self.device)))
-        return scores.float()
+        places, packing = sent(index, self.device), Packing.of(lengths, self.device)
+        scores = [self.model.score(text, Rows(rows[places], packing)) for rows in self._views]
+        return torch.stack(scores).float().mean(0)
 
 
 def _halved(regions: Regions) -> Regions:

@@ -135,9 +135,13 @@ class UC2(nn.Module):
         words, others, shown = (None if side is None else next(rows) for side in sides)
         return Contextual(words, others, shown, first)
 
+    def pair(self, text: Text, seen: Rows) -> Tensor:
+        """`Contextual.first` of each pair; the last layer is computed for that row alone."""
+        return first_of_each(self.encoder, joined(self.embed_text(text), seen))
+
     def score(self, text: Text, seen: Rows) -> Tensor:
         """How well each sentence fits its picture: what ranking trains, and retrieval sorts by."""
-        return self.ranking(first_of_each(self.encoder, joined(self.embed_text(text), seen)))
+        return self.ranking(self.pair(text, seen))
 
     def matching(self, first: Tensor) -> Tensor:
         """Logits of whether pairs belong together (ITM), from `Contextual.first`.

@@ -56,9 +56,19 @@ class Imitation:
         check(self, lambda value: value > 0, "a number above 0", "learning_rate")
 
     def task(
-        self, model: M3P | UC2, split: Split, tokenizer: Tokenizer, data: Path, *, longest: int
+        self,
+        model: M3P | UC2,
+        split: Split,
+        tokenizer: Tokenizer,
+        data: Path,
+        *,
+        longest: int,
+        size: int | None = None,
     ) -> PairImitation:
-        """What is learned from the training part and from sentences inside the data folder."""
+        """What is learned from the training part and from sentences inside the data folder.
+
+        The dual encoder looks at pictures of this ``size``, or of its own.
+        """
         more = [
             record for text in self.texts for record in read_all(text.format, data / text.manifest)
         ]
@@ -71,7 +81,7 @@ class Imitation:
             model,
             split.regions,
             table,
-            dual_likeness(self.model, split.files, table, tokenizer, device=device),
+            dual_likeness(self.model, split.files, table, tokenizer, size=size, device=device),
             batch=self.batch,
             near=self.near,
             nearest=self.nearest,
@@ -85,6 +95,7 @@ def dual_likeness(
     texts: CaptionTable,
     tokenizer: Tokenizer,
     *,
+    size: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Likeness:
     """What a dual encoder makes of pictures and of captions."""
@@ -97,7 +108,7 @@ def dual_likeness(
         )
     settings = folder.description.pictures
     pixels = PixelTable(
-        read_pixels(files, settings.size),
+        read_pixels(files, settings.size if size is None else size),
         dual.eyes,  # type: ignore[arg-type]
         torch.tensor(settings.mean),
         torch.tensor(settings.std),

@@ -114,6 +114,10 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     keep(recipe, "m3p", out)
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
+    if recipe.alignment is not None:
+        report["alignment"] = recipe.alignment.run(
+            model, world.train, world.validation, recipe.loop, out / "alignment", groups
+        )
     if recipe.pretraining is not None:
         stage = recipe.pretraining
         if stage.matching_first and "matching" in stage.tasks:
@@ -129,7 +133,12 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         )
     if recipe.imitation is not None:
         task = recipe.imitation.task(
-            model, world.train, world.tokenizer, data, longest=recipe.longest_text
+            model,
+            world.train,
+            world.tokenizer,
+            data,
+            longest=recipe.longest_text,
+            size=None if recipe.eyes is None else recipe.eyes.size,
         )
         loop = stage_loop(recipe.loop, recipe.imitation)
         report["imitation"] = run_stage(model, _alone(task), loop, out / "imitation", groups=groups)

@@ -99,11 +99,11 @@ def measure(
     ``dual`` is a folder of its embeddings: ``pictures.npy`` and a file a language.
     """
     model.eval()
-    scores = _scores(model, split)
     found: dict[str, Any] = {}
     if all_pairs:
-        found["all_pairs"] = figures(_by_all_pairs(scores, split.captions))
+        found["all_pairs"] = figures(_by_all_pairs(_scores(model, split), split.captions))
     if dual is not None:
+        scores = _scores(model, split, views=split.regions.views)
         cosines = _dual_scores(dual, split)
         before, after = {}, {}
         for language, rows in by_language(split.captions):
@@ -118,7 +118,8 @@ def measure(
 def trusted(model: M3P | UC2, split: Split, dual: Path, k: int = 50) -> dict[str, Any]:
     """How far to trust the dual encoder beside the model, by mR on these pictures."""
     model.eval()
-    scores, cosines = _scores(model, split), _dual_scores(dual, split)
+    scores = _scores(model, split, views=split.regions.views)
+    cosines = _dual_scores(dual, split)
     recalls: dict[float, list[float]] = {trust: [] for trust in _TRUSTS}
     before = []
     for language, rows in by_language(split.captions):
@@ -147,13 +148,20 @@ def validate(model: M3P | UC2, split: Split, languages: Iterable[str]) -> dict[s
     return checkpoint_score(results)
 
 
-def _scores(model: M3P | UC2, split: Split) -> PairScores:
+def _scores(model: M3P | UC2, split: Split, *, views: int = 1) -> PairScores:
     numbers = None  # UC2 is told no languages
     if isinstance(model, M3P):
         numbers = model.config.language_numbers(split.captions.names)
     cuda = next(model.parameters()).is_cuda  # where flash attention takes no other
     precision: Precision = "float16" if cuda else "float32"
-    return PairScores(model, split.regions, split.captions, languages=numbers, precision=precision)
+    return PairScores(
+        model,
+        split.regions,
+        split.captions,
+        languages=numbers,
+        precision=precision,
+        views=views,
+    )
 
 
 def _by_all_pairs(scores: PairScores, captions: CaptionTable) -> dict[str, RetrievalResult]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polyglance.config import check
+from polyglance.recipes.aligning import Alignment
 from polyglance.recipes.imitating import Imitation
 from polyglance.recipes.pair_measuring import Reranking
 from polyglance.recipes.region_splits import Described, Eyes, SplitReader
@@ -31,6 +32,8 @@ class PairRecipe:
     """Further pictures to train on."""
     validation: Described | None = None
     test: Described | None = None
+    alignment: Alignment | None = None
+    """Reading pictures and sentences apart before all else; None for not at all, as the papers."""
     imitation: Imitation | None = None
     """What a dual encoder teaches before fine-tuning; None for nothing."""
     initialise_from: str | None = None

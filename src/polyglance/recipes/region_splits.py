@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from polyglance.config import check
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
@@ -50,10 +52,15 @@ class Eyes:
     """Looks at each picture to train on: one plain, the others cropped and mirrored."""
     smallest_crop: float = 0.5
     """The least share of a picture's area that is kept."""
+    looks: tuple[int, ...] = ()
+    """Further sizes in which pictures to measure on are seen, each plain and mirrored: what is
+    made of them is averaged where candidates are read again, and where questions are answered."""
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "size", "grid", "views")
         check(self, lambda value: 0 < value <= 1, "a share from 0 to 1", "smallest_crop")
+        if self.looks and self.grid is None:
+            raise PolyglanceError("looks of several sizes need a grid, the same for all")
 
 
 @dataclass(frozen=True)
@@ -94,10 +101,10 @@ class SplitReader:
         return self._split(parts, None, 1 if self.eyes is None else self.eyes.views)
 
     def measured(self, part: Described | None, most: int | None = None) -> Split | None:
-        """Pictures to measure on, all or the first of them, seen plainly."""
-        return None if part is None else self._split([part], most, 1)
+        """Pictures to measure on, all or the first of them, seen plainly or in several looks."""
+        return None if part is None else self._split([part], most, None)
 
-    def _split(self, parts: Sequence[Described], most: int | None, views: int) -> Split:
+    def _split(self, parts: Sequence[Described], most: int | None, views: int | None) -> Split:
         found = [(part, _pictures(self.data / part.manifest, most)) for part in parts]
         looks = self._looks(views)
         records = [record for _, some in found for record in some]
@@ -109,7 +116,7 @@ class SplitReader:
     def _file(self, part: Described, record: Record) -> Path:
         return (self.data / part.manifest).parent / str(record.image or record.video)
 
-    def _looks(self, views: int) -> Callable[[Described, Sequence[Record]], RegionTable]:
+    def _looks(self, views: int | None) -> Callable[[Described, Sequence[Record]], RegionTable]:
         """From stores, or through eyes of one's own."""
         if self.eyes is None:
             return self._stored
@@ -117,6 +124,8 @@ class SplitReader:
 
         def seen(described: Described, records: Sequence[Record]) -> RegionTable:
             files = [self._file(described, record) for record in records]
+            if views is None:
+                return look_again(files, self._opened_eyes, settings)
             return look_at(files, self._opened_eyes, settings, views=views, seed=self.seed)
 
         return seen
@@ -155,8 +164,28 @@ def look_at(
     seed: int = 0,
 ) -> RegionTable:
     """What eyes see in pictures, files or opened: the whole of each, then the cells of its map."""
+    return _seen(read_pixels(pictures, settings.size), eyes, settings, views=views, seed=seed)
+
+
+def look_again(
+    pictures: Sequence[str | Path | Image], eyes: TorchBackbone, settings: Eyes
+) -> RegionTable:
+    """The same in several looks, if there are: of each size plain and mirrored, as views."""
+    if not settings.looks:
+        return look_at(pictures, eyes, settings)
+    found = []
+    for size in (settings.size, *settings.looks):
+        pixels = read_pixels(pictures, size)
+        mirrored = pixels.flip(2)
+        found += [_seen(look, eyes, settings) for look in (pixels, mirrored)]
+    return RegionTable.of_views(found)
+
+
+def _seen(
+    pixels: Tensor, eyes: TorchBackbone, settings: Eyes, *, views: int = 1, seed: int = 0
+) -> RegionTable:
     table = PixelTable(
-        read_pixels(pictures, settings.size),
+        pixels,
         eyes.network,
         eyes.mean,
         eyes.std,

@@ -164,6 +164,10 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         report["labels"] = {"named": dict(world.labels.own)}
     if recipe.adaptation is not None:
         report["adaptation"] = _adapt(recipe, recipe.adaptation, model, world, out / "adaptation")
+    if recipe.alignment is not None:
+        report["alignment"] = recipe.alignment.run(
+            model, world.train, world.validation, recipe.loop, out / "alignment", groups
+        )
     if recipe.pretraining is not None:
         stage = recipe.pretraining
         if stage.matching_first and stage.mixture.itm > 0:
@@ -175,7 +179,12 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining", groups=groups)
     if recipe.imitation is not None:
         taught = recipe.imitation.task(
-            model, world.train, world.tokenizer, data, longest=recipe.longest_text
+            model,
+            world.train,
+            world.tokenizer,
+            data,
+            longest=recipe.longest_text,
+            size=None if recipe.eyes is None else recipe.eyes.size,
         )
         loop = stage_loop(recipe.loop, recipe.imitation)
         report["imitation"] = run_stage(

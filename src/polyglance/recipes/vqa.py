@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from polyglance import weights
 from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.models.answering import Answering
 from polyglance.models.uc2 import UC2, Form, UC2Config
+from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
 from polyglance.objectives.answering import AnswerLoss
 from polyglance.recipes.common import keep, write_report
@@ -36,6 +38,8 @@ class Answers:
     """Of each language."""
     least: float = 2.0
     """What an answer must have scored in all of training."""
+    meanings: bool = True
+    """Let answers begin as what the text encoder makes of them; False for all alike."""
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "most")
@@ -96,11 +100,12 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     begun = _with_towers(recipe, out)
     world = World.open(begun, data, device)
     model = build_model(begun, world, device)
-    if recipe.initialise_from is not None:
-        begin_from(model.reader, Path(recipe.initialise_from))
     train, classes, held = world.train, world.classes, world.validation
     targets = classes.targets(train.questions)
-    model.begin_with(targets.mean().to(device))
+    meanings = answer_meanings(model, world) if recipe.answers.meanings else None
+    model.begin_with(targets.mean().to(device), meanings)
+    if recipe.initialise_from is not None:
+        begin_from(model.reader, Path(recipe.initialise_from))
     groups = learning_faster(model, model.reader.encoder, recipe.new_rate)
 
     def answering(asked: Questions, targets: AnswerTargets) -> Mixture:
@@ -153,6 +158,18 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         write_card(out / "model", description, report.get("test", {}))
     write_report(report, out)
     return report
+
+
+@torch.no_grad()
+def answer_meanings(model: Answering, world: World) -> Tensor:
+    """What the text encoder, which has yet seen no picture, makes of each answer."""
+    model.eval()
+    encoder = model.reader.encoder
+    device = next(encoder.parameters()).device
+    ids = world.tokenizer.encode_batch([answer for _, answer in world.classes.names])
+    packing = Packing.of([len(some) for some in ids], device)
+    flat = torch.tensor([number for some in ids for number in some], device=device)
+    return packing.mean(encoder(flat, packing))
 
 
 def build_model(recipe: VQARecipe, world: World, device: str = "cpu") -> Answering:

@@ -25,7 +25,7 @@ from polyglance.nn.packing import Packing
 from polyglance.objectives.answering import AnswerLoss, answer_probabilities
 from polyglance.recipes import lines
 from polyglance.recipes.model_folder import CONFIG, SeesPictures, read_model
-from polyglance.recipes.region_splits import look_at, open_eyes
+from polyglance.recipes.region_splits import look_again, open_eyes
 from polyglance.records import replacing
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.vision.torch_backbone import TorchBackbone
@@ -116,10 +116,10 @@ class Answerer:
         """Those it answers in."""
         return tuple(self.classes.by_language)
 
-    def look(self, picture: str | Path | Image) -> Regions:
-        """The regions of a picture, a file or opened, as in training."""
-        table = look_at([picture], self.eyes, self.description.eyes)
-        return table.take(np.array([0]))[0]
+    def looks(self, picture: str | Path | Image) -> list[Regions]:
+        """The regions of a picture, a file or opened, in each look that was measured with."""
+        table = look_again([picture], self.eyes, self.description.eyes)
+        return [table.take(np.array([0]), view=view)[0] for view in range(table.views)]
 
     def read(self, question: str) -> Text:
         """A question in sub-words."""
@@ -133,7 +133,8 @@ class Answerer:
         """The ``k`` likeliest answers, best first; in the language, or in whichever they are."""
         if not question.strip():
             raise PolyglanceError("there is no question: ask one in " + ", ".join(self.languages))
-        logits = self.model(self.read(question), self.look(picture))
+        text = self.read(question)
+        logits = torch.stack([self.model(text, seen) for seen in self.looks(picture)]).mean(0)
         probabilities = answer_probabilities(logits, self.description.loss)[0].cpu().numpy()
         allowed = np.arange(len(self.classes))
         if language is not None:

@@ -24,7 +24,7 @@ _MOST_WORDS = 4
 
 @torch.no_grad()
 def predict(model: Answering, asked: Questions, classes: AnswerClasses) -> list[str]:
-    """The likeliest answer to each question, of those in its language."""
+    """The likeliest answer to each question, of those in its language, over all looks."""
     model.eval()
     device, table = asked.regions.features.device, asked.table
     own = torch.zeros(len(table.names), len(classes), dtype=torch.bool, device=device)
@@ -33,10 +33,14 @@ def predict(model: Answering, asked: Questions, classes: AnswerClasses) -> list[
     best = []
     for start in range(0, len(table), _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, len(table)))
-        regions, _ = asked.regions.take(table.owners[rows])
+        text = read_captions(table, rows).to(device)
+        looks = (
+            asked.regions.take(table.owners[rows], view=view)[0]
+            for view in range(asked.regions.views)
+        )
         # Flash attention takes bfloat16 alone.
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            logits = model(read_captions(table, rows).to(device), regions).float()
+            logits = torch.stack([model(text, regions).float() for regions in looks]).mean(0)
         languages = torch.from_numpy(table.languages[rows]).to(device)
         best += logits.masked_fill(~own[languages], -torch.inf).argmax(1).tolist()
     return [classes.names[number][1] for number in best]

@@ -15,7 +15,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
-from polyglance.recipes.region_splits import look_at, open_eyes
+from polyglance.recipes.region_splits import look_again, look_at, open_eyes
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.training.region_table import RegionTable
@@ -92,11 +92,15 @@ class World:
         )
         languages = tuple(classes.by_language)
 
-        def seen(some: Pictures, views: int = 1) -> Questions | None:
+        def seen(some: Pictures, views: int | None = None) -> Questions | None:
+            """In so many views to train on; None to measure on."""
             if not some:
                 return None
             files = list(some)
-            regions = look_at(files, eyes, recipe.eyes, views=views, seed=recipe.loop.seed)
+            if views is None:
+                regions = look_again(files, eyes, recipe.eyes)
+            else:
+                regions = look_at(files, eyes, recipe.eyes, views=views, seed=recipe.loop.seed)
             return questions_of(
                 list(some.values()), tokenizer, languages, regions, longest=recipe.longest_text
             )

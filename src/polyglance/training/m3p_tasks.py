@@ -151,6 +151,9 @@ class DescribedRegions:
         table, device = self.captions.table, self.regions.features.device
         text = read_captions(table, step.captions, self.languages)
         regions, labels = self.regions.take(step.pictures, generator)
+        if self.objective.tasks == ("matching",):  # nothing is hidden, and one vector a pair read
+            scores = self.model.score(text.to(device), self.model.embed_regions(regions))
+            return {"matching": matching(scores, torch.from_numpy(step.matched))}
         # Which rows of words and regions belong to which task, known before anything is moved.
         words_of = torch.repeat_interleave(torch.from_numpy(step.tasks), text.packing.lengths)
         regions_of = torch.from_numpy(np.repeat(step.tasks, self.regions.lengths[step.pictures]))

@@ -114,6 +114,21 @@ class RegionTable:
             views=count,
         )
 
+    @classmethod
+    def of_views(cls, tables: Sequence[RegionTable]) -> RegionTable:
+        """Tables of the same pictures, with as many regions each, as views of one."""
+        first = tables[0]
+        if any(not np.array_equal(table.lengths, first.lengths) for table in tables):
+            raise ValueError("views of the same pictures have equally many regions")
+        return cls(
+            torch.cat([table.features for table in tables]),
+            first.boxes,
+            first.labels,
+            first.lengths,
+            first.features.device,
+            views=sum(table.views for table in tables),
+        )
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -123,20 +138,20 @@ class RegionTable:
         return self.features.shape[1]
 
     def take(
-        self, items: Indices, generator: np.random.Generator | None = None
+        self, items: Indices, generator: np.random.Generator | None = None, *, view: int = 0
     ) -> tuple[Regions, Tensor]:
         """The regions of these pictures, any number of times each, and their labels.
 
-        ``generator`` draws a view for each; without it the first is taken.
+        ``generator`` draws a view for each; without it all are of one ``view``.
         """
         lengths, device = self.lengths[items], self.features.device
         rows = spread(self.starts[items], lengths)
         index = sent(torch.from_numpy(rows), device)
         packing = Packing.of(lengths, device)
-        seen = index
+        seen = index + view * int(self.lengths.sum()) if view else index
         if generator is not None and self.views > 1:
-            view = np.repeat(generator.integers(self.views, size=len(items)), lengths)
-            drawn = rows + view * int(self.lengths.sum())
+            views = np.repeat(generator.integers(self.views, size=len(items)), lengths)
+            drawn = rows + views * int(self.lengths.sum())
             seen = sent(torch.from_numpy(drawn), device)
         features = self.features[seen].float()
         return Regions(features, self.boxes[index], packing), self.labels[index]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polyglance.config import check
 from polyglance.errors import PolyglanceError
-from polyglance.models.uc2 import UC2, Contextual, Form
+from polyglance.models.uc2 import UC2, Form
 from polyglance.nn.joint import Regions, Text
 from polyglance.nn.sending import sent
 from polyglance.objectives.co_masking import co_mask
@@ -58,13 +58,12 @@ class Corpus:
         """Captions by row, packed on the processor."""
         return read_captions(self.captions.table, rows)
 
-    def read(
+    def pairs(
         self, model: UC2, captions: Indices, pictures: Indices, generator: np.random.Generator
-    ) -> Contextual:
-        """Captions and pictures, pair by pair, with nothing hidden."""
+    ) -> Tensor:
+        """The vector that stands for each pair, read with nothing hidden."""
         regions, _ = self.regions.take(pictures, generator)
-        read: Contextual = model(self.text(captions).to(self.device), regions)
-        return read
+        return model.pair(self.text(captions).to(self.device), model.embed_regions(regions))
 
 
 class PictureWords:
@@ -96,8 +95,7 @@ class PictureMatching:
     def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
         """Draw pairs and tell the true ones."""
         captions, pictures, matched = self.draw(generator)
-        read = self.corpus.read(self.model, captions, pictures, generator)
-        logits = self.model.matching(read.first)
+        logits = self.model.matching(self.corpus.pairs(self.model, captions, pictures, generator))
         return {"itm": matching(logits, torch.from_numpy(matched))}
 
     def draw(self, generator: np.random.Generator) -> tuple[Indices, Indices, NDArray[np.bool_]]:
@@ -226,8 +224,8 @@ class PictureRanking:
     def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
         """Draw true pairs with their false ones and rank each."""
         captions, pictures = self.draw(generator)
-        read = self.corpus.read(self.model, captions.ravel(), pictures.ravel(), generator)
-        scores = self.model.ranking(read.first).view(self.batch, -1)
+        pairs = self.corpus.pairs(self.model, captions.ravel(), pictures.ravel(), generator)
+        scores = self.model.ranking(pairs).view(self.batch, -1)
         if self.loss == "triplet":
             return {"ranking": sigmoid_triplet(scores[:, 0], scores[:, 1:], margin=self.margin)}
         return {"ranking": matching(scores, torch.arange(scores.shape[1]).expand_as(scores) == 0)}

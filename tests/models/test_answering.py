@@ -1,0 +1,57 @@
+"""The two heads of answers: by class, and by what answers mean."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polyglance.models.answering import Answering
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packing import Packing
+
+ENCODER = EncoderConfig(vocabulary=20, width=16, layers=1, heads=2, inner=32, positions=20)
+MEANINGS = torch.randn(4, 16, generator=torch.Generator().manual_seed(1)) + 5.0
+
+
+def answering() -> Answering:
+    torch.manual_seed(0)
+    return Answering(UC2(UC2Config(ENCODER, 3)), 4).eval()
+
+
+def asked(model: Answering) -> Tensor:
+    text = Text(torch.tensor([1, 5, 2, 1, 7, 8, 2]), Packing.of([3, 4]))
+    regions = Regions(
+        torch.ones(3, 3), torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 3), Packing.of([1, 2])
+    )
+    logits: Tensor = model(text, regions)
+    return logits
+
+
+@torch.no_grad()
+def test_answers_of_one_meaning_are_likely_together() -> None:
+    model = answering()
+    alike = MEANINGS.clone()
+    alike[2] = alike[0]
+    worth = torch.full((4,), 0.25)
+    model.begin_with(worth, alike)
+    model.head[-1].weight.zero_()  # type: ignore[operator]
+    torch.nn.init.normal_(model.meaning.weight)
+    logits = asked(model)
+    torch.testing.assert_close(logits[:, 0], logits[:, 2])
+    assert (logits[:, 0] - logits[:, 1]).abs().min() > 0.01
+
+
+@torch.no_grad()
+def test_meanings_begin_where_they_differ_and_answers_with_their_worth() -> None:
+    model = answering()
+    model.begin_with(torch.tensor([0.5, 0.1, 0.1, 0.1]), MEANINGS)
+    # All answers lie far from the origin, and no two of these in the same direction from its mean.
+    cosines = model.meanings @ model.meanings.T
+    assert cosines.diagonal().sub(1).abs().max() < 1e-5
+    assert cosines.fill_diagonal_(-1).max() < 0.7
+    assert asked(model).softmax(1)[:, 0].min() > 0.6
+    plain = answering()
+    plain.begin_with(torch.tensor([0.5, 0.1, 0.1, 0.1]))
+    assert not plain.meanings.any()
