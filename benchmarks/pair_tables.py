@@ -205,9 +205,11 @@ def how(figures: Figures) -> str:
     """When, where and how this was measured."""
     runs = figures["runs"].values()
     minutes = sum(run["seconds"] * len(run["seeds"]) for run in runs) / 60
+    changed = ", ".join(f"`{change}`" for change in figures["changed_everywhere"])
     return (
         f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
         f" {len(runs)} runs, with up to {max(len(run['seeds']) for run in runs)} seeds each,"
         f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
         f" Tables are of the first {figures['test_on']} test pictures and all their captions."
+        + (f" All runs differ from the recipe by {changed}." if changed else "")
     )

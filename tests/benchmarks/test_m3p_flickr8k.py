@@ -97,6 +97,7 @@ def figures(benchmark: Any, page: ModuleType, **recalls: float) -> dict[str, Any
         runs[run.name] = benchmark.summary(run, reports)
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
+        "changed_everywhere": ["loop.steps=9"],
         "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_on": 300, "runs": runs,
     }  # fmt: skip
 
@@ -167,6 +168,7 @@ def test_the_page_is_filled_again_and_again(
     assert "| on English | ✓ | 31.0 ± 1.0 |" in once
     assert "| M3P > all | its best 50 read again | 32.5 |" in once
     assert "Measured 2031-05-06 at abc1234 on an abacus: 35 runs" in once
+    assert "All runs differ from the recipe by `loop.steps=9`." in once
     page.fill(figures(benchmark, page), document)
     assert document.read_text(encoding="utf-8") == once
     few = {
