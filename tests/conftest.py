@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
+_BEGUN_FIRST = (
+    "tests/search/test_bulk.py", "tests/test_bare_install.py", "tests/serve/", "tests/benchmarks/"
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that take longest come first: begun last, one would keep all but its worker waiting."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_BEGUN_FIRST))
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:

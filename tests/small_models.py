@@ -60,10 +60,11 @@ class SmallModel:
         return folder
 
 
+@cache
 def small_model(
     *, seed: int = 0, size: int = 64, frequent: int = 200, activation: str = "gelu", **changes: Any
 ) -> SmallModel:
-    """A model with random weights, so large that every part of it counts."""
+    """A model with random weights, so large that every part of it counts; to be left as it is."""
     torch.manual_seed(seed)
     encoder = EncoderConfig(
         vocabulary=tokenizer().vocab_size,

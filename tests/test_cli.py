@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from polyglance import __version__
+from polyglance.cli import main
 
 
 def polyglance(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -29,14 +30,14 @@ def children_s_seconds() -> float:
 
 
 def test_help_names_every_verb_in_half_a_second() -> None:
-    times = []
-    for _ in range(3):
+    def seconds() -> float:
         begin = children_s_seconds()
         shown = polyglance("--help")
-        times.append(children_s_seconds() - begin)
-    for verb in ("data", "demo", "evaluate", "features", "text", "train", "weights"):
-        assert verb in shown.stdout
-    assert min(times) < 0.5
+        for verb in ("data", "demo", "evaluate", "features", "text", "train", "weights"):
+            assert verb in shown.stdout
+        return children_s_seconds() - begin
+
+    assert any(seconds() < 0.5 for _ in range(3))
 
 
 def test_version() -> None:
@@ -74,10 +75,6 @@ def test_import_show_and_strict(tmp_path: Path) -> None:
             ["features", "extract", "nowhere", "--out", "s", "--device", "foo"],
             "device 'foo' cannot",
         ),
-        (
-            ["train", "mmp-flickr8k", "--data", ".", "--out", "r", "--device", "meta"],
-            "device 'meta' cannot",
-        ),
     ],
 )
 def test_a_user_s_mistake_is_one_sentence(
@@ -90,7 +87,29 @@ def test_a_user_s_mistake_is_one_sentence(
     assert "Traceback" not in done.stderr
 
 
-def test_toy_world_features_and_evaluation(tmp_path: Path) -> None:
+def refused_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
+) -> str:
+    """What is said of a mistake by `main` in this process, which has imported torch already."""
+    monkeypatch.setattr(sys, "argv", ["polyglance", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_device_that_cannot_train_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arguments = ("train", "mmp-flickr8k", "--data", tmp_path, "--out", tmp_path / "r")
+    said = refused_here(capsys, monkeypatch, *arguments, "--device", "meta")
+    assert "device 'meta' cannot" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_toy_world_features_and_evaluation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     made = polyglance("data", "toy", tmp_path / "toy", "--pictures", 20, "--clips", 0)
     assert "train.jsonl: 16" in made.stdout
     (tmp_path / "toy" / "images" / "broken.png").write_bytes(b"")
@@ -99,9 +118,8 @@ def test_toy_world_features_and_evaluation(tmp_path: Path) -> None:
     done = polyglance(*extract, "--backbone", "efficientnet-lite0")
     assert "broken.png" in done.stderr
     assert "stored" in done.stdout
-    other = polyglance(*extract, "--backbone", "efficientnet-lite0", "--labels", 3)
-    assert other.returncode == 2
-    assert "Traceback" not in other.stderr
+    other = ("--backbone", "efficientnet-lite0", "--labels", 3)
+    assert "made with labels 10, not 3" in refused_here(capsys, monkeypatch, *extract, *other)
 
 
 def test_evaluate_prints_and_writes(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from polyglance.cli import app
 from polyglance.data.toy import ToyWorld
 from polyglance.records import Record, write_manifest
 from polyglance.text.lexicon import Lexicon
@@ -35,8 +37,10 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_learned_from_captions(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "words"
-    made = vectors("make", manifest, "--out", out, "--width", 20, "--languages", "de,en")
-    assert made.returncode == 0, made.stderr
+    # Here, where torch is imported already.
+    options = ["--out", str(out), "--width", "20", "--languages", "de,en"]
+    made = CliRunner().invoke(app, ["text", "vectors", "make", str(manifest), *options])
+    assert made.exit_code == 0, made.output
     space = WordSpace.open(out)
     assert space.lexicon.languages == ("de", "en")
     assert space.vectors.shape == (len(space.lexicon), 20)

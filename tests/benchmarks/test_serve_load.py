@@ -22,7 +22,7 @@ def test_nothing_comes_back_that_is_not_promised(
         library.add(*sorted(FOLDER.glob("c*.webp")))
         items = len(library)
     with serve_load.serving(place) as (process, port):
-        found = asyncio.run(serve_load.load(process, port, items, 12, 2))
+        found = asyncio.run(serve_load.load(process, port, items, 12, 1))
     assert found["not promised"] == []
     assert found["answers"]["200"] > 0
     assert found["requests"] == sum(found["answers"].values()) >= 12

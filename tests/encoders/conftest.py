@@ -12,12 +12,12 @@ from small_models import small_model
 SIZE = 64
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = small_model(size=SIZE, text_pooling="mean")
     return small.export(tmp_path_factory.mktemp("encoders") / "model")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def encoder(folder: Path) -> Encoder:
     return load(folder, threads=1)

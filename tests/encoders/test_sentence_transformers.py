@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sentence_transformers
 import torch
 from PIL import Image
 from transformers import BertConfig, BertModel
@@ -21,13 +20,20 @@ from polyglance.encoders.translated_queries import consistent_scores
 from polyglance.errors import DataError, PolyglanceError
 from tiny_towers import LAYERS, TEXTS, pictures, save_clip, shaken, word_tokenizer
 
-package: Any = sentence_transformers
 OLD = "sentence_transformers.models"
 """Where classes were when most of the published models were saved."""
 
 
+@pytest.fixture(scope="module")
+def package() -> Any:
+    """Imported where it is used: it brings scikit-learn and pandas."""
+    import sentence_transformers
+
+    return sentence_transformers
+
+
 @pytest.fixture(params=["new", "old"])
-def clip(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def clip(request: pytest.FixtureRequest, package: Any, tmp_path: Path) -> Path:
     """A CLIP as the package saves it now, and as clip-ViT-B-32 was saved."""
     folder = tmp_path / "tiny-clip"
     if request.param == "new":
@@ -41,7 +47,7 @@ def clip(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Path:
+def reader(package: Any, tmp_path: Path) -> Path:
     """A model that only reads, as clip-ViT-B-32-multilingual-v1: words, their mean, a layer."""
     folder = tmp_path / "tiny-reader"
     words = sorted({word for text in TEXTS for word in text.split()})
@@ -69,7 +75,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_it_reads_and_sees_as_the_package_does(clip: Path) -> None:
+def test_it_reads_and_sees_as_the_package_does(package: Any, clip: Path) -> None:
     encoder = polyglance.load(clip, threads=1)
     assert isinstance(encoder, SentenceTransformersEncoder)
     assert isinstance(encoder, Encoder)
@@ -91,7 +97,7 @@ def test_it_agrees_with_transformers(clip: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_model_that_only_reads_is_given_eyes(reader: Path, tmp_path: Path) -> None:
+def test_a_model_that_only_reads_is_given_eyes(package: Any, reader: Path, tmp_path: Path) -> None:
     blind = polyglance.load(reader)
     own = package.SentenceTransformer(str(reader), device="cpu")
     np.testing.assert_allclose(blind.encode_texts(TEXTS), unit(own.encode(TEXTS)), atol=1e-5)

@@ -114,7 +114,7 @@ def test_translations_lie_near_each_other(encoder: Encoder) -> None:
 
 
 def test_the_first_embedding_is_there_soon_and_without_torch() -> None:
-    """In a fresh process; the best of three, since other tests may run beside this one."""
+    """In a fresh process; in one of three, since other tests may run beside this one."""
     script = """
 import time, sys
 began = time.perf_counter()
@@ -125,8 +125,9 @@ vector = polyglance.load().encode_texts(["a dog in the snow"])
 print(time.perf_counter() - began)
 assert vector.shape == (1, 384)
 """
-    runs = [
-        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-        for _ in range(3)
-    ]
-    assert min(float(done.stdout) for done in runs) < 2
+
+    def seconds() -> float:
+        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+        return float(done.stdout)
+
+    assert any(seconds() < 2 for _ in range(3))

@@ -144,9 +144,14 @@ def outputs(model: MMP) -> tuple[Tensor, Tensor]:
     return model.encode_text(ids, Packing.of([9] * 8)), pictures
 
 
-def test_gradients_are_those_at_the_rounded_weight() -> None:
-    model = small(tiny())
-    layer, x = model.visual_input, normal(5, 64)
+@pytest.fixture(scope="module")
+def compressed() -> MMP:
+    """A small model, compressed."""
+    return small(tiny())
+
+
+def test_gradients_are_those_at_the_rounded_weight(compressed: MMP) -> None:
+    layer, x = compressed.visual_input, normal(5, 64)
     layer(x).pow(2).sum().backward()
     whole = layer.parametrizations.weight.original  # type: ignore[union-attr]
     weight = rounded_to_four(whole).detach().requires_grad_()
@@ -295,10 +300,9 @@ def test_stored_and_loaded_it_acts_as_before(changes: dict[str, bool | str]) -> 
     assert stored < 0.75 * whole  # even where codebooks are larger than what they stand for
 
 
-def test_two_codes_share_a_byte_the_earlier_in_its_low_half() -> None:
-    model = small(tiny())
-    state = compact_state(model)
-    codes, scales = four_bits(model.visual_input.weight)
+def test_two_codes_share_a_byte_the_earlier_in_its_low_half(compressed: MMP) -> None:
+    state = compact_state(compressed)
+    codes, scales = four_bits(compressed.visual_input.weight)
     packed = state["visual_input.weight.codes"]
     assert packed.shape == (64, 1, 32)
     for byte, number in ((0, 0), (5, 10), (31, 62)):
@@ -317,8 +321,10 @@ WRONG: list[tuple[Callable[[], MMP], str]] = [
 
 
 @pytest.mark.parametrize(("make", "message"), WRONG)
-def test_another_model_s_weights_are_one_sentence(make: Callable[[], MMP], message: str) -> None:
-    state, model = compact_state(small(tiny())), make()
+def test_another_model_s_weights_are_one_sentence(
+    compressed: MMP, make: Callable[[], MMP], message: str
+) -> None:
+    state, model = compact_state(compressed), make()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(PolyglanceError, match=message) as caught:
         load_compact(model, state)

@@ -39,7 +39,9 @@ pancakes racing-car snowy-mountain stadium windmill
 def write_clip(path: Path, scenes: Sequence[Path], *, seconds: int, rate: int = 4) -> None:
     """Write a WebM of VP8, which every browser plays, that shows each picture for some seconds."""
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libvpx", rate=rate, options={"deadline": "realtime"})
+        stream = container.add_stream(
+            "libvpx", rate=rate, options={"deadline": "realtime", "threads": "1"}
+        )
         stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
         stream.gop_size = rate
         for scene in scenes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 from polyglance.nn.packing import Packing
 
@@ -34,6 +33,9 @@ def packed_attention(
     if len(queries) != len(keys):
         raise ValueError(f"{len(queries)} sequences cannot attend to {len(keys)}")
     if dropout == 0 and _flash_takes(query):
+        # Imported where it is of use: that takes two seconds.
+        from torch.nn.attention.varlen import varlen_attn
+
         attended = varlen_attn(
             query, key, value, queries.boundaries, keys.boundaries, queries.longest, keys.longest
         )

@@ -54,17 +54,12 @@ def test_every_colour_of_every_shape_is_known_from_training() -> None:
 
 def test_held_out_bindings_are_in_one_split_only() -> None:
     world = ToyWorld(seed=5, held_out="bindings", clutter=2)
+    scenes = {split: shown(world, split) for split in SPLITS}
     seen: dict[str, set[Binding]] = {
-        split: {(t.colour, t.shape) for things in shown(world, split) for t in things[-2:]}
+        split: {(t.colour, t.shape) for things in scenes[split] for t in things[-2:]}
         for split in SPLITS
     }
-    for split in SPLITS:
-        seen[split] |= {
-            (t.colour, t.shape)
-            for things in shown(world, split)
-            for t in things
-            if split == "train"
-        }
+    seen["train"] |= {(t.colour, t.shape) for things in scenes["train"] for t in things}
     held = {split: seen[split] - seen["train"] for split in ("val", "test")}
     assert len(held["val"]) == len(held["test"]) == 5
     assert not held["val"] & held["test"]
@@ -72,7 +67,7 @@ def test_held_out_bindings_are_in_one_split_only() -> None:
     assert {shape for _, shape in seen["train"]} == set(SHAPES)
     # Each held-out scene has a new binding in it.
     for split in ("val", "test"):
-        for things in shown(world, split):
+        for things in scenes[split]:
             assert {(t.colour, t.shape) for t in things[-2:]} & held[split]
 
 
