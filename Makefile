@@ -21,9 +21,10 @@ check: $(VENV)/ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# One thread a process: two workers with two threads each would fight over two cores.
+# One thread a process: two workers with two threads each would fight over two cores. What is
+# compiled is kept, whatever the machine's habit: tests start the command dozens of times.
 pytest: $(VENV)/ready-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
