@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-# pip compiles one file after another; all cores do it in less than half the time. A few
-# files of packages are templates that no Python compiles.
+# pip compiles one file after another, this on all cores. A few files of packages are templates
+# that no Python compiles.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 COMPILE := -$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 

@@ -242,9 +242,10 @@ class PairBenchmark(ABC):
         for run in runs:
             if of_run := {seed: r for (name, seed), r in reports.items() if name == run.name}:
                 found[run.name] = self.summary(run, of_run)
+                found[run.name]["changes"] = _anywhere(run.changes, options)
         figures = {
             "recipe": options.recipe,
-            "changed_everywhere": options.change,
+            "changed_everywhere": _anywhere(options.change, options),
             "device": options.device,
             "runs_at_once": options.jobs,
             "seeds": options.seeds,
@@ -263,7 +264,6 @@ class PairBenchmark(ABC):
         measured = [ways_of(report) for report in reports.values()]
         return {
             "after": run.after,
-            "changes": list(run.changes),
             "seeds": list(reports),
             "seconds": statistics.mean(sum(stage["seconds"] for stage in each) for each in stages),
             "steps": sum(stage["steps"] for stage in stages[0]),
@@ -337,3 +337,12 @@ def ways_of(report: Report) -> dict[str, Any]:
     if "translate_test" in report:
         ways["translated"] = report["translate_test"]["all_pairs"]
     return ways
+
+
+def _anywhere(changes: Sequence[str], options: Options) -> list[str]:
+    """Changes as they would read on any machine: folders by what they are for."""
+    folders = {"DATA": options.data, "CACHE": options.cache, "RUNS": options.runs}
+    found = list(changes)
+    for name, folder in folders.items():
+        found = [change.replace(str(folder.resolve()), name) for change in found]
+    return found

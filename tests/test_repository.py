@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -24,3 +25,11 @@ def test_tracked_files_stay_small() -> None:
     sizes = {path: path.stat().st_size for path in paths if path.is_file()}
     largest = sorted(sizes, key=sizes.__getitem__)[-5:]
     assert sum(sizes.values()) < LIMIT, f"the largest are {[path.name for path in largest]}"
+
+
+def test_results_name_no_folder_of_the_machine_that_measured() -> None:
+    results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    assert len(results) > 5
+    for path in results:
+        found = re.findall(r"[\"=](/\w[\w.-]*/[^\"]*)", path.read_text(encoding="utf-8"))
+        assert not found, f"{path.name} names {found[:3]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -200,6 +201,9 @@ def test_the_command_runs_and_resumes(
     }  # fmt: skip
     assert found["M3P"]["test"] == {}
     assert set(found["M3P > de"]["test"]["all_pairs"]) == {"de", "average"}
+    manifests = [c for c in found["M3P > de"]["changes"] if c.startswith("test.manifest=")]
+    assert [Path(c).parent.name for c in manifests] == ["test.manifest=CACHE"]
+    assert str(tmp_path) not in json.dumps(found)
     assert set(found["M3P > all"]["test"]["all_pairs"]) == {"en", "de", "average"}
     assert "| on all | ✓ |" in command.page()
     assert set((tmp_path / "data").rglob("*")) == data

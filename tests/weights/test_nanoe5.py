@@ -185,14 +185,14 @@ def test_e5_normalises_characters_as_the_package_does() -> None:
 
 
 def test_e5_agrees_with_the_package_s_own_engine(e5: Path) -> None:
-    """The folder in transformers against the 4-bit engine, on five sentences a language."""
+    """The folder in transformers against the 4-bit engine, on a hundred sentences."""
     model, report = BertModel.from_pretrained(e5, output_loading_info=True)
     assert not report["missing_keys"]
     tokenizer = Tokenizer.from_file(str(e5 / "tokenizer.json"))
     tokenizer.enable_padding(pad_id=1)
     ours = []
     for texts in SENTENCES.values():
-        batch = tokenizer.encode_batch([f"query: {text}" for text in texts[::2]])
+        batch = tokenizer.encode_batch([f"query: {text}" for text in texts])
         mask = torch.tensor([encoding.attention_mask for encoding in batch])
         with torch.inference_mode():
             states = model(torch.tensor([encoding.ids for encoding in batch]), mask)[0]
@@ -200,8 +200,8 @@ def test_e5_agrees_with_the_package_s_own_engine(e5: Path) -> None:
         ours.append(torch.nn.functional.normalize(pooled, dim=-1).numpy())
     sentences = [text for texts in SENTENCES.values() for text in texts]
     assert len(sentences) == 100
-    cosines = (np.concatenate(ours) * query_vectors(sentences)[::2]).sum(1)
+    cosines = (np.concatenate(ours) * query_vectors(sentences)).sum(1)
     assert cosines.min() >= 0.999
     # and it means something: each sentence is nearest to its own translations
     for other in ours[1:]:
-        assert ((ours[0] @ other.T).argmax(1) == np.arange(5)).all()
+        assert ((ours[0] @ other.T).argmax(1) == np.arange(10)).all()

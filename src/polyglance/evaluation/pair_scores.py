@@ -20,7 +20,7 @@ from torch import Tensor
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import Array, Integers, Shortlists
-from polyglance.nn.joint import Regions, Rows, Text
+from polyglance.nn.joint import ReadsPairs, Regions, Rows
 from polyglance.nn.packing import Packing
 from polyglance.nn.sending import sent
 from polyglance.progress import progress
@@ -35,16 +35,8 @@ _QUIET_BELOW = 64
 """Batches that are over too soon for a progress bar to be worth drawing."""
 
 
-class ReadsPairs(Protocol):
-    """A model that reads a sentence and a picture together."""
-
-    def embed_regions(self, regions: Regions) -> Rows:
-        """What pictures enter as, whatever is said of them."""
-        ...
-
-    def score(self, text: Text, seen: Rows) -> Tensor:
-        """How well each sentence fits the picture of the same number."""
-        ...
+class Reader(ReadsPairs, Protocol):
+    """A model that reads pairs, of which torch can make a smaller copy."""
 
     def half(self) -> Self:
         """The same in half precision, as modules of torch have it."""
@@ -56,7 +48,7 @@ class PairScores:
 
     def __init__(
         self,
-        model: ReadsPairs,
+        model: Reader,
         pictures: RegionTable,
         captions: CaptionTable,
         *,
@@ -69,7 +61,7 @@ class PairScores:
 
         The first ``views`` of each picture are read, and scores are the means of theirs.
         A batch has about ``rows_at_once`` sub-words and regions. ``float16`` reads with a
-        copy of the model in that precision: ranks hardly change, and it takes half as long.
+        copy of the model in that precision.
         """
         half = precision == "float16"
         self.model = copy.deepcopy(model).half() if half else model

@@ -33,7 +33,7 @@ def packed_attention(
     if len(queries) != len(keys):
         raise ValueError(f"{len(queries)} sequences cannot attend to {len(keys)}")
     if dropout == 0 and _flash_takes(query):
-        # Imported where it is of use: that takes two seconds.
+        # Imported where it is of use: that takes a second and more.
         from torch.nn.attention.varlen import varlen_attn
 
         attended = varlen_attn(

@@ -7,6 +7,7 @@ Where a side is missing altogether (text alone, pictures alone) it is None.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -49,6 +50,18 @@ class Rows:
 
     rows: Tensor
     packing: Packing
+
+
+class ReadsPairs(Protocol):
+    """A model that reads a sentence and a picture together."""
+
+    def embed_regions(self, regions: Regions) -> Rows:
+        """What pictures enter as, whatever is said of them."""
+        ...
+
+    def score(self, text: Text, seen: Rows) -> Tensor:
+        """How well each sentence fits the picture of the same number."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

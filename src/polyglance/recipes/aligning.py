@@ -12,6 +12,7 @@ from polyglance.config import check
 from polyglance.evaluation.retrieval import ranks_from_scores, summarise
 from polyglance.models.m3p import M3P
 from polyglance.models.uc2 import UC2
+from polyglance.recipes.pair_measuring import language_numbers
 from polyglance.recipes.region_splits import Split
 from polyglance.recipes.stages import run_stage, stage_loop
 from polyglance.recipes.word_measuring import by_language, checkpoint_score
@@ -55,7 +56,7 @@ class Alignment:
             train.captions,
             batch=self.batch,
             temperature=self.temperature,
-            languages=_numbers(model, train),
+            languages=language_numbers(model, train.captions),
         )
         done = run_stage(
             model, Mixture({"alignment": task}), stage_loop(after, self), folder, groups=groups
@@ -68,17 +69,23 @@ class Alignment:
 def found_apart(model: M3P | UC2, split: Split) -> dict[str, float]:
     """mR by cosines among all pictures by one caption a language, and the mean of them."""
     model.eval()
-    results = {}
+    asked = {}
     for language, rows in by_language(split.captions):
         owners, first = np.unique(split.captions.owners[rows], return_index=True)
-        pictures, sentences = embed_apart(
-            model, split.regions, split.captions, rows[first], _numbers(model, split)
-        )
-        scores = (pictures @ sentences.T).cpu().numpy()
-        results[language] = summarise(ranks_from_scores(scores, owners))
-    return checkpoint_score(results)
-
-
-def _numbers(model: M3P | UC2, split: Split) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-    """How the model counts the languages of captions; UC2 is told none."""
-    return model.config.language_numbers(split.captions.names) if isinstance(model, M3P) else None
+        asked[language] = owners, rows[first]
+    pictures, sentences = embed_apart(
+        model,
+        split.regions,
+        split.captions,
+        np.concatenate([rows for _, rows in asked.values()]),
+        language_numbers(model, split.captions),
+    )
+    scores = np.split(
+        (pictures @ sentences.T).cpu().numpy(),
+        np.cumsum([len(owners) for owners, _ in asked.values()])[:-1],
+        axis=1,
+    )
+    found = zip(asked.items(), scores, strict=True)
+    return checkpoint_score(
+        {code: summarise(ranks_from_scores(table, owners)) for (code, (owners, _)), table in found}
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +22,12 @@ from polyglance.models.mmp import MMP
 from polyglance.models.uc2 import UC2
 from polyglance.nn.packing import Packing
 from polyglance.nn.sending import sent
-from polyglance.recipes.region_splits import Sentences, Split
+from polyglance.recipes.pair_measuring import language_numbers
+from polyglance.recipes.region_splits import Sentences, Split, SplitReader
+from polyglance.recipes.stages import run_stage, stage_loop
 from polyglance.text import Tokenizer
+from polyglance.training.loop import LoopConfig
+from polyglance.training.mixture import Mixture
 from polyglance.training.pair_imitation import Likeness, PairImitation
 from polyglance.training.visuals import PixelTable, read_pixels
 
@@ -55,37 +60,46 @@ class Imitation:
         check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "near")
         check(self, lambda value: value > 0, "a number above 0", "learning_rate")
 
-    def task(
+    def run(
         self,
         model: M3P | UC2,
         split: Split,
-        tokenizer: Tokenizer,
-        data: Path,
-        *,
-        longest: int,
-        size: int | None = None,
-    ) -> PairImitation:
-        """What is learned from the training part and from sentences inside the data folder.
+        reader: SplitReader,
+        after: LoopConfig,
+        folder: Path,
+        groups: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Train the stage on the training part; returns what to report."""
+        tasks = Mixture({"imitation": self.task(model, split, reader)})
+        return run_stage(model, tasks, stage_loop(after, self), folder, groups=groups)
 
-        The dual encoder looks at pictures of this ``size``, or of its own.
+    def task(self, model: M3P | UC2, split: Split, reader: SplitReader) -> PairImitation:
+        """What is learned from the training part and from sentences beside it.
+
+        The dual encoder looks at pictures as large as one's own eyes do, if there are any.
         """
+        data, tokenizer = reader.data, reader.tokenizer
         more = [
             record for text in self.texts for record in read_all(text.format, data / text.manifest)
         ]
-        table = CaptionTable.build([*split.records, *more], tokenizer, longest=longest)
+        table = CaptionTable.build([*split.records, *more], tokenizer, longest=reader.longest_text)
         device = split.regions.features.device
-        numbers = None  # UC2 is told no languages
-        if isinstance(model, M3P):
-            numbers = model.config.language_numbers(table.names)
         return PairImitation(
             model,
             split.regions,
             table,
-            dual_likeness(self.model, split.files, table, tokenizer, size=size, device=device),
+            dual_likeness(
+                self.model,
+                split.files,
+                table,
+                tokenizer,
+                size=None if reader.eyes is None else reader.eyes.size,
+                device=device,
+            ),
             batch=self.batch,
             near=self.near,
             nearest=self.nearest,
-            languages=numbers,
+            languages=language_numbers(model, table),
         )
 
 

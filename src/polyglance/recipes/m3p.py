@@ -132,16 +132,10 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             model, _alone(task), loop, out / "pretraining", groups=groups
         )
     if recipe.imitation is not None:
-        task = recipe.imitation.task(
-            model,
-            world.train,
-            world.tokenizer,
-            data,
-            longest=recipe.longest_text,
-            size=None if recipe.eyes is None else recipe.eyes.size,
+        reader = recipe.reader(data, world.tokenizer, device)
+        report["imitation"] = recipe.imitation.run(
+            model, world.train, reader, recipe.loop, out / "imitation", groups
         )
-        loop = stage_loop(recipe.loop, recipe.imitation)
-        report["imitation"] = run_stage(model, _alone(task), loop, out / "imitation", groups=groups)
     if recipe.fine_tuning is not None:
         task = _fine_tuning(recipe.fine_tuning, model, world)
         choose = _choosing(recipe.fine_tuning, model, world)

@@ -15,6 +15,7 @@ from polyglance.errors import DataError
 from polyglance.evaluation.pair_scores import PairScores, Precision, read_candidates, rerank
 from polyglance.evaluation.retrieval import (
     Array,
+    Integers,
     RetrievalResult,
     ranks_from_scores,
     ranks_from_shortlists,
@@ -148,17 +149,19 @@ def validate(model: M3P | UC2, split: Split, languages: Iterable[str]) -> dict[s
     return checkpoint_score(results)
 
 
+def language_numbers(model: M3P | UC2, captions: CaptionTable) -> Integers | None:
+    """How a model counts the languages of captions; UC2 is told none."""
+    return model.config.language_numbers(captions.names) if isinstance(model, M3P) else None
+
+
 def _scores(model: M3P | UC2, split: Split, *, views: int = 1) -> PairScores:
-    numbers = None  # UC2 is told no languages
-    if isinstance(model, M3P):
-        numbers = model.config.language_numbers(split.captions.names)
     cuda = next(model.parameters()).is_cuda  # where flash attention takes no other
     precision: Precision = "float16" if cuda else "float32"
     return PairScores(
         model,
         split.regions,
         split.captions,
-        languages=numbers,
+        languages=language_numbers(model, split.captions),
         precision=precision,
         views=views,
     )

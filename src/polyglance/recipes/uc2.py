@@ -178,17 +178,9 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         loop = stage_loop(recipe.loop, stage)
         report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining", groups=groups)
     if recipe.imitation is not None:
-        taught = recipe.imitation.task(
-            model,
-            world.train,
-            world.tokenizer,
-            data,
-            longest=recipe.longest_text,
-            size=None if recipe.eyes is None else recipe.eyes.size,
-        )
-        loop = stage_loop(recipe.loop, recipe.imitation)
-        report["imitation"] = run_stage(
-            model, Mixture({"imitation": taught}), loop, out / "imitation", groups=groups
+        reader = recipe.reader(data, world.tokenizer, device)
+        report["imitation"] = recipe.imitation.run(
+            model, world.train, reader, recipe.loop, out / "imitation", groups
         )
     if recipe.fine_tuning is not None:
         ranking = _ranking(recipe.fine_tuning, model, world, recipe.loop.steps)

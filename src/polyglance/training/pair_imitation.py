@@ -8,7 +8,6 @@ both. Whoever has learned to agree with it need not begin fine-tuning with a coi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
-from polyglance.nn.joint import Regions, Rows, Text
+from polyglance.nn.joint import ReadsPairs
 from polyglance.nn.sending import sent
 from polyglance.training.caption_sources import read_captions
 from polyglance.training.region_table import RegionTable
@@ -29,18 +28,6 @@ _AT_ONCE = 512
 """Pictures compared with all sentences at a time."""
 _SAMPLE = 100_000
 """Pairs by which it is found out how far scores lie apart."""
-
-
-class ReadsPairs(Protocol):
-    """A model that reads a sentence and a picture together."""
-
-    def embed_regions(self, regions: Regions) -> Rows:
-        """What pictures enter as, whatever is said of them."""
-        ...
-
-    def score(self, text: Text, seen: Rows) -> Tensor:
-        """How well each sentence fits the picture of the same number."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
