@@ -121,6 +121,7 @@ def whole_test(figures: Figures) -> str:
     ways = {
         "all_pairs": "every pair read",
         "dual": "the default dual encoder alone",
+        "closer": f"its best {CANDIDATES} looked at more closely",
         "reranked": f"its best {CANDIDATES} read again",
     }
     rows = []

@@ -7,7 +7,7 @@ from torch import nn
 
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
-from polyglance.evaluation.pair_scores import PairScores, rerank
+from polyglance.evaluation.pair_scores import PairScores, read_candidates, rerank
 from polyglance.evaluation.retrieval import (
     ranks_from_scores,
     ranks_from_shortlists,
@@ -165,6 +165,29 @@ def test_a_dual_encoder_that_is_trusted_without_bounds_keeps_its_order() -> None
     assert texts.scores is not None
     order = np.take_along_axis(texts.candidates, np.argsort(-texts.scores, axis=1), 1)
     assert np.array_equal(order, np.argsort(-dual, axis=1)[:, :4])
+
+
+def test_a_closer_look_sorts_the_candidates_but_chooses_none() -> None:
+    table = captions()
+    scores = PairScores(model(), pictures(), table, languages=NUMBERS)
+    rows = np.arange(len(table))
+    generator = np.random.default_rng(1)
+    dual, closer = generator.standard_normal((2, PICTURES, len(table))).astype(np.float32)
+    plain = read_candidates(dual, scores, rows, k=4)
+    looked = read_candidates(dual, scores, rows, k=4, closer=closer)
+    assert np.array_equal(looked.texts, plain.texts)
+    assert looked.read == pytest.approx(plain.read)
+    for lists, order in ((looked.by_dual()[0], dual + closer), (plain.by_dual()[0], dual)):
+        assert lists.scores is not None
+        best = np.take_along_axis(lists.candidates, np.argsort(-lists.scores, axis=1), 1)
+        for picture, found in enumerate(best):
+            among = sorted(plain.texts[picture], key=lambda text: -order[picture, text])
+            assert found.tolist() == among
+    trusted, _ = looked.trusting(3.0)
+    deviation = np.std((dual + closer) / 2)
+    expected = plain.read[0] + 3 * (dual + closer)[0, plain.texts[0, 0]] / 2 / deviation
+    assert trusted.scores is not None
+    assert trusted.scores[0, 0] == pytest.approx(expected, rel=1e-4)
 
 
 def test_what_does_not_fit_is_said_plainly() -> None:

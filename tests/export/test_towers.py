@@ -11,6 +11,7 @@ import torch
 from polyglance.errors import PolyglanceError
 from polyglance.export.reading import load_torch
 from polyglance.export.towers import unpack
+from polyglance.models.meeting import read_meeting
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
 from polyglance.text import open_tokenizer
@@ -49,6 +50,26 @@ def test_pictures_are_seen_as_before(folder: Path, towers: tuple[Path, Path]) ->
         expected = eyes(scaled.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1, 2)
     found = np.stack([token.features for token in tokens])
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
+
+
+@torch.no_grad()
+def test_they_meet_as_before(tmp_path: Path) -> None:
+    folder = small_model(text_pooling="mean").export(tmp_path / "model")
+    text, _ = unpack(folder, tmp_path / "towers")
+    whole, meeting = load_torch(folder), read_meeting(tmp_path / "towers" / "meeting")
+    ids = open_tokenizer(text).encode_batch(TEXTS[:5], max_length=40)
+    flat = torch.tensor([number for some in ids for number in some])
+    packing = Packing.of([len(some) for some in ids])
+    read = load_encoder(text)(flat, packing)
+    expected = whole.encode_text(flat, packing)
+    torch.testing.assert_close(meeting.sentences(read, packing), expected)
+    features, visuals = torch.randn(6, whole.config.visual_width), Packing.of([2, 4])
+    seen = whole.encode_visual(features, visuals)
+    torch.testing.assert_close(meeting.pictures(features, visuals), seen)
+
+
+def test_towers_that_meet_otherwise_are_written_without(towers: tuple[Path, Path]) -> None:
+    assert not (towers[0].parent / "meeting").exists()
 
 
 def test_a_folder_that_is_no_backbone_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The two heads of answers: by class, and by what answers mean."""
+"""The heads of answers: by class, by what answers mean, by what is seen of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from polyglance.models.answering import Answering
+from polyglance.models.meeting import Meeting, MeetingConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.joint import Regions, Text
@@ -55,3 +56,54 @@ def test_meanings_begin_where_they_differ_and_answers_with_their_worth() -> None
     plain = answering()
     plain.begin_with(torch.tensor([0.5, 0.1, 0.1, 0.1]))
     assert not plain.meanings.any()
+
+
+SIGHT = MeetingConfig(visual_width=3, width=16, pooling_layers=1, pooling_heads=2)
+
+
+def seeing() -> tuple[Answering, Tensor]:
+    """A model that looks for answers, and vectors of five answers' pictures."""
+    torch.manual_seed(0)
+    model = Answering(UC2(UC2Config(ENCODER, 3)), 4, sight=SIGHT).eval()
+    meeting = Meeting(SIGHT).eval()
+    regions = torch.randn(10, 3)
+    pictures = meeting.pictures(regions, Packing.of([2] * 5))
+    assert model.sight is not None
+    model.sight.begin_with(meeting, pictures[:4], pictures)
+    return model, regions
+
+
+@torch.no_grad()
+def test_answers_are_looked_for_in_the_picture() -> None:
+    model, regions = seeing()
+    assert model.sight is not None
+    boxes = torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 10)
+    near = model.sight(Regions(regions, boxes, Packing.of([2] * 5)))
+    # Answers are named like the pictures themselves: each is nearest to its own.
+    assert near[:4].argmax(0).tolist() == [0, 1, 2, 3]
+    # In standard deviations from how near an answer is to pictures in general.
+    torch.testing.assert_close(near.mean(0), torch.zeros(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(near.std(0), torch.ones(4), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_the_question_says_how_much_sight_counts() -> None:
+    model, regions = seeing()
+    assert model.sight is not None
+    text = Text(torch.tensor([1, 5, 2]), Packing.of([3]))
+    one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
+    near = model.sight(one)
+    model.trust.bias.zero_()
+    blind = model(text, one)
+    model.trust.bias.fill_(2.0)
+    torch.testing.assert_close(model(text, one), blind + 2 * near)
+
+
+def test_sight_stays_as_it_was_trained() -> None:
+    model, regions = seeing()
+    text = Text(torch.tensor([1, 5, 2]), Packing.of([3]))
+    one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
+    model(text, one).sum().backward()
+    assert model.sight is not None
+    assert all(parameter.grad is None for parameter in model.sight.parameters())
+    assert model.trust.weight.grad is not None

@@ -30,6 +30,7 @@ from polyglance.training.loop import LoopConfig
 from polyglance.vision.store import StoreInfo, hash_keys
 from polyglance.vision.store_writer import StoreWriter
 from polyglance.vision.tokens import VisualTokens, no_spans
+from small_models import WIDTH as TOWER_WIDTH
 from small_models import cosines, small_model
 from toy_corpus import make_encoder
 from toy_regions import WIDTH, only, region_table, toy_dictionary
@@ -163,7 +164,7 @@ def test_how_far_the_dual_encoder_is_trusted_is_found_out_on_validation(
 def test_eyes_look_at_the_pictures_of_several_corpora_themselves(
     data: Path, recipe: M3PRecipe, tmp_path: Path
 ) -> None:
-    model = small_model().export(tmp_path / "model")
+    model = small_model(text_pooling="mean").export(tmp_path / "model")
     backbone = unpack(model, tmp_path / "towers")[1]
     pixels = np.random.default_rng(0)
     for split in COUNTS:
@@ -186,6 +187,28 @@ def test_eyes_look_at_the_pictures_of_several_corpora_themselves(
     assert world.test.regions.lengths.tolist() == [5] * 12  # 2 x 2 cells and the whole
     report = run(seeing, data, tmp_path / "run")
     assert set(report["test"]) == {"all_pairs", "dual", "reranked"}
+
+    # The dual encoder looks at the candidates again, in two sizes, plain and mirrored.
+    (data / "wide").mkdir()
+    for name in ("pictures", *LANGUAGES):
+        np.save(data / "wide" / f"{name}.npy", pixels.standard_normal((500, TOWER_WIDTH)))
+    dual = Reranking("wide", candidates=5, trust=1e9, meeting=str(tmp_path / "towers" / "meeting"))
+    closer = replace(
+        seeing,
+        eyes=Eyes(backbone=str(backbone), size=64, views=1, grid=2, looks=(96,)),
+        fine_tuning=None,
+        reranking=dual,
+        all_pairs=False,
+    )
+    report = run(closer, data, tmp_path / "closer")
+    assert set(report["test"]) == {"dual", "closer", "reranked"}
+    assert report["test"]["closer"] == report["test"]["reranked"]  # trusted without bounds
+    assert report["test"]["closer"] != report["test"]["dual"]
+    other = replace(dual, dual="dual")
+    with pytest.raises(PolyglanceError, match="are of another dual encoder"):
+        run(replace(closer, reranking=other), data, tmp_path / "other")
+    with pytest.raises(PolyglanceError, match="needs eyes"):
+        run(replace(closer, eyes=None), data, tmp_path / "blind")
 
 
 def test_a_dual_encoder_may_teach_before_fine_tuning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,22 @@ from typer.testing import CliRunner
 from polyglance.cli import app
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
+from polyglance.models.meeting import Meeting, MeetingConfig, write_meeting
 from polyglance.recipes import open_recipe
 from polyglance.recipes.explaining import Explainer, cut_at_words
+from polyglance.recipes.object_words import ObjectWords
 from polyglance.recipes.region_splits import Eyes
 from polyglance.recipes.vqa import Answers, VQARecipe
 from polyglance.recipes.vqa import run as train_vqa
 from polyglance.recipes.vqa_folder import Answerer
+from polyglance.recipes.vqa_measuring import predict
 from polyglance.recipes.vqa_world import Asked, Practice, World
 from polyglance.records import Record, write_manifest
 from polyglance.text import Encoding, open_tokenizer
 from polyglance.training.loop import LoopConfig
+from polyglance.weights.ssdlite import convert
+from small_detectors import package_weights, write_package
+from small_models import WIDTH
 from toy_questions import make_question_data
 
 
@@ -86,6 +93,71 @@ def test_a_picture_is_asked_in_any_trained_language(data: Path, run: Path) -> No
     # The same by the run itself, and by the answerer that the command opens.
     direct = Answerer.open(run).ask(picture, "Welche Farbe hat der Kreis?", language="de", k=2)
     assert [answer.text for answer in direct] == [answer["text"] for answer in found]
+
+
+def seeing_recipe(data: Path) -> VQARecipe:
+    return VQARecipe(
+        encoder=str(data / "encoder"),
+        eyes=Eyes(str(data / "eyes"), size=64, views=2),
+        meeting=str(data / "meeting"),
+        objects=ObjectWords(str(data / "detector"), unsure=0.05),
+        train=(Asked("train.jsonl"),),
+        test=(Asked("test.jsonl"),),
+        answers=Answers(least=1),
+        batch=16,
+        loop=LoopConfig(steps=3, validate_every=0, precision="float32"),
+        longest_text=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def seeing_run(data: Path) -> Path:
+    """A run that looks for answers in pictures and is told of objects, each by random weights."""
+    width = json.loads((data / "encoder" / "config.json").read_text())["hidden_size"]
+    torch.manual_seed(0)
+    write_meeting(Meeting(MeetingConfig(WIDTH, width, 1, 4)), data / "meeting")
+    (data / "detector").mkdir()
+    convert(write_package(data / "detector.tgz", package_weights()), data / "detector")
+    train_vqa(seeing_recipe(data), data, data.parent / "seeing")
+    return data.parent / "seeing"
+
+
+def test_a_model_that_sees_objects_and_answers_needs_nothing_beside_it(
+    data: Path, seeing_run: Path, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(seeing_run / "model", tmp_path / "moved")
+    answerer = Answerer.open(moved)
+    assert answerer.teller is not None
+    assert answerer.model.sight is not None
+    picture = next((data / "images").rglob("*.png"))
+    (told,) = answerer.teller.tell([picture])
+    text = answerer.read("Why?", picture)
+    assert text.ids.tolist() == answerer.tokenizer.encode(f"Why? {told}", max_length=60)
+    assert len(text.ids) > len(answerer.tokenizer.encode("Why?"))
+    assert answerer.model.sight.names.norm(dim=1).sub(1).abs().max() < 1e-4
+    # What counts is how near an answer is next to pictures in general: those trained on.
+    files = sorted((data / "images").rglob("*.png"))
+    near = torch.cat(
+        [answerer.model.sight(look) for file in files for look in answerer.looks(file)]
+    )
+    assert near.mean().abs() < 0.5
+    assert 0.5 < near.std() < 2
+    Explainer.open(moved).explain(picture, "What colour is the circle?", language="en")
+
+
+def test_questions_are_measured_as_they_are_asked(data: Path, seeing_run: Path) -> None:
+    """The same answers from a whole test, packed, and one picture at a time."""
+    answerer = Answerer.open(seeing_run)
+    world = World.open(seeing_recipe(data), data, "cpu")
+    assert world.test is not None
+    measured = predict(answerer.model, world.test, world.classes)
+    files = [data / str(r.image) for r in read_all("jsonl", data / "test.jsonl") if r.questions]
+    pictures = list(dict.fromkeys(files))
+    for number in range(0, len(measured), 7):
+        question = world.test.questions[number]
+        picture = pictures[world.test.table.owners[number]]
+        (best,) = answerer.ask(picture, question.text, language=question.language, k=1)
+        assert best.text == measured[number]
 
 
 def test_what_cannot_be_asked_is_said_plainly(data: Path, run: Path) -> None:

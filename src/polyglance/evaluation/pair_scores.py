@@ -137,11 +137,18 @@ class Candidates:
     read: NDArray[np.float64]
     """The score of each such pair, those of ``texts`` first."""
     dual: NDArray[np.float64]
-    """The dual encoder's own, in units of the standard deviation of all its scores."""
+    """The dual encoder's own, or the mean with that of a closer look, in units of the standard
+    deviation of all such scores."""
 
     def trusting(self, trust: float) -> tuple[Shortlists, Shortlists]:
         """Short lists by the score of the pair plus so much of the dual encoder's."""
-        found = self.read + trust * self.dual
+        return self._lists(self.read + trust * self.dual)
+
+    def by_dual(self) -> tuple[Shortlists, Shortlists]:
+        """Short lists by the dual encoder's score alone."""
+        return self._lists(self.dual)
+
+    def _lists(self, found: NDArray[np.float64]) -> tuple[Shortlists, Shortlists]:
         split = self.texts.size
         return (
             Shortlists(self.texts, found[:split].reshape(self.texts.shape)),
@@ -150,11 +157,17 @@ class Candidates:
 
 
 def read_candidates(
-    scores: Array, model: PairScores, captions: Integers, k: int = 50
+    scores: Array,
+    model: PairScores,
+    captions: Integers,
+    k: int = 50,
+    *,
+    closer: Array | None = None,
 ) -> Candidates:
     """Read the ``k`` best candidates of a dual encoder again, both ways.
 
-    ``scores`` are its own, pictures x ``captions``.
+    ``scores`` are its own, pictures x ``captions``. Where it has looked at the candidates
+    more closely, the mean with those ``closer`` scores counts beside what is read.
     """
     if scores.shape != (model.pictures, len(captions)):
         raise PolyglanceError(
@@ -173,7 +186,8 @@ def read_candidates(
     unique, places = np.unique(pairs, return_inverse=True)
     picture, caption = np.divmod(unique, len(captions))
     read = model.score(captions[caption], picture).astype(np.float64)
-    dual = scores[picture, caption] / max(float(np.std(scores)), 1e-12)
+    beside = scores if closer is None else (scores + closer) / 2
+    dual = beside[picture, caption] / max(float(np.std(beside)), 1e-12)
     places = places.ravel()
     return Candidates(texts, pictures, read[places], dual.astype(np.float64)[places])
 

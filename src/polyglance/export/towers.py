@@ -3,6 +3,7 @@
 Both become folders as other pretrained weights have them, so that a model that reads
 sentences and pictures together can begin with what one has learned that embeds them
 apart: ``encoder: TOWERS/text`` in a recipe, ``--backbone TOWERS/pictures`` for features.
+What made one space of both is a third, ``meeting: TOWERS/meeting``.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from polyglance.encoders.folder import VOCABULARY, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.export.reading import load_torch
 from polyglance.export.skeleton import published_eyes
+from polyglance.models.meeting import take_out, write_meeting
 from polyglance.nn.pretrained import save_encoder
 from polyglance.vision.efficientnet import Network
 from polyglance.weights.unigram import xlmr_tokenizer
 
-TEXT, PICTURES = "text", "pictures"
+TEXT, PICTURES, MEETING = "text", "pictures", "meeting"
 
 
 def unpack(folder: str | Path | None, out: Path) -> tuple[Path, Path]:
     """Write the towers of a model that reads sub-words; returns the folders of both.
 
     ``out/text`` is an encoder with its tokenizer, ``out/pictures`` a backbone without
-    a classifier: features are extracted from it with ``--labels 0``. The shipped model
-    is rounded, and so are the weights.
+    a classifier: features are extracted from it with ``--labels 0``. ``out/meeting`` is
+    there where sentences are the mean of their words. The shipped model is rounded, and
+    so are the weights.
     """
     found = ModelFolder.open(folder)
     model = load_torch(found.path)
@@ -42,6 +45,9 @@ def unpack(folder: str | Path | None, out: Path) -> tuple[Path, Path]:
     assert isinstance(eyes, Network)
     settings = found.description.pictures
     _save_eyes(eyes, settings.size, settings.mean, settings.std, out / PICTURES)
+    meeting = take_out(model)
+    if meeting is not None:
+        write_meeting(meeting, out / MEETING)
     return out / TEXT, out / PICTURES
 
 

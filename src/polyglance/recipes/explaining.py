@@ -21,6 +21,7 @@ from polyglance.models.uc2 import UC2
 from polyglance.models.word_looks import STEPS, answered_from, attended, told_from
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
+from polyglance.recipes.object_words import ObjectTeller, with_objects
 from polyglance.recipes.pair_folder import TELLING, NoPairModel, open_pair_model
 from polyglance.recipes.region_splits import Eyes, look_at
 from polyglance.recipes.vqa_folder import Answerer
@@ -58,10 +59,15 @@ class Explainer:
         *,
         longest: int = 60,
         answers: AnswerClasses | None = None,
+        teller: ObjectTeller | None = None,
     ) -> None:
-        """``answers`` are the classes of a model that answers questions."""
+        """``answers`` are the classes of a model that answers questions.
+
+        ``teller`` is its own, if it is told what is in a picture.
+        """
         self.model, self.tokenizer, self.eyes = model.eval(), tokenizer, eyes
         self.settings, self.longest, self.answers = settings, longest, answers
+        self.teller = teller
         self.model.requires_grad_(False)
 
     @classmethod
@@ -89,6 +95,7 @@ class Explainer:
                 told.eyes,
                 longest=told.longest_text,
                 answers=found.classes,
+                teller=found.teller,
             )
         longest = pair.told.longest_text
         return cls(pair.model, pair.tokenizer, pair.eyes, pair.told.eyes, longest=longest)
@@ -120,6 +127,10 @@ class Explainer:
         spoken = _code(language) if language else None
         spaces = not (spoken and is_spaceless(spoken))
         words = cut_at_words(sentence, encoding, spaces=spaces)[:first]
+        if self.teller is not None:
+            # What is told stands behind the sentence, whose words keep their places.
+            whole = with_objects(sentence, self.teller.tell([picture])[0])
+            encoding = self.tokenizer.analyse(whole, max_length=self.longest)
         if not words:
             raise PolyglanceError(f"there is no word in {sentence!r} to look from")
         device = self.eyes.device

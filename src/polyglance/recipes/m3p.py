@@ -106,7 +106,7 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     """Train by a recipe on the data under a folder; returns and writes what was measured."""
     torch.set_float32_matmul_precision("high")
     if recipe.reranking is not None:
-        recipe.reranking.check_folders(data)
+        recipe.reranking.check_folders(data, recipe.eyes)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
     if recipe.initialise_from is not None:
@@ -150,6 +150,7 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             data,
             all_pairs=recipe.all_pairs,
             reranking=recipe.reranking,
+            reader=recipe.reader(data, world.tokenizer, device),
         )
     write_report(report, out)
     return report

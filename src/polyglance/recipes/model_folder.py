@@ -51,13 +51,18 @@ def write_model(
         tensors = {name: value.half() for name, value in tensors.items()}
     save_file(tensors, folder / STATE)
     tokenizer.save(folder)
-    (folder / EYES).mkdir(exist_ok=True)
-    eyes = weights.folder(told.eyes.backbone)
-    for name in ("config.json", "model.safetensors"):
-        shutil.copyfile(eyes / name, folder / EYES / name)
+    copy_weights(told.eyes.backbone, folder / EYES)
     own = replace(told, eyes=replace(told.eyes, backbone=EYES, views=1))
     with replacing(folder / CONFIG) as file:
         file.write(json.dumps(as_plain(own), ensure_ascii=False, indent=1) + "\n")
+
+
+def copy_weights(name: str, folder: Path) -> None:
+    """Lay weights, by name or folder, beside a model that needs them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = weights.folder(name)
+    for file in ("config.json", "model.safetensors"):
+        shutil.copyfile(found / file, folder / file)
 
 
 def kind_of(folder: Path) -> str | None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from polyglance.config import check
 from polyglance.data.captions import CaptionTable
-from polyglance.errors import DataError
-from polyglance.evaluation.pair_scores import PairScores, Precision, read_candidates, rerank
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.evaluation.pair_scores import PairScores, Precision, read_candidates
 from polyglance.evaluation.retrieval import (
     Array,
     Integers,
@@ -22,8 +22,10 @@ from polyglance.evaluation.retrieval import (
     summarise,
 )
 from polyglance.models.m3p import M3P
+from polyglance.models.meeting import read_meeting
 from polyglance.models.uc2 import UC2
-from polyglance.recipes.region_splits import Split
+from polyglance.recipes.meeting_vectors import closer_vectors
+from polyglance.recipes.region_splits import Eyes, Split, SplitReader
 from polyglance.recipes.word_measuring import by_language, checkpoint_score, figures
 
 _TRUSTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -43,12 +45,22 @@ class Reranking:
     trust: float = 0.0
     """What its own score counts beside, where validation does not say: see
     `polyglance.evaluation.pair_scores.rerank`."""
+    meeting: str | None = None
+    """Where the towers of the dual encoder meet, a folder such as `polyglance weights unpack`
+    writes beside the eyes. With it candidates are also looked at more closely, in every size that
+    the eyes have, and compared with the dual encoder's vector of the caption; None for not."""
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "candidates")
 
-    def check_folders(self, data: Path) -> None:
+    def check_folders(self, data: Path, eyes: Eyes | None) -> None:
         """Refuse before training what could not be measured after it."""
+        if self.meeting is not None:
+            if eyes is None:
+                raise PolyglanceError(
+                    "reranking.meeting needs eyes, the picture network of the dual encoder"
+                )
+            read_meeting(self.meeting)
         for folder in (self.dual, self.validation):
             if folder is not None and not (data / folder).is_dir():
                 raise DataError(
@@ -65,25 +77,58 @@ def report_test(
     *,
     all_pairs: bool,
     reranking: Reranking | None,
+    reader: SplitReader,
 ) -> dict[str, Any]:
     """What a run reports of its test, with as much trust in a dual encoder as validation says."""
     if reranking is None:
         return {"test": measure(model, test, all_pairs=all_pairs)}
     report: dict[str, Any] = {}
-    trust = reranking.trust
+    trust, k = reranking.trust, reranking.candidates
     if reranking.validation is not None and validation is not None:
-        known = data / reranking.validation
-        report["validation"] = trusted(model, validation, known, reranking.candidates)
+        dual = DualScores.read(data / reranking.validation, validation, reranking, reader)
+        report["validation"] = trusted(model, validation, dual, k)
         trust = report["validation"]["trust"]
-    report["test"] = measure(
-        model,
-        test,
-        all_pairs=all_pairs,
-        dual=data / reranking.dual,
-        k=reranking.candidates,
-        trust=trust,
-    )
+    dual = DualScores.read(data / reranking.dual, test, reranking, reader)
+    report["test"] = measure(model, test, all_pairs=all_pairs, dual=dual, k=k, trust=trust)
     return report
+
+
+@dataclass(frozen=True, eq=False)
+class DualScores:
+    """Cosines of a dual encoder, pictures x captions, by language."""
+
+    cosines: Mapping[str, Array]
+    closer: Mapping[str, Array] | None
+    """Of pictures that were looked at more closely."""
+
+    @classmethod
+    def read(
+        cls, folder: Path, split: Split, settings: Reranking, reader: SplitReader
+    ) -> DualScores:
+        """From embeddings, and from a closer look if there is one."""
+        pictures = _vectors(folder / "pictures.npy", len(split.records))
+        texts = {
+            language: _vectors(folder / f"{language}.npy", len(rows))
+            for language, rows in by_language(split.captions)
+        }
+        closer = None
+        if settings.meeting is not None:
+            meeting = read_meeting(settings.meeting).to(reader.device)
+            eyes, looks = reader.opened_eyes, reader.eyes
+            assert looks is not None
+            seen = closer_vectors(meeting, split.files, eyes, looks)
+            if seen.shape[1] != pictures.shape[1]:
+                raise DataError(
+                    f"{folder}: vectors of {pictures.shape[1]} numbers are of another dual encoder"
+                    f" than {settings.meeting}, whose have {seen.shape[1]}"
+                )
+            closer = {language: seen @ vectors.T for language, vectors in texts.items()}
+        cosines = {language: pictures @ vectors.T for language, vectors in texts.items()}
+        return cls(cosines, closer)
+
+    def closer_of(self, language: str) -> Array | None:
+        """Those of a closer look, if there was one."""
+        return None if self.closer is None else self.closer[language]
 
 
 def measure(
@@ -91,13 +136,13 @@ def measure(
     split: Split,
     *,
     all_pairs: bool = True,
-    dual: Path | None = None,
+    dual: DualScores | None = None,
     k: int = 50,
     trust: float = 0.0,
 ) -> dict[str, Any]:
     """Figures of all pairs, and of a dual encoder before and after its candidates are read.
 
-    ``dual`` is a folder of its embeddings: ``pictures.npy`` and a file a language.
+    Where it has looked more closely, also of its candidates sorted by that alone.
     """
     model.eval()
     found: dict[str, Any] = {}
@@ -105,28 +150,30 @@ def measure(
         found["all_pairs"] = figures(_by_all_pairs(_scores(model, split), split.captions))
     if dual is not None:
         scores = _scores(model, split, views=split.regions.views)
-        cosines = _dual_scores(dual, split)
-        before, after = {}, {}
+        before, closer, after = {}, {}, {}
         for language, rows in by_language(split.captions):
-            owners = split.captions.owners[rows]
-            before[language] = summarise(ranks_from_scores(cosines[language], owners))
-            lists = rerank(cosines[language], scores, rows, k, trust=trust)
-            after[language] = summarise(ranks_from_shortlists(*lists, owners))
-        found["dual"], found["reranked"] = figures(before), figures(after)
+            owners, cosines = split.captions.owners[rows], dual.cosines[language]
+            before[language] = summarise(ranks_from_scores(cosines, owners))
+            read = read_candidates(cosines, scores, rows, k, closer=dual.closer_of(language))
+            closer[language] = summarise(ranks_from_shortlists(*read.by_dual(), owners))
+            after[language] = summarise(ranks_from_shortlists(*read.trusting(trust), owners))
+        found["dual"] = figures(before)
+        if dual.closer is not None:
+            found["closer"] = figures(closer)
+        found["reranked"] = figures(after)
     return found
 
 
-def trusted(model: M3P | UC2, split: Split, dual: Path, k: int = 50) -> dict[str, Any]:
+def trusted(model: M3P | UC2, split: Split, dual: DualScores, k: int = 50) -> dict[str, Any]:
     """How far to trust the dual encoder beside the model, by mR on these pictures."""
     model.eval()
     scores = _scores(model, split, views=split.regions.views)
-    cosines = _dual_scores(dual, split)
     recalls: dict[float, list[float]] = {trust: [] for trust in _TRUSTS}
     before = []
     for language, rows in by_language(split.captions):
-        owners, table = split.captions.owners[rows], cosines[language]
+        owners, table = split.captions.owners[rows], dual.cosines[language]
         before.append(float(summarise(ranks_from_scores(table, owners)).mean_recall))
-        read = read_candidates(table, scores, rows, k)
+        read = read_candidates(table, scores, rows, k, closer=dual.closer_of(language))
         for trust, found in recalls.items():
             ranks = ranks_from_shortlists(*read.trusting(trust), owners)
             found.append(float(summarise(ranks).mean_recall))
@@ -174,22 +221,13 @@ def _by_all_pairs(scores: PairScores, captions: CaptionTable) -> dict[str, Retri
     }
 
 
-def _dual_scores(folder: Path, split: Split) -> Mapping[str, Array]:
-    """Cosines of a dual encoder's embeddings, pictures x captions, by language."""
-
-    def table(name: str, rows: int) -> Array:
-        path = folder / f"{name}.npy"
-        try:
-            vectors = np.load(path, allow_pickle=False).astype(np.float32)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: no embeddings of the dual encoder ({error})") from error
-        if vectors.ndim != 2 or len(vectors) < rows:
-            raise DataError(f"{path}: expected {rows} vectors, found shape {vectors.shape}")
-        lengths = np.linalg.norm(vectors[:rows], axis=1, keepdims=True)
-        return np.asarray(vectors[:rows] / lengths)
-
-    pictures = table("pictures", len(split.records))
-    return {
-        language: pictures @ table(language, len(rows)).T
-        for language, rows in by_language(split.captions)
-    }
+def _vectors(path: Path, rows: int) -> Array:
+    """The first so many of a dual encoder's embeddings, of unit length."""
+    try:
+        vectors = np.load(path, allow_pickle=False).astype(np.float32)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: no embeddings of the dual encoder ({error})") from error
+    if vectors.ndim != 2 or len(vectors) < rows:
+        raise DataError(f"{path}: expected {rows} vectors, found shape {vectors.shape}")
+    lengths = np.linalg.norm(vectors[:rows], axis=1, keepdims=True)
+    return np.asarray(vectors[:rows] / lengths)

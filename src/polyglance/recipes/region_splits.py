@@ -125,13 +125,13 @@ class SplitReader:
         def seen(described: Described, records: Sequence[Record]) -> RegionTable:
             files = [self._file(described, record) for record in records]
             if views is None:
-                return look_again(files, self._opened_eyes, settings)
-            return look_at(files, self._opened_eyes, settings, views=views, seed=self.seed)
+                return look_again(files, self.opened_eyes, settings)
+            return look_at(files, self.opened_eyes, settings, views=views, seed=self.seed)
 
         return seen
 
     @cached_property
-    def _opened_eyes(self) -> TorchBackbone:
+    def opened_eyes(self) -> TorchBackbone:
         """Opened once for all parts."""
         assert self.eyes is not None
         return open_eyes(self.eyes, self.device)
@@ -168,10 +168,17 @@ def look_at(
 
 
 def look_again(
-    pictures: Sequence[str | Path | Image], eyes: TorchBackbone, settings: Eyes
+    pictures: Sequence[str | Path | Image],
+    eyes: TorchBackbone,
+    settings: Eyes,
+    *,
+    both: bool = False,
 ) -> RegionTable:
-    """The same in several looks, if there are: of each size plain and mirrored, as views."""
-    if not settings.looks:
+    """The same in several looks, if there are: of each size plain and mirrored, as views.
+
+    With ``both`` pictures are mirrored as well where there is one size alone.
+    """
+    if not settings.looks and not both:
         return look_at(pictures, eyes, settings)
     found = []
     for size in (settings.size, *settings.looks):

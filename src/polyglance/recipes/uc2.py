@@ -151,7 +151,7 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     """Train by a recipe on the data under a folder; returns and writes what was measured."""
     torch.set_float32_matmul_precision("high")
     if recipe.reranking is not None:
-        recipe.reranking.check_folders(data)
+        recipe.reranking.check_folders(data, recipe.eyes)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
     if recipe.initialise_from is not None:
@@ -197,6 +197,7 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             data,
             all_pairs=recipe.all_pairs,
             reranking=recipe.reranking,
+            reader=recipe.reader(data, world.tokenizer, device),
         )
         if recipe.translate_test is not None:
             english = world.translated(world.test, recipe.translate_test)

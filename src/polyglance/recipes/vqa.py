@@ -13,15 +13,17 @@ from polyglance import weights
 from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.models.answering import Answering
+from polyglance.models.meeting import read_meeting
 from polyglance.models.uc2 import UC2, Form, UC2Config
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
 from polyglance.objectives.answering import AnswerLoss
 from polyglance.recipes.common import keep, write_report
-from polyglance.recipes.model_folder import write_model
+from polyglance.recipes.meeting_vectors import picture_vectors
+from polyglance.recipes.object_words import ObjectWords
 from polyglance.recipes.region_splits import Eyes
 from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
-from polyglance.recipes.vqa_folder import Description, write_card
+from polyglance.recipes.vqa_folder import Description, write_answerer, write_card
 from polyglance.recipes.vqa_measuring import measure, validate
 from polyglance.recipes.vqa_world import Asked, Practice, Questions, World
 from polyglance.training.distribution import rank, wait_for_all
@@ -40,6 +42,8 @@ class Answers:
     """What an answer must have scored in all of training."""
     meanings: bool = True
     """Let answers begin as what the text encoder makes of them; False for all alike."""
+    seen: bool = True
+    """Look for answers in the picture, if it is known where the towers meet."""
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "most")
@@ -52,10 +56,15 @@ class VQARecipe:
 
     towers: str | None = None
     """A model whose encoder and eyes to begin with, by name or folder; it is taken apart into
-    RUN/towers. None for ``encoder`` and ``eyes.backbone``."""
+    RUN/towers. None for ``encoder``, ``eyes.backbone`` and ``meeting``."""
     encoder: str = "e5-small"
     """Known weights, or a folder as transformers saves XLM-R or mBERT."""
     eyes: Eyes = field(default_factory=Eyes)
+    meeting: str | None = None
+    """Where the encoder and the eyes meet, a folder such as `polyglance weights unpack` writes;
+    None if they never met."""
+    objects: ObjectWords | None = None
+    """Objects that a detector finds, told behind each question; None for none."""
     form: Form = "paper"
     initialise_from: str | None = None
     """A UC2 checkpoint, or the folder of a stage of a run, such as RUN/pretraining: of the same
@@ -102,8 +111,13 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     model = build_model(begun, world, device)
     train, classes, held = world.train, world.classes, world.validation
     targets = classes.targets(train.questions)
-    meanings = answer_meanings(model, world) if recipe.answers.meanings else None
+    rows, packing = answer_rows(model, world)
+    meanings = packing.mean(rows) if recipe.answers.meanings else None
     model.begin_with(targets.mean().to(device), meanings)
+    if model.sight is not None and begun.meeting is not None:
+        meeting = read_meeting(begun.meeting).to(device)
+        pictures = picture_vectors(meeting, train.regions)
+        model.sight.begin_with(meeting, meeting.sentences(rows, packing), pictures)
     if recipe.initialise_from is not None:
         begin_from(model.reader, Path(recipe.initialise_from))
     groups = learning_faster(model, model.reader.encoder, recipe.new_rate)
@@ -152,24 +166,26 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             answers=dict(classes.by_language),
             loss=recipe.loss,
             eyes=begun.eyes,
+            sight=None if model.sight is None else model.sight.meeting.config,
+            objects=recipe.objects,
             longest_text=recipe.longest_text,
         )
-        write_model(out / "model", model, world.tokenizer, description)
+        write_answerer(out / "model", model, world.tokenizer, description)
         write_card(out / "model", description, report.get("test", {}))
     write_report(report, out)
     return report
 
 
 @torch.no_grad()
-def answer_meanings(model: Answering, world: World) -> Tensor:
-    """What the text encoder, which has yet seen no picture, makes of each answer."""
+def answer_rows(model: Answering, world: World) -> tuple[Tensor, Packing]:
+    """What the text encoder, which has yet seen no picture, makes of the words of answers."""
     model.eval()
     encoder = model.reader.encoder
     device = next(encoder.parameters()).device
     ids = world.tokenizer.encode_batch([answer for _, answer in world.classes.names])
     packing = Packing.of([len(some) for some in ids], device)
     flat = torch.tensor([number for some in ids for number in some], device=device)
-    return packing.mean(encoder(flat, packing))
+    return encoder(flat, packing), packing
 
 
 def build_model(recipe: VQARecipe, world: World, device: str = "cpu") -> Answering:
@@ -178,20 +194,26 @@ def build_model(recipe: VQARecipe, world: World, device: str = "cpu") -> Answeri
     config = UC2Config(encoder.config, world.train.regions.width, form=recipe.form)
     torch.manual_seed(recipe.loop.seed)
     reader = UC2(config, encoder)
-    return Answering(reader, len(world.classes), dropout=recipe.head_dropout).to(device)
+    sight = None
+    if recipe.meeting is not None and recipe.answers.seen:
+        sight = read_meeting(recipe.meeting).config
+    model = Answering(reader, len(world.classes), dropout=recipe.head_dropout, sight=sight)
+    return model.to(device)
 
 
 def _with_towers(recipe: VQARecipe, out: Path) -> VQARecipe:
     """The same with the encoder and the eyes of a model that is taken apart."""
     if recipe.towers is None:
         return recipe
-    from polyglance.export.towers import PICTURES, TEXT, unpack
+    from polyglance.export.towers import MEETING, PICTURES, TEXT, unpack
 
     if rank() == 0 and not (out / "towers" / PICTURES / "config.json").is_file():
         unpack(recipe.towers, out / "towers")
     wait_for_all()
+    meeting = out / "towers" / MEETING
     return replace(
         recipe,
+        meeting=str(meeting) if meeting.is_dir() else None,
         encoder=str(out / "towers" / TEXT),
         eyes=replace(recipe.eyes, backbone=str(out / "towers" / PICTURES)),
     )

@@ -7,7 +7,7 @@ what was measured in ``README.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,20 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
 from polyglance.languages import normalise_language
 from polyglance.models.answering import Answering
+from polyglance.models.meeting import MeetingConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.joint import Regions, Text
 from polyglance.nn.packing import Packing
 from polyglance.objectives.answering import AnswerLoss, answer_probabilities
 from polyglance.recipes import lines
-from polyglance.recipes.model_folder import CONFIG, SeesPictures, read_model
+from polyglance.recipes.model_folder import (
+    CONFIG,
+    SeesPictures,
+    copy_weights,
+    read_model,
+    write_model,
+)
+from polyglance.recipes.object_words import ObjectTeller, ObjectWords, with_objects
 from polyglance.recipes.region_splits import look_again, open_eyes
 from polyglance.records import replacing
 from polyglance.text import Tokenizer, open_tokenizer
@@ -33,7 +41,7 @@ from polyglance.vision.torch_backbone import TorchBackbone
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_CARD = "README.md"
+_CARD, _DETECTOR = "README.md", "detector"
 _TRAIN = "polyglance train vqa-en-vi --data DATA --out RUN"
 
 
@@ -45,6 +53,10 @@ class Description(SeesPictures):
     model: UC2Config
     answers: dict[str, tuple[str, ...]]
     loss: AnswerLoss
+    sight: MeetingConfig | None = None
+    """Of a model that looks for answers in pictures."""
+    objects: ObjectWords | None = None
+    """What is told behind each question."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,17 @@ class Answer:
     text: str
     language: str
     probability: float
+
+
+def write_answerer(
+    folder: Path, model: Answering, tokenizer: Tokenizer, description: Description
+) -> None:
+    """Write a model with its eyes, and its detector if it has one."""
+    objects = description.objects
+    if objects is not None:
+        copy_weights(objects.detector, folder / _DETECTOR)
+        description = replace(description, objects=replace(objects, detector=_DETECTOR))
+    write_model(folder, model, tokenizer, description)
 
 
 def write_card(folder: Path, description: Description, measured: dict[str, Any]) -> None:
@@ -80,9 +103,11 @@ class Answerer:
         tokenizer: Tokenizer,
         eyes: TorchBackbone,
         description: Description,
+        teller: ObjectTeller | None = None,
     ) -> None:
+        """``teller`` tells what is in pictures, of a model that was trained so."""
         self.model, self.tokenizer, self.eyes = model.eval(), tokenizer, eyes
-        self.description = description
+        self.description, self.teller = description, teller
         self.classes = AnswerClasses(description.answers)
 
     @classmethod
@@ -99,7 +124,7 @@ class Answerer:
             description, state = read_model(path, Description)
             classes = AnswerClasses(description.answers)
             with torch.device("meta"):
-                model = Answering(UC2(description.model), len(classes))
+                model = Answering(UC2(description.model), len(classes), sight=description.sight)
             model.load_state_dict(state, assign=True)
         except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             detail = " ".join(str(error).split())[:200]
@@ -109,7 +134,11 @@ class Answerer:
         except PolyglanceError as error:
             raise DataError(f"{path / CONFIG}: {error}") from error
         eyes = open_eyes(description.eyes, device)
-        return cls(model.to(device), open_tokenizer(path), eyes, description)
+        teller = None
+        if description.objects is not None:
+            own = replace(description.objects, detector=str(path / _DETECTOR))
+            teller = ObjectTeller(own, device=device)
+        return cls(model.to(device), open_tokenizer(path), eyes, description, teller)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -121,9 +150,11 @@ class Answerer:
         table = look_again([picture], self.eyes, self.description.eyes)
         return [table.take(np.array([0]), view=view)[0] for view in range(table.views)]
 
-    def read(self, question: str) -> Text:
-        """A question in sub-words."""
-        ids = self.tokenizer.encode(question, max_length=self.description.longest_text)
+    def read(self, question: str, picture: str | Path | Image) -> Text:
+        """A question in sub-words, with what is in the picture if that is told."""
+        told = "" if self.teller is None else self.teller.tell([picture])[0]
+        whole = with_objects(question, told)
+        ids = self.tokenizer.encode(whole, max_length=self.description.longest_text)
         return Text(torch.tensor(ids), Packing.of([len(ids)])).to(self.eyes.device)
 
     @torch.no_grad()
@@ -133,7 +164,7 @@ class Answerer:
         """The ``k`` likeliest answers, best first; in the language, or in whichever they are."""
         if not question.strip():
             raise PolyglanceError("there is no question: ask one in " + ", ".join(self.languages))
-        text = self.read(question)
+        text = self.read(question, picture)
         logits = torch.stack([self.model(text, seen) for seen in self.looks(picture)]).mean(0)
         probabilities = answer_probabilities(logits, self.description.loss)[0].cpu().numpy()
         allowed = np.arange(len(self.classes))

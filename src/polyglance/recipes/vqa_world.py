@@ -15,6 +15,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
+from polyglance.recipes.object_words import ObjectTeller, with_objects
 from polyglance.recipes.region_splits import look_again, look_at, open_eyes
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer, open_tokenizer
@@ -84,6 +85,7 @@ class World:
         """Read what a recipe names, and look at every picture."""
         tokenizer = open_tokenizer(recipe.encoder)
         eyes = open_eyes(recipe.eyes, device)
+        teller = None if recipe.objects is None else ObjectTeller(recipe.objects, device=device)
         pictures = _asked_of(recipe.train, data)
         learned, held = _held_out(pictures, recipe.held_out, recipe.loop.seed)
         questions = [question for asked in learned.values() for question in asked]
@@ -102,7 +104,12 @@ class World:
             else:
                 regions = look_at(files, eyes, recipe.eyes, views=views, seed=recipe.loop.seed)
             return questions_of(
-                list(some.values()), tokenizer, languages, regions, longest=recipe.longest_text
+                list(some.values()),
+                tokenizer,
+                languages,
+                regions,
+                longest=recipe.longest_text,
+                told=None if teller is None else teller.tell(files),
             )
 
         train = seen(learned, recipe.eyes.views)
@@ -125,16 +132,20 @@ def questions_of(
     regions: RegionTable,
     *,
     longest: int,
+    told: Sequence[str] | None = None,
 ) -> Questions:
-    """Questions with answers in these languages, the n-th ones about the n-th picture."""
+    """Questions with answers in these languages, the n-th ones about the n-th picture.
+
+    With ``told`` they are read with what is in the picture, in words.
+    """
     kept, records = [], []
-    for asked in by_picture:
+    for number, asked in enumerate(by_picture):
         captions = {
             code: [q for q in asked if q.language == code and q.answers] for code in languages
         }
-        records.append(
-            Record(captions={c: tuple(q.text for q in qs) for c, qs in captions.items() if qs})
-        )
+        seen = "" if told is None else told[number]
+        read = {c: tuple(with_objects(q.text, seen) for q in qs) for c, qs in captions.items()}
+        records.append(Record(captions={c: texts for c, texts in read.items() if texts}))
         kept += [question for some in captions.values() for question in some]
     table = CaptionTable.build(records, tokenizer, languages=languages, longest=longest)
     if len(table) != len(kept):

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyglance.errors import DataError
+from polyglance.vision.same_convolution import SameConv
 from polyglance.vision.torch_backbone import TorchBackbone
 
 # Times a stage is repeated, its kernel, the stride of its first block and the expansion.
@@ -31,36 +32,16 @@ EPSILON = 1e-3
 State = Mapping[str, Tensor]
 
 
-class FoldedConv(nn.Module):
-    """A convolution with the batch norm after it folded in, and "same" padding."""
+class FoldedConv(SameConv):
+    """A convolution with the batch norm after it folded in."""
 
     def __init__(
         self, state: State, conv: str, norm: str, stride: int = 1, groups: int = 1
     ) -> None:
-        super().__init__()
         scale = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + EPSILON)
         bias = state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale
         weight = state[f"{conv}.weight"] * scale[:, None, None, None]
-        # Channels last: what the kernels for depthwise convolution are quickest in.
-        self.weight = nn.Parameter(weight.contiguous(memory_format=torch.channels_last))
-        self.bias = nn.Parameter(bias)
-        self.kernel, self.stride, self.groups = self.weight.shape[-1], stride, groups
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Convolve; an output pixel for every ``stride`` pixels of input, counting a begun one."""
-        padding = 0
-        if self.kernel > 1:
-            (top, bottom), (left, right) = map(self._margins, x.shape[-2:])
-            if top == bottom == left == right:
-                padding = top
-            else:
-                x = F.pad(x, (left, right, top, bottom))
-        return F.conv2d(x, self.weight, self.bias, self.stride, padding, 1, self.groups)
-
-    def _margins(self, length: int) -> tuple[int, int]:
-        outputs = math.ceil(length / self.stride)
-        total = max((outputs - 1) * self.stride + self.kernel - length, 0)
-        return total // 2, total - total // 2
+        super().__init__(weight, bias, stride, groups)
 
 
 class Block(nn.Module):

@@ -30,7 +30,7 @@ class TorchBackbone(ABC):
         self, folder: Path, name: str, size: int, threads: int | None = None, device: str = "cpu"
     ) -> None:
         check_device(device)
-        config, state = _read(folder)
+        config, state = read_weights(folder)
         try:
             self.mean = 255 * torch.tensor(config["mean"], dtype=torch.float32)
             self.std = 255 * torch.tensor(config["std"], dtype=torch.float32)
@@ -94,7 +94,8 @@ class TorchBackbone(ABC):
         return logits.softmax(-1)
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a folder of weights says of itself, and its tensors by name."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         state = load_file(folder / "model.safetensors")

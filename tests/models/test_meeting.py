@@ -1,0 +1,59 @@
+"""Where towers meet, taken out of a model, makes the same vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from polyglance.errors import DataError
+from polyglance.models.meeting import read_meeting, take_out, write_meeting
+from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.packing import Packing
+
+ENCODER = EncoderConfig(vocabulary=20, width=16, layers=2, heads=2, inner=32, positions=20)
+
+
+def mmp(**changes: object) -> MMP:
+    torch.manual_seed(0)
+    settings = {"text_layer": None, "frozen_layers": 0, "visual_width": 5, "width": 16,
+                "text_pooling": "mean"}  # fmt: skip
+    return MMP(MMPConfig(encoder=ENCODER, **(settings | changes))).eval()  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
+    model = mmp()
+    torch.nn.init.normal_(model.text_pooling.linear.weight)  # type: ignore[arg-type]
+    taken = take_out(model)
+    assert taken is not None
+    write_meeting(taken, tmp_path / "meeting")
+    meeting = read_meeting(tmp_path / "meeting")
+    features, visuals = torch.randn(7, 5), Packing.of([3, 4])
+    torch.testing.assert_close(
+        meeting.pictures(features, visuals), model.encode_visual(features, visuals)
+    )
+    ids, sentences = torch.tensor([1, 5, 2, 1, 7, 8, 2]), Packing.of([3, 4])
+    rows = model.encoder(ids, sentences)
+    expected = model.encode_text(ids, sentences)
+    torch.testing.assert_close(meeting.sentences(rows, sentences), expected)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"text_pooling": "transformer"}, {"text_layer": 1}, {"width": 8}]
+)
+def test_towers_that_meet_otherwise_have_none(changes: dict[str, object]) -> None:
+    assert take_out(mmp(**changes)) is None
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'polyglance weights unpack' writes it"):
+        read_meeting(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(DataError, match="other weights lie there"):
+        read_meeting(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "meeting", "width": 4}')
+    with pytest.raises(DataError, match="visual_width"):
+        read_meeting(tmp_path)

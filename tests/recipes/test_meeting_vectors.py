@@ -1,0 +1,45 @@
+"""Pictures looked at more closely have the vectors that the dual encoder itself would give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from polyglance.export.reading import load_torch
+from polyglance.export.towers import unpack
+from polyglance.models.meeting import read_meeting
+from polyglance.recipes.meeting_vectors import closer_vectors
+from polyglance.recipes.region_splits import Eyes, open_eyes
+from polyglance.training.visuals import PixelTable, read_pixels
+from small_models import MEAN, STD, small_model
+
+
+@torch.no_grad()
+def test_they_are_the_mean_over_sizes_plain_and_mirrored(tmp_path: Path) -> None:
+    folder = small_model(text_pooling="mean").export(tmp_path / "model")
+    _, pictures = unpack(folder, tmp_path / "towers")
+    files = []
+    for number in range(3):
+        colours = np.random.default_rng(number).integers(256, size=(50, 40, 3), dtype=np.uint8)
+        files.append(tmp_path / f"{number}.png")
+        Image.fromarray(colours).save(files[-1])
+    settings = Eyes(str(pictures), size=64, grid=1, looks=(96,))
+    meeting = read_meeting(tmp_path / "towers" / "meeting")
+    found = closer_vectors(meeting, files, open_eyes(settings), settings)
+
+    dual = load_torch(folder)
+    dual.eval()
+    expected = []
+    for size in (64, 96):
+        pixels = read_pixels(files, size)
+        for seen in (pixels, pixels.flip(2)):
+            table = PixelTable(seen, dual.eyes, torch.tensor(MEAN), torch.tensor(STD))  # type: ignore[arg-type]
+            expected.append(dual.encode_visual(*table.rows(np.arange(3), None)))
+    mean = torch.stack(expected).mean(0)
+    np.testing.assert_allclose(found, mean.numpy(), atol=2e-3)  # features are kept in halves
+    # Other looks are other vectors, or this would show nothing.
+    assert float(F.cosine_similarity(expected[0], expected[2]).max()) < 0.999
