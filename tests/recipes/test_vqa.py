@@ -47,7 +47,7 @@ def run(data: Path) -> Path:
     """A run of few steps by the published recipe and the real command."""
     changes = [
         "towers=null", f"encoder={data / 'encoder'}", f"eyes.backbone={data / 'eyes'}",
-        "eyes.size=64", "eyes.views=2", "train=[{manifest: train.jsonl}]",
+        "objects=null", "eyes.size=64", "eyes.views=2", "train=[{manifest: train.jsonl}]",
         "test=[{manifest: test.jsonl}]", "answers.least=1", "held_out=0.1", "batch=16",
         "loop.steps=4", "loop.validate_every=0", "loop.precision=float32",
     ]  # fmt: skip
