@@ -19,10 +19,12 @@ from polyglance.data.captions import CaptionTable
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.pair_scores import PairScores, rerank
 from polyglance.models.m3p import M3P
+from polyglance.models.meeting import Meeting, MeetingConfig, read_meeting, write_meeting
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
 from polyglance.recipes import open_recipe
 from polyglance.recipes.explaining import Explainer
+from polyglance.recipes.meeting_vectors import closer_vectors
 from polyglance.recipes.pair_folder import TELLING, NoPairModel, open_pair_model
 from polyglance.recipes.pair_reader import PairReader
 from polyglance.recipes.region_splits import look_at
@@ -108,6 +110,43 @@ def test_a_library_sorts_as_the_evaluation_does(
     read = [hit.reread for hit in found]
     np.testing.assert_allclose(read[:4], lists.scores[0][order], rtol=1e-3, atol=1e-3)
     assert read[4:] == [None] * 26
+
+
+def test_a_closer_look_counts_where_the_library_is_of_the_same_model(
+    parts: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    folder = save_reader(tmp_path / "model", parts, tiny_uc2(parts), trust=2.0)
+    plain = PairReader.open(folder)
+    assert plain.closer(np.ones(3), plain.look(pictures[:1]), model="") is None
+    encoder = Colours()
+    torch.manual_seed(0)
+    config = MeetingConfig(plain.opened.eyes.width, encoder.width, 1, 1, encoder.fingerprint)
+    write_meeting(Meeting(config), folder / "meeting")
+    reader = PairReader.open(folder)
+    query = encoder.encode_texts([TEXT])[0]
+    seen = reader.look(pictures)
+    closer = reader.closer(query, seen, model=encoder.fingerprint)
+    eyes = reader.opened.eyes
+    meeting = read_meeting(folder / "meeting")
+    expected = closer_vectors(meeting, pictures, eyes, reader.opened.told.eyes) @ query
+    np.testing.assert_allclose(closer, expected, rtol=1e-4, atol=1e-5)
+    assert reader.closer(query, seen, model="another") is None
+
+    def found(reranker: PairReader) -> dict[str, float | None]:
+        with Library(tmp_path / "l", model=encoder, reranker=reranker) as library:
+            return {hit.path.stem: hit.reread for hit in library.search(TEXT, k=30, candidates=30)}
+
+    with Library(tmp_path / "l", model=encoder) as library:
+        scatter(tmp_path / "others", 24)
+        library.add(*pictures, tmp_path / "others")
+        cosines = {hit.path.stem: hit.score for hit in library.search(TEXT, k=30)}
+    with_it, without = found(reader), found(plain)
+    names = [path.stem for path in pictures]
+    moved = np.array([with_it[name] - without[name] for name in names])  # type: ignore[operator]
+    changed = (expected - np.array([cosines[name] for name in names])) / 2
+    # By as much as the mean of both cosines differs from the first, in standard deviations.
+    np.testing.assert_allclose(moved / moved[0], changed / changed[0], rtol=1e-3)
+    assert np.abs(moved).min() > 1e-3
 
 
 def test_a_model_that_learned_colours_corrects_vectors_that_did_not(

@@ -45,7 +45,7 @@ def unpack(folder: str | Path | None, out: Path) -> tuple[Path, Path]:
     assert isinstance(eyes, Network)
     settings = found.description.pictures
     _save_eyes(eyes, settings.size, settings.mean, settings.std, out / PICTURES)
-    meeting = take_out(model)
+    meeting = take_out(model, fingerprint=found.description.fingerprint)
     if meeting is not None:
         write_meeting(meeting, out / MEETING)
     return out / TEXT, out / PICTURES

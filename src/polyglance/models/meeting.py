@@ -33,6 +33,8 @@ class MeetingConfig:
     width: int
     pooling_layers: int
     pooling_heads: int
+    model: str = ""
+    """The fingerprint of the model that it was taken from: vectors of no other fit."""
 
 
 class Meeting(nn.Module):
@@ -56,7 +58,7 @@ class Meeting(nn.Module):
         return F.normalize(self.text_pooling(rows, sentences), dim=1)
 
 
-def take_out(model: MMP) -> Meeting | None:
+def take_out(model: MMP, *, fingerprint: str = "") -> Meeting | None:
     """The meeting of a model's towers; None where it is of another kind."""
     config = model.config
     if (
@@ -67,7 +69,11 @@ def take_out(model: MMP) -> Meeting | None:
         return None
     meeting = Meeting(
         MeetingConfig(
-            config.visual_width, config.width, config.pooling_layers, config.pooling_heads
+            config.visual_width,
+            config.width,
+            config.pooling_layers,
+            config.pooling_heads,
+            fingerprint,
         )
     )
     names = meeting.state_dict().keys()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from polyglance.models.meeting import Meeting
 from polyglance.recipes.region_splits import Eyes, look_again
 from polyglance.training.region_table import RegionTable
 from polyglance.vision.torch_backbone import TorchBackbone
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _AT_ONCE = 256
 """Pictures of which vectors are made at a time."""
@@ -32,7 +36,7 @@ def picture_vectors(meeting: Meeting, regions: RegionTable, *, view: int = 0) ->
 
 
 def closer_vectors(
-    meeting: Meeting, files: Sequence[Path], eyes: TorchBackbone, settings: Eyes
+    meeting: Meeting, pictures: Sequence[str | Path | Image], eyes: TorchBackbone, settings: Eyes
 ) -> NDArray[np.float32]:
     """The mean of a picture's vectors over all looks: of each size, plain and mirrored.
 
@@ -42,7 +46,7 @@ def closer_vectors(
     total: Tensor | None = None
     for size in sizes:
         alone = replace(settings, size=size, looks=(), grid=None)
-        table = look_again(files, eyes, alone, both=True)
+        table = look_again(pictures, eyes, alone, both=True)
         views = [picture_vectors(meeting, table, view=view) for view in range(table.views)]
         mean = torch.stack(views).mean(0)
         total = mean if total is None else total + mean

@@ -20,6 +20,7 @@ from polyglance import weights
 from polyglance.config import load
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.models.meeting import Meeting, read_meeting, write_meeting
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.m3p import M3PRecipe
@@ -31,7 +32,7 @@ from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.vision.torch_backbone import TorchBackbone
 from polyglance.yaml12 import parse
 
-KIND = "pair"
+KIND, _MEETING = "pair", "meeting"
 RANKING = ("fine_tuning", "imitation", "pretraining", "adaptation")
 """Stages of a run, that which sorts pictures best first."""
 TELLING = ("pretraining", "fine_tuning", "imitation", "adaptation")
@@ -56,6 +57,8 @@ class PairModel:
     tokenizer: Tokenizer
     eyes: TorchBackbone
     told: Description
+    meeting: Meeting | None = None
+    """What looks at candidates more closely, of a run that was measured so."""
 
 
 class NoPairModel(DataError):  # noqa: N818 (it reads as what it says)
@@ -118,7 +121,11 @@ def open_pair_model(
         longest_text=recipe.longest_text,
         trust=float(report.get("validation", {}).get("trust", trust)),
     )
-    return PairModel(_at_work(model, device), open_tokenizer(recipe.encoder), eyes, told)
+    meeting = None
+    if recipe.reranking is not None and recipe.reranking.meeting is not None:
+        meeting = read_meeting(recipe.reranking.meeting).to(device)
+    tokenizer = open_tokenizer(recipe.encoder)
+    return PairModel(_at_work(model, device), tokenizer, eyes, told, meeting)
 
 
 def export_pair_model(
@@ -127,6 +134,8 @@ def export_pair_model(
     """Write the model of a run as a folder of its own, in half precision unless told otherwise."""
     opened = open_pair_model(run, backbone=backbone)
     write_model(folder, opened.model, opened.tokenizer, opened.told, half=half)
+    if opened.meeting is not None:
+        write_meeting(opened.meeting, folder / _MEETING)
     return opened.told
 
 
@@ -147,7 +156,9 @@ def _open_folder(path: Path, device: str) -> PairModel:
     except PolyglanceError as error:
         raise DataError(f"{path / CONFIG}: {error}") from error
     eyes = open_eyes(told.eyes, device)
-    return PairModel(_at_work(model, device), open_tokenizer(path), eyes, told)
+    place = path / _MEETING
+    meeting = read_meeting(place).to(device) if place.is_dir() else None
+    return PairModel(_at_work(model, device), open_tokenizer(path), eyes, told, meeting)
 
 
 def _at_work(model: UC2 | M3P, device: str) -> UC2 | M3P:

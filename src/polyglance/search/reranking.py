@@ -4,7 +4,8 @@ A vector of a picture is made before anybody asks. A model such as UC2 or M3P re
 asked beside the picture itself and tells close candidates apart, at a thousand times the
 cost: so it reads some dozens that the vectors found. Its score plus so much of the cosine
 as it is trusted (`polyglance.evaluation.pair_scores.Candidates.trusting`) sorts them, and
-what it did not read follows in the order of the vectors.
+what it did not read follows in the order of the vectors. A model that has also looked more
+closely, as the model of the vectors does, has a say in that cosine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,19 @@ class Reranker(Protocol):
         self, text: str, seen: Sequence[Any], *, language: str | None = None
     ) -> NDArray[np.floating]:
         """How well a text fits each of the pictures it has seen: more is better."""
+
+
+@runtime_checkable
+class LooksCloser(Protocol):
+    """A reranker that has looked at pictures as the library's own model does, only closer."""
+
+    def closer(
+        self, query: Vectors, seen: Sequence[Any], *, model: str
+    ) -> NDArray[np.floating] | None:
+        """Cosines of a query's vector with what it has seen.
+
+        None where the vector is of another model, by its fingerprint, than it knows.
+        """
 
 
 AnyReranker: TypeAlias = "str | Path | Reranker"
@@ -114,12 +128,23 @@ class SecondLook:
         trust = self._reranker.trust
         deviation = self._deviation(query, max(hit.number for hit in hits)) if trust else 0.0
         worth = trust / deviation if deviation else 0.0
+        near = self._nearness(there, looks, query)
         read = [
-            replace(hit, reread=float(score) + worth * hit.score)
-            for hit, score in zip(there, scores, strict=True)
+            replace(hit, reread=float(score) + worth * float(cosine))
+            for hit, score, cosine in zip(there, scores, near, strict=True)
         ]
         read.sort(key=lambda hit: -(hit.reread or 0.0))  # stable: the vectors decide ties
         return [*read, *(hit for hit in hits if hit.number not in seen)]
+
+    def _nearness(
+        self, hits: Sequence[Hit], seen: Sequence[Any], query: Vectors
+    ) -> NDArray[np.floating]:
+        """The cosine of each hit, or the mean with that of a closer look."""
+        cosines = np.array([hit.score for hit in hits])
+        if not isinstance(self._reranker, LooksCloser):
+            return cosines
+        closer = self._reranker.closer(query, seen, model=self._store.manifest.fingerprint)
+        return cosines if closer is None else (cosines + closer) / 2
 
     def _look(self, hits: Sequence[Hit]) -> dict[int, Any]:
         """What the model sees in those hits that can be read."""
