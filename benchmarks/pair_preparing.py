@@ -61,7 +61,7 @@ def features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
 
     def make(partial: Path) -> None:
         with tempfile.TemporaryDirectory() as towers:
-            shutil.copytree(unpack(None, Path(towers))[1], partial, dirs_exist_ok=True)
+            shutil.copytree(unpack(None, Path(towers)).pictures, partial, dirs_exist_ok=True)
 
     network = make_once(cache / f"pictures-{fingerprint(find(None))}", Path.is_dir, make)
     settings = ExtractionSettings(str(network), grid=GRID, labels_by=LABELS_BY)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from polyglance.encoders.folder import ModelFolder
 from polyglance.errors import PolyglanceError
 from polyglance.export.reading import load_torch
-from polyglance.export.towers import unpack
+from polyglance.export.towers import Towers, unpack
 from polyglance.models.meeting import read_meeting
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
@@ -25,13 +26,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def towers(folder: Path) -> tuple[Path, Path]:
+def towers(folder: Path) -> Towers:
     return unpack(folder, folder.parent / "towers")
 
 
-def test_sentences_are_read_as_before(folder: Path, towers: tuple[Path, Path]) -> None:
-    whole, apart = load_torch(folder).encoder, load_encoder(towers[0])
-    ids = open_tokenizer(towers[0]).encode_batch(TEXTS[:5], max_length=40)
+def test_sentences_are_read_as_before(folder: Path, towers: Towers) -> None:
+    whole, apart = load_torch(folder).encoder, load_encoder(towers.text)
+    ids = open_tokenizer(towers.text).encode_batch(TEXTS[:5], max_length=40)
     assert ids == tokenizer().encode_batch(TEXTS[:5], max_length=40)
     flat = torch.tensor([number for text in ids for number in text])
     packing = Packing.of([len(text) for text in ids])
@@ -39,10 +40,10 @@ def test_sentences_are_read_as_before(folder: Path, towers: tuple[Path, Path]) -
         torch.testing.assert_close(apart(flat, packing), whole(flat, packing))
 
 
-def test_pictures_are_seen_as_before(folder: Path, towers: tuple[Path, Path]) -> None:
+def test_pictures_are_seen_as_before(folder: Path, towers: Towers) -> None:
     eyes = load_torch(folder).eyes
     assert isinstance(eyes, torch.nn.Module)
-    backbone = open_backbone(str(towers[1]), size=64)
+    backbone = open_backbone(str(towers.pictures), size=64)
     pixels = np.random.default_rng(0).integers(256, size=(2, 64, 64, 3), dtype=np.uint8)
     tokens = backbone.encode(pixels, grid=2, labels=0)
     with torch.no_grad():
@@ -55,8 +56,10 @@ def test_pictures_are_seen_as_before(folder: Path, towers: tuple[Path, Path]) ->
 @torch.no_grad()
 def test_they_meet_as_before(tmp_path: Path) -> None:
     folder = small_model(text_pooling="mean").export(tmp_path / "model")
-    text, _ = unpack(folder, tmp_path / "towers")
-    whole, meeting = load_torch(folder), read_meeting(tmp_path / "towers" / "meeting")
+    text, _, place = unpack(folder, tmp_path / "towers")
+    assert place is not None
+    whole, meeting = load_torch(folder), read_meeting(place)
+    assert meeting.config.model == ModelFolder.open(folder).description.fingerprint
     ids = open_tokenizer(text).encode_batch(TEXTS[:5], max_length=40)
     flat = torch.tensor([number for some in ids for number in some])
     packing = Packing.of([len(some) for some in ids])
@@ -68,8 +71,9 @@ def test_they_meet_as_before(tmp_path: Path) -> None:
     torch.testing.assert_close(meeting.pictures(features, visuals), seen)
 
 
-def test_towers_that_meet_otherwise_are_written_without(towers: tuple[Path, Path]) -> None:
-    assert not (towers[0].parent / "meeting").exists()
+def test_towers_that_meet_otherwise_are_written_without(towers: Towers) -> None:
+    assert towers.meeting is None
+    assert not (towers.text.parent / "meeting").exists()
 
 
 def test_a_folder_that_is_no_backbone_is_refused(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_answers_are_looked_for_in_the_picture() -> None:
     assert near[:4].argmax(0).tolist() == [0, 1, 2, 3]
     # In standard deviations from how near an answer is to pictures in general.
     torch.testing.assert_close(near.mean(0), torch.zeros(4), atol=1e-4, rtol=0)
-    torch.testing.assert_close(near.std(0), torch.ones(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(near.std(0, correction=0), torch.ones(4), atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
@@ -107,3 +107,24 @@ def test_sight_stays_as_it_was_trained() -> None:
     assert model.sight is not None
     assert all(parameter.grad is None for parameter in model.sight.parameters())
     assert model.trust.weight.grad is not None
+
+
+@torch.no_grad()
+def test_sight_is_as_sharp_where_the_rest_is_rounded() -> None:
+    model, regions = seeing()
+    assert model.sight is not None
+    one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
+    plain = model.sight(one)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(model.sight(one), plain)
+
+
+@torch.no_grad()
+def test_one_picture_tells_of_no_spread() -> None:
+    model, regions = seeing()
+    assert model.sight is not None
+    meeting = model.sight.meeting
+    picture = meeting.pictures(regions[:2], Packing.of([2]))
+    model.sight.begin_with(meeting, model.sight.names.clone(), picture)
+    one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
+    torch.testing.assert_close(model.sight(one), torch.zeros(1, 4), atol=1e-3, rtol=0)

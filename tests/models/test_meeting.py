@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from polyglance.errors import DataError
-from polyglance.models.meeting import read_meeting, take_out, write_meeting
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.models.meeting import MeetingConfig, read_meeting, take_out, write_meeting
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
@@ -42,7 +42,13 @@ def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"text_pooling": "transformer"}, {"text_layer": 1}, {"width": 8}]
+    "changes",
+    [
+        {"text_pooling": "transformer"},
+        {"text_layer": 1},
+        {"width": 8},
+        {"share_pooling": True},
+    ],
 )
 def test_towers_that_meet_otherwise_have_none(changes: dict[str, object]) -> None:
     assert take_out(mmp(**changes)) is None
@@ -57,3 +63,17 @@ def test_another_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "meeting", "width": 4}')
     with pytest.raises(DataError, match="visual_width"):
         read_meeting(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(DataError, match="does not hold where two towers meet"):
+        read_meeting(tmp_path)
+
+
+def test_other_towers_are_refused() -> None:
+    config = MeetingConfig(5, 16, 1, 2, eyes="abc")
+    config.check_fits(5, "abc", 16)
+    with pytest.raises(PolyglanceError, match="of other eyes"):
+        config.check_fits(6, "abc")
+    with pytest.raises(PolyglanceError, match="of other eyes"):
+        config.check_fits(5, "def")
+    with pytest.raises(PolyglanceError, match="of another encoder"):
+        config.check_fits(5, "abc", 8)

@@ -165,7 +165,7 @@ def test_eyes_look_at_the_pictures_of_several_corpora_themselves(
     data: Path, recipe: M3PRecipe, tmp_path: Path
 ) -> None:
     model = small_model(text_pooling="mean").export(tmp_path / "model")
-    backbone = unpack(model, tmp_path / "towers")[1]
+    _, backbone, meeting = unpack(model, tmp_path / "towers")
     pixels = np.random.default_rng(0)
     for split in COUNTS:
         for record in read_manifest(data / f"{split}.jsonl"):
@@ -192,7 +192,7 @@ def test_eyes_look_at_the_pictures_of_several_corpora_themselves(
     (data / "wide").mkdir()
     for name in ("pictures", *LANGUAGES):
         np.save(data / "wide" / f"{name}.npy", pixels.standard_normal((500, TOWER_WIDTH)))
-    dual = Reranking("wide", candidates=5, trust=1e9, meeting=str(tmp_path / "towers" / "meeting"))
+    dual = Reranking("wide", candidates=5, trust=1e9, meeting=str(meeting))
     closer = replace(
         seeing,
         eyes=Eyes(backbone=str(backbone), size=64, views=1, grid=2, looks=(96,)),
@@ -215,7 +215,7 @@ def test_a_dual_encoder_may_teach_before_fine_tuning(
     data: Path, recipe: M3PRecipe, tmp_path: Path
 ) -> None:
     dual = small_model().export(tmp_path / "model")
-    text, backbone = unpack(dual, tmp_path / "towers")
+    text, backbone, _ = unpack(dual, tmp_path / "towers")
     colours = np.random.default_rng(0)
     for split in COUNTS:
         for record in read_manifest(data / f"{split}.jsonl"):

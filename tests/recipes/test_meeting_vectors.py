@@ -21,14 +21,15 @@ from small_models import MEAN, STD, small_model
 @torch.no_grad()
 def test_they_are_the_mean_over_sizes_plain_and_mirrored(tmp_path: Path) -> None:
     folder = small_model(text_pooling="mean").export(tmp_path / "model")
-    _, pictures = unpack(folder, tmp_path / "towers")
+    _, pictures, place = unpack(folder, tmp_path / "towers")
+    assert place is not None
     files = []
     for number in range(3):
         colours = np.random.default_rng(number).integers(256, size=(50, 40, 3), dtype=np.uint8)
         files.append(tmp_path / f"{number}.png")
         Image.fromarray(colours).save(files[-1])
     settings = Eyes(str(pictures), size=64, grid=1, looks=(96,))
-    meeting = read_meeting(tmp_path / "towers" / "meeting")
+    meeting = read_meeting(place)
     found = closer_vectors(meeting, files, open_eyes(settings), settings)
 
     dual = load_torch(folder)

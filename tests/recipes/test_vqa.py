@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -142,7 +143,15 @@ def test_a_model_that_sees_objects_and_answers_needs_nothing_beside_it(
     )
     assert near.mean().abs() < 0.5
     assert 0.5 < near.std() < 2
-    Explainer.open(moved).explain(picture, "What colour is the circle?", language="en")
+    # Words look from where they stand, whatever is told behind them.
+    question = "What colour is the circle?"
+    looks = Explainer.open(moved).explain(picture, question, language="en", by="attention")
+    assert looks.words == ["What", "colour", "is", "the", "circle"]
+    untold = Explainer.open(moved)
+    untold.teller = None
+    other = untold.explain(picture, question, language="en", by="attention")
+    assert other.words == looks.words
+    assert np.abs(other.cells - looks.cells).max() > 1e-6
 
 
 def test_questions_are_measured_as_they_are_asked(data: Path, seeing_run: Path) -> None:
@@ -150,7 +159,10 @@ def test_questions_are_measured_as_they_are_asked(data: Path, seeing_run: Path) 
     answerer = Answerer.open(seeing_run)
     world = World.open(seeing_recipe(data), data, "cpu")
     assert world.test is not None
+    with torch.no_grad():  # after three steps it says the same to all
+        answerer.model.trust.bias.fill_(3.0)
     measured = predict(answerer.model, world.test, world.classes)
+    assert len(set(measured)) > 4
     files = [data / str(r.image) for r in read_all("jsonl", data / "test.jsonl") if r.questions]
     pictures = list(dict.fromkeys(files))
     for number in range(0, len(measured), 7):
@@ -158,6 +170,27 @@ def test_questions_are_measured_as_they_are_asked(data: Path, seeing_run: Path) 
         picture = pictures[world.test.table.owners[number]]
         (best,) = answerer.ask(picture, question.text, language=question.language, k=1)
         assert best.text == measured[number]
+
+
+def test_a_run_goes_on_only_by_the_recipe_it_began_with(data: Path, seeing_run: Path) -> None:
+    recipe = seeing_recipe(data)
+    assert recipe.objects is not None
+    for other in (
+        replace(recipe, objects=None),
+        replace(recipe, objects=replace(recipe.objects, most=2)),
+    ):
+        with pytest.raises(PolyglanceError, match="holds a run by another recipe"):
+            train_vqa(other, data, seeing_run)
+    assert open_recipe(str(seeing_run / "recipe.yaml")).settings == recipe
+
+
+def test_a_meeting_of_other_towers_is_refused_before_training(
+    data: Path, seeing_run: Path, tmp_path: Path
+) -> None:
+    assert seeing_run.is_dir()  # which has made all the parts
+    write_meeting(Meeting(MeetingConfig(WIDTH, 8, 1, 4)), tmp_path / "narrow")
+    with pytest.raises(PolyglanceError, match="of another encoder"):
+        train_vqa(replace(seeing_recipe(data), meeting=str(tmp_path / "narrow")), data, tmp_path)
 
 
 def test_what_cannot_be_asked_is_said_plainly(data: Path, run: Path) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 from polyglance import weights
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.vision.detection import Detector, open_detector
+from polyglance.vision.labels import object_names
 from polyglance.weights.ssdlite import convert
 from small_detectors import package_weights, write_package
 
@@ -33,11 +34,12 @@ def share(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
 
 
 def slowly(boxes: NDArray[np.float32], sure: NDArray[np.float32], least: float) -> list[object]:
-    """The surest first, and none that overlaps with a surer one of its kind."""
+    """The surest first of what has a name, and none that overlaps with a surer one of its kind."""
     everything = sorted(
         (
             (-float(sure[place, kind]), place, kind)
             for place, kind in np.argwhere(sure >= least).tolist()
+            if object_names()[kind] is not None
         ),
     )
     kept: list[tuple[float, int, int]] = []

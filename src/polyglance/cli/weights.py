@@ -42,8 +42,8 @@ def weights_unpack(
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("towers"),
 ) -> None:
-    """Take a model apart: an encoder of sentences and a backbone, to train others on from."""
+    """Take a model apart: an encoder of sentences, a backbone, and where they meet."""
     from polyglance.export.towers import unpack
 
-    for folder in unpack(model, out):
+    for folder in filter(None, unpack(model, out)):
         print(folder)

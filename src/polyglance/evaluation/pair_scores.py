@@ -138,10 +138,14 @@ class Candidates:
     """The score of each such pair, those of ``texts`` first."""
     dual: NDArray[np.float64]
     """The dual encoder's own, or the mean with that of a closer look, in units of the standard
-    deviation of all such scores."""
+    deviation of all its own scores."""
 
     def trusting(self, trust: float) -> tuple[Shortlists, Shortlists]:
-        """Short lists by the score of the pair plus so much of the dual encoder's."""
+        """Short lists by the score of the pair plus so much of the dual encoder's.
+
+        They are for `ranks_from_shortlists`, of captions for each picture and of pictures for
+        each caption.
+        """
         return self._lists(self.read + trust * self.dual)
 
     def by_dual(self) -> tuple[Shortlists, Shortlists]:
@@ -187,20 +191,10 @@ def read_candidates(
     picture, caption = np.divmod(unique, len(captions))
     read = model.score(captions[caption], picture).astype(np.float64)
     beside = scores if closer is None else (scores + closer) / 2
-    dual = beside[picture, caption] / max(float(np.std(beside)), 1e-12)
+    # In units that also those know who have looked at some candidates alone.
+    dual = beside[picture, caption] / max(float(np.std(scores)), 1e-12)
     places = places.ravel()
     return Candidates(texts, pictures, read[places], dual.astype(np.float64)[places])
-
-
-def rerank(
-    scores: Array, model: PairScores, captions: Integers, k: int = 50, *, trust: float = 0.0
-) -> tuple[Shortlists, Shortlists]:
-    """Short lists of captions for each picture and of pictures for each caption, read again.
-
-    They are for `ranks_from_shortlists`. With ``trust`` the dual encoder keeps a say:
-    so much of its score, in units of its standard deviation, is added to that of the pair.
-    """
-    return read_candidates(scores, model, captions, k).trusting(trust)
 
 
 def _best(scores: Array, k: int) -> Integers:

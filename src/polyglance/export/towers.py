@@ -9,7 +9,9 @@ What made one space of both is a third, ``meeting: TOWERS/meeting``.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -22,13 +24,24 @@ from polyglance.export.skeleton import published_eyes
 from polyglance.models.meeting import take_out, write_meeting
 from polyglance.nn.pretrained import save_encoder
 from polyglance.vision.efficientnet import Network
+from polyglance.weights import sha256_of
 from polyglance.weights.unigram import xlmr_tokenizer
 
 TEXT, PICTURES, MEETING = "text", "pictures", "meeting"
+_DONE = "model.txt"
+"""Written last: of which model all this is."""
 
 
-def unpack(folder: str | Path | None, out: Path) -> tuple[Path, Path]:
-    """Write the towers of a model that reads sub-words; returns the folders of both.
+class Towers(NamedTuple):
+    """Folders of what a model was taken apart into."""
+
+    text: Path
+    pictures: Path
+    meeting: Path | None
+
+
+def unpack(folder: str | Path | None, out: Path) -> Towers:
+    """Write the towers of a model that reads sub-words, and where they meet.
 
     ``out/text`` is an encoder with its tokenizer, ``out/pictures`` a backbone without
     a classifier: features are extracted from it with ``--labels 0``. ``out/meeting`` is
@@ -45,10 +58,21 @@ def unpack(folder: str | Path | None, out: Path) -> tuple[Path, Path]:
     assert isinstance(eyes, Network)
     settings = found.description.pictures
     _save_eyes(eyes, settings.size, settings.mean, settings.std, out / PICTURES)
-    meeting = take_out(model, fingerprint=found.description.fingerprint)
+    meeting = take_out(
+        model,
+        fingerprint=found.description.fingerprint,
+        eyes=sha256_of(out / PICTURES / "model.safetensors"),
+    )
+    shutil.rmtree(out / MEETING, ignore_errors=True)
     if meeting is not None:
         write_meeting(meeting, out / MEETING)
-    return out / TEXT, out / PICTURES
+    (out / _DONE).write_text(found.description.fingerprint + "\n", encoding="utf-8")
+    return Towers(out / TEXT, out / PICTURES, None if meeting is None else out / MEETING)
+
+
+def is_unpacked(out: Path) -> bool:
+    """Whether all of a model lies there."""
+    return (out / _DONE).is_file()
 
 
 def _save_eyes(

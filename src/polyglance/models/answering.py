@@ -12,8 +12,8 @@ vector, compared with the text encoder's own of each answer. Where "sofa" was an
 twice in training and "couch" ten times, the second helps the first.
 
 A third looks for the answers in the picture. MMP, whose towers UC2 may begin with, has
-learned from captions how near a word is to a picture; `Sight` keeps that as it is, and the
-question says how much it counts: much for "What animal is this?", nothing for "Is it raining?".
+learned from captions how near a word is to a picture; `Sight` keeps that as it is, and what
+was read says how much it counts: "What animal is this?" asks for more of it than "Is it new?".
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ class Sight(nn.Module):
         self.names.copy_(names)
         near = pictures @ names.T
         self.usual.copy_(near.mean(0))
-        self.spread.copy_(near.std(0).clamp_min(_LEAST_SPREAD))
+        self.spread.copy_(near.std(0, correction=0).clamp_min(_LEAST_SPREAD))
 
     def forward(self, regions: Regions) -> Tensor:
         """In standard deviations, a row a picture."""
-        pictures = self.meeting.pictures(regions.features, regions.packing)
-        near: Tensor = (pictures.float() @ self.names.T - self.usual) / self.spread
+        # In full precision: what tells answers apart are small differences.
+        with torch.autocast(regions.features.device.type, enabled=False):
+            pictures = self.meeting.pictures(regions.features.float(), regions.packing)
+            near: Tensor = (pictures @ self.names.T - self.usual) / self.spread
         return near
 
 

@@ -35,6 +35,22 @@ class MeetingConfig:
     pooling_heads: int
     model: str = ""
     """The fingerprint of the model that it was taken from: vectors of no other fit."""
+    eyes: str = ""
+    """The fingerprint of that model's picture network, as a folder of its own."""
+
+    def check_fits(self, visual_width: int, eyes: str, width: int | None = None) -> None:
+        """Refuse eyes, by the width of what they see and their fingerprint, or an encoder."""
+        other = bool(self.eyes) and self.eyes != eyes
+        if visual_width != self.visual_width or other:
+            raise PolyglanceError(
+                "the meeting is of other eyes: name those that 'polyglance weights unpack' wrote"
+                " beside it as eyes.backbone"
+            )
+        if width is not None and width != self.width:
+            raise PolyglanceError(
+                "the meeting is of another encoder: name the one that 'polyglance weights unpack'"
+                " wrote beside it"
+            )
 
 
 class Meeting(nn.Module):
@@ -58,11 +74,12 @@ class Meeting(nn.Module):
         return F.normalize(self.text_pooling(rows, sentences), dim=1)
 
 
-def take_out(model: MMP, *, fingerprint: str = "") -> Meeting | None:
-    """The meeting of a model's towers; None where it is of another kind."""
+def take_out(model: MMP, *, fingerprint: str = "", eyes: str = "") -> Meeting | None:
+    """The meeting of a model's towers, with what tells both again; None if of another kind."""
     config = model.config
     if (
         config.text_pooling != "mean"
+        or config.share_pooling
         or config.width != config.encoder.width
         or config.text_layer not in (None, config.encoder.layers)
     ):
@@ -74,6 +91,7 @@ def take_out(model: MMP, *, fingerprint: str = "") -> Meeting | None:
             config.pooling_layers,
             config.pooling_heads,
             fingerprint,
+            eyes,
         )
     )
     names = meeting.state_dict().keys()
@@ -99,7 +117,10 @@ def read_meeting(folder: str | Path) -> Meeting:
         with torch.device("meta"):
             meeting = Meeting(load(MeetingConfig, config))
         meeting.load_state_dict(load_file(path / _STATE), assign=True)
-    except (OSError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
+    except (
+        *(OSError, ValueError, TypeError, AttributeError, ZeroDivisionError),
+        *(RuntimeError, SafetensorError),
+    ) as error:
         raise DataError(
             f"{path} does not hold where two towers meet ({' '.join(str(error).split())[:200]}):"
             " 'polyglance weights unpack' writes it"

@@ -97,7 +97,8 @@ def with_mask(objective: MMPObjective, tokenizer: Tokenizer, name: str) -> MMPOb
 def keep(recipe: Any, kind: str, out: Path) -> None:
     """Lay the recipe beside what it makes; a run goes on only by the one it began with."""
     path = out / "recipe.yaml"
-    if (out / "latest").exists() and path.exists():
+    # Of a run in stages each has a folder of its own.
+    if path.exists() and any((place / "latest").exists() for place in (out, *out.glob("*/"))):
         plain = parse(path.read_text(encoding="utf-8"), str(path))
         begun = load(type(recipe), {key: plain[key] for key in plain if key != "kind"})
         if replace(begun, loop=recipe.loop) != recipe:  # the loop looks at its own settings

@@ -42,14 +42,12 @@ def closer_vectors(
 
     Eyes give every cell of their map here, whatever grid the reader is given.
     """
-    sizes = (settings.size, *settings.looks)
-    total: Tensor | None = None
-    for size in sizes:
-        alone = replace(settings, size=size, looks=(), grid=None)
-        table = look_again(pictures, eyes, alone, both=True)
-        views = [picture_vectors(meeting, table, view=view) for view in range(table.views)]
-        mean = torch.stack(views).mean(0)
-        total = mean if total is None else total + mean
-    assert total is not None
-    vectors: NDArray[np.float32] = (total / len(sizes)).float().cpu().numpy()
-    return vectors
+    found = []
+    for start in range(0, len(pictures), _AT_ONCE):
+        some, views = pictures[start : start + _AT_ONCE], []
+        for size in (settings.size, *settings.looks):
+            alone = replace(settings, size=size, looks=(), grid=None)
+            table = look_again(some, eyes, alone, both=True)
+            views += [picture_vectors(meeting, table, view=view) for view in range(table.views)]
+        found.append(torch.stack(views).mean(0).float().cpu().numpy())
+    return np.concatenate(found)

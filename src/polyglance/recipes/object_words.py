@@ -44,7 +44,7 @@ class ObjectWords:
         check(self, lambda value: 0 < value <= 1, "a share from 0 to 1", "sure", "unsure")
         check(self, lambda value: value >= 1, "1 or more", "most")
         if self.unsure > self.sure:
-            raise PolyglanceError("objects.unsure is above objects.sure: lower it")
+            raise PolyglanceError("unsure is above sure: lower it")
 
 
 class ObjectTeller:

@@ -8,6 +8,7 @@ folder as in `polyglance.recipes.model_folder`.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,8 @@ class Description(SeesPictures):
     kind: str = KIND
     model: UC2Config | M3PConfig
     trust: float = 0.0
-    """What a dual encoder counts beside: `polyglance.evaluation.pair_scores.rerank`."""
+    """What a dual encoder counts beside: see `Candidates.trusting` of
+    `polyglance.evaluation.pair_scores`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ def open_pair_model(
         trust=float(report.get("validation", {}).get("trust", trust)),
     )
     meeting = None
-    if recipe.reranking is not None and recipe.reranking.meeting is not None:
+    if recipe.reranking is not None and recipe.reranking.meeting is not None and not backbone:
         meeting = read_meeting(recipe.reranking.meeting).to(device)
     tokenizer = open_tokenizer(recipe.encoder)
     return PairModel(_at_work(model, device), tokenizer, eyes, told, meeting)
@@ -134,6 +136,7 @@ def export_pair_model(
     """Write the model of a run as a folder of its own, in half precision unless told otherwise."""
     opened = open_pair_model(run, backbone=backbone)
     write_model(folder, opened.model, opened.tokenizer, opened.told, half=half)
+    shutil.rmtree(folder / _MEETING, ignore_errors=True)
     if opened.meeting is not None:
         write_meeting(opened.meeting, folder / _MEETING)
     return opened.told

@@ -25,7 +25,7 @@ from polyglance.models.m3p import M3P
 from polyglance.models.meeting import read_meeting
 from polyglance.models.uc2 import UC2
 from polyglance.recipes.meeting_vectors import closer_vectors
-from polyglance.recipes.region_splits import Eyes, Split, SplitReader
+from polyglance.recipes.region_splits import Eyes, Split, SplitReader, open_eyes
 from polyglance.recipes.word_measuring import by_language, checkpoint_score, figures
 
 _TRUSTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -44,11 +44,12 @@ class Reranking:
     """How many are read."""
     trust: float = 0.0
     """What its own score counts beside, where validation does not say: see
-    `polyglance.evaluation.pair_scores.rerank`."""
+    `polyglance.evaluation.pair_scores.Candidates.trusting`."""
     meeting: str | None = None
     """Where the towers of the dual encoder meet, a folder such as `polyglance weights unpack`
-    writes beside the eyes. With it candidates are also looked at more closely, in every size that
-    the eyes have, and compared with the dual encoder's vector of the caption; None for not."""
+    writes beside the eyes; like those not inside the data folder. With it candidates are also
+    looked at more closely, in every size that the eyes have, and compared with the dual encoder's
+    vector of the caption; None for not."""
 
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "candidates")
@@ -60,7 +61,17 @@ class Reranking:
                 raise PolyglanceError(
                     "reranking.meeting needs eyes, the picture network of the dual encoder"
                 )
-            read_meeting(self.meeting)
+            opened = open_eyes(eyes)
+            config = read_meeting(self.meeting).config
+            config.check_fits(opened.width, opened.fingerprint)
+            for folder in (self.dual, self.validation):
+                if folder is not None and (data / folder).is_dir():
+                    width = _vectors(data / folder / "pictures.npy", 1).shape[1]
+                    if width != config.width:
+                        raise DataError(
+                            f"{data / folder}: vectors of {width} numbers are of another dual"
+                            f" encoder than {self.meeting}, whose have {config.width}"
+                        )
         for folder in (self.dual, self.validation):
             if folder is not None and not (data / folder).is_dir():
                 raise DataError(
@@ -117,11 +128,6 @@ class DualScores:
             eyes, looks = reader.opened_eyes, reader.eyes
             assert looks is not None
             seen = closer_vectors(meeting, split.files, eyes, looks)
-            if seen.shape[1] != pictures.shape[1]:
-                raise DataError(
-                    f"{folder}: vectors of {pictures.shape[1]} numbers are of another dual encoder"
-                    f" than {settings.meeting}, whose have {seen.shape[1]}"
-                )
             closer = {language: seen @ vectors.T for language, vectors in texts.items()}
         cosines = {language: pictures @ vectors.T for language, vectors in texts.items()}
         return cls(cosines, closer)

@@ -76,7 +76,7 @@ class PairReader:
     def closer(
         self, query: NDArray[np.floating], seen: Sequence[Seen], *, model: str
     ) -> NDArray[np.float32] | None:
-        """The cosine of a query's vector with each picture, looked at more closely.
+        """The mean cosine of a query's vector with each picture over all closer looks.
 
         None where the vector is of another ``model``, by its fingerprint, or nothing was seen so.
         """

@@ -197,6 +197,8 @@ def build_model(recipe: VQARecipe, world: World, device: str = "cpu") -> Answeri
     sight = None
     if recipe.meeting is not None and recipe.answers.seen:
         sight = read_meeting(recipe.meeting).config
+        eyes = weights.sha256_of(weights.folder(recipe.eyes.backbone) / "model.safetensors")
+        sight.check_fits(config.visual_width, eyes, encoder.config.width)
     model = Answering(reader, len(world.classes), dropout=recipe.head_dropout, sight=sight)
     return model.to(device)
 
@@ -205,9 +207,9 @@ def _with_towers(recipe: VQARecipe, out: Path) -> VQARecipe:
     """The same with the encoder and the eyes of a model that is taken apart."""
     if recipe.towers is None:
         return recipe
-    from polyglance.export.towers import MEETING, PICTURES, TEXT, unpack
+    from polyglance.export.towers import MEETING, PICTURES, TEXT, is_unpacked, unpack
 
-    if rank() == 0 and not (out / "towers" / PICTURES / "config.json").is_file():
+    if rank() == 0 and not is_unpacked(out / "towers"):
         unpack(recipe.towers, out / "towers")
     wait_for_all()
     meeting = out / "towers" / MEETING

@@ -89,8 +89,8 @@ def write_card(folder: Path, description: Description, measured: dict[str, Any])
             "UC2 with a head of answers, trained by Polyglance's recipe `vqa`. It gives one of the"
             f" answers it knows: {known}.\n\n"
             f'    polyglance ask PICTURE "question" --model {folder.name}\n\n'
-            "Measured on questions about pictures that it never saw, in per cent, beside the best"
-            f" answer for each type of question:\n\n```\n{found}\n```\n"
+            "Measured on questions about pictures that it was never asked about, in percent, beside"
+            f" the best answer for each type of question:\n\n```\n{found}\n```\n"
         )
 
 

