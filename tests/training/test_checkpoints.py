@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,37 @@ def test_a_stop_while_saving_loses_nothing(
 
 def _stop(source: Path, target: Path) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "latest"
+    model, _ = save(folder)
+    # A real limit, in a process of its own: files of this many bytes and no more.
+    code = (
+        "import resource, signal, sys\n"
+        "from test_checkpoints import Path, Pair, optimiser_of, save_checkpoint, step\n"
+        "model = Pair(1)\n"
+        "optimiser = optimiser_of(model)\n"
+        "step(model, optimiser)\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "save_checkpoint(Path(sys.argv[1]), model, optimiser, {'step': 2})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    told = done.stderr.splitlines()[-1]
+    assert f"PolyglanceError: no checkpoint can be written to {folder} (" in told
+    assert "make room" in told
+    fresh = Pair(2)
+    assert load_checkpoint(folder, fresh, optimiser_of(fresh)) == {"step": 1}
+    assert same(fresh, model)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest"]
 
 
 def test_moments_belong_to_names_not_to_places(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from polyglance.errors import DataError
+from polyglance.errors import DataError, PolyglanceError
 
 
 def save_checkpoint(
@@ -22,11 +22,18 @@ def save_checkpoint(
     """Write model, optimiser and ``state``; what was there stays until all is written."""
     partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    save_file(model_tensors(model), partial / "model.safetensors")
-    save_file(_optimiser_tensors(optimiser, model), partial / "optimiser.safetensors")
     text = json.dumps(state, indent=2, allow_nan=False)
-    (partial / "state.json").write_text(text, encoding="utf-8")
+    try:
+        partial.mkdir(parents=True)
+        save_file(model_tensors(model), partial / "model.safetensors")
+        save_file(_optimiser_tensors(optimiser, model), partial / "optimiser.safetensors")
+        (partial / "state.json").write_text(text, encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise PolyglanceError(
+            f"no checkpoint can be written to {folder} ({' '.join(str(error).split())}): make room"
+            " there and run the same command again, which goes on from the last one"
+        ) from error
     if folder.exists():
         shutil.rmtree(old, ignore_errors=True)
         os.replace(folder, old)
