@@ -110,13 +110,12 @@ def dual_of_the_toy_world(manifest: Path, cache: Path) -> Path:
     return folder
 
 
-def _unpack(_: object, out: Path) -> tuple[Path, Path]:
+def _unpack(_: object, out: Path) -> towers.Towers:
     """Folders as of the default model's towers; what is in them nobody reads."""
-    found = out / "text", out / "pictures"
-    for folder in found:
+    for folder in (out / "text", out / "pictures"):
         folder.mkdir()
         (folder / "config.json").write_text("{}")
-    return found
+    return towers.Towers(out / "text", out / "pictures", None)
 
 
 def _record(name: str, colour: str, animal: str) -> Record:
