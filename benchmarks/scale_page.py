@@ -199,10 +199,15 @@ def postgres_graph_bytes(width: int, links: int = LINKS) -> int:
     """Bytes of a vector in pgvector's graph: float32 and links, a whole number to a page.
 
     Nodes have a head of 72 bytes, and their links 6 bytes each behind a head of 4 (hnsw.h of
-    pgvector); 4 bytes point to either. Pages are of 8 KiB, all but 32 bytes for nodes.
+    pgvector); 4 bytes point to either. Pages are of 8 KiB, all but 32 bytes for nodes. One node
+    in ``links`` has a level of links more: where a full page has no room for that, the page
+    holds a node less.
     """
-    node = 72 + 4 * width + 8 + 4 + 6 * (2 * links + links / (links - 1)) + 2 * 4
-    return round(8192 / (8160 // node))
+    node = 72 + 4 * width + 8 + 4 + 6 * 2 * links + 2 * 4
+    most = 8160 // node
+    tight = 8160 - most * node < 6 * links
+    higher = 1 - (1 - 1 / links) ** most if tight else 0
+    return round(8192 / (most - higher))
 
 
 def grown(part: int, from_count: int) -> float:

@@ -109,9 +109,7 @@ def test_a_graph_on_postgres_is_as_large_as_counted(page: ModuleType, postgres: 
         )
     assert kind == "vector"
     assert vector == 4 * width + 8
-    # Now and then a build leaves some pages half empty; one node more or less to a page is a
-    # fifth or a third.
-    assert page.postgres_graph_bytes(width) == pytest.approx(graph / count, rel=0.1)
+    assert page.postgres_graph_bytes(width) == pytest.approx(graph / count, rel=0.05)
 
 
 def test_machines_and_queries(page: ModuleType) -> None:

@@ -252,7 +252,7 @@ def test_kills_at_any_moment_lose_little_and_harm_nothing(
 def test_two_processes_share_the_work_and_lose_nothing(
     tmp_path: Path, photos: Path, contents: Contents
 ) -> None:
-    count = 640
+    count = 1280  # of fewer chunks too many are in both hands by chance
     scatter(photos, count)
     path = tmp_path / "shared.polyglance"
     processes = [start(path, photos, 0.002) for _ in range(2)]
@@ -260,8 +260,7 @@ def test_two_processes_share_the_work_and_lose_nothing(
     assert [process.returncode for process in processes] == [0, 0]
     seen = [int(output[-1]) for output in outputs]
     assert sum(seen) >= count
-    # They did not do everything twice; which chunks meet by chance is another each time.
-    assert sum(seen) < 1.85 * count
+    assert sum(seen) < 1.7 * count  # they did not do everything twice
     with Library(path, model=Colours()) as library:
         assert len(library) == count
         assert library.info().counts.vectors == count
