@@ -2,10 +2,9 @@
 
 Every run is the recipe ``m3p-flickr8k`` with a few settings changed (see ``pair_runs.py``,
 which makes them, and ``m3p_page.TABLES``, which need them). What they share is made first,
-into ``--cache``, where DATA has none: features, dictionaries, and with ``--rerank`` the
-embeddings of the default dual encoder.
+into ``--cache``, where DATA has none: features and dictionaries.
 
-    python benchmarks/m3p_flickr8k.py --data DATA --device cuda --jobs 6 --rerank
+    python benchmarks/m3p_flickr8k.py --data DATA --device cuda --jobs 6
     python benchmarks/m3p_flickr8k.py --data DATA --device cuda --tables 3 4 --seeds 0
     python benchmarks/m3p_flickr8k.py --list
 
@@ -31,7 +30,6 @@ class M3PBenchmark(PairBenchmark):
     runs = "runs/m3p"
     tables = page.TABLES
     document = page.PAGE
-    judged = page.JUDGED
     stages = ("pretraining", "fine_tuning")
 
     def languages(self, options: Options) -> Sequence[str]:

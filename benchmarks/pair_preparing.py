@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pair_tables import CANDIDATES, ENGLISH
+from pair_tables import ENGLISH
 
 if TYPE_CHECKING:
     from polyglance.records import Record
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Changes = tuple[str, ...]
 """In a recipe, ``key=value`` each."""
 SPLITS = ("train", "validation", "test")
-NO_DUAL = "reranking=null"
 GRID, LABELS_BY = 5, "efficientnet-lite2"
 """Of features: cells a side, and what names them."""
 
@@ -36,8 +35,6 @@ class Prepared:
     dictionaries: str = "{source}-{target}.tsv"
     test_of: Mapping[str, str] = field(default_factory=dict)
     """Manifests of the test in one language alone, for runs of which no other is told."""
-    dual: Changes = (NO_DUAL,)
-    """Where the embeddings of the dual encoder are, for those that are measured on all."""
 
 
 def manifests(recipe: Any, data: Path) -> dict[str, Path]:
@@ -123,16 +120,6 @@ def _in_language(manifest: Path, language: str, *, absolute: bool) -> Iterator[R
     for record in read_manifest(manifest):
         image = str(manifest.parent / str(record.image)) if absolute else record.image
         yield replace(record, image=image, captions={language: record.captions.get(language, ())})
-
-
-def reranking(files: Mapping[str, Path], cache: Path) -> Changes:
-    """Where the default dual encoder's embeddings of test and validation are."""
-    folders = {name: embedded(files[name], cache) for name in ("test", "validation")}
-    return (
-        f"reranking.dual={folders['test']}",
-        f"reranking.validation={folders['validation']}",
-        f"reranking.candidates={CANDIDATES}",
-    )
 
 
 def embedded(manifest: Path, cache: Path) -> Path:

@@ -6,8 +6,8 @@ need. What they share is made first, into ``--cache``, where DATA has none; both
 find it there. Finished runs are not made again, interrupted ones go on.
 
 Reading every pair of the 929 test pictures with their 32,500 captions takes minutes, so
-tables are measured on the first ``--test-on`` pictures, and only the runs of ``--full``
-on all, with the first seed.
+tables are measured on the first ``--test-on`` pictures. How well such models can get, and
+on the whole test, is asked by ``reranking_flickr8k.py``.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ import pair_preparing
 import seeds
 import staged_runs
 from measuring import RESULTS, write_results
-from pair_preparing import NO_DUAL, SPLITS, Changes, Prepared
-from pair_tables import ALL, ENGLISH, NONE, WHOLE, Table
+from pair_preparing import SPLITS, Changes, Prepared
+from pair_tables import ALL, ENGLISH, NONE, Table
 from staged_runs import AFTER, Job, Report, Run, Workshop
 
 Options = argparse.Namespace
 
 TEST_ON = 300
 """Test pictures that tables are measured on."""
+NO_DUAL = "reranking=null"
 NOTHING_ELSE = (
     "fine_tuning=null", "test=null", NO_DUAL,
     "loop.steps=1", "loop.learning_rate=1e-4", "loop.warmup=0", "loop.validate_every=0",
@@ -53,8 +54,6 @@ class PairBenchmark(ABC):
     """The folder of all runs, where no other is given."""
     tables: ClassVar[Mapping[int, Table]]
     document: ClassVar[Path]
-    judged: ClassVar[str]
-    """The run that is measured on the whole test, where no other is named."""
     stages: ClassVar[Sequence[str]]
     """All of the recipe's; the last is fine-tuning."""
 
@@ -114,9 +113,8 @@ class PairBenchmark(ABC):
         prepared: Prepared | None = None,
         *,
         test_on: int = TEST_ON,
-        full: Sequence[str] = (),
     ) -> list[Run]:
-        """All runs that the tables need, and those that measure some of them on the whole test."""
+        """All runs that the tables need."""
         prepared = prepared or Prepared()
         needed = {name for number in self.tables for name in self.of_table(number, languages)}
         fine_tunings = self.fine_tunings(languages, prepared)
@@ -128,21 +126,11 @@ class PairBenchmark(ABC):
                     begin = f"initialise_from={AFTER}/pretraining"
                     start = (*self._without_before(), begin, f"test_on={test_on}", NO_DUAL)
                     runs.append(Run(f"{name} > {on}", (*start, *tuned), name))
-        return [*runs, *(self._on_the_whole(name, prepared) for name in full)]
+        return runs
 
     def of_table(self, number: int, languages: Sequence[str]) -> list[str]:
         """The runs that a table is made of."""
         return self.tables[number].run_names((ENGLISH, *languages))
-
-    def _on_the_whole(self, name: str, prepared: Prepared) -> Run:
-        """What a run has learned, measured on all test pictures."""
-        pretraining, _, on = name.partition(" > ")
-        after, stage = (pretraining, "pretraining") if on == NONE else (name, "fine_tuning")
-        changes = (
-            *self._without_before(), "fine_tuning=null", f"initialise_from={AFTER}/{stage}",
-            "test_on=null", *prepared.dual,
-        )  # fmt: skip
-        return Run(f"{name} > {WHOLE}", changes, after)
 
     def _without_before(self) -> Changes:
         """No stage before fine-tuning."""
@@ -153,14 +141,14 @@ class PairBenchmark(ABC):
         options = self._options()
         languages = self.languages(options)
         if options.list:
-            for run in self.plan(languages, full=options.full):
+            for run in self.plan(languages):
                 print(f"{run.name:28} {'; '.join(run.changes)}")
             return
         if options.commit or shutil.which("git") is None:
             os.environ.setdefault("POLYGLANCE_COMMIT", options.commit or "unknown")
         os.environ.setdefault("OMP_NUM_THREADS", "2")  # before the workers load what counts cores
         prepared = self.prepare(options)
-        runs = self.plan(languages, prepared, test_on=options.test_on, full=options.full)
+        runs = self.plan(languages, prepared, test_on=options.test_on)
         wanted = self._chosen(runs, languages, options)
         shop = self._workshop(options, prepared)
 
@@ -175,20 +163,13 @@ class PairBenchmark(ABC):
             self.fill(figures, options.document, options.out)
 
     def _chosen(self, runs: Sequence[Run], languages: Sequence[str], options: Options) -> list[Job]:
-        """The runs that are asked for, by name or by table; whole tests with the first seed."""
+        """The runs that are asked for, by name or by table."""
         wanted = set(options.only or ())
-        if unknown := (wanted | set(options.full)) - {run.name for run in runs}:
+        if unknown := wanted - {run.name for run in runs}:
             raise SystemExit(f"there is no run {min(unknown)!r}: --list names them")
         if not wanted:
             wanted.update(*(self.of_table(number, languages) for number in options.tables))
-            wanted.update(f"{name} > {WHOLE}" for name in options.full)
-        first, *_ = options.seeds
-        return [
-            (run.name, seed)
-            for seed in options.seeds
-            for run in runs
-            if run.name in wanted and (seed == first or not run.name.endswith(WHOLE))
-        ]
+        return [(run.name, seed) for seed in options.seeds for run in runs if run.name in wanted]
 
     def _workshop(self, options: Options, prepared: Prepared) -> Workshop:
         """What all runs have in common."""
@@ -207,7 +188,10 @@ class PairBenchmark(ABC):
             features=sorted(stores),
             dictionaries=[next(p for p in pattern.parents if "{" not in str(p))],
         )
-        return Workshop(options.recipe, data, options.runs, options.device, changes, made_from)
+        return Workshop(
+            options.recipe, data, options.runs, options.device, changes, made_from,
+            keep_weights=options.keep_weights,
+        )  # fmt: skip
 
     def prepare(self, options: Options) -> Prepared:
         """Make what runs share into the cache, where the data has none."""
@@ -226,9 +210,8 @@ class PairBenchmark(ABC):
         test_of = pair_preparing.tests_by_language(
             files["test"], languages, cache, absolute=bool(recipe.eyes)
         )
-        dual = pair_preparing.reranking(files, cache) if options.rerank else (NO_DUAL,)
         changes += self.prepare_more(options, changes)
-        return Prepared(changes, learned or known, test_of, dual)
+        return Prepared(changes, learned or known, test_of)
 
     def _write(
         self,
@@ -242,10 +225,10 @@ class PairBenchmark(ABC):
         for run in runs:
             if of_run := {seed: r for (name, seed), r in reports.items() if name == run.name}:
                 found[run.name] = self.summary(run, of_run)
-                found[run.name]["changes"] = _anywhere(run.changes, options)
+                found[run.name]["changes"] = anywhere(run.changes, options)
         figures = {
             "recipe": options.recipe,
-            "changed_everywhere": _anywhere(options.change, options),
+            "changed_everywhere": anywhere(options.change, options),
             "device": options.device,
             "runs_at_once": options.jobs,
             "seeds": options.seeds,
@@ -268,8 +251,6 @@ class PairBenchmark(ABC):
             "seconds": statistics.mean(sum(stage["seconds"] for stage in each) for each in stages),
             "steps": sum(stage["steps"] for stage in stages[0]),
             "best_steps": [stage["best_step"] for each in stages for stage in each],
-            "trust": [report["validation"]["trust"] for report in reports.values()
-                      if "validation" in report],
             "test": {
                 way: {
                     language: seeds.spread([found[way][language]["mR"] for found in measured])
@@ -304,14 +285,7 @@ class PairBenchmark(ABC):
             "--test-on", type=int, default=TEST_ON, help="test pictures of the tables"
         )
         parser.add_argument(
-            "--full",
-            nargs="*",
-            metavar="RUN",
-            default=[self.judged],
-            help="runs to measure on the whole test as well",
-        )
-        parser.add_argument(
-            "--rerank", action="store_true", help="there, re-rank a dual encoder too"
+            "--keep-weights", action="store_true", help="of fine-tuned models as well"
         )
         parser.add_argument("--recipe", default=self.recipe)
         parser.add_argument(
@@ -332,14 +306,14 @@ class PairBenchmark(ABC):
 
 
 def ways_of(report: Report) -> dict[str, Any]:
-    """What was measured in which way: all pairs, re-ranked, translated into English ..."""
+    """What was measured in which way: all pairs, translated into English."""
     ways = dict(report.get("test", {}))
     if "translate_test" in report:
         ways["translated"] = report["translate_test"]["all_pairs"]
     return ways
 
 
-def _anywhere(changes: Sequence[str], options: Options) -> list[str]:
+def anywhere(changes: Sequence[str], options: Options) -> list[str]:
     """Changes as they would read on any machine: folders by what they are for."""
     folders = {"DATA": options.data, "CACHE": options.cache, "RUNS": options.runs}
     found = list(changes)

@@ -27,10 +27,6 @@ FINE_TUNED = {
     NONE: "without fine-tuning", ENGLISH: "on English", TRANSLATED: "on English, translate-test",
     EACH: "on each", ALL: "on all",
 }  # fmt: skip
-WHOLE = "whole test"
-"""What a run is called that measures the one before it on all test pictures."""
-CANDIDATES = 50
-"""Of a dual encoder, to be read again."""
 UNKNOWN = "Not measured yet."
 
 
@@ -116,29 +112,6 @@ def _cell(by_seed: Mapping[int, float]) -> str:
     return seeds.cell(seeds.spread(list(by_seed.values()))) if by_seed else "–"
 
 
-def whole_test(figures: Figures) -> str:
-    """All test pictures: reading all pairs, and a dual encoder before and after re-ranking."""
-    ways = {
-        "all_pairs": "every pair read",
-        "dual": "the default dual encoder alone",
-        "closer": f"its best {CANDIDATES} looked at more closely",
-        "reranked": f"its best {CANDIDATES} read again",
-    }
-    rows = []
-    for name, run in figures["runs"].items():
-        before, _, last = name.rpartition(" > ")
-        if last == WHOLE:
-            rows += [
-                [before, label, *(seeds.cell(spread) for spread in run["test"][way].values())]
-                for way, label in ways.items()
-                if way in run["test"]
-            ]
-            languages = run["test"]["all_pairs"]
-    if not rows:
-        return UNKNOWN
-    return pages.table(["run", "", *languages], rows, text_columns=2)
-
-
 def listed(claims: Iterable[str]) -> str:
     """Sentences one below the other."""
     return "\n".join(f"- {claim}" for claim in claims) or UNKNOWN
@@ -187,19 +160,6 @@ def way(found: seeds.Gain) -> str:
     words = {"yes": "a gain", "no": "a loss"}
     verdict = seeds.verdict(found)
     return f"{words.get(verdict, verdict)} ({seeds.signed(found)})"
-
-
-def reranking_goal(figures: Figures, judged: str, least: float) -> list[str]:
-    """Whether reading a dual encoder's candidates again adds as much as was set out for."""
-    run = figures["runs"].get(f"{judged} > {WHOLE}")
-    if run is None or "reranked" not in run["test"]:
-        return []
-    before, after = (run["test"][way]["average"]["seeds"] for way in ("dual", "reranked"))
-    found = seeds.gain(after, before)
-    return [
-        f"Reading the dual encoder's best {CANDIDATES} again adds at least {least:.0f} points:"
-        f" {'yes' if found[0] >= least else 'no'} ({seeds.signed(found)})."
-    ]
 
 
 def how(figures: Figures) -> str:

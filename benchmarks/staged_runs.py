@@ -1,4 +1,4 @@
-"""Runs of one recipe that start from one another: each once, in order, several at a time.
+"""Runs of a recipe that start from one another: each once, in order, several at a time.
 
 A benchmark lists its runs: the recipe with a few settings changed, and for each the
 run that it starts from. `run_all` makes those that are asked for with those before
@@ -40,6 +40,8 @@ class Run:
     changes: tuple[str, ...] = ()
     after: str | None = None
     """The run that must be there before."""
+    recipe: str | None = None
+    """None for that of all others."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Workshop:
     made_from: Mapping[str, str] = field(default_factory=dict)
     """What decides a run beside its settings: see `fingerprints`."""
     make: Callable[[Task], None] = train
+    keep_weights: bool = False
+    """Those that no run starts from as well."""
 
     def folder(self, job: Job) -> Path:
         """Where a run lies."""
@@ -92,8 +96,8 @@ def run_all(
 
     ``finished`` hears of each as it is made, with all reports that there are by then.
     Seeds go one after another as far as runs need not wait. Weights that no run of the plan
-    starts from are removed. When a run fails, those under way end, no other begins, and
-    the error is raised.
+    starts from are removed, unless they are to be kept. When a run fails, those under way
+    end, no other begins, and the error is raised.
     """
     stages = _Stages(plan, shop)
     jobs = stages.with_those_before(wanted)
@@ -157,7 +161,7 @@ class _Stages:
         before = self.before(job)
         shop = self.shop
         changes = self._changes(job, "" if before is None else str(shop.folder(before)))
-        return Task(shop.recipe, changes, shop.data, shop.folder(job), shop.device)
+        return Task(self._recipe(job), changes, shop.data, shop.folder(job), shop.device)
 
     def identity(self, job: Job) -> dict[str, str]:
         """What decides a run: settings, code, data, and all of that of the run before."""
@@ -170,7 +174,7 @@ class _Stages:
             # By its name: the same runs in another folder are the same.
             changes = self._changes(job, "" if before is None else before[0])
             self._identities[job] = {
-                "recipe": dump(open_recipe(self.shop.recipe, changes).settings),
+                "recipe": dump(open_recipe(self._recipe(job), changes).settings),
                 "after": "" if before is None else fingerprint(self.identity(before)),
                 **self.shop.made_from,
             }
@@ -185,9 +189,13 @@ class _Stages:
     def tidy(self, job: Job) -> None:
         """Remove gigabytes: all weights where no run starts from them, else the optimiser's."""
         started_from = any(run.after == job[0] for run in self.runs.values())
+        wanted = started_from or self.shop.keep_weights
         for path in self.shop.folder(job).rglob("*.safetensors"):
-            if not started_from or path.stem == "optimiser":
+            if not wanted or path.stem == "optimiser":
                 path.unlink()
+
+    def _recipe(self, job: Job) -> str:
+        return self.runs[job[0]].recipe or self.shop.recipe
 
     def _changes(self, job: Job, before: str) -> tuple[str, ...]:
         own = (change.replace(AFTER, before) for change in self.runs[job[0]].changes)
@@ -277,12 +285,12 @@ def same_making(folder: Path, identity: Mapping[str, str]) -> bool:
     return all(noted.get(name) == value for name, value in identity.items())
 
 
-def fingerprints(kind: str, **parts: Iterable[Path]) -> dict[str, str]:
-    """Of the code of a kind of recipe, and by name of files and folders that it reads."""
+def fingerprints(*kinds: str, **parts: Iterable[Path]) -> dict[str, str]:
+    """Of the code of kinds of recipes, and by name of files and folders that they read."""
     from polyglance.recipes import KINDS
     from polyglance.recipes.word_keys import fingerprint
 
-    code = fingerprint(*code_of(KINDS[kind][0]))
+    code = fingerprint(*{file: None for kind in kinds for file in code_of(KINDS[kind][0])})
     return {"code": code, **{name: fingerprint(*paths) for name, paths in parts.items()}}
 
 

@@ -2,10 +2,10 @@
 
 Every run is the recipe ``uc2-flickr8k`` with a few settings changed (see ``pair_runs.py``,
 which makes them, and ``uc2_page.TABLES``, which need them). What they share is made first,
-into ``--cache``, where DATA has none: features, dictionaries, which words of captions mean
-the same, and with ``--rerank`` the embeddings of the default dual encoder.
+into ``--cache``, where DATA has none: features, dictionaries, and which words of captions
+mean the same.
 
-    python benchmarks/uc2_flickr8k.py --data DATA --device cuda --jobs 5 --rerank
+    python benchmarks/uc2_flickr8k.py --data DATA --device cuda --jobs 5
     python benchmarks/uc2_flickr8k.py --data DATA --device cuda --tables 1 --seeds 0
     python benchmarks/uc2_flickr8k.py --list
 
@@ -39,7 +39,6 @@ class UC2Benchmark(PairBenchmark):
     runs = "runs/uc2"
     tables = page.TABLES
     document = page.PAGE
-    judged = page.JUDGED
     stages = ("adaptation", "pretraining", "fine_tuning")
     both_ways = True
 

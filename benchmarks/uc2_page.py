@@ -24,7 +24,6 @@ from pair_tables import (
     FINE_TUNED,
     TRANSLATED,
     UNKNOWN,
-    WHOLE,
     Figures,
     Measured,
     Setting,
@@ -37,8 +36,6 @@ PLOT = "uc2.svg"
 FULL, NO_VTLM, NO_MRTM, NEITHER = "UC2", "no VTLM", "no MRTM", "no VTLM, no MRTM"
 BY_ENGLISH = "English pivot"
 JUDGED = f"{FULL} > {ALL}"
-LEAST_GAIN = 3.0
-"""Points to be gained by reading a dual encoder's candidates again."""
 
 PAPER: dict[Setting, tuple[float, ...]] = {
     (FULL, ENGLISH): (87.2, 74.9, 74.0, 67.9),
@@ -92,7 +89,6 @@ def fill(figures: Figures, document: Path = PAGE, *, m3p: Figures | None = None)
         "plot": _plotted(figures, m3p, document.parent / "images" / PLOT),
         "m3p": beside_m3p(figures, m3p),
         "adaptation": adaptation(figures),
-        "whole test": pair_tables.whole_test(figures),
         "order": pair_tables.listed(claims(figures)),
         "how": pair_tables.how(figures),
     }
@@ -130,7 +126,7 @@ def claims(figures: Figures) -> list[str]:
             lines.append(
                 f"{text} to English itself (the paper: {paper:+.1f}): {pair_tables.way(gain)}."
             )
-    return [*lines, *pair_tables.reranking_goal(figures, JUDGED, LEAST_GAIN)]
+    return lines
 
 
 def beside_m3p(figures: Figures, m3p: Figures | None) -> str:
@@ -192,19 +188,6 @@ def _above_m3p(figures: Figures, m3p: Figures) -> list[str]:
         lines.append(
             f"Over these settings, UC2 is {standing((mean, None))} M3P on average ({mean:+.1f})."
         )
-    both = [
-        found["runs"].get(f"{judged} > {WHOLE}")
-        for judged, found in ((JUDGED, figures), (m3p_page.JUDGED, m3p))
-    ]
-    ours, theirs = both
-    if ours is not None and theirs is not None:
-        for way, text in (("all_pairs", "every pair read"), ("reranked", "re-ranking")):
-            if way in ours["test"] and way in theirs["test"]:
-                mine, other = (run["test"][way]["average"]["mean"] for run in (ours, theirs))
-                lines.append(
-                    f"On the whole test, {text}, fine-tuned on all: UC2 is"
-                    f" {standing((mine - other, None))} M3P ({mine:.1f} and {other:.1f})."
-                )
     return lines
 
 

@@ -1,9 +1,9 @@
 """Questions about pictures in English and Vietnamese: trained, measured, and written down.
 
 Every run is the recipe ``vqa-en-vi`` with another seed. It is measured beside the best
-answer for each type of question, and leaves RUNS/SEED/model, which ``polyglance ask`` opens,
-and RUNS/SEED/answers.jsonl, all that it answered. Finished runs are not made again,
-interrupted ones go on.
+answer for each type of question, and leaves in RUNS/answering/SEED its ``model``, which
+``polyglance ask`` opens, and ``answers.jsonl``, all that it answered. Finished runs are not
+made again, interrupted ones go on.
 
     python benchmarks/vqa_en_vi.py --data DATA --device cuda --jobs 3
 
@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +27,17 @@ import seeds
 import staged_runs
 import vqa_page as page
 from measuring import RESULTS, write_results
-from staged_runs import Task
+from staged_runs import Run, Workshop
 
 if TYPE_CHECKING:
     from polyglance.records import Question
 
 RECIPE = "vqa-en-vi"
+RUN = "answering"
 EXAMPLES = 3
 """Questions of each type that are shown: the first of the test, however they were answered."""
 SHOWN = 3
 """People's answers that are shown beside, the most frequent first."""
-_LEFT = ("report.json", "answers.jsonl")
-"""What a finished run has left."""
 
 Answered = tuple["Question", str]
 """A question, and what the model answered."""
@@ -51,6 +48,8 @@ def main() -> None:
     if options.commit or shutil.which("git") is None:
         os.environ.setdefault("POLYGLANCE_COMMIT", options.commit or "unknown")
     os.environ.setdefault("OMP_NUM_THREADS", "4")  # before the workers load what counts cores
+    from polyglance.recipes.vqa_measuring import read_answers
+
     folders = train_all(options)
     reports = [json.loads((folder / "report.json").read_text("utf-8")) for folder in folders]
     answered = [list(read_answers(folder / "answers.jsonl")) for folder in folders]
@@ -72,89 +71,18 @@ def main() -> None:
 
 def train_all(options: argparse.Namespace) -> list[Path]:
     """Train with every seed, unless this very run is there already; returns their folders."""
-    todo, folders = [], []
-    made_from = _made_from(options)
-    for seed in options.seeds:
-        changes = (*options.change, f"loop.seed={seed}")
-        folder = options.runs.resolve() / str(seed)
-        folders.append(folder)
-        identity = {"recipe": _settings_text(options.recipe, changes), **made_from}
-        same = staged_runs.same_making(folder, identity)
-        if same and all((folder / name).is_file() for name in _LEFT):
-            continue
-        if not same:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            staged_runs.note_making(folder, identity)
-        todo.append(Task(options.recipe, changes, options.data.resolve(), folder, options.device))
-    if options.jobs == 1:
-        for task in todo:
-            train_and_answer(task)
-    elif todo:
-        fresh = multiprocessing.get_context("spawn")  # a forked process cannot use accelerators
-        with ProcessPoolExecutor(
-            options.jobs, mp_context=fresh, initializer=staged_runs.end_with_parent
-        ) as pool:
-            for done in [pool.submit(train_and_answer, task) for task in todo]:
-                done.result()
-    return folders
-
-
-def train_and_answer(task: Task) -> None:
-    """Train by the recipe, then ask the model on disk all questions of the test."""
-    staged_runs.train(task)
-    from polyglance.recipes import open_recipe
-    from polyglance.records import replacing
-
-    asked = open_recipe(task.recipe, task.changes).settings.test
-    answered = answer_all(task.folder / "model", task.data, asked, task.device)
-    with replacing(task.folder / "answers.jsonl") as out:
-        for question, answer in answered:
-            line = {
-                "language": question.language,
-                "type": question.answer_type,
-                "question": question.text,
-                "people": question.answers,
-                "answer": answer,
-            }
-            out.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def answer_all(model: Path, data: Path, files: Sequence[Any], device: str) -> list[Answered]:
-    """What a model on disk answers to the questions of files, picture by picture."""
-    from polyglance.data.readers import read_all
-    from polyglance.recipes.region_splits import look_at
-    from polyglance.recipes.vqa_folder import Answerer
-    from polyglance.recipes.vqa_measuring import predict
-    from polyglance.recipes.vqa_world import questions_of
-
-    answerer = Answerer.open(model, device=device)
-    pictures: dict[Path, list[Question]] = {}
-    for file in files:
-        manifest = data / file.manifest
-        for record in read_all(file.format, manifest):
-            pictures.setdefault(manifest.parent / str(record.image), []).extend(record.questions)
-    asked = questions_of(
-        list(pictures.values()),
-        answerer.tokenizer,
-        answerer.languages,
-        look_at(list(pictures), answerer.eyes, answerer.description.eyes),
-        longest=answerer.description.longest_text,
+    shop = Workshop(
+        options.recipe,
+        options.data.resolve(),
+        options.runs,
+        options.device,
+        tuple(options.change),
+        _made_from(options),
+        keep_weights=True,
     )
-    answers = predict(answerer.model, asked, answerer.classes)
-    return list(zip(asked.questions, answers, strict=True))
-
-
-def read_answers(path: Path) -> Iterator[Answered]:
-    """Questions and what was answered."""
-    from polyglance.records import Question
-
-    for line in path.read_text(encoding="utf-8").splitlines():
-        found = json.loads(line)
-        question = Question(
-            found["question"], found["language"], tuple(found["people"]), found["type"]
-        )
-        yield question, found["answer"]
+    jobs = [(RUN, seed) for seed in options.seeds]
+    staged_runs.run_all([Run(RUN)], jobs, shop, at_once=options.jobs)
+    return [shop.folder(job) for job in jobs]
 
 
 def summary(
@@ -225,13 +153,6 @@ def _made_from(options: argparse.Namespace) -> dict[str, str]:
     files = [*recipe.settings.train, *recipe.settings.test]
     data = options.data.resolve()
     return staged_runs.fingerprints(recipe.kind, questions=[data / f.manifest for f in files])
-
-
-def _settings_text(recipe: str, changes: Sequence[str]) -> str:
-    from polyglance.config import dump
-    from polyglance.recipes import open_recipe
-
-    return dump(open_recipe(recipe, changes).settings)
 
 
 def _options() -> argparse.Namespace:

@@ -101,15 +101,6 @@ class PairCommand:
         return load_file(max(folder.rglob("model.safetensors")))
 
 
-def dual_of_the_toy_world(manifest: Path, cache: Path) -> Path:
-    """Embeddings of a dual encoder that finds everything."""
-    folder = cache / manifest.stem
-    folder.mkdir(parents=True)
-    for name in ("pictures", "en", "de"):
-        np.save(folder / f"{name}.npy", np.eye(12))
-    return folder
-
-
 def _unpack(_: object, out: Path) -> towers.Towers:
     """Folders as of the default model's towers; what is in them nobody reads."""
     for folder in (out / "text", out / "pictures"):

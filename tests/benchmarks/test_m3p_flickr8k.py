@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polyglance.recipes import open_recipe
-from toy_pair_command import PairCommand, dual_of_the_toy_world
+from toy_pair_command import PairCommand
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PAGE = BENCHMARKS.parent / "docs" / "results-m3p.md"
@@ -52,18 +52,15 @@ def test_every_run_is_the_recipe_with_changes(benchmark: Any, page: ModuleType) 
         run.name: open_recipe(
             benchmark.recipe, [change.replace("{after}", "BEFORE") for change in run.changes]
         ).settings
-        for run in benchmark.plan(LANGUAGES, full=[page.JUDGED], test_on=20)
+        for run in benchmark.plan(LANGUAGES, test_on=20)
     }
     for name, recipe in recipes.items():
         pretrains = " > " not in name
         assert (recipe.pretraining is not None) == pretrains
-        assert recipe.initialise_from == (
-            None if pretrains else
-            "BEFORE/fine_tuning" if name.endswith(page.WHOLE) else "BEFORE/pretraining"
-        )  # fmt: skip
+        assert recipe.initialise_from == (None if pretrains else "BEFORE/pretraining")
         assert recipe.reranking is None
         if not pretrains:
-            assert recipe.test_on == (None if name.endswith(page.WHOLE) else 20)
+            assert recipe.test_on == 20
     tasks = {name: recipes[name].pretraining.tasks for name in page.TASKS.values()}
     left_out = {"no MC-MLM": "words", "no MC-MRM": "regions", "no MC-VLM": "matching"}
     for name, found in tasks.items():
@@ -82,19 +79,14 @@ def test_every_run_is_the_recipe_with_changes(benchmark: Any, page: ModuleType) 
 def figures(benchmark: Any, page: ModuleType, **recalls: float) -> dict[str, Any]:
     """Each run with 30 mR in English and 20 elsewhere, and what a run is said to have more."""
     runs = {}
-    for run in benchmark.plan(LANGUAGES, full=[page.JUDGED]):
+    for run in benchmark.plan(LANGUAGES):
         more = recalls.get(run.name.replace(" > ", "_").replace(" ", "_").replace("-", "_"), 0.0)
-        seeds = [0] if run.name.endswith(page.WHOLE) else [0, 1, 2]
         reports = {}
-        for seed in seeds:
+        for seed in range(3):
             mean = {code: {"mR": 20 + more + seed} for code in LANGUAGES}
             measured = {"en": {"mR": 30 + more + seed}, **mean, "average": {"mR": 22 + more}}
-            test = {"all_pairs": measured}
-            if run.name.endswith(page.WHOLE):
-                better = {code: {"mR": found["mR"] + 2.5} for code, found in measured.items()}
-                test |= {"dual": measured, "reranked": better}
             trained = {"seconds": 60.0, "steps": 900, "best_step": 500}
-            reports[seed] = {"fine_tuning": trained, "test": test}
+            reports[seed] = {"fine_tuning": trained, "test": {"all_pairs": measured}}
         runs[run.name] = benchmark.summary(run, reports)
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
@@ -120,7 +112,7 @@ def test_a_row_on_each_takes_each_language_from_its_own_run(
 def test_claims_are_computed(benchmark: Any, page: ModuleType) -> None:
     found = figures(
         benchmark, page, M3P_nothing=4.0, MCT_2_nothing=5.0, no_MCT_en=6.0, M3P_en=3.0,
-        no_xMLM_en=1.0, no_MC_MRM_en=6.5, M3P_all_whole_test=19.0,
+        no_xMLM_en=1.0, no_MC_MRM_en=6.5,
     )  # fmt: skip
     lines = page.claims(found)
 
@@ -142,8 +134,6 @@ def test_claims_are_computed(benchmark: Any, page: ModuleType) -> None:
     assert "no in English (-0.5 ± 0.0)" in said("MC-MRM helps")
     assert "(the paper: +6.4 in English, +10.7 in others): yes in English" in said("xMLM helps")
     assert said("The task that brings most").endswith("MC-MLM in English, MC-MLM in others.")
-    assert "at least 40 mR: yes (41.0)" in said("Fine-tuned on all languages, every pair")
-    assert "at least 2 points: yes (+2.5)" in said("Reading the dual encoder's best 50")
     assert page.claims({**found, "runs": {}}) == []
 
 
@@ -167,8 +157,7 @@ def test_the_page_is_filled_again_and_again(
     assert "Not measured yet" not in once
     assert "| without xMLM | 31.0 ± 1.0 | 21.0 ± 1.0 |" in once
     assert "| on English | ✓ | 31.0 ± 1.0 |" in once
-    assert "| M3P > all | its best 50 read again | 32.5 |" in once
-    assert "Measured 2031-05-06 at abc1234 on an abacus: 35 runs" in once
+    assert "Measured 2031-05-06 at abc1234 on an abacus: 34 runs" in once
     assert "All runs differ from the recipe by `loop.steps=9`." in once
     page.fill(figures(benchmark, page), document)
     assert document.read_text(encoding="utf-8") == once
@@ -191,13 +180,11 @@ def test_the_command_runs_and_resumes(
 ) -> None:
     command = PairCommand(benchmark, tmp_path, monkeypatch, CHANGES)
     data = set((tmp_path / "data").rglob("*"))
-    full = ("--full", "M3P > all", "no MCT > all")
-    some = ("--only", "M3P > nothing", "M3P > de", "M3P > all > whole test", "no MCT > all", *full)
+    some = ("--keep-weights", "--only", "M3P > nothing", "M3P > de", "M3P > all", "no MCT > all")
     command(*some)
     found = command.results()
     assert set(found) == {
-        "M3P", "M3P > nothing", "M3P > de", "M3P > all", "M3P > all > whole test", "no MCT",
-        "no MCT > all",
+        "M3P", "M3P > nothing", "M3P > de", "M3P > all", "no MCT", "no MCT > all",
     }  # fmt: skip
     assert found["M3P"]["test"] == {}
     assert set(found["M3P > de"]["test"]["all_pairs"]) == {"de", "average"}
@@ -225,22 +212,7 @@ def test_the_command_runs_and_resumes(
     assert command.written() == before
     command(*some, "--test-on", 5, "--set", "fine_tuning.negatives=2")
     made_again = {name for name, time in command.written().items() if time != before[name]}
-    assert made_again == {"M3P-nothing", "M3P-de", "M3P-all", "M3P-all-whole-test", "no-MCT-all"}
+    assert made_again == {"M3P-nothing", "M3P-de", "M3P-all", "no-MCT-all"}
 
-
-def test_what_a_dual_encoder_found_is_read_again_on_the_whole_test(
-    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = PairCommand(benchmark, tmp_path, monkeypatch, CHANGES)
-
-    import pair_preparing
-
-    monkeypatch.setattr(pair_preparing, "embedded", dual_of_the_toy_world)
-    command("--only", "M3P > nothing > whole test", "--full", "M3P > nothing", "--rerank")
-    found = command.results()["M3P > nothing > whole test"]
-    assert found["test"]["dual"]["average"]["mean"] == 100
-    assert set(found["test"]) == {"all_pairs", "dual", "reranked"}
-    assert len(found["trust"]) == 1
-    for option in ("--only", "--full"):
-        with pytest.raises(SystemExit, match="there is no run 'M3P > nobody'"):
-            command(option, "M3P > nobody")
+    with pytest.raises(SystemExit, match="there is no run 'M3P > nobody'"):
+        command("--only", "M3P > nobody")

@@ -159,7 +159,7 @@ class Command:
         folder, data = self.folder, self.folder / "data"
         changes = (
             "towers=null", f"encoder={data / 'encoder'}", f"eyes.backbone={data / 'eyes'}",
-            "eyes.size=64", "eyes.views=2", "train=[{manifest: train.jsonl}]",
+            "objects=null", "eyes.size=64", "eyes.views=2", "train=[{manifest: train.jsonl}]",
             "test=[{manifest: test.jsonl}]", "answers.least=1", "held_out=0.1", "batch=16",
             "loop.steps=2", "loop.validate_every=0", "loop.precision=float32",
         )  # fmt: skip
@@ -183,9 +183,11 @@ def test_the_command_runs_and_resumes(
 ) -> None:
     command = Command(script, tmp_path, monkeypatch)
     found = command("--seeds", 0, 1)
-    # What the model on disk answers is what the run measured of the one in memory.
+    # Figures are of the answers that the runs left, which are those that they measured.
     for seed in (0, 1):
-        report = json.loads((tmp_path / "runs" / str(seed) / "report.json").read_text())
+        report = json.loads(
+            (tmp_path / "runs" / "answering" / str(seed) / "report.json").read_text()
+        )
         for language in ("en", "de"):
             told = found["test"][language]["model"]
             for name, value in report["test"][language]["model"].items():

@@ -49,6 +49,7 @@ def unpack(folder: str | Path | None, out: Path) -> Towers:
     so are the weights.
     """
     found = ModelFolder.open(folder)
+    (out / _DONE).unlink(missing_ok=True)
     model = load_torch(found.path)
     save_encoder(model.encoder, out / TEXT)
     vocabulary = Vocabulary.from_bytes(found.read(VOCABULARY))
@@ -70,9 +71,17 @@ def unpack(folder: str | Path | None, out: Path) -> Towers:
     return Towers(out / TEXT, out / PICTURES, None if meeting is None else out / MEETING)
 
 
-def is_unpacked(out: Path) -> bool:
-    """Whether all of a model lies there."""
-    return (out / _DONE).is_file()
+def unpack_once(folder: str | Path | None, out: Path) -> Towers:
+    """The same, unless all of this very model lies there already."""
+    done = out / _DONE
+    if not done.is_file() or done.read_text(encoding="utf-8").strip() != _fingerprint(folder):
+        return unpack(folder, out)
+    meeting = out / MEETING
+    return Towers(out / TEXT, out / PICTURES, meeting if meeting.is_dir() else None)
+
+
+def _fingerprint(folder: str | Path | None) -> str:
+    return ModelFolder.open(folder).description.fingerprint
 
 
 def _save_eyes(

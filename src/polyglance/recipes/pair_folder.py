@@ -90,6 +90,7 @@ def open_pair_model(
             f"{path} holds no trained UC2 or M3P: train one by 'polyglance train uc2-flickr8k"
             " --data DATA --out RUN' and give RUN"
         )
+    recipe = recipe.with_towers(run)
     settings = recipe.eyes or (Eyes(backbone) if backbone else None)
     if settings is None:
         raise PolyglanceError(

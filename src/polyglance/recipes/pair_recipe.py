@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from polyglance.config import check
+from polyglance.errors import PolyglanceError
 from polyglance.recipes.aligning import Alignment
 from polyglance.recipes.imitating import Imitation
 from polyglance.recipes.pair_measuring import Reranking
 from polyglance.recipes.region_splits import Described, Eyes, SplitReader
+from polyglance.recipes.towers import towers_of
 from polyglance.text import Tokenizer
 from polyglance.training.loop import LoopConfig
 
@@ -18,6 +21,9 @@ from polyglance.training.loop import LoopConfig
 class PairRecipe:
     """Where such a model begins, what it reads, and how it is measured."""
 
+    towers: str | None = None
+    """A dual encoder whose sentences and eyes to begin with, by name or folder; it is taken apart
+    into RUN/towers. None for ``encoder``, ``eyes.backbone`` and ``reranking.meeting``."""
     encoder: str = "e5-small"
     """Known weights, or a folder as transformers saves XLM-R or mBERT."""
     dropout: float | None = 0.1
@@ -58,6 +64,23 @@ class PairRecipe:
         check(self, lambda value: value >= 1, "1 or more", *at_least_one)
         check(self, lambda value: value >= 3, "3 or more", "longest_text")
         check(self, lambda value: value > 0, "a number above 0", "new_rate")
+        if self.towers is not None and self.eyes is None:
+            raise PolyglanceError("towers has eyes of its own: say how they look in eyes")
+
+    def with_towers(self, run: Path) -> Self:
+        """The same with the encoder and the eyes of a dual encoder that is taken apart."""
+        if self.towers is None or self.eyes is None:
+            return self
+        towers, reranking = towers_of(self.towers, run), self.reranking
+        if reranking is not None and towers.meeting is not None:
+            reranking = replace(reranking, meeting=str(towers.meeting))
+        return replace(
+            self,
+            towers=None,
+            encoder=str(towers.text),
+            eyes=replace(self.eyes, backbone=str(towers.pictures)),
+            reranking=reranking,
+        )
 
     def reader(self, data: Path, tokenizer: Tokenizer, device: str) -> SplitReader:
         """What reads the parts of the data that are named here."""

@@ -23,10 +23,11 @@ from polyglance.recipes.meeting_vectors import picture_vectors
 from polyglance.recipes.object_words import ObjectWords
 from polyglance.recipes.region_splits import Eyes
 from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
+from polyglance.recipes.towers import towers_of
 from polyglance.recipes.vqa_folder import Description, write_answerer, write_card
-from polyglance.recipes.vqa_measuring import measure, validate
+from polyglance.recipes.vqa_measuring import measure, predict, validate, write_answers
 from polyglance.recipes.vqa_world import Asked, Practice, Questions, World
-from polyglance.training.distribution import rank, wait_for_all
+from polyglance.training.distribution import rank
 from polyglance.training.loop import LoopConfig
 from polyglance.training.mixture import Mixture
 from polyglance.training.questions import AnsweredQuestions, AnswerTargets
@@ -102,7 +103,8 @@ class VQARecipe:
 def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured.
 
-    Leaves ``OUT/model``, which `polyglance ask` opens.
+    Leaves ``OUT/model``, which `polyglance ask` opens, and ``OUT/answers.jsonl``, all that it
+    answered in the test.
     """
     torch.set_float32_matmul_precision("high")
     keep(recipe, "vqa", out)
@@ -159,7 +161,10 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     if practised is not None and world.practice is not None:
         report["practice"] = {**practised, "questions": len(world.practice.questions)}
     if world.test is not None:
-        report["test"] = measure(model, world.test, classes, _known(world))
+        asked, answers = world.test.questions, predict(model, world.test, classes)
+        report["test"] = measure(asked, answers, _known(world))
+        if rank() == 0:
+            write_answers(out / "answers.jsonl", asked, answers)
     if rank() == 0:
         description = Description(
             model=model.reader.config,
@@ -207,17 +212,12 @@ def _with_towers(recipe: VQARecipe, out: Path) -> VQARecipe:
     """The same with the encoder and the eyes of a model that is taken apart."""
     if recipe.towers is None:
         return recipe
-    from polyglance.export.towers import MEETING, PICTURES, TEXT, is_unpacked, unpack
-
-    if rank() == 0 and not is_unpacked(out / "towers"):
-        unpack(recipe.towers, out / "towers")
-    wait_for_all()
-    meeting = out / "towers" / MEETING
+    towers = towers_of(recipe.towers, out)
     return replace(
         recipe,
-        meeting=str(meeting) if meeting.is_dir() else None,
-        encoder=str(out / "towers" / TEXT),
-        eyes=replace(recipe.eyes, backbone=str(out / "towers" / PICTURES)),
+        meeting=None if towers.meeting is None else str(towers.meeting),
+        encoder=str(towers.text),
+        eyes=replace(recipe.eyes, backbone=str(towers.pictures)),
     )
 
 

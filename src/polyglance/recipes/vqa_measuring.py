@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from polyglance.evaluation.answers import AnswerResult, corpus_bleu, evaluate_an
 from polyglance.evaluation.question_types import BestAnswers
 from polyglance.models.answering import Answering
 from polyglance.recipes.vqa_world import Questions
-from polyglance.records import Question
+from polyglance.records import Question, replacing
 from polyglance.training.caption_sources import read_captions
 
 _BLOCK = 256
@@ -53,19 +55,18 @@ def validate(model: Answering, asked: Questions, classes: AnswerClasses) -> dict
 
 
 def measure(
-    model: Answering, asked: Questions, classes: AnswerClasses, learned_from: Sequence[Question]
+    asked: Sequence[Question], answers: Sequence[str], learned_from: Sequence[Question]
 ) -> dict[str, Any]:
     """By language: the score (or accuracy and BLEU), by kind of answer, beside the baseline.
 
     ``learned_from`` are the questions whose best answers the baseline gives; of several
     that tell more types or fewer, the strongest on these very questions is the one to beat.
     """
-    predictions = predict(model, asked, classes)
     given: dict[str, tuple[list[Question], list[str]]] = {}
-    for question, prediction in zip(asked.questions, predictions, strict=True):
+    for question, answer in zip(asked, answers, strict=True):
         questions, texts = given.setdefault(question.language, ([], []))
         questions.append(question)
-        texts.append(prediction)
+        texts.append(answer)
     types = [
         BestAnswers.learn(learned_from, words=count, least=least)
         for count in range(1, _MOST_WORDS + 1)
@@ -74,16 +75,39 @@ def measure(
     report: dict[str, Any] = {}
     for language, (questions, texts) in given.items():
         tried = [(best, [best.answer(question) for question in questions]) for best in types]
-        scores = [evaluate_answers(questions, answers).score for _, answers in tried]
-        best, answers = tried[int(np.argmax(scores))]
+        scores = [evaluate_answers(questions, some).score for _, some in tried]
+        best, plain = tried[int(np.argmax(scores))]
         model_figures = figures(questions, texts)
         report[language] = {
             "questions": len(questions),
             "model": model_figures,
-            "baseline": figures(questions, answers) | {"first_words": best.words},
+            "baseline": figures(questions, plain) | {"first_words": best.words},
             "above_baseline": _main(model_figures) - max(scores),
         }
     return report
+
+
+def write_answers(path: Path, asked: Sequence[Question], answers: Sequence[str]) -> None:
+    """Write every question with what people and the model answered, a line each."""
+    with replacing(path) as out:
+        for question, answer in zip(asked, answers, strict=True):
+            line = {
+                "language": question.language,
+                "type": question.answer_type,
+                "question": question.text,
+                "people": question.answers,
+                "answer": answer,
+            }
+            out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def read_answers(path: Path) -> Iterator[tuple[Question, str]]:
+    """What `write_answers` wrote."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = json.loads(line)
+        people = tuple(found["people"])
+        question = Question(found["question"], found["language"], people, found["type"])
+        yield question, found["answer"]
 
 
 def figures(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, Any]:
