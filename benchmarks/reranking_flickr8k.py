@@ -50,7 +50,11 @@ def main() -> None:
     )
 
     def finished(job: Job, reports: Mapping[Job, Report]) -> None:
-        print(f"{job[0]}, seed {job[1]}: {json.dumps(reports[job]['test'])}", flush=True)
+        found = (
+            f"{way} {measured['average']['mR']:.1f}"
+            for way, measured in reports[job]["test"].items()
+        )
+        print(f"{job[0]}, seed {job[1]}: {', '.join(found)}", flush=True)
 
     reports = staged_runs.run_all(plan, jobs, shop, at_once=options.jobs, finished=finished)
     figures = {
