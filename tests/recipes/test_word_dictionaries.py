@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from dictd_files import write_dictd
-from polyglance.recipes.word_dictionaries import make_dictionaries
-from polyglance.records import Record
+from polyglance.recipes.word_dictionaries import learned_dictionaries, make_dictionaries
+from polyglance.records import Record, write_manifest
 from polyglance.text.dictionaries import Dictionary, open_dictionary
 
 TRANSLATIONS = [
@@ -59,6 +59,26 @@ def test_without_translations_descriptions_of_the_same_pictures_teach(tmp_path: 
     there, back = made(tmp_path, "en", "cs"), made(tmp_path, "cs", "en")
     assert np.mean([there.translations(f"ew{i}")[0] == f"cw{i}" for i in range(12)]) > 0.9
     assert np.mean([back.translations(f"cw{i}")[0] == f"ew{i}" for i in range(12)]) > 0.9
+
+
+def test_dictionaries_are_learned_once_and_without_freedict_where_it_is_not_installed(
+    tmp_path: Path,
+) -> None:
+    captions, parallel = tmp_path / "captions.jsonl", tmp_path / "parallel.jsonl"
+    write_manifest(captions, [Record(image="a.jpg", captions={"en": ("a dog",)})])
+    write_manifest(parallel, PARALLEL)
+
+    def learn() -> Path:
+        pattern = learned_dictionaries(
+            captions, parallel, ["de"], cache=tmp_path / "cache", freedict=tmp_path / "none"
+        )
+        return Path(pattern.format(source="en", target="de"))
+
+    path = learn()
+    assert open_dictionary(path, source="en").translations("dog") == ("hund",)
+    written = path.stat().st_mtime_ns
+    assert learn() == path
+    assert path.stat().st_mtime_ns == written
 
 
 def test_nothing_is_learned_from_nothing(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def learned_dictionaries(
 ) -> str:
     """Dictionaries of two manifests, made once in a folder of ``cache``; returns their pattern."""
     given = [path for path in (described, parallel) if path is not None]
-    installed = {} if freedict is None else find_dictionaries([freedict])
+    installed = _installed(freedict)
     added = [p for language in languages for p in installed.get((PIVOT, language), ())]
     name = fingerprint(list(languages), *given, [stamps(path) for path in added], *_CODE)
     folder = cache / f"dictionaries-{name}"
@@ -111,6 +111,11 @@ def _descriptions(records: Sequence[Record], language: str) -> Iterator[tuple[st
         yield from product(record.captions.get(PIVOT, ()), record.captions.get(language, ()))
 
 
+def _installed(folder: Path | None) -> Mapping[tuple[str, str], Sequence[Path]]:
+    """FreeDict's dictionaries, none where it is not installed."""
+    return {} if folder is None or not folder.is_dir() else find_dictionaries([folder])
+
+
 def _published(
     language: str, folder: Path | None, described: Sequence[Record]
 ) -> tuple[Dictionary, Dictionary]:
@@ -118,9 +123,7 @@ def _published(
 
     Only words that are said of pictures are taken, translations by how often they are.
     """
-    if folder is None or not folder.is_dir():
-        return _nothing(language)
-    installed = find_dictionaries([folder]).get((PIVOT, language))
+    installed = _installed(folder).get((PIVOT, language))
     if installed is None:
         return _nothing(language)
     english, other = _counts(described, PIVOT), _counts(described, language)
