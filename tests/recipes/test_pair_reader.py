@@ -143,9 +143,9 @@ def test_a_closer_look_counts_where_the_library_is_of_the_same_model(
     with_it, without = found(reader), found(plain)
     names = [path.stem for path in pictures]
     moved = np.array([with_it[name] - without[name] for name in names])  # type: ignore[operator]
-    changed = (expected - np.array([cosines[name] for name in names])) / 2
-    # By as much as the mean of both cosines differs from the first, in standard deviations
-    # of the library's cosines: as the evaluation counts it.
+    changed = expected - np.array([cosines[name] for name in names])
+    # By as much as the two cosines differ, in standard deviations of those of the library:
+    # as the evaluation counts it.
     deviation = np.std(list(cosines.values()))
     np.testing.assert_allclose(moved, 2.0 * changed / deviation, rtol=1e-3, atol=1e-3)
     assert np.abs(moved).min() > 1e-3

@@ -207,6 +207,31 @@ def test_a_clip_is_read_in_the_middle_of_its_span(library: Library, photos: Path
     assert all(hit.reread is not None and hit.reread < 20 for hit in rest)
 
 
+class Closer(Greenest):
+    """Has looked closer, and found that nothing is near."""
+
+    def closer(
+        self, query: NDArray[np.float32], seen: Sequence[float], *, model: str
+    ) -> NDArray[np.float64]:
+        return np.zeros(len(seen))
+
+
+def test_a_closer_look_counts_in_place_of_the_cosine_and_half_of_a_clip_s(
+    library: Library, photos: Path
+) -> None:
+    film(photos / "clip.mp4", [((255, 0, 0), 3)])  # type: ignore[list-item]
+    paint(photos / "red.png", (255, 0, 0))
+    scatter(photos / "others", 30)
+    library.add(photos)
+    cosines = {hit.path.stem: hit.score for hit in library.search("red", k=99)}
+    worth = 1000 / np.std(list(cosines.values()))
+    with with_reranker(library, Closer(trust=1000)) as again:
+        found = {hit.path.stem: hit.reread for hit in again.search("red", k=99, candidates=99)}
+    assert found["red"] == pytest.approx(0, abs=12)
+    assert found["clip"] == pytest.approx(worth * cosines["clip"] / 2, rel=0.02)
+    assert worth * cosines["clip"] > 1000
+
+
 def test_a_library_without_anything_in_it(library: Library, photos: Path) -> None:
     paint(photos / "a.png", "red")
     library.add(photos)

@@ -137,8 +137,8 @@ class Candidates:
     read: NDArray[np.float64]
     """The score of each such pair, those of ``texts`` first."""
     dual: NDArray[np.float64]
-    """The dual encoder's own, or the mean with that of a closer look, in units of the standard
-    deviation of all its own scores."""
+    """The dual encoder's own, or that of a closer look, in units of the standard deviation of
+    all its own scores."""
 
     def trusting(self, trust: float) -> tuple[Shortlists, Shortlists]:
         """Short lists by the score of the pair plus so much of the dual encoder's.
@@ -171,7 +171,7 @@ def read_candidates(
     """Read the ``k`` best candidates of a dual encoder again, both ways.
 
     ``scores`` are its own, pictures x ``captions``. Where it has looked at the candidates
-    more closely, the mean with those ``closer`` scores counts beside what is read.
+    more closely, those ``closer`` scores count beside what is read in place of its own.
     """
     if scores.shape != (model.pictures, len(captions)):
         raise PolyglanceError(
@@ -190,7 +190,7 @@ def read_candidates(
     unique, places = np.unique(pairs, return_inverse=True)
     picture, caption = np.divmod(unique, len(captions))
     read = model.score(captions[caption], picture).astype(np.float64)
-    beside = scores if closer is None else (scores + closer) / 2
+    beside = scores if closer is None else closer
     # In units that also those know who have looked at some candidates alone.
     dual = beside[picture, caption] / max(float(np.std(scores)), 1e-12)
     places = places.ravel()

@@ -38,7 +38,7 @@ def picture_vectors(meeting: Meeting, regions: RegionTable, *, view: int = 0) ->
 def closer_vectors(
     meeting: Meeting, pictures: Sequence[str | Path | Image], eyes: TorchBackbone, settings: Eyes
 ) -> NDArray[np.float32]:
-    """The mean of a picture's vectors over all looks: of each size, plain and mirrored.
+    """What a picture's vectors have in common over all looks: of each size, plain and mirrored.
 
     Eyes give every cell of their map here, whatever grid the reader is given.
     """
@@ -49,5 +49,6 @@ def closer_vectors(
             alone = replace(settings, size=size, looks=(), grid=None)
             table = look_again(some, eyes, alone, both=True)
             views += [picture_vectors(meeting, table, view=view) for view in range(table.views)]
-        found.append(torch.stack(views).mean(0).float().cpu().numpy())
+        common = torch.nn.functional.normalize(torch.stack(views).mean(0), dim=1)
+        found.append(common.float().cpu().numpy())
     return np.concatenate(found)

@@ -76,7 +76,7 @@ class PairReader:
     def closer(
         self, query: NDArray[np.floating], seen: Sequence[Seen], *, model: str
     ) -> NDArray[np.float32] | None:
-        """The mean cosine of a query's vector with each picture over all closer looks.
+        """The cosine of a query's vector with each picture, as it was looked at more closely.
 
         None where the vector is of another ``model``, by its fingerprint, or nothing was seen so.
         """

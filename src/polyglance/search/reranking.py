@@ -70,7 +70,7 @@ class LooksCloser(Protocol):
     def closer(
         self, query: Vectors, seen: Sequence[Any], *, model: str
     ) -> NDArray[np.floating] | None:
-        """Mean cosines of a query's vector with what it has seen in several looks.
+        """Cosines of a query's vector with what it has seen in several looks.
 
         None where the vector is of another model, by its fingerprint, than it knows.
         """
@@ -139,12 +139,17 @@ class SecondLook:
     def _nearness(
         self, hits: Sequence[Hit], seen: Sequence[Any], query: Vectors
     ) -> NDArray[np.floating]:
-        """The cosine of each hit, or the mean with that of a closer look."""
+        """The cosine of each hit, or that of a closer look.
+
+        A clip is looked at in its middle alone, so that its own cosine counts as much.
+        """
         cosines = np.array([hit.score for hit in hits])
         if not isinstance(self._reranker, LooksCloser):
             return cosines
         closer = self._reranker.closer(query, seen, model=self._store.manifest.fingerprint)
-        return cosines if closer is None else (cosines + closer) / 2
+        if closer is None:
+            return cosines
+        return np.where([hit.span is None for hit in hits], closer, (cosines + closer) / 2)
 
     def _look(self, hits: Sequence[Hit]) -> dict[int, Any]:
         """What the model sees in those hits that can be read."""
