@@ -81,7 +81,7 @@ class Detector:
         places, kinds = np.nonzero((sure >= self.least) & self._named)
         scores = sure[places, kinds]
         order = np.argsort(-scores, kind="stable")
-        kept = order[_apart(boxes[places[order]], kinds[order])[: self.most]]
+        kept = order[_apart(boxes[places[order]], kinds[order], self.most)]
         return Objects(kinds[kept].astype(np.int64), scores[kept], boxes[places[kept]])
 
 
@@ -98,14 +98,14 @@ KNOWN = ("ssdlite-mobilenet-v2",)
 """Names of known detectors."""
 
 
-def _apart(boxes: Floats, kinds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of boxes, best first, overlap with none of the same kind that is kept before them."""
+def _apart(boxes: Floats, kinds: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The first of boxes, best first, that overlap with none of their kind kept before them."""
     # Moved by its kind, a box meets none of another.
     moved = boxes + 2 * kinds[:, None]
     left, top, right, bottom = moved.T
     areas = (right - left) * (bottom - top)
     kept, rest = [], np.arange(len(boxes))
-    while len(rest):
+    while len(rest) and len(kept) < most:
         best, rest = rest[0], rest[1:]
         kept.append(best)
         across = np.minimum(right[rest], right[best]) - np.maximum(left[rest], left[best])
