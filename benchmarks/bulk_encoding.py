@@ -34,12 +34,12 @@ from library_speed import made_up
 from measuring import write_results
 from polyglance.encoders import Encoder
 from polyglance.records import read_manifest
-from polyglance.search.bulk import encode
+from polyglance.search.bulk.encoding import encode
+from polyglance.search.bulk.listing import listed
+from polyglance.search.bulk.shards import SHARD, Plan, ShardFolder
 from polyglance.search.encoding import BATCH, pixels_of
 from polyglance.search.files import content_hash, shrunk, thumbnail
 from polyglance.search.library import Library
-from polyglance.search.listing import listed
-from polyglance.search.shards import SHARD, Plan, ShardFolder
 from polyglance.search.store import Entry
 from polyglance.search.walking import Candidate
 from polyglance.vision.pictures import read_picture

@@ -239,9 +239,9 @@ def in_hnswlib(matrix: Matrix) -> Searched:
 
 def in_pgvector(matrix: Matrix) -> Searched:
     """A statement of one's own, and the library's index, over the tables of a library."""
-    from polyglance.search.postgres_index import PostgresIndex
-    from polyglance.search.postgres_store import PostgresStore
-    from polyglance.search.postgres_tables import filled
+    from polyglance.search.postgres.index import PostgresIndex
+    from polyglance.search.postgres.store import PostgresStore
+    from polyglance.search.postgres.tables import filled
     from postgres_server import Server
 
     server = Server(maintenance_work_mem="'4GB'", shared_buffers="'4GB'")

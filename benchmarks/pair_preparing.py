@@ -49,7 +49,7 @@ def features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
     """
     from polyglance.encoders.folder import find
     from polyglance.export.towers import unpack
-    from polyglance.recipes.word_keys import fingerprint
+    from polyglance.recipes.keys import fingerprint
     from polyglance.vision.extraction import ExtractionSettings, extract
     from polyglance.weights.cache import make_once
 
@@ -82,7 +82,7 @@ def dictionaries(
 
     Needed are those from English to each language, with ``both_ways`` also back.
     """
-    from polyglance.recipes.word_dictionaries import learned_dictionaries
+    from polyglance.recipes.dictionaries import learned_dictionaries
 
     ways = [(ENGLISH, code) for code in languages]
     ways += [(code, ENGLISH) for code in languages if both_ways]
@@ -101,7 +101,7 @@ def tests_by_language(
 
     ``absolute`` names pictures by their whole paths, for recipes that open them.
     """
-    from polyglance.recipes.word_keys import fingerprint
+    from polyglance.recipes.keys import fingerprint
     from polyglance.records import write_manifest
 
     found = {}
@@ -125,7 +125,7 @@ def _in_language(manifest: Path, language: str, *, absolute: bool) -> Iterator[R
 def embedded(manifest: Path, cache: Path) -> Path:
     """A manifest's pictures and captions as the default dual encoder sees them, made once."""
     from polyglance.encoders.folder import find
-    from polyglance.recipes.word_keys import fingerprint
+    from polyglance.recipes.keys import fingerprint
     from polyglance.weights.cache import make_once
 
     def make(partial: Path) -> None:

@@ -141,9 +141,9 @@ def prepare(options: argparse.Namespace) -> list[str]:
     them are used as they are.
     """
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.word_keys import fingerprint
-    from polyglance.recipes.word_texts import SPLITS, prepare_texts
-    from polyglance.recipes.word_world import open_dictionaries
+    from polyglance.recipes.keys import fingerprint
+    from polyglance.recipes.smalr.texts import SPLITS, prepare_texts
+    from polyglance.recipes.smalr.world import open_dictionaries
     from polyglance.vision.extraction import ExtractionSettings, extract
 
     recipe, data = open_recipe(options.recipe, _changes(options)).settings, options.data
@@ -175,8 +175,8 @@ def sources(options: argparse.Namespace) -> dict[str, str]:
     """What runs are made from beside their settings: code, captions, features, dictionaries."""
     import polyglance
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.word_keys import fingerprint
-    from polyglance.recipes.word_texts import SPLITS
+    from polyglance.recipes.keys import fingerprint
+    from polyglance.recipes.smalr.texts import SPLITS
 
     recipe, data = open_recipe(options.recipe, _changes(options)).settings, options.data
     splits = [getattr(recipe, split) for split in SPLITS]

@@ -167,7 +167,7 @@ class _Stages:
         """What decides a run: settings, code, data, and all of that of the run before."""
         from polyglance.config import dump
         from polyglance.recipes import open_recipe
-        from polyglance.recipes.word_keys import fingerprint
+        from polyglance.recipes.keys import fingerprint
 
         if job not in self._identities:
             before = self.before(job)
@@ -288,7 +288,7 @@ def same_making(folder: Path, identity: Mapping[str, str]) -> bool:
 def fingerprints(*kinds: str, **parts: Iterable[Path]) -> dict[str, str]:
     """Of the code of kinds of recipes, and by name of files and folders that they read."""
     from polyglance.recipes import KINDS
-    from polyglance.recipes.word_keys import fingerprint
+    from polyglance.recipes.keys import fingerprint
 
     code = fingerprint(*{file: None for kind in kinds for file in code_of(KINDS[kind][0])})
     return {"code": code, **{name: fingerprint(*paths) for name, paths in parts.items()}}

@@ -85,7 +85,7 @@ class UC2Benchmark(PairBenchmark):
     def prepare_more(self, options: Options, changes: Changes) -> Changes:
         """Link the words of captions, which several runs at once would each do for themselves."""
         from polyglance.recipes import open_recipe
-        from polyglance.recipes.word_keys import fingerprint
+        from polyglance.recipes.keys import fingerprint
 
         recipe = open_recipe(options.recipe, (*changes, *options.change)).settings
         data, settings = options.data.resolve(), recipe.translations
@@ -134,7 +134,7 @@ class UC2Benchmark(PairBenchmark):
 def link_words(recipe: str, changes: Changes, data: Path, language: str) -> None:
     """Find which words of English captions and of those in a language mean the same."""
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.uc2_world import World
+    from polyglance.recipes.pairs.uc2_world import World
 
     nothing_else = (f"translations.languages=[{language}]", "validation=null", "test=null")
     settings = open_recipe(recipe, (*changes, *nothing_else)).settings

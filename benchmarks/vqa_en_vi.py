@@ -48,7 +48,7 @@ def main() -> None:
     if options.commit or shutil.which("git") is None:
         os.environ.setdefault("POLYGLANCE_COMMIT", options.commit or "unknown")
     os.environ.setdefault("OMP_NUM_THREADS", "4")  # before the workers load what counts cores
-    from polyglance.recipes.vqa_measuring import read_answers
+    from polyglance.recipes.questions.measuring import read_answers
 
     folders = train_all(options)
     reports = [json.loads((folder / "report.json").read_text("utf-8")) for folder in folders]
@@ -89,7 +89,7 @@ def summary(
     reports: Sequence[Mapping[str, Any]], answered: Sequence[Sequence[Answered]]
 ) -> dict[str, Any]:
     """By language: the model's figures over seeds, beside those of the best answers."""
-    from polyglance.recipes.vqa_measuring import figures
+    from polyglance.recipes.questions.measuring import figures
 
     test: dict[str, Any] = {}
     for language, first in reports[0]["test"].items():

@@ -12,10 +12,10 @@ from polyglance.models.answering import Answering
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.model_folder import write_model
-from polyglance.recipes.pair_folder import Description
-from polyglance.recipes.region_splits import Eyes
-from polyglance.recipes.vqa_folder import Description as AnsweringDescription
+from polyglance.recipes.pairs.folder import Description
+from polyglance.recipes.pairs.model_folder import write_model
+from polyglance.recipes.pairs.region_splits import Eyes
+from polyglance.recipes.questions.folder import Description as AnsweringDescription
 from polyglance.text import open_tokenizer
 from small_models import WIDTH
 from toy_corpus import make_encoder

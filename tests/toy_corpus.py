@@ -15,7 +15,7 @@ from polyglance.data.toy import Clip, ToyWorld
 from polyglance.models.mmp import MMPObjective
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
-from polyglance.recipes.features import Corpus, Described, FeatureRecipe
+from polyglance.recipes.mmp.features import Corpus, Described, FeatureRecipe
 from polyglance.records import Cue, Record, write_manifest
 from polyglance.text.sentencepiece_file import open_file
 from polyglance.training.loop import LoopConfig

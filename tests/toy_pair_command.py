@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from polyglance.export import towers
-from polyglance.recipes import word_dictionaries
+from polyglance.recipes import dictionaries
 from polyglance.records import Record, write_manifest
 from polyglance.vision import extraction
 from polyglance.vision.store import StoreInfo, hash_keys
@@ -50,7 +50,7 @@ class PairCommand:
             "loop.precision=float32", *changes,
         )  # fmt: skip
         monkeypatch.setenv("POLYGLANCE_COMMIT", "abc1234")
-        monkeypatch.setattr(word_dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
+        monkeypatch.setattr(dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
         data = folder / "data" / "flickr8k"
         keys = []
         for split, count in {"train": 36, "val": 12, "test": 12}.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polyglance.data.captions import CaptionTable
-from polyglance.recipes.word_texts import WordTexts
+from polyglance.recipes.smalr.texts import WordTexts
 from polyglance.records import Record
 from polyglance.text.lexicon import Lexicon
 

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from polyglance.data.toy import ToyWorld
-from polyglance.recipes import word_dictionaries
-from polyglance.recipes.pair_folder import export_pair_model, open_pair_model
+from polyglance.recipes import dictionaries
+from polyglance.recipes.pairs.folder import export_pair_model, open_pair_model
 from polyglance.records import write_manifest
 from small_models import WIDTH, small_model
 
@@ -123,7 +123,7 @@ def test_the_command_trains_both_and_their_models_are_opened(
     shutil.copy(data / "flickr8k" / "train.jsonl", data / "text" / "train.jsonl")
     small_model(text_pooling="mean").export(model)
     monkeypatch.setenv("POLYGLANCE_COMMIT", "abc1234")
-    monkeypatch.setattr(word_dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
+    monkeypatch.setattr(dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
     noise = np.random.default_rng(0)
     for split in ("test", "val"):
         folder = data / "flickr8k" / f"dual-{split}"
@@ -170,7 +170,7 @@ def test_the_command_trains_both_and_their_models_are_opened(
 
 
 def test_towers_of_another_model_are_not_taken(tmp_path: Path) -> None:
-    from polyglance.recipes.towers import towers_of
+    from polyglance.recipes.pairs.towers import towers_of
 
     one = small_model(text_pooling="mean").export(tmp_path / "one")
     other = small_model(text_pooling="mean", seed=1).export(tmp_path / "other")

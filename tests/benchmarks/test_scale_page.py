@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from benchmarks.postgres_server import Server
 
-from polyglance.search.postgres_index import PostgresIndex
-from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.postgres.index import PostgresIndex
+from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.store import Manifest
 from stored_entries import entry
 

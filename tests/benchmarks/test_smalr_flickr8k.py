@@ -16,7 +16,7 @@ import pytest
 
 from polyglance.config import dump
 from polyglance.models.word_baselines import WORD_MODELS
-from polyglance.recipes import open_recipe, word_dictionaries
+from polyglance.recipes import dictionaries, open_recipe
 from toy_word_corpus import LANGUAGES, RECIPE, make_toy_word_corpus
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -167,7 +167,7 @@ class Command:
     def __init__(self, script: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.script, self.folder, self.monkeypatch = script, folder, monkeypatch
         monkeypatch.setenv("POLYGLANCE_COMMIT", "abc1234")
-        monkeypatch.setattr(word_dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
+        monkeypatch.setattr(dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
         make_toy_word_corpus(folder / "data", pictures=60)
         shutil.rmtree(folder / "data" / "flickr8k" / "dictionaries")
         recipe = replace(RECIPE, dictionaries="learned")

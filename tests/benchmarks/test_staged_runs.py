@@ -225,7 +225,7 @@ def test_a_plan_that_cannot_be_followed_is_refused(staged: ModuleType, shop: Any
 
 def test_the_code_of_a_recipe_is_what_it_can_reach(staged: ModuleType) -> None:
     names = {"/".join(path.parts[-2:]) for path in staged.code_of(KINDS["m3p"][0])}
-    assert {"recipes/m3p.py", "models/m3p.py", "nn/packing.py", "training/loop.py"} <= names
+    assert {"pairs/m3p.py", "models/m3p.py", "nn/packing.py", "training/loop.py"} <= names
     assert not any(name.startswith(("cli/", "search/")) for name in names)
     assert "models/smalr.py" in {
         "/".join(path.parts[-2:]) for path in staged.code_of(KINDS["words"][0])

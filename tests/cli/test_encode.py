@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from colours import paint
 from polyglance.cli import app, main
-from polyglance.search import bulk
-from polyglance.search.bulk import BulkReport, Worker
-from polyglance.search.shards import ShardFolder
+from polyglance.search.bulk import encoding as bulk
+from polyglance.search.bulk.encoding import BulkReport, Worker
+from polyglance.search.bulk.shards import ShardFolder
 
 
 def fails(

@@ -24,7 +24,7 @@ from polyglance.demo.show import HITS, count_right, run
 from polyglance.encoders import Picture
 from polyglance.errors import PolyglanceError
 from polyglance.languages import describe
-from polyglance.search.results import Answer, Hit
+from polyglance.search.showing.results import Answer, Hit
 from polyglance.vision.pictures import read_picture
 
 NAMES = [photograph.path.stem for photograph in photographs()]

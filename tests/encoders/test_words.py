@@ -17,7 +17,7 @@ from polyglance.encoders import Encoder, load
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.errors import PolyglanceError
 from polyglance.models.word_folder import WordFolder
-from polyglance.search.gallery import Gallery
+from polyglance.search.showing.gallery import Gallery
 from polyglance.text.lexicon import Lexicon
 from sentences import SENTENCES
 from small_models import cosines

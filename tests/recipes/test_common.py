@@ -16,7 +16,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMPObjective
 from polyglance.recipes import common, open_recipe
 from polyglance.recipes.common import Measured, keep, retrieval_by_language, with_mask
-from polyglance.recipes.features import FeatureRecipe
+from polyglance.recipes.mmp.features import FeatureRecipe
 from polyglance.records import Record
 from polyglance.training.loop import LoopConfig
 from polyglance.training.visuals import FeatureTable

@@ -12,8 +12,15 @@ import pytest
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
-from polyglance.recipes.enriching import MIXED, enrich, seen_words, switch, with_names, word_records
-from polyglance.recipes.photo_corpora import class_records, with_more_captions
+from polyglance.recipes.mmp.enriching import (
+    MIXED,
+    enrich,
+    seen_words,
+    switch,
+    with_names,
+    word_records,
+)
+from polyglance.recipes.mmp.photo_corpora import class_records, with_more_captions
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.text.dictionaries import Dictionary
 from polyglance.vision.labels import label_names

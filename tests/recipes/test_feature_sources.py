@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.recipes.feature_sources import feature_table, open_features
+from polyglance.recipes.mmp.feature_sources import feature_table, open_features
 from polyglance.records import Record
 from toy_corpus import write_store
 

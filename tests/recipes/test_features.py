@@ -18,7 +18,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import DirectionResult, RetrievalResult
 from polyglance.models.mmp import MMPObjective
 from polyglance.recipes import open_recipe
-from polyglance.recipes.features import (
+from polyglance.recipes.mmp.features import (
     Corpus,
     Described,
     FeatureRecipe,

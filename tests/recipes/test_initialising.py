@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.recipes.initialising import initialise_from
+from polyglance.recipes.mmp.initialising import initialise_from
 from polyglance.training.checkpoints import model_tensors
 
 

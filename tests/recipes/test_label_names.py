@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.recipes.label_names import Labels, named_labels, read_names
+from polyglance.recipes.pairs.label_names import Labels, named_labels, read_names
 
 
 def test_imagenet_s_classes_have_names_of_their_own_or_by_a_dictionary(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from polyglance.data.toy import Picture, ToyWorld
 from polyglance.errors import PolyglanceError
 from polyglance.export.towers import unpack
 from polyglance.recipes import open_recipe
-from polyglance.recipes.aligning import Alignment
-from polyglance.recipes.imitating import Imitation, dual_likeness
-from polyglance.recipes.m3p import FineTuning, M3PRecipe, Pretraining, build_model, run
-from polyglance.recipes.m3p_world import CodeSwitching, World
-from polyglance.recipes.pair_measuring import Reranking
-from polyglance.recipes.region_splits import Described, Eyes, Sentences
+from polyglance.recipes.pairs.aligning import Alignment
+from polyglance.recipes.pairs.imitating import Imitation, dual_likeness
+from polyglance.recipes.pairs.m3p import FineTuning, M3PRecipe, Pretraining, build_model, run
+from polyglance.recipes.pairs.m3p_world import CodeSwitching, World
+from polyglance.recipes.pairs.measuring import Reranking
+from polyglance.recipes.pairs.region_splits import Described, Eyes, Sentences
 from polyglance.recipes.stages import begin_from
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig

@@ -12,8 +12,8 @@ from PIL import Image
 from polyglance.export.reading import load_torch
 from polyglance.export.towers import unpack
 from polyglance.models.meeting import read_meeting
-from polyglance.recipes.meeting_vectors import closer_vectors
-from polyglance.recipes.region_splits import Eyes, open_eyes
+from polyglance.recipes.pairs.meeting_vectors import closer_vectors
+from polyglance.recipes.pairs.region_splits import Eyes, open_eyes
 from polyglance.training.visuals import PixelTable, read_pixels
 from small_models import MEAN, STD, small_model
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from polyglance.errors import PolyglanceError
-from polyglance.recipes.object_words import ObjectTeller, ObjectWords, with_objects
+from polyglance.recipes.questions.object_words import ObjectTeller, ObjectWords, with_objects
 from polyglance.vision.detection import Objects
 from polyglance.weights.ssdlite import convert
 from small_detectors import package_weights, write_package

@@ -24,10 +24,10 @@ from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
 from polyglance.recipes import open_recipe
 from polyglance.recipes.explaining import Explainer
-from polyglance.recipes.meeting_vectors import closer_vectors
-from polyglance.recipes.pair_folder import TELLING, NoPairModel, open_pair_model
-from polyglance.recipes.pair_reader import PairReader
-from polyglance.recipes.region_splits import look_at
+from polyglance.recipes.pairs.folder import TELLING, NoPairModel, open_pair_model
+from polyglance.recipes.pairs.meeting_vectors import closer_vectors
+from polyglance.recipes.pairs.reader import PairReader
+from polyglance.recipes.pairs.region_splits import look_at
 from polyglance.records import Record
 from polyglance.search.library import Library
 from tiny_readers import SIZE, make_parts, save_reader, tiny_m3p, tiny_uc2

@@ -24,10 +24,11 @@ from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.models.mmp import MMPObjective
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
-from polyglance.recipes import open_recipe, photos
-from polyglance.recipes.compressing import Compression, word_frequency
-from polyglance.recipes.photo_corpora import ClassNaming, Corpora, PictureCorpus, TextCorpus
-from polyglance.recipes.photos import PhotoRecipe, run
+from polyglance.recipes import open_recipe
+from polyglance.recipes.mmp import photos
+from polyglance.recipes.mmp.compressing import Compression, word_frequency
+from polyglance.recipes.mmp.photo_corpora import ClassNaming, Corpora, PictureCorpus, TextCorpus
+from polyglance.recipes.mmp.photos import PhotoRecipe, run
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe, recipe_names
-from polyglance.recipes.features import Corpus, Described, FeatureRecipe
+from polyglance.recipes.mmp.features import Corpus, Described, FeatureRecipe
 from polyglance.records import Cue, Record, write_manifest
 from toy_corpus import make_encoder, write_store
 

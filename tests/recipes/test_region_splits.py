@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from polyglance.errors import PolyglanceError
-from polyglance.recipes.region_splits import (
+from polyglance.recipes.pairs.region_splits import (
     Described,
     Eyes,
     SplitReader,

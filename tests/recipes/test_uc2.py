@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
-from polyglance.recipes.label_names import Labels
-from polyglance.recipes.pair_measuring import Reranking
-from polyglance.recipes.region_splits import Described, Sentences
-from polyglance.recipes.uc2 import Adaptation, FineTuning, Pretraining, Shares, UC2Recipe, run
-from polyglance.recipes.uc2_world import Translations, World
+from polyglance.recipes.pairs.label_names import Labels
+from polyglance.recipes.pairs.measuring import Reranking
+from polyglance.recipes.pairs.region_splits import Described, Sentences
+from polyglance.recipes.pairs.uc2 import Adaptation, FineTuning, Pretraining, Shares, UC2Recipe, run
+from polyglance.recipes.pairs.uc2_world import Translations, World
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
 from toy_region_data import make_region_data
@@ -142,7 +142,7 @@ def test_matching_may_come_first(data: Path, recipe: UC2Recipe, tmp_path: Path) 
 def test_pivoting_on_english_shows_no_picture_beside_another_language(
     data: Path, recipe: UC2Recipe
 ) -> None:
-    from polyglance.recipes.uc2 import _objectives, build_model
+    from polyglance.recipes.pairs.uc2 import _objectives, build_model
 
     world = World.open(recipe, data, "cpu")
     model = build_model(recipe, world)

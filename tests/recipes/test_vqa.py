@@ -20,13 +20,13 @@ from polyglance.errors import PolyglanceError
 from polyglance.models.meeting import Meeting, MeetingConfig, write_meeting
 from polyglance.recipes import open_recipe
 from polyglance.recipes.explaining import Explainer, cut_at_words
-from polyglance.recipes.object_words import ObjectWords
-from polyglance.recipes.region_splits import Eyes
-from polyglance.recipes.vqa import Answers, VQARecipe
-from polyglance.recipes.vqa import run as train_vqa
-from polyglance.recipes.vqa_folder import Answerer
-from polyglance.recipes.vqa_measuring import predict
-from polyglance.recipes.vqa_world import Asked, Practice, World
+from polyglance.recipes.pairs.region_splits import Eyes
+from polyglance.recipes.questions.folder import Answerer
+from polyglance.recipes.questions.measuring import predict
+from polyglance.recipes.questions.object_words import ObjectWords
+from polyglance.recipes.questions.vqa import Answers, VQARecipe
+from polyglance.recipes.questions.vqa import run as train_vqa
+from polyglance.recipes.questions.world import Asked, Practice, World
 from polyglance.records import Record, write_manifest
 from polyglance.text import Encoding, open_tokenizer
 from polyglance.training.loop import LoopConfig

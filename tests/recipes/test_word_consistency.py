@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from polyglance.data.captions import CaptionTable
-from polyglance.recipes.word_consistency import (
+from polyglance.recipes.smalr.consistency import (
     asked_by_others,
     asked_word_by_word,
     consistency_figures,

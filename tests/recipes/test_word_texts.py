@@ -13,9 +13,9 @@ from polyglance.errors import PolyglanceError
 from polyglance.models.smalr import SMALR, SMALRConfig
 from polyglance.nn.hybrid_embedding import HybridEmbedding
 from polyglance.objectives.top_triplets import TripletRule
-from polyglance.recipes.word_keys import fingerprint
-from polyglance.recipes.word_measuring import coverage
-from polyglance.recipes.word_texts import (
+from polyglance.recipes.keys import fingerprint
+from polyglance.recipes.measuring import coverage
+from polyglance.recipes.smalr.texts import (
     SPLITS,
     Dictionaries,
     prepare_texts,

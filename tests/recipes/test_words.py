@@ -19,10 +19,11 @@ from polyglance.models.word_folder import load_words
 from polyglance.nn.hybrid_embedding import HybridEmbedding
 from polyglance.nn.packing import Packing
 from polyglance.objectives.top_triplets import TripletRule
-from polyglance.recipes import open_recipe, words
-from polyglance.recipes.word_pretraining import Pretraining, align_words, pretrained_latent
-from polyglance.recipes.word_world import Pictured, World
-from polyglance.recipes.words import WordRecipe, run
+from polyglance.recipes import open_recipe
+from polyglance.recipes.smalr import words
+from polyglance.recipes.smalr.pretraining import Pretraining, align_words, pretrained_latent
+from polyglance.recipes.smalr.words import WordRecipe, run
+from polyglance.recipes.smalr.world import Pictured, World
 from polyglance.records import read_manifest
 from polyglance.text.dictionaries import open_dictionary
 from polyglance.training.smalr_tasks import AveragedSentences, CaptionGrids, DescribedPictures

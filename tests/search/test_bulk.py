@@ -17,12 +17,14 @@ import pytest
 from colours import Colours, film, paint, scatter
 from polyglance.demo.photographs import FOLDER
 from polyglance.errors import PolyglanceError
-from polyglance.search import bulk, encoding, ray_cluster
-from polyglance.search.bulk import Worker, encode
+from polyglance.search import encoding
+from polyglance.search.bulk import encoding as bulk
+from polyglance.search.bulk import ray_cluster
+from polyglance.search.bulk.encoding import Worker, encode
+from polyglance.search.bulk.listing import listed, places_of, seen_from
+from polyglance.search.bulk.shards import Plan, ShardFolder
 from polyglance.search.library import Library
-from polyglance.search.listing import listed, places_of, seen_from
 from polyglance.search.models import new_manifest, open_model
-from polyglance.search.shards import Plan, ShardFolder
 from polyglance.search.store import BadFile
 
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from colours import paint
 from polyglance.search.files import content_hash, shrunk, size_and_date, thumbnail, written
-from polyglance.search.showing import from_webp
+from polyglance.search.showing.pictures import from_webp
 from polyglance.search.store import Stamp
 
 NOON = Stamp(1, int(time.mktime((2020, 1, 2, 12, 0, 0, 0, 0, -1))) * 10**9)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from polyglance.encoders import Picture
-from polyglance.search import gallery
-from polyglance.search.gallery import Gallery
+from polyglance.search.showing import gallery
+from polyglance.search.showing.gallery import Gallery
 
 
 class Colours:

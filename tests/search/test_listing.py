@@ -7,7 +7,7 @@ import pytest
 
 from colours import paint, scatter
 from polyglance.errors import PolyglanceError
-from polyglance.search.listing import listed, places_of, seen_from
+from polyglance.search.bulk.listing import listed, places_of, seen_from
 from polyglance.search.store import BadFile
 from polyglance.search.walking import Candidate
 

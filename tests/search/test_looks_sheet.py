@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyglance.search.looks_sheet import Row, draw_looks, lit, write_looks_page
+from polyglance.search.showing.looks_sheet import Row, draw_looks, lit, write_looks_page
 
 GREY = Image.new("RGB", (70, 70), (120, 120, 120))
 

@@ -10,8 +10,8 @@ from benchmarks.postgres_server import Server
 from numpy.typing import NDArray
 
 from polyglance.search.exact import ExactIndex
-from polyglance.search.postgres_index import PostgresIndex
-from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.postgres.index import PostgresIndex
+from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.store import Entry, Filter, Item, Manifest, Rows, Stamp
 
 WIDTH, COUNT = 24, 1500

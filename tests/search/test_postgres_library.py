@@ -16,7 +16,7 @@ from benchmarks.postgres_server import Server
 from colours import Colours, paint, scatter
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
-from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.store import NoLibrary
 
 TESTS = Path(__file__).parents[1]

@@ -13,9 +13,9 @@ import pytest
 from benchmarks.postgres_server import Server
 
 from polyglance.errors import DataError, MissingExtra, PolyglanceError
-from polyglance.search import postgres_database
 from polyglance.search.home import FileHome, home_of
-from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.postgres import database
+from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.store import Unreachable
 from stored_entries import MANIFEST, entry
 
@@ -81,7 +81,7 @@ def test_a_file_may_have_any_name() -> None:
 
 def test_without_its_optional_part_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "polyglance.search.postgres_address")
+    monkeypatch.delitem(sys.modules, "polyglance.search.postgres.address")
     with pytest.raises(MissingExtra, match=r"polyglance\[postgres\]"):
         home_of("postgresql://host/p")
 
@@ -123,8 +123,8 @@ def test_a_server_that_has_no_time_is_not_the_fault_of_who_asks(store: PostgresS
 
 
 def test_a_writer_that_paused_does_it_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(postgres_database._SESSION, "idle_in_transaction_session_timeout", "100ms")
-    monkeypatch.setattr(postgres_database, "PATIENCE", 0.2)
+    monkeypatch.setitem(database._SESSION, "idle_in_transaction_session_timeout", "100ms")
+    monkeypatch.setattr(database, "PATIENCE", 0.2)
     store = PostgresStore(url, MANIFEST)
     pauses = [0.5, 0.5, 0.0]
 
@@ -135,7 +135,7 @@ def test_a_writer_that_paused_does_it_again(url: str, monkeypatch: pytest.Monkey
 
     store.transaction(work)
     assert store.places("walked") == ["/1"]
-    monkeypatch.setattr(postgres_database, "LOSSES", 0)
+    monkeypatch.setattr(database, "LOSSES", 0)
     pauses = [0.5, 0.0]
     with pytest.raises(Unreachable, match=r"cannot be used .*idle-in-transaction"):
         store.transaction(work)
@@ -181,7 +181,7 @@ def test_a_server_that_comes_back_is_used_again(store: PostgresStore, postgres: 
 def test_a_server_that_stays_away_is_a_sentence(
     store: PostgresStore, url: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_database, "PATIENCE", 0.4)
+    monkeypatch.setattr(database, "PATIENCE", 0.4)
     postgres.kill()
     try:
         for least, most in ((0.3, 5.0), (0.0, 0.3)):  # then nobody waits for it again
@@ -229,7 +229,7 @@ def test_what_kills_the_server_again_and_again_is_given_up(store: PostgresStore,
 def test_a_writer_that_holds_everybody_up_is_named(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(postgres_database._SESSION, "lock_timeout", "200ms")
+    monkeypatch.setitem(database._SESSION, "lock_timeout", "200ms")
     store = PostgresStore(url, MANIFEST)
     with psycopg.connect(url) as other:
         other.execute("SELECT FROM polyglance.state FOR UPDATE")
@@ -259,7 +259,7 @@ def test_a_newer_library_or_an_older_server_asks_for_another(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(postgres_database, "PGVECTOR", (99, 0))
+        patch.setattr(database, "PGVECTOR", (99, 0))
         with pytest.raises(
             PolyglanceError, match=r"has pgvector 0\.\d+\.\d+: install 0\.8 or later"
         ):

@@ -20,7 +20,7 @@ from polyglance.search import reranking
 from polyglance.search.library import Library
 from polyglance.search.query import Piece
 from polyglance.search.reranking import SecondLook
-from polyglance.search.showing import picture_of
+from polyglance.search.showing.pictures import picture_of
 from polyglance.search.store import Rows
 
 PALE = {"a": (255, 90, 90), "b": (255, 60, 60), "c": (255, 30, 30), "d": (30, 30, 255)}

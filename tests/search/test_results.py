@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from polyglance.search.results import Answer, Hit
-from polyglance.search.sheet import write_sheet
-from polyglance.search.terminal import answers_table, half_blocks
+from polyglance.search.showing.results import Answer, Hit
+from polyglance.search.showing.sheet import write_sheet
+from polyglance.search.showing.terminal import answers_table, half_blocks
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from polyglance.errors import PolyglanceError
-from polyglance.search import shard_import
-from polyglance.search.shard_import import import_shards
-from polyglance.search.shards import Done, Plan, ShardFolder
+from polyglance.search.bulk import importing
+from polyglance.search.bulk.importing import import_shards
+from polyglance.search.bulk.shards import Done, Plan, ShardFolder
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import BadFile, Entry, Item, Known, Stamp
 from polyglance.search.walking import Candidate
@@ -103,7 +103,7 @@ def test_what_was_removed_from_the_library_stays_out(store: SqliteStore, tmp_pat
 def test_what_is_removed_during_an_import_stays_out(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_import, "TOGETHER", 2)
+    monkeypatch.setattr(importing, "TOGETHER", 2)
     folder = made(tmp_path / "s", [entry(name) for name in "abcd"], [entry("d2")])
     put = store.put
 
@@ -119,7 +119,7 @@ def test_what_is_removed_during_an_import_stays_out(
 def test_a_large_shard_is_written_in_parts_and_a_stop_is_gone_on_with(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_import, "TOGETHER", 2)
+    monkeypatch.setattr(importing, "TOGETHER", 2)
     folder = made(tmp_path / "s", [entry(name) for name in "abcde"])
     put, calls = store.put, []
 

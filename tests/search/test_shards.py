@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.search.shards import Plan, ShardFolder
+from polyglance.search.bulk.shards import Plan, ShardFolder
 from polyglance.search.store import BadFile, Entry, Item, Stamp
 from polyglance.search.walking import Candidate
 

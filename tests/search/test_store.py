@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from polyglance.errors import PolyglanceError
 from polyglance.search.exact import ExactIndex
-from polyglance.search.postgres_store import PostgresStore
+from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import BadFile, Filter, Manifest, NoLibrary, Stamp, Store
 from stored_entries import MANIFEST, STAMP, entry

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 from polyglance.demo.photographs import photographs
 from polyglance.recipes.explaining import Explainer
-from polyglance.recipes.vqa_folder import Answerer
+from polyglance.recipes.questions.folder import Answerer
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
 from tiny_readers import make_parts, save_answerer, save_reader, tiny_uc2

@@ -18,8 +18,8 @@ from polyglance.evaluation.question_types import BestAnswers
 from polyglance.models.answering import Answering
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.recipes.vqa_measuring import predict
-from polyglance.recipes.vqa_world import Questions, questions_of
+from polyglance.recipes.questions.measuring import predict
+from polyglance.recipes.questions.world import Questions, questions_of
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer
 from polyglance.training.loop import LoopConfig, train

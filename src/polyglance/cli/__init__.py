@@ -137,7 +137,7 @@ def export(
     Of a run of UC2 or M3P, one that reads hits again, with all that it needs but torch.
     """
     from polyglance.export.from_run import export_run
-    from polyglance.recipes.pair_folder import export_pair_model, is_pair_run
+    from polyglance.recipes.pairs.folder import export_pair_model, is_pair_run
 
     if is_pair_run(run):
         told = export_pair_model(run, out, backbone=backbone)

@@ -24,7 +24,7 @@ def ask(
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
 ) -> None:
     """Ask a picture a question; answers come with how likely they are."""
-    from polyglance.recipes.vqa_folder import Answerer
+    from polyglance.recipes.questions.folder import Answerer
 
     answers = Answerer.open(model, device=device).ask(picture, question, language=language, k=count)
     if as_json:

@@ -111,7 +111,7 @@ def data_enrich(
 ) -> None:
     """Make captions and words in more languages out of English captions, by dictionaries."""
     from polyglance.languages import normalise_language
-    from polyglance.recipes.enriching import SWITCHED, enrich
+    from polyglance.recipes.mmp.enriching import SWITCHED, enrich
     from polyglance.text.translators import Apertium
 
     written = enrich(

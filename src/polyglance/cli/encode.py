@@ -35,7 +35,7 @@ def encode(
     quiet: Quiet = False,
 ) -> None:
     """Encode many pictures and clips, over many machines; `library import` takes them in."""
-    from polyglance.search.bulk import encode as encode_in_bulk
+    from polyglance.search.bulk.encoding import encode as encode_in_bulk
 
     report = encode_in_bulk(
         *(sources or ()),

@@ -52,7 +52,7 @@ def explain(
 ) -> None:
     """Draw where each word looks, in several languages side by side."""
     from polyglance.recipes.explaining import Explainer
-    from polyglance.search.looks_sheet import Row, draw_looks, write_looks_page
+    from polyglance.search.showing.looks_sheet import Row, draw_looks, write_looks_page
     from polyglance.vision.pictures import read_picture
 
     chosen = whole_numbers(layers, "--layers") if layers else []

@@ -74,8 +74,8 @@ def library_import(
     quiet: Quiet = False,
 ) -> None:
     """Take in what was encoded in bulk; run again for shards that were made since."""
+    from polyglance.search.bulk.shards import ShardFolder
     from polyglance.search.library import Library
-    from polyglance.search.shards import ShardFolder
 
     with Library(library) as opened:
         for folder in shards:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from polyglance.search.library import Library
     from polyglance.search.query import Hit, Text
-    from polyglance.search.results import Answer
+    from polyglance.search.showing.results import Answer
 
 
 def search(
@@ -100,7 +100,7 @@ def search(
         unwanted = [*(without or ()), *(path.name for path in without_picture or ())]
         asked += "".join(f" − {one}" for one in unwanted)
         if sheet:
-            from polyglance.search.sheet import write_sheet
+            from polyglance.search.showing.sheet import write_sheet
 
             answer = _answer(opened, asked, language, hits)
             write_sheet(sheet, [answer], title="Polyglance", note=f"{len(hits):,} hits")
@@ -110,7 +110,7 @@ def search(
         elif not hits:
             print("nothing was found: is there anything of this kind in the library?")
         elif not plain and console().is_terminal and console().color_system:
-            from polyglance.search.terminal import answers_table
+            from polyglance.search.showing.terminal import answers_table
 
             console().print(answers_table([_answer(opened, asked, language, hits)]))
         else:
@@ -178,8 +178,8 @@ def _answer(library: Library, asked: str, language: str | None, hits: Sequence[H
     from PIL import Image
 
     from polyglance.errors import DataError
-    from polyglance.search.results import Answer
-    from polyglance.search.results import Hit as Shown
+    from polyglance.search.showing.results import Answer
+    from polyglance.search.showing.results import Hit as Shown
 
     shown = []
     for hit in hits:

@@ -12,7 +12,7 @@ from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
     from polyglance.recipes.explaining import Explainer
-    from polyglance.recipes.vqa_folder import Answerer
+    from polyglance.recipes.questions.folder import Answerer
 
 
 def serve(
@@ -70,6 +70,6 @@ def _explainer(folder: Path) -> Explainer:
 
 
 def _answerer(folder: Path) -> Answerer:
-    from polyglance.recipes.vqa_folder import Answerer
+    from polyglance.recipes.questions.folder import Answerer
 
     return Answerer.open(folder)

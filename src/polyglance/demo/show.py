@@ -14,10 +14,10 @@ from polyglance.demo.photographs import photographs
 from polyglance.demo.queries import QUERIES, UNCAPTIONED, Query
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
-from polyglance.search.gallery import Gallery
-from polyglance.search.results import Answer, Hit
-from polyglance.search.sheet import write_sheet
-from polyglance.search.terminal import answers_table
+from polyglance.search.showing.gallery import Gallery
+from polyglance.search.showing.results import Answer, Hit
+from polyglance.search.showing.sheet import write_sheet
+from polyglance.search.showing.terminal import answers_table
 from polyglance.vision.extraction import find_items
 from polyglance.vision.pictures import read_picture
 

@@ -21,12 +21,12 @@ from polyglance.vision.devices import check_device
 FOLDER = Path(__file__).parent
 
 KINDS = {
-    "photos": ("polyglance.recipes.photos", "PhotoRecipe"),
-    "features": ("polyglance.recipes.features", "FeatureRecipe"),
-    "words": ("polyglance.recipes.words", "WordRecipe"),
-    "m3p": ("polyglance.recipes.m3p", "M3PRecipe"),
-    "uc2": ("polyglance.recipes.uc2", "UC2Recipe"),
-    "vqa": ("polyglance.recipes.vqa", "VQARecipe"),
+    "photos": ("polyglance.recipes.mmp.photos", "PhotoRecipe"),
+    "features": ("polyglance.recipes.mmp.features", "FeatureRecipe"),
+    "words": ("polyglance.recipes.smalr.words", "WordRecipe"),
+    "m3p": ("polyglance.recipes.pairs.m3p", "M3PRecipe"),
+    "uc2": ("polyglance.recipes.pairs.uc2", "UC2Recipe"),
+    "vqa": ("polyglance.recipes.questions.vqa", "VQARecipe"),
 }
 """Of each kind its module, imported when one is opened, and the class of its settings.
 

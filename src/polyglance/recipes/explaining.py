@@ -21,10 +21,10 @@ from polyglance.models.uc2 import UC2
 from polyglance.models.word_looks import STEPS, answered_from, attended, told_from
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
-from polyglance.recipes.object_words import ObjectTeller, with_objects
-from polyglance.recipes.pair_folder import TELLING, NoPairModel, open_pair_model
-from polyglance.recipes.region_splits import Eyes, look_at
-from polyglance.recipes.vqa_folder import Answerer
+from polyglance.recipes.pairs.folder import TELLING, NoPairModel, open_pair_model
+from polyglance.recipes.pairs.region_splits import Eyes, look_at
+from polyglance.recipes.questions.folder import Answerer
+from polyglance.recipes.questions.object_words import ObjectTeller, with_objects
 from polyglance.text import Encoding, Tokenizer
 from polyglance.vision.torch_backbone import TorchBackbone
 

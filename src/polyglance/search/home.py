@@ -15,7 +15,7 @@ from polyglance.search.store import Filter, Manifest, Store
 from polyglance.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
-    from polyglance.search.postgres_store import PostgresStore
+    from polyglance.search.postgres.store import PostgresStore
 
 SCHEMES = ("postgresql", "postgres")
 
@@ -79,15 +79,15 @@ class PostgresHome:
 
     def __init__(self, url: str) -> None:
         """The address of the database."""
-        from polyglance.search.postgres_address import Address
+        from polyglance.search.postgres.address import Address
 
         self._url, self.name = url, Address.of(url).name
         self._opened: PostgresStore | None = None
 
     def open(self, manifest: Manifest | None = None) -> tuple[Store, Index]:
         """The library; with a ``manifest``, it is made where there is none."""
-        from polyglance.search.postgres_index import PostgresIndex
-        from polyglance.search.postgres_store import PostgresStore
+        from polyglance.search.postgres.index import PostgresIndex
+        from polyglance.search.postgres.store import PostgresStore
 
         self._opened = PostgresStore(self._url, manifest)
         return self._opened, PostgresIndex(self._opened)

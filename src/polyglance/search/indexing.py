@@ -34,7 +34,7 @@ from polyglance.search.encoding import (
     quiet_decoders,
 )
 from polyglance.search.files import thumbnail
-from polyglance.search.showing import picture_of
+from polyglance.search.showing.pictures import picture_of
 from polyglance.search.store import BadFile, Entry, Item, Store
 from polyglance.search.walking import Candidate, is_gone, is_there, is_within, walk
 from polyglance.vision.ahead import ahead

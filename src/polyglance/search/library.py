@@ -32,7 +32,7 @@ from polyglance.search.merging import take_in
 from polyglance.search.models import Model, check_model, model_of, new_manifest, open_model
 from polyglance.search.query import Hit, Piece, Text, as_filter, in_languages, query_vector
 from polyglance.search.reranking import CANDIDATES, AnyReranker, SecondLook, open_reranker
-from polyglance.search.showing import from_webp, picture_of
+from polyglance.search.showing.pictures import from_webp, picture_of
 from polyglance.search.store import Counts, Manifest, NoLibrary, Store
 from polyglance.search.walking import as_place, is_within
 from polyglance.text.translators import Translator
@@ -266,8 +266,8 @@ class Library:
 
     def import_shards(self, folder: Place, *, quiet: bool = True) -> Report:
         """Take in what `polyglance encode` made; again for shards that were made since."""
-        from polyglance.search.shard_import import import_shards
-        from polyglance.search.shards import ShardFolder
+        from polyglance.search.bulk.importing import import_shards
+        from polyglance.search.bulk.shards import ShardFolder
 
         shards = ShardFolder(folder)
         store = self._store(create=True, like=shards.manifest())

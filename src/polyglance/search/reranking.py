@@ -25,7 +25,7 @@ from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, MissingExtra
 from polyglance.search.files import shrunk
 from polyglance.search.query import Hit, Piece, Text
-from polyglance.search.showing import picture_of
+from polyglance.search.showing.pictures import picture_of
 from polyglance.search.store import Store
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def open_reranker(reranker: AnyReranker) -> Reranker:
     if not isinstance(reranker, str | Path):
         return reranker
     try:
-        from polyglance.recipes.pair_reader import PairReader
+        from polyglance.recipes.pairs.reader import PairReader
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("polyglance"):
             raise

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from polyglance.recipes.explaining import Looks
-    from polyglance.recipes.vqa_folder import Answer
+    from polyglance.recipes.questions.folder import Answer
 
 MOST_WORDS = 12
 """Of a query, of which it is told where they look."""
@@ -51,7 +51,7 @@ class Explains(Protocol):
 
 
 class Answers(Protocol):
-    """What `polyglance.recipes.vqa_folder.Answerer` does."""
+    """What `polyglance.recipes.questions.folder.Answerer` does."""
 
     @property
     def languages(self) -> Sequence[str]:

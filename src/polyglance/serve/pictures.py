@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from polyglance.errors import DataError, MissingExtra
 from polyglance.search.files import THUMBNAIL
 from polyglance.search.query import Piece
-from polyglance.search.showing import picture_of
+from polyglance.search.showing.pictures import picture_of
 from polyglance.serve.problems import Refused
 from polyglance.serve.shelf import Shelf
 

@@ -104,7 +104,8 @@ def _apart(boxes: Floats, kinds: NDArray[np.int64], most: int) -> NDArray[np.int
     moved = boxes + 2 * kinds[:, None]
     left, top, right, bottom = moved.T
     areas = (right - left) * (bottom - top)
-    kept, rest = [], np.arange(len(boxes))
+    kept: list[np.int64] = []
+    rest = np.arange(len(boxes))
     while len(rest) and len(kept) < most:
         best, rest = rest[0], rest[1:]
         kept.append(best)

@@ -1,0 +1,205 @@
+"""A trained UC2 or M3P, opened with its eyes: from its run, or from a folder of its own.
+
+A run lies beside the weights it began with and the pictures it saw; ``polyglance export
+RUN --out FOLDER`` writes what is needed to read words beside pictures, and no more: a
+folder as in `polyglance.recipes.pairs.model_folder`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from polyglance import weights
+from polyglance.config import load
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.models.meeting import Meeting, read_meeting, write_meeting
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.pairs.m3p import M3PRecipe
+from polyglance.recipes.pairs.model_folder import (
+    CONFIG,
+    SeesPictures,
+    kind_of,
+    read_model,
+    write_model,
+)
+from polyglance.recipes.pairs.region_splits import Eyes, open_eyes
+from polyglance.recipes.pairs.uc2 import UC2Recipe
+from polyglance.recipes.stages import begin_from
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.vision.torch_backbone import TorchBackbone
+from polyglance.yaml12 import parse
+
+KIND, _MEETING = "pair", "meeting"
+RANKING = ("fine_tuning", "imitation", "pretraining", "adaptation")
+"""Stages of a run, that which sorts pictures best first."""
+TELLING = ("pretraining", "fine_tuning", "imitation", "adaptation")
+"""That which tells words best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description(SeesPictures):
+    """What ``config.json`` says."""
+
+    kind: str = KIND
+    model: UC2Config | M3PConfig
+    trust: float = 0.0
+    """What a dual encoder counts beside: see `Candidates.trusting` of
+    `polyglance.evaluation.pair_scores`."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairModel:
+    """A model that reads sentences beside pictures, and all that it needs for it."""
+
+    model: UC2 | M3P
+    tokenizer: Tokenizer
+    eyes: TorchBackbone
+    told: Description
+    meeting: Meeting | None = None
+    """What looks at candidates more closely, of a run that was measured so."""
+
+
+class NoPairModel(DataError):  # noqa: N818 (it reads as what it says)
+    """A folder that holds neither UC2 nor M3P."""
+
+
+def open_pair_model(
+    folder: str | Path,
+    *,
+    stages: Sequence[str] = RANKING,
+    backbone: str | None = None,
+    device: str = "cpu",
+) -> PairModel:
+    """Open a run, a stage of one, or an exported folder.
+
+    The first of ``stages`` that a run has is opened. ``backbone`` looks at pictures for a
+    run that was trained on stored features.
+    """
+    path = Path(folder).expanduser()
+    if kind_of(path) == KIND:
+        return _open_folder(path, device)
+    stage = (path.parent / "recipe.yaml").is_file() and not (path / "recipe.yaml").is_file()
+    run = path.parent if stage else path
+    recipe = _recipe(run)
+    if recipe is None:
+        raise NoPairModel(
+            f"{path} holds no trained UC2 or M3P: train one by 'polyglance train uc2-flickr8k"
+            " --data DATA --out RUN' and give RUN"
+        )
+    recipe = recipe.with_towers(run)
+    settings = recipe.eyes or (Eyes(backbone) if backbone else None)
+    if settings is None:
+        raise PolyglanceError(
+            f"{path} was trained on stored features: name the network that made them as --backbone"
+            " of 'polyglance export' or 'polyglance explain'"
+        )
+    if backbone:
+        settings = replace(settings, backbone=backbone)
+    eyes = open_eyes(settings, device)
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
+    report = _report(run)
+    model: UC2 | M3P
+    if isinstance(recipe, UC2Recipe):
+        model = UC2(UC2Config(encoder.config, eyes.width, form=recipe.form), encoder)
+    else:
+        if "languages" not in report:
+            raise DataError(f"{run / 'report.json'}: the run has not ended")
+        config = M3PConfig(
+            encoder=encoder.config,
+            languages=tuple(report["languages"]),
+            visual_width=eyes.width,
+            labels=recipe.labels,
+            layout=recipe.layout,
+        )
+        model = M3P(config, encoder)
+    begin_from(model, path if stage else _first_stage(run, stages))
+    trust = recipe.reranking.trust if recipe.reranking else 0.0
+    told = Description(
+        model=model.config,
+        eyes=settings,
+        longest_text=recipe.longest_text,
+        trust=float(report.get("validation", {}).get("trust", trust)),
+    )
+    meeting = None
+    if recipe.reranking is not None and recipe.reranking.meeting is not None and not backbone:
+        meeting = read_meeting(recipe.reranking.meeting).to(device)
+    tokenizer = open_tokenizer(recipe.encoder)
+    return PairModel(_at_work(model, device), tokenizer, eyes, told, meeting)
+
+
+def export_pair_model(
+    run: Path, folder: Path, *, backbone: str | None = None, half: bool = True
+) -> Description:
+    """Write the model of a run as a folder of its own, in half precision unless told otherwise."""
+    opened = open_pair_model(run, backbone=backbone)
+    write_model(folder, opened.model, opened.tokenizer, opened.told, half=half)
+    shutil.rmtree(folder / _MEETING, ignore_errors=True)
+    if opened.meeting is not None:
+        write_meeting(opened.meeting, folder / _MEETING)
+    return opened.told
+
+
+def is_pair_run(run: Path) -> bool:
+    """Whether a folder is a run of UC2 or M3P, or a stage of one."""
+    return _recipe(run) is not None or _recipe(run.parent) is not None
+
+
+def _open_folder(path: Path, device: str) -> PairModel:
+    try:
+        told, state = read_model(path, Description)
+        with torch.device("meta"):
+            model = UC2(told.model) if isinstance(told.model, UC2Config) else M3P(told.model)
+        model.load_state_dict(state, assign=True)
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        detail = " ".join(str(error).split())[:200]
+        raise DataError(f"{path}: the model cannot be read ({detail}): export it again") from error
+    except PolyglanceError as error:
+        raise DataError(f"{path / CONFIG}: {error}") from error
+    eyes = open_eyes(told.eyes, device)
+    place = path / _MEETING
+    meeting = read_meeting(place).to(device) if place.is_dir() else None
+    return PairModel(_at_work(model, device), open_tokenizer(path), eyes, told, meeting)
+
+
+def _at_work(model: UC2 | M3P, device: str) -> UC2 | M3P:
+    model.to(device).eval().requires_grad_(False)
+    return model
+
+
+def _recipe(run: Path) -> UC2Recipe | M3PRecipe | None:
+    file = run / "recipe.yaml"
+    if not file.is_file():
+        return None
+    plain = parse(file.read_text(encoding="utf-8"), str(file))
+    kind = plain.pop("kind", None)
+    if kind == "uc2":
+        return load(UC2Recipe, plain)
+    return load(M3PRecipe, plain) if kind == "m3p" else None
+
+
+def _report(run: Path) -> dict[str, Any]:
+    """What a run measured; nothing while it goes on."""
+    try:
+        found = json.loads((run / "report.json").read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{run / 'report.json'} cannot be read ({error})") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _first_stage(run: Path, stages: Sequence[str]) -> Path:
+    for name in stages:
+        if (run / name).is_dir():
+            return run / name
+    raise DataError(f"{run}: there is no stage of training to open, such as {stages[0]}")

@@ -1,0 +1,224 @@
+"""Train M3P: code-switched multitask pre-training, then fine-tuning for retrieval.
+
+The paper's settings (section 4.4) are settings here: without fine-tuning
+(``fine_tuning: null``), on English, on each language or on all (``languages``), with
+and without code-switching in either stage (Tables 3 and 6), on fewer tasks (Table 5),
+with more or fewer languages to switch to (Table 4). Measured by reading every pair,
+and by reading again what a dual encoder found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polyglance import weights
+from polyglance.config import check
+from polyglance.errors import PolyglanceError
+from polyglance.models.m3p import M3P, Layout, M3PConfig
+from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.pairs.m3p_world import CodeSwitching, World
+from polyglance.recipes.pairs.measuring import report_test, validate
+from polyglance.recipes.pairs.recipe import PairRecipe
+from polyglance.recipes.pairs.region_splits import ENGLISH, Sentences
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
+from polyglance.training.loop import Validate
+from polyglance.training.m3p_tasks import (
+    DescribedRegions,
+    MultilingualText,
+    PairObjective,
+    PairTask,
+)
+from polyglance.training.mismatches import lookalikes
+from polyglance.training.mixture import Mixture, Task
+from polyglance.training.pairing import Together
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """The first stage: English pairs, some code-switched, and text in all languages."""
+
+    batch: int = 256
+    """Pairs of each task a step."""
+    tasks: tuple[PairTask, ...] = ("words", "regions", "matching")
+    text_batch: int = 256
+    """Sentences of xMLM a step; 0 leaves it out."""
+    negatives: int = 1
+    switched: bool = True
+    """Whether captions are code-switched (MCT)."""
+    matching_first: int = 0
+    """Steps of matching alone, before all else: see `polyglance.recipes.stages`."""
+    steps: int = 1000
+    learning_rate: float = 1e-4
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives", "steps")
+        check(self, lambda value: value >= 0, "0 or more", "text_batch", "matching_first", "warmup")
+        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """The second stage: matching alone, three negatives a positive."""
+
+    batch: int = 128
+    negatives: int = 3
+    languages: tuple[str, ...] | None = None
+    """Of the captions; None for all that the corpus has."""
+    smoothing: float = 0.0
+    """A language is drawn by the number of its captions to this power: 0 for evenly."""
+    switched: bool = False
+    """Fine-tune on code-switched English instead (Table 6)."""
+    lookalikes: int = 0
+    """Draw negatives among so many pictures that look most alike; 0 for among all, as the paper."""
+    easy_share: float = 0.5
+    """The share of steps in which negatives go from any pictures to lookalikes alone."""
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
+        check(self, lambda value: value >= 0, "0 or more", "lookalikes", "smoothing")
+        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
+
+
+@dataclass(frozen=True)
+class M3PRecipe(PairRecipe):
+    """Everything that makes a run."""
+
+    layout: Layout = "paper"
+    labels: int = 1000
+    """Classes of the store's labels: ImageNet's for features of our own extraction."""
+    texts: tuple[Sentences, ...] = ()
+    switching: CodeSwitching = field(default_factory=CodeSwitching)
+    pretraining: Pretraining | None = field(default_factory=Pretraining)
+    fine_tuning: FineTuning | None = field(default_factory=FineTuning)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, lambda value: value >= 1, "1 or more", "labels")
+
+
+def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train by a recipe on the data under a folder; returns and writes what was measured."""
+    torch.set_float32_matmul_precision("high")
+    kept, recipe = recipe, recipe.with_towers(out)
+    if recipe.reranking is not None:
+        recipe.reranking.check_folders(data, recipe.eyes)
+    world = World.open(recipe, data, device)
+    model = build_model(recipe, world, device)
+    if recipe.initialise_from is not None:
+        begin_from(model, Path(recipe.initialise_from))
+    keep(kept, "m3p", out)
+    groups = learning_faster(model, model.encoder, recipe.new_rate)
+    report: dict[str, Any] = {"languages": list(model.config.languages)}
+    if recipe.alignment is not None:
+        report["alignment"] = recipe.alignment.run(
+            model, world.train, world.validation, recipe.loop, out / "alignment", groups
+        )
+    if recipe.pretraining is not None:
+        stage = recipe.pretraining
+        if stage.matching_first and "matching" in stage.tasks:
+            task = _pairs(stage, ("matching",), model, world)
+            loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
+            report["matching"] = run_stage(
+                model, _alone(task), loop, out / "matching", groups=groups
+            )
+        task = _pretraining(stage, model, world)
+        loop = stage_loop(recipe.loop, stage)
+        report["pretraining"] = run_stage(
+            model, _alone(task), loop, out / "pretraining", groups=groups
+        )
+    if recipe.imitation is not None:
+        reader = recipe.reader(data, world.tokenizer, device)
+        report["imitation"] = recipe.imitation.run(
+            model, world.train, reader, recipe.loop, out / "imitation", groups
+        )
+    if recipe.fine_tuning is not None:
+        task = _fine_tuning(recipe.fine_tuning, model, world)
+        choose = _choosing(recipe.fine_tuning, model, world)
+        report["fine_tuning"] = run_stage(
+            model, _alone(task), recipe.loop, out / "fine_tuning", choose=choose, groups=groups
+        )
+    if world.test is not None:
+        report |= report_test(
+            model,
+            world.test,
+            world.validation,
+            data,
+            all_pairs=recipe.all_pairs,
+            reranking=recipe.reranking,
+            reader=recipe.reader(data, world.tokenizer, device),
+        )
+    write_report(report, out)
+    return report
+
+
+def _alone(task: Task) -> Mixture:
+    return Mixture({"all": task})
+
+
+def _choosing(stage: FineTuning, model: M3P, world: World) -> Validate | None:
+    """Retrieval on the validation, in the languages fine-tuned on alone."""
+    split = world.validation
+    if split is None:
+        return None
+    english = (ENGLISH,) if stage.switched else stage.languages
+    languages = world.train.captions.names if english is None else english
+    return lambda: validate(model, split, languages)
+
+
+def build_model(recipe: M3PRecipe, world: World, device: str = "cpu") -> M3P:
+    """An untrained model on a pretrained text encoder."""
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    config = M3PConfig(
+        encoder=encoder.config,
+        languages=world.languages,
+        visual_width=world.train.regions.width,
+        labels=recipe.labels,
+        layout=recipe.layout,
+    )
+    if int(world.train.regions.labels.max()) >= recipe.labels:
+        raise PolyglanceError(f"labels is {recipe.labels}, and the store of regions has more")
+    torch.manual_seed(recipe.loop.seed)
+    return M3P(config, encoder).to(device)
+
+
+def _pairs(stage: Pretraining, tasks: tuple[PairTask, ...], model: M3P, world: World) -> Task:
+    objective = PairObjective(world.masking, tasks=tasks, negatives=stage.negatives)
+    captions = world.captions(switched=stage.switched, languages=(ENGLISH,))
+    return DescribedRegions(model, world.train.regions, captions, objective, batch=stage.batch)
+
+
+def _pretraining(stage: Pretraining, model: M3P, world: World) -> Task:
+    tasks: list[tuple[str, Task, float]] = [
+        ("pairs", _pairs(stage, stage.tasks, model, world), 1.0)
+    ]
+    if stage.text_batch:
+        if world.texts is None:
+            raise PolyglanceError("xMLM needs texts: name some, or set text_batch to 0")
+        text = MultilingualText(model, world.texts, world.masking, batch=stage.text_batch)
+        tasks.append(("text", text, 1.0))
+    return Together(tasks)
+
+
+def _fine_tuning(stage: FineTuning, model: M3P, world: World) -> Task:
+    objective = PairObjective(world.masking, tasks=("matching",), negatives=stage.negatives)
+    captions = world.captions(
+        switched=stage.switched, languages=stage.languages, smoothing=stage.smoothing
+    )
+    regions = world.train.regions
+    return DescribedRegions(
+        model,
+        regions,
+        captions,
+        objective,
+        batch=stage.batch,
+        neighbours=lookalikes(regions, captions.items, stage.lookalikes)
+        if stage.lookalikes
+        else None,
+        easy_steps=round(stage.easy_share * world.recipe.loop.steps),
+    )

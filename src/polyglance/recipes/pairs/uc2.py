@@ -1,0 +1,286 @@
+"""Train UC2: early adaptation, pre-training by four objectives, fine-tuning for retrieval.
+
+The paper's settings are settings here: fine-tuned on English, on each language or on
+all (Table 1, ``fine_tuning.languages``), asked in English by translation
+(``translate_test``), without VTLM, MRTM or both (Table 3, ``pretraining.mixture``),
+pivoting on English instead of pictures (Table 4, ``pretraining.pivot``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from polyglance import weights
+from polyglance.config import as_plain, check
+from polyglance.errors import PolyglanceError
+from polyglance.models.uc2 import UC2, Form, UC2Config
+from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.pairs.label_names import Labels
+from polyglance.recipes.pairs.measuring import measure, report_test, validate
+from polyglance.recipes.pairs.recipe import PairRecipe
+from polyglance.recipes.pairs.region_splits import ENGLISH
+from polyglance.recipes.pairs.uc2_world import Translations, World
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
+from polyglance.training.early_adaptation import EarlyAdaptation, adaptation_figures
+from polyglance.training.loop import LoopConfig, Validate
+from polyglance.training.mismatches import lookalikes
+from polyglance.training.mixture import Mixture, Task
+from polyglance.training.uc2_tasks import (
+    PictureMatching,
+    PictureRanking,
+    PictureWords,
+    RankingLoss,
+    RegionNames,
+    TranslatedWords,
+)
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """The first stage: regions are brought among words, which stay (section 3.3.2)."""
+
+    batch: int = 1024
+    """Regions a step."""
+    temperature: float = 1.0
+    languages: tuple[str, ...] = (ENGLISH,)
+    """Of the label words."""
+    steps: int = 500
+    learning_rate: float = 1e-3
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch", "steps")
+        check(self, lambda value: value > 0, "a number above 0", "temperature", "learning_rate")
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How often each objective is drawn; the published code's. 0 leaves one out."""
+
+    itm: float = 9
+    mlm: float = 12
+    mrtm: float = 9
+    vtlm: float = 3
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 0, "0 or more", "itm", "mlm", "mrtm", "vtlm")
+        if not any(as_plain(self).values()):
+            raise PolyglanceError("a mixture needs one objective at least that is drawn")
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """The second stage: one objective a step, drawn from the mixture."""
+
+    batch: int = 256
+    """Pairs a step, of whichever objective."""
+    mixture: Shares = field(default_factory=Shares)
+    languages: tuple[str, ...] | None = None
+    """Of the captions beside pictures; None for all."""
+    pivot: Literal["image", "english"] = "image"
+    """``english``: pictures beside English captions alone, and languages beside English
+    without pictures, any words hidden (TLM), as in Table 4."""
+    co_masked: float = 1.0
+    """The share of VTLM's pairs that lose a word in both captions; 0.5 in the published code."""
+    matching_first: int = 0
+    """Steps of ITM alone, before the mixture: see `polyglance.recipes.stages`."""
+    steps: int = 1000
+    learning_rate: float = 4e-4
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 2, "2 or more", "batch")
+        check(self, lambda value: value >= 1, "1 or more", "steps")
+        check(self, lambda value: value >= 0, "0 or more", "matching_first")
+        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
+        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "co_masked")
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """The third stage: true pairs before false ones."""
+
+    batch: int = 64
+    """True pairs a step."""
+    negatives: int = 1
+    """False pairs of a true one with another picture, and as many with another caption."""
+    margin: float = 0.2
+    loss: RankingLoss = "triplet"
+    """``matching`` tells true pairs from false ones by cross-entropy, as M3P does."""
+    languages: tuple[str, ...] | None = None
+    """Of the captions: ``[en]``, any other one, or None for all."""
+    smoothing: float = 0.0
+    """A language is drawn by the number of its captions to this power: 0 for evenly."""
+    lookalikes: int = 0
+    """Draw false pairs among so many pictures that look most alike; 0 for among all."""
+    easy_share: float = 0.5
+    """The share of steps in which false pairs go from any pictures to lookalikes alone."""
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
+        check(self, lambda value: value >= 0, "0 or more", "lookalikes", "margin", "smoothing")
+        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
+
+
+@dataclass(frozen=True)
+class UC2Recipe(PairRecipe):
+    """Everything that makes a run."""
+
+    form: Form = "paper"
+    longest_text: int = 60
+    labels: Labels = field(default_factory=Labels)
+    translations: Translations = field(default_factory=Translations)
+    adaptation: Adaptation | None = field(default_factory=Adaptation)
+    pretraining: Pretraining | None = field(default_factory=Pretraining)
+    fine_tuning: FineTuning | None = field(default_factory=FineTuning)
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
+    )
+    translate_test: str | None = None
+    """Dictionaries to English inside the data folder, with {source} and {target} for codes: the
+    test is measured again with its captions so translated."""
+
+
+def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train by a recipe on the data under a folder; returns and writes what was measured."""
+    torch.set_float32_matmul_precision("high")
+    kept, recipe = recipe, recipe.with_towers(out)
+    if recipe.reranking is not None:
+        recipe.reranking.check_folders(data, recipe.eyes)
+    world = World.open(recipe, data, device)
+    model = build_model(recipe, world, device)
+    if recipe.initialise_from is not None:
+        begin_from(model, Path(recipe.initialise_from))
+    keep(kept, "uc2", out)
+    groups = learning_faster(model, model.encoder, recipe.new_rate)
+    report: dict[str, Any] = {"languages": list(world.languages)}
+    names_regions = recipe.pretraining is not None and recipe.pretraining.mixture.mrtm > 0
+    if recipe.adaptation is not None or names_regions:
+        report["labels"] = {"named": dict(world.labels.own)}
+    if recipe.adaptation is not None:
+        report["adaptation"] = _adapt(recipe, recipe.adaptation, model, world, out / "adaptation")
+    if recipe.alignment is not None:
+        report["alignment"] = recipe.alignment.run(
+            model, world.train, world.validation, recipe.loop, out / "alignment", groups
+        )
+    if recipe.pretraining is not None:
+        stage = recipe.pretraining
+        if stage.matching_first and stage.mixture.itm > 0:
+            tasks = _objectives(recipe, replace(stage, mixture=Shares(1, 0, 0, 0)), model, world)
+            loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
+            report["matching"] = run_stage(model, tasks, loop, out / "matching", groups=groups)
+        tasks = _objectives(recipe, stage, model, world)
+        loop = stage_loop(recipe.loop, stage)
+        report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining", groups=groups)
+    if recipe.imitation is not None:
+        reader = recipe.reader(data, world.tokenizer, device)
+        report["imitation"] = recipe.imitation.run(
+            model, world.train, reader, recipe.loop, out / "imitation", groups
+        )
+    if recipe.fine_tuning is not None:
+        ranking = _ranking(recipe.fine_tuning, model, world, recipe.loop.steps)
+        tasks = Mixture({"ranking": ranking})
+        choose = _choosing(recipe.fine_tuning, model, world)
+        report["fine_tuning"] = run_stage(
+            model, tasks, recipe.loop, out / "fine_tuning", choose=choose, groups=groups
+        )
+    if world.test is not None:
+        report |= report_test(
+            model,
+            world.test,
+            world.validation,
+            data,
+            all_pairs=recipe.all_pairs,
+            reranking=recipe.reranking,
+            reader=recipe.reader(data, world.tokenizer, device),
+        )
+        if recipe.translate_test is not None:
+            english = world.translated(world.test, recipe.translate_test)
+            report["translate_test"] = measure(model, english)
+    write_report(report, out)
+    return report
+
+
+def build_model(recipe: UC2Recipe, world: World, device: str = "cpu") -> UC2:
+    """An untrained model on a pretrained text encoder."""
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    config = UC2Config(encoder.config, world.train.regions.width, form=recipe.form)
+    torch.manual_seed(recipe.loop.seed)
+    return UC2(config, encoder).to(device)
+
+
+def _adapt(
+    recipe: UC2Recipe, stage: Adaptation, model: UC2, world: World, folder: Path
+) -> dict[str, Any]:
+    """The image encoder alone learns; reported is where label words come before and after."""
+    seen = world.train if world.validation is None else world.validation
+
+    def ranks() -> dict[str, dict[str, float]]:
+        return adaptation_figures(model, seen.regions, world.label_words, stage.languages)
+
+    before = ranks()
+    task = EarlyAdaptation(
+        model,
+        world.train.regions,
+        world.believed(),
+        world.label_words,
+        languages=stage.languages,
+        batch=stage.batch,
+        temperature=stage.temperature,
+    )
+    groups = [{"params": model.image_encoder()}]
+    tasks = Mixture({"adaptation": task})
+    done = run_stage(model, tasks, stage_loop(recipe.loop, stage), folder, groups=groups)
+    return {**done, "rank_before": before, "rank_after": ranks()}
+
+
+def _objectives(recipe: UC2Recipe, stage: Pretraining, model: UC2, world: World) -> Mixture:
+    """Those of the mixture that are drawn at all, so that nothing is asked of the data in vain."""
+    by_image = stage.pivot == "image"
+    corpus = world.corpus(stage.languages if by_image else (ENGLISH,))
+    made: dict[str, Callable[[], Task]] = {
+        "itm": lambda: PictureMatching(model, corpus, batch=stage.batch, form=recipe.form),
+        "mlm": lambda: PictureWords(model, corpus, world.masking, batch=stage.batch),
+        "mrtm": lambda: RegionNames(
+            model, corpus, world.label_words, batch=stage.batch, form=recipe.form
+        ),
+        "vtlm": lambda: TranslatedWords(
+            model,
+            world.train.regions if by_image else None,
+            world.pairs(),
+            world.masking,
+            batch=stage.batch,
+            co_masked=stage.co_masked if by_image else 0.0,
+        ),
+    }
+    shares: dict[str, float] = as_plain(stage.mixture)
+    return Mixture({name: make() for name, make in made.items() if shares[name] > 0}, shares)
+
+
+def _ranking(stage: FineTuning, model: UC2, world: World, steps: int) -> Task:
+    corpus = world.corpus(stage.languages, smoothing=stage.smoothing)
+    near = None
+    if stage.lookalikes:
+        near = lookalikes(corpus.regions, corpus.captions.items, stage.lookalikes)
+    return PictureRanking(
+        model,
+        corpus,
+        batch=stage.batch,
+        negatives=stage.negatives,
+        margin=stage.margin,
+        loss=stage.loss,
+        neighbours=near,
+        easy_steps=round(stage.easy_share * steps),
+    )
+
+
+def _choosing(stage: FineTuning, model: UC2, world: World) -> Validate | None:
+    """Retrieval on the validation, in the languages fine-tuned on alone."""
+    split, languages = world.validation, stage.languages or world.languages
+    return None if split is None else lambda: validate(model, split, languages)

@@ -1,0 +1,187 @@
+"""What UC2 is trained and measured on: regions and their labels, captions beside captions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polyglance.data.captions import CaptionTable
+from polyglance.data.readers import read_all
+from polyglance.errors import PolyglanceError
+from polyglance.objectives.masked_language import WordMasking
+from polyglance.progress import progress
+from polyglance.recipes.common import spoken
+from polyglance.recipes.pairs.label_names import NamedLabels, named_labels
+from polyglance.recipes.pairs.region_splits import (
+    ENGLISH,
+    Sentences,
+    Split,
+    store_keys,
+    word_masking,
+)
+from polyglance.records import Record
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text.dictionaries import open_dictionary
+from polyglance.text.translators import WordByWord
+from polyglance.training.caption_pairs import CaptionPairs
+from polyglance.training.distribution import rank, wait_for_all
+from polyglance.training.early_adaptation import BelievedLabels
+from polyglance.training.even_captions import EvenCaptions
+from polyglance.training.label_words import LabelWords
+from polyglance.training.linked_captions import (
+    LinkedPair,
+    Pairing,
+    link_captions,
+    read_linked,
+    write_linked,
+)
+from polyglance.training.uc2_tasks import Corpus
+from polyglance.vision.store import FeatureStore
+
+if TYPE_CHECKING:
+    from polyglance.recipes.pairs.uc2 import UC2Recipe
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Captions of one picture in two languages, one of them English, for VTLM."""
+
+    languages: tuple[str, ...] | None = None
+    """Those beside English; None for all that captions are in."""
+    pairing: Pairing = "closest"
+    """``same-place`` where the k-th caption is the translation of the k-th in English."""
+    texts: tuple[Sentences, ...] = ()
+    """More sentences with translations, for the word aligner to learn from."""
+    keep: str | None = None
+    """A folder inside the data folder for the links of words, which are found once."""
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What a model is trained and measured on."""
+
+    recipe: UC2Recipe
+    data: Path
+    tokenizer: Tokenizer
+    train: Split
+    validation: Split | None
+    test: Split | None
+
+    @classmethod
+    def open(cls, recipe: UC2Recipe, data: Path, device: str) -> World:
+        """Read what a recipe names; what is missing is found out before training."""
+        tokenizer = open_tokenizer(recipe.encoder)
+        reader = recipe.reader(data, tokenizer, device)
+        return cls(
+            recipe,
+            data,
+            tokenizer,
+            train=reader.training(recipe.train, *recipe.more),
+            validation=reader.measured(recipe.validation, recipe.validate_on),
+            test=reader.measured(recipe.test, recipe.test_on),
+        )
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """All that training captions are in, English first."""
+        return (ENGLISH, *sorted(spoken(self.train.captions) - {ENGLISH}))
+
+    def corpus(self, languages: Sequence[str] | None = None, *, smoothing: float = 0.0) -> Corpus:
+        """Pictures and captions to train on, in these languages or in all."""
+        captions = EvenCaptions(self.train.captions, languages=languages, smoothing=smoothing)
+        return Corpus(self.train.regions, captions)
+
+    @property
+    def masking(self) -> WordMasking:
+        """How words are hidden."""
+        return word_masking(self.tokenizer, self.recipe.encoder)
+
+    @cached_property
+    def labels(self) -> NamedLabels:
+        """What regions are called."""
+        found = named_labels(self.recipe.labels, self.train.captions.names, self.data)
+        if int(self.train.regions.labels.max()) >= len(found.names[ENGLISH]):
+            raise PolyglanceError(
+                f"the store of regions has more labels than the {len(found.names[ENGLISH])} that"
+                " have names: give a table of their own in labels.names"
+            )
+        return found
+
+    @cached_property
+    def label_words(self) -> LabelWords:
+        """The same in sub-words."""
+        return LabelWords(self.labels.names, self.tokenizer)
+
+    def believed(self) -> BelievedLabels:
+        """What was behind the labels of the training regions."""
+        store = FeatureStore(self.data / self.recipe.train.features)
+        keys = store_keys(store, list(self.train.records))
+        return BelievedLabels.of_store(store, keys, self.train.regions)
+
+    def pairs(self) -> CaptionPairs:
+        """Training captions beside English ones, their words linked."""
+        settings, records = self.recipe.translations, self.train.records
+        languages = settings.languages or self.languages[1:]
+        texts = [
+            record
+            for text in settings.texts
+            for record in read_all(text.format, self.data / text.manifest)
+        ]
+        linked = {}
+        with progress("Linking words", len(languages), quiet=rank() > 0) as advance:
+            for language in languages:
+                linked[ENGLISH, language] = self._linked(language, texts)
+                advance(1)
+        return CaptionPairs.of(records, self.train.captions, self.tokenizer, linked)
+
+    def _linked(self, language: str, texts: Sequence[Record]) -> list[LinkedPair]:
+        settings, records = self.recipe.translations, self.train.records
+
+        def find() -> list[LinkedPair]:
+            return link_captions(records, ENGLISH, language, pairing=settings.pairing, texts=texts)
+
+        if settings.keep is None:
+            return find()
+        path = self.data / settings.keep / f"{ENGLISH}-{language}.tsv"
+        key = _key(settings.pairing, language, [*records, *texts])
+        if rank() == 0 and read_linked(path, key) is None:
+            write_linked(path, find(), key)
+        wait_for_all()
+        kept = read_linked(path, key)
+        assert kept is not None
+        return kept
+
+    def translated(self, split: Split, pattern: str) -> Split:
+        """The same with every caption in English, word by word by dictionaries to English."""
+        names = sorted(spoken(split.captions) - {ENGLISH})
+        translators = {}
+        for name in names:
+            path = self.data / pattern.replace("{source}", name).replace("{target}", ENGLISH)
+            dictionary = open_dictionary(path, source=name)
+            translators[name] = WordByWord(dictionary, name, ENGLISH, keep_unknown=True)
+        records = [
+            replace(
+                record,
+                captions={
+                    name: tuple(translators[name].translate(said)) if name != ENGLISH else said
+                    for name, said in record.captions.items()
+                },
+            )
+            for record in split.records
+        ]
+        captions = CaptionTable.build(records, self.tokenizer, longest=self.recipe.longest_text)
+        return replace(split, records=records, captions=captions)
+
+
+def _key(pairing: Pairing, language: str, records: Sequence[Record]) -> str:
+    """Changes with whatever the links of words hang on."""
+    digest = hashlib.sha256(f"{pairing} {language}\n".encode())
+    for record in records:
+        for code in (ENGLISH, language):
+            digest.update("\t".join(record.captions.get(code, ())).encode(errors="replace"))
+            digest.update(b"\n")
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Recipes of models that answer questions about pictures."""

@@ -1,0 +1,227 @@
+"""Train a model that answers questions about pictures, in all languages of the data at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyglance import weights
+from polyglance.config import check
+from polyglance.errors import PolyglanceError
+from polyglance.models.answering import Answering
+from polyglance.models.meeting import read_meeting
+from polyglance.models.uc2 import UC2, Form, UC2Config
+from polyglance.nn.packing import Packing
+from polyglance.nn.pretrained import load_encoder
+from polyglance.objectives.answering import AnswerLoss
+from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.pairs.meeting_vectors import picture_vectors
+from polyglance.recipes.pairs.region_splits import Eyes
+from polyglance.recipes.pairs.towers import towers_of
+from polyglance.recipes.questions.folder import Description, write_answerer, write_card
+from polyglance.recipes.questions.measuring import measure, predict, validate, write_answers
+from polyglance.recipes.questions.object_words import ObjectWords
+from polyglance.recipes.questions.world import Asked, Practice, Questions, World
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
+from polyglance.training.distribution import rank
+from polyglance.training.loop import LoopConfig
+from polyglance.training.mixture import Mixture
+from polyglance.training.questions import AnsweredQuestions, AnswerTargets
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Which answers are classes; the paper has 3,129 for VQA v2, and 3,000 in Japanese."""
+
+    most: int = 3000
+    """Of each language."""
+    least: float = 2.0
+    """What an answer must have scored in all of training."""
+    meanings: bool = True
+    """Let answers begin as what the text encoder makes of them; False for all alike."""
+    seen: bool = True
+    """Look for answers in the picture, if it is known where the towers meet."""
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "most")
+        check(self, lambda value: value > 0, "a number above 0", "least")
+
+
+@dataclass(frozen=True)
+class VQARecipe:
+    """Everything that makes a run."""
+
+    towers: str | None = None
+    """A model whose encoder and eyes to begin with, by name or folder; it is taken apart into
+    RUN/towers. None for ``encoder``, ``eyes.backbone`` and ``meeting``."""
+    encoder: str = "e5-small"
+    """Known weights, or a folder as transformers saves XLM-R or mBERT."""
+    eyes: Eyes = field(default_factory=Eyes)
+    meeting: str | None = None
+    """Where the encoder and the eyes meet, a folder such as `polyglance weights unpack` writes;
+    None if they never met."""
+    objects: ObjectWords | None = None
+    """Objects that a detector finds, told behind each question; None for none."""
+    form: Form = "paper"
+    initialise_from: str | None = None
+    """A UC2 checkpoint, or the folder of a stage of a run, such as RUN/pretraining: of the same
+    encoder, eyes and form."""
+    dropout: float | None = 0.1
+    head_dropout: float = 0.1
+    longest_text: int = 40
+    train: tuple[Asked, ...] = (Asked("train.jsonl"),)
+    test: tuple[Asked, ...] = ()
+    practice: Practice | None = None
+    """Plain questions to begin with; None for none."""
+    held_out: float = 0.05
+    """The share of training pictures that choose the checkpoint; 0 for the last one."""
+    answers: Answers = field(default_factory=Answers)
+    loss: AnswerLoss = "binary"
+    batch: int = 128
+    smoothing: float = 1.0
+    """Languages are drawn by their questions to this power: 1 as they are, 0 all alike."""
+    new_rate: float = 1.0
+    """How many times faster than the encoder all that is new beside it learns."""
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
+    )
+
+    def __post_init__(self) -> None:
+        check(self, lambda value: value >= 1, "1 or more", "batch")
+        check(self, lambda value: value >= 3, "3 or more", "longest_text")
+        check(self, lambda value: value > 0, "a number above 0", "new_rate")
+        check(self, lambda value: 0 <= value < 1, "a share below 1", "held_out", "head_dropout")
+        check(self, lambda value: 0 <= value <= 1, "a number from 0 to 1", "smoothing")
+        if not self.train:
+            raise PolyglanceError("train names no questions to learn from")
+
+
+def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train by a recipe on the data under a folder; returns and writes what was measured.
+
+    Leaves ``OUT/model``, which `polyglance ask` opens, and ``OUT/answers.jsonl``, all that it
+    answered in the test.
+    """
+    torch.set_float32_matmul_precision("high")
+    keep(recipe, "vqa", out)
+    begun = _with_towers(recipe, out)
+    world = World.open(begun, data, device)
+    model = build_model(begun, world, device)
+    train, classes, held = world.train, world.classes, world.validation
+    targets = classes.targets(train.questions)
+    rows, packing = answer_rows(model, world)
+    meanings = packing.mean(rows) if recipe.answers.meanings else None
+    model.begin_with(targets.mean().to(device), meanings)
+    if model.sight is not None and begun.meeting is not None:
+        meeting = read_meeting(begun.meeting).to(device)
+        pictures = picture_vectors(meeting, train.regions)
+        model.sight.begin_with(meeting, meeting.sentences(rows, packing), pictures)
+    if recipe.initialise_from is not None:
+        begin_from(model.reader, Path(recipe.initialise_from))
+    groups = learning_faster(model, model.reader.encoder, recipe.new_rate)
+
+    def answering(asked: Questions, targets: AnswerTargets) -> Mixture:
+        task = AnsweredQuestions(
+            model,
+            asked.regions,
+            asked.table,
+            targets,
+            batch=recipe.batch,
+            loss=recipe.loss,
+            smoothing=recipe.smoothing,
+        )
+        return Mixture({"answering": task})
+
+    practised = None
+    if recipe.practice is not None and world.practice is not None:
+        practised = run_stage(
+            model,
+            answering(world.practice, classes.targets(world.practice.questions)),
+            stage_loop(recipe.loop, recipe.practice),
+            out / "practice",
+            groups=groups,
+        )
+    done = run_stage(
+        model,
+        answering(train, targets),
+        recipe.loop,
+        out / "answering",
+        choose=None if held is None else lambda: validate(model, held, classes),
+        groups=groups,
+    )
+    report: dict[str, Any] = {
+        "answers": {language: len(texts) for language, texts in classes.by_language.items()},
+        "questions": len(train.questions),
+        "training": done,
+    }
+    if practised is not None and world.practice is not None:
+        report["practice"] = {**practised, "questions": len(world.practice.questions)}
+    if world.test is not None:
+        asked, answers = world.test.questions, predict(model, world.test, classes)
+        report["test"] = measure(asked, answers, _known(world))
+        if rank() == 0:
+            write_answers(out / "answers.jsonl", asked, answers)
+    if rank() == 0:
+        description = Description(
+            model=model.reader.config,
+            answers=dict(classes.by_language),
+            loss=recipe.loss,
+            eyes=begun.eyes,
+            sight=None if model.sight is None else model.sight.meeting.config,
+            objects=recipe.objects,
+            longest_text=recipe.longest_text,
+        )
+        write_answerer(out / "model", model, world.tokenizer, description)
+        write_card(out / "model", description, report.get("test", {}))
+    write_report(report, out)
+    return report
+
+
+@torch.no_grad()
+def answer_rows(model: Answering, world: World) -> tuple[Tensor, Packing]:
+    """What the text encoder, which has yet seen no picture, makes of the words of answers."""
+    model.eval()
+    encoder = model.reader.encoder
+    device = next(encoder.parameters()).device
+    ids = world.tokenizer.encode_batch([answer for _, answer in world.classes.names])
+    packing = Packing.of([len(some) for some in ids], device)
+    flat = torch.tensor([number for some in ids for number in some], device=device)
+    return encoder(flat, packing), packing
+
+
+def build_model(recipe: VQARecipe, world: World, device: str = "cpu") -> Answering:
+    """An untrained head on UC2, and that on a pretrained text encoder."""
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    config = UC2Config(encoder.config, world.train.regions.width, form=recipe.form)
+    torch.manual_seed(recipe.loop.seed)
+    reader = UC2(config, encoder)
+    sight = None
+    if recipe.meeting is not None and recipe.answers.seen:
+        sight = read_meeting(recipe.meeting).config
+        eyes = weights.sha256_of(weights.folder(recipe.eyes.backbone) / "model.safetensors")
+        sight.check_fits(config.visual_width, eyes, encoder.config.width)
+    model = Answering(reader, len(world.classes), dropout=recipe.head_dropout, sight=sight)
+    return model.to(device)
+
+
+def _with_towers(recipe: VQARecipe, out: Path) -> VQARecipe:
+    """The same with the encoder and the eyes of a model that is taken apart."""
+    if recipe.towers is None:
+        return recipe
+    towers = towers_of(recipe.towers, out)
+    return replace(
+        recipe,
+        meeting=None if towers.meeting is None else str(towers.meeting),
+        encoder=str(towers.text),
+        eyes=replace(recipe.eyes, backbone=str(towers.pictures)),
+    )
+
+
+def _known(world: World) -> list[Any]:
+    """All questions whose answers are known: the baseline learns from those held out as well."""
+    held = [] if world.validation is None else world.validation.questions
+    return [*world.train.questions, *held]

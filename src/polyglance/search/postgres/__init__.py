@@ -1,0 +1,1 @@
+"""A library's store on PostgreSQL with pgvector."""

@@ -1,0 +1,1 @@
+"""What was found, shown: sheets of pictures, pages, lines in a terminal."""

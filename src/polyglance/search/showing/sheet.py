@@ -1,0 +1,113 @@
+"""Search results as one HTML page that needs nothing beside it: pictures lie inside."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL.Image import Image
+
+from polyglance.languages import describe
+from polyglance.records import replacing
+from polyglance.search.showing.results import Answer, Hit
+
+_STYLE = """
+:root {
+  color-scheme: light dark;
+  font: 16px/1.4 system-ui, sans-serif;
+  --paper: light-dark(#ffffff, #0d1117);
+  --ink: light-dark(#1f2328, #e6edf3);
+  --soft: light-dark(#59636e, #9198a1);
+  --right: light-dark(#1a7f37, #3fb950);
+}
+body { max-width: 72rem; margin: 2rem auto; padding: 0 1.5rem; }
+body { background: var(--paper); color: var(--ink); }
+h1 { font-size: 1.6rem; margin: 0 0 .3rem; }
+h1 + p { margin: 0 0 1.8rem; max-width: 50rem; color: var(--soft); }
+main { display: grid; gap: 1.7rem 2rem; }
+main { grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
+section { min-width: 0; }
+h2 { font-size: 1.05rem; line-height: 1.3; margin: 0; }
+section > p { margin: 0 0 .5rem; font-size: .8rem; color: var(--soft); }
+ol { list-style: none; margin: 0; padding: 0; }
+ol { display: grid; gap: .6rem; grid-template-columns: repeat(auto-fill, minmax(6.5rem, 1fr)); }
+figure { margin: 0; }
+img { display: block; width: 100%; aspect-ratio: 1; object-fit: cover; border-radius: .5rem; }
+.right img { outline: 3px solid var(--right); outline-offset: 1px; }
+.right figcaption::before { content: "✓ "; color: var(--right); font-weight: bold; }
+figcaption { margin-top: .25rem; font-size: .7rem; line-height: 1.25; color: var(--soft); }
+figcaption { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
+figcaption { overflow: hidden; overflow-wrap: anywhere; }
+footer { margin-top: 2.2rem; font-size: .7rem; line-height: 1.5; color: var(--soft); }
+footer a { color: inherit; }
+"""
+
+
+def write_sheet(path: str | Path, answers: Sequence[Answer], *, title: str, note: str = "") -> None:
+    """Write queries and their hits as a contact sheet, with a ``note`` below the title.
+
+    Whoever has to be credited for a picture is named at the foot.
+    """
+    body = "\n".join(_section(answer) for answer in answers)
+    with replacing(path) as out:
+        out.write(
+            "<!doctype html>\n"
+            '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+            f"<body>\n<h1>{html.escape(title)}</h1>\n<p>{html.escape(note)}</p>\n"
+            f"<main>\n{body}\n</main>\n{_credits(answers)}</body>\n</html>\n"
+        )
+
+
+def _section(answer: Answer) -> str:
+    language = describe(answer.language) if answer.language else None
+    # Where nobody says which language it is, the first letter tells the browser how it runs.
+    attributes = (
+        f'lang="{language.code}" dir="{"rtl" if language.right_to_left else "ltr"}"'
+        if language
+        else 'dir="auto"'
+    )
+    known = " · ".join(part for part in (language and language.english, answer.meaning) if part)
+    hits = "\n".join(_figure(hit) for hit in answer.hits)
+    return (
+        f"<section>\n<h2><span {attributes}>{html.escape(answer.query)}</span></h2>\n"
+        f"<p>{html.escape(known)}</p>\n<ol>\n{hits}\n</ol>\n</section>"
+    )
+
+
+def _figure(hit: Hit) -> str:
+    frame = ' class="right"' if hit.right else ""
+    name, credit = html.escape(hit.name), html.escape(hit.credit)
+    tip = f' title="{credit}"' if credit else ""
+    return (
+        f'<li{frame}><figure><img src="{_data_uri(hit.picture)}" alt="{name}"{tip}>'
+        f"<figcaption>{hit.score:.2f} {name}</figcaption></figure></li>"
+    )
+
+
+def _credits(answers: Sequence[Answer]) -> str:
+    """The foot of the page: each credited picture once."""
+    credited = {hit.name: hit for answer in answers for hit in answer.hits if hit.credit}
+    if not credited:
+        return ""
+    lines = " · ".join(_credit(hit) for _, hit in sorted(credited.items()))
+    return f"<footer>Pictures: {lines}</footer>\n"
+
+
+def _credit(hit: Hit) -> str:
+    name = html.escape(hit.name)
+    if hit.link:
+        name = f'<a href="{html.escape(hit.link)}">{name}</a>'
+    return f"{name} ({html.escape(hit.credit)})"
+
+
+def _data_uri(picture: Image) -> str:
+    stream = io.BytesIO()
+    thumbnail = picture.convert("RGB")
+    thumbnail.thumbnail((256, 256))
+    thumbnail.save(stream, "WEBP", quality=85)
+    return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode()
