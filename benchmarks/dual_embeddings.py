@@ -3,7 +3,7 @@
     python benchmarks/dual_embeddings.py DATA/flickr8k/test.jsonl --out DATA/flickr8k/dual
 
 writes ``pictures.npy`` and a file for each language, as `polyglance evaluate` and the
-recipes of M3P take them.
+recipes of M3P and UC2 take them, and in ``model.txt`` by which model.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main() -> None:
     encoder = polyglance.load(chosen.model, threads=chosen.threads)
     layout = read_layout(chosen.manifest)
     chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "model.txt").write_text(encoder.fingerprint + "\n", encoding="utf-8")
     paths = [chosen.manifest.parent / str(record.image) for record in layout.pictures]
     save(chosen.out / "pictures.npy", encoder.encode_pictures, paths)
     for language, texts in layout.captions.items():

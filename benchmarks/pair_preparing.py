@@ -122,15 +122,16 @@ def _in_language(manifest: Path, language: str, *, absolute: bool) -> Iterator[R
         yield replace(record, image=image, captions={language: record.captions.get(language, ())})
 
 
-def embedded(manifest: Path, cache: Path) -> Path:
-    """A manifest's pictures and captions as the default dual encoder sees them, made once."""
+def embedded(manifest: Path, cache: Path, model: str | None = None) -> Path:
+    """A manifest's pictures and captions as a dual encoder sees them, the default, made once."""
     from polyglance.encoders.folder import find
     from polyglance.recipes.keys import fingerprint
     from polyglance.weights.cache import make_once
 
     def make(partial: Path) -> None:
         script = Path(__file__).with_name("dual_embeddings.py")
-        subprocess.run([sys.executable, script, manifest, "--out", partial], check=True)
+        named = () if model is None else ("--model", model)
+        subprocess.run([sys.executable, script, manifest, "--out", partial, *named], check=True)
 
-    folder = cache / f"dual-{fingerprint(manifest, find(None))}"
+    folder = cache / f"dual-{fingerprint(manifest, find(model))}"
     return make_once(folder, lambda path: path.is_dir(), make)

@@ -28,7 +28,7 @@ import staged_runs
 from measuring import RESULTS, write_results
 from pair_preparing import SPLITS, Changes, Prepared
 from pair_tables import ALL, ENGLISH, NONE, Table
-from staged_runs import AFTER, Job, Report, Run, Workshop
+from staged_runs import AFTER, SAVE, Job, Report, Run, Workshop
 
 Options = argparse.Namespace
 
@@ -40,8 +40,6 @@ NOTHING_ELSE = (
     "loop.steps=1", "loop.learning_rate=1e-4", "loop.warmup=0", "loop.validate_every=0",
 )  # fmt: skip
 """What a pre-training does not read: whatever that is for fine-tuning, it stays the same."""
-SAVE = "loop.save_every=1000"
-"""The recipe saves at the end alone; a benchmark of hours should survive an interruption."""
 
 
 class PairBenchmark(ABC):
@@ -285,7 +283,7 @@ class PairBenchmark(ABC):
             "--test-on", type=int, default=TEST_ON, help="test pictures of the tables"
         )
         parser.add_argument(
-            "--keep-weights", action="store_true", help="of fine-tuned models as well"
+            "--keep-weights", action="store_true", help="of models that are fine-tuned now as well"
         )
         parser.add_argument("--recipe", default=self.recipe)
         parser.add_argument(

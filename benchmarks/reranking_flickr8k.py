@@ -1,18 +1,18 @@
-"""M3P and UC2 on the whole of Flickr8k's test: reading every pair, or what the default model found.
+"""M3P or UC2 on the whole of Flickr8k's test: reading what the default model found, or every pair.
 
 Runs are the recipes ``m3p-reranking`` and ``uc2-reranking``. What they need is made first,
 into ``--cache``, where DATA has none: the default model's embeddings and M3P's dictionaries.
 Finished runs are not made again, interrupted ones go on.
 
-    python benchmarks/reranking_flickr8k.py --data DATA --device cuda --jobs 2
+    python benchmarks/reranking_flickr8k.py m3p --data DATA --device cuda
+    python benchmarks/reranking_flickr8k.py uc2 --data DATA --device cuda
 
-``reranking_page.py`` makes the page from the results.
+``reranking_page.py`` makes the page from the results of both.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,10 @@ import reranking_page as page
 import seeds
 import staged_runs
 from measuring import RESULTS, write_results
-from pair_preparing import Changes
+from pair_preparing import SPLITS, Changes
 from pair_runs import anywhere
-from staged_runs import Job, Report, Run, Workshop
+from staged_runs import SAVE, Job, Report, Run, Workshop
 
-RECIPES = {"M3P": "m3p-reranking", "UC2": "uc2-reranking"}
 STAGES = ("alignment", "matching", "pretraining", "imitation", "fine_tuning")
 
 
@@ -37,17 +36,11 @@ def main() -> None:
     if options.commit or shutil.which("git") is None:
         os.environ.setdefault("POLYGLANCE_COMMIT", options.commit or "unknown")
     os.environ.setdefault("OMP_NUM_THREADS", "4")  # before the workers load what counts cores
-    plan = [Run(name, prepare(name, options), recipe=RECIPES[name]) for name in options.systems]
-    jobs = [(system, seed) for seed in options.seeds for system in options.systems]
+    changes = (SAVE, *prepare(options), *options.change)
     shop = Workshop(
-        plan[0].recipe,
-        options.data.resolve(),
-        options.runs,
-        options.device,
-        tuple(options.change),
-        staged_runs.fingerprints(*map(str.lower, options.systems), captions=_captions(options)),
-        keep_weights=True,
-    )
+        f"{options.system}-reranking", options.data.resolve(), options.runs, options.device,
+        changes, _made_from(options, changes), keep_weights=True,
+    )  # fmt: skip
 
     def finished(job: Job, reports: Mapping[Job, Report]) -> None:
         found = (
@@ -56,37 +49,35 @@ def main() -> None:
         )
         print(f"{job[0]}, seed {job[1]}: {', '.join(found)}", flush=True)
 
-    reports = staged_runs.run_all(plan, jobs, shop, at_once=options.jobs, finished=finished)
+    jobs = [(options.system, seed) for seed in options.seeds]
+    reports = staged_runs.run_all(
+        [Run(options.system)], jobs, shop, at_once=options.jobs, finished=finished
+    )
     figures = {
+        "recipe": shop.recipe,
         "changed_everywhere": anywhere(options.change, options),
         "device": options.device,
         "runs_at_once": options.jobs,
         "seeds": options.seeds,
-        "systems": {
-            system: {
-                "recipe": RECIPES[system],
-                **summary([reports[job] for job in jobs if job[0] == system]),
-            }
-            for system in options.systems
-        },
+        **summary([reports[job] for job in jobs]),
     }
-    written = write_results("reranking_flickr8k", figures, options.out)
+    write_results(page.results_of(options.system), figures, options.out)
     if options.document.is_file():
-        page.fill(json.loads(written.read_text(encoding="utf-8")), options.document)
+        page.fill(page.read(options.out), options.document)
 
 
-def prepare(system: str, options: argparse.Namespace) -> Changes:
-    """Make what a recipe names and the data has not; returns where it is."""
+def prepare(options: argparse.Namespace) -> Changes:
+    """Make what the recipe names and the data has not; returns where it is."""
     from polyglance.recipes import open_recipe
 
-    recipe = open_recipe(RECIPES[system], options.change).settings
+    recipe = open_recipe(f"{options.system}-reranking", options.change).settings
     data, cache = options.data.resolve(), options.cache.resolve()
     files, changes = pair_preparing.manifests(recipe, data), ()
     for setting, split in (("dual", "test"), ("validation", "validation")):
         if not (data / getattr(recipe.reranking, setting)).is_dir():
-            folder = pair_preparing.embedded(files[split], cache)
+            folder = pair_preparing.embedded(files[split], cache, recipe.towers)
             changes += (f"reranking.{setting}={folder}",)
-    if system == "M3P" and recipe.pretraining is not None and recipe.pretraining.switched:
+    if _switches(recipe):
         switching = recipe.switching
         learned = pair_preparing.dictionaries(
             switching.dictionaries, switching.languages, files["train"], recipe.texts, data, cache
@@ -113,25 +104,38 @@ def summary(reports: Sequence[Report]) -> dict[str, Any]:
     }
 
 
-def _captions(options: argparse.Namespace) -> list[Path]:
-    """All manifests that runs read."""
+def _switches(recipe: Any) -> bool:
+    """Whether English is code-switched before fine-tuning, as M3P has it."""
+    return bool(getattr(recipe.pretraining, "switched", False))
+
+
+def _made_from(options: argparse.Namespace, changes: Changes) -> dict[str, str]:
+    """What decides a run beside its settings: code, and all that it reads but the pictures."""
     from polyglance.recipes import open_recipe
 
-    found = {}
-    for system in options.systems:
-        recipe = open_recipe(RECIPES[system], options.change).settings
-        parts = (recipe.train, recipe.validation, recipe.test, *recipe.more)
-        found |= {options.data.resolve() / part.manifest: None for part in parts}
-    return list(found)
+    recipe = open_recipe(f"{options.system}-reranking", changes)
+    settings, data = recipe.settings, options.data.resolve()
+    parts = [*(getattr(settings, split) for split in SPLITS), *settings.more]
+    read = {"dual": [data / settings.reranking.dual, data / settings.reranking.validation]}
+    if _switches(settings):
+        pattern = data / settings.switching.dictionaries
+        read["dictionaries"] = [next(p for p in pattern.parents if "{" not in str(p))]
+        read["texts"] = [data / text.manifest for text in settings.texts]
+    return staged_runs.fingerprints(
+        recipe.kind,
+        captions=[data / part.manifest for part in parts],
+        towers=staged_runs.model_files(settings.towers),
+        **read,
+    )
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("system", choices=[name.lower() for name in page.SYSTEMS])
     parser.add_argument("--data", type=Path, required=True, help="the folder of flickr8k/ ...")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--systems", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--runs", type=Path, default=Path("runs/reranking"), help="a folder a run")
     parser.add_argument("--cache", type=Path, default=Path("runs/cache"), help="what runs share")

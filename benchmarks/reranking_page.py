@@ -28,26 +28,42 @@ LEAST_GAIN = {"M3P": 2.0, "UC2": 3.0}
 LEAST_RECALL = {"M3P": 40.0}
 """mR to be reached by reading every pair."""
 
-Figures = Mapping[str, Any]
+SYSTEMS = ("M3P", "UC2")
+
+Figures = Mapping[str, Mapping[str, Any]]
+"""Of each system that was measured."""
 
 
 def main() -> None:
-    fill(json.loads((RESULTS / "reranking_flickr8k.json").read_text(encoding="utf-8")))
+    fill(read(RESULTS))
+
+
+def results_of(system: str) -> str:
+    """What the file of results of a system is called."""
+    return f"reranking_{system.lower()}"
+
+
+def read(folder: Path) -> Figures:
+    """What was measured so far."""
+    paths = {system: folder / f"{results_of(system)}.json" for system in SYSTEMS}
+    return {
+        system: json.loads(path.read_text(encoding="utf-8"))
+        for system, path in paths.items()
+        if path.is_file()
+    }
 
 
 def fill(figures: Figures, document: Path = PAGE) -> None:
     """Put fresh tables between the marks of a document."""
-    pages.fill(
-        document,
-        {"table": table(figures), "goals": listed(goals(figures)), "how": how(figures)},
-    )
+    how = listed(_how(system, found) for system, found in figures.items())
+    pages.fill(document, {"table": table(figures), "goals": listed(goals(figures)), "how": how})
 
 
 def table(figures: Figures) -> str:
     """A row a way of measuring: mR by language, and over all."""
     rows: dict[str, list[str]] = {}
     languages: list[str] = []
-    for system, found in figures["systems"].items():
+    for system, found in figures.items():
         for way, label in WAYS.items():
             if way in found["test"]:  # what the dual encoder finds is the same for all systems
                 spreads = found["test"][way]
@@ -63,7 +79,7 @@ def table(figures: Figures) -> str:
 def goals(figures: Figures) -> list[str]:
     """What was set out to be reached, and how much of it is due to the closer look."""
     lines = []
-    for system, found in figures["systems"].items():
+    for system, found in figures.items():
         means = {way: spreads["average"]["seeds"] for way, spreads in found["test"].items()}
         if system in LEAST_RECALL and "all_pairs" in means:
             least, reached = LEAST_RECALL[system], found["test"]["all_pairs"]["average"]["mean"]
@@ -86,25 +102,20 @@ def goals(figures: Figures) -> list[str]:
     return lines
 
 
-def how(figures: Figures) -> str:
-    """When, where and how this was measured."""
-    changed = ", ".join(f"`{change}`" for change in figures["changed_everywhere"])
-    trained = []
-    for system, found in figures["systems"].items():
-        stages = ", ".join(
-            f"{steps:,} steps of {stage.replace('_', '-')}"
-            for stage, steps in found["steps"].items()
-        )
-        minutes = sum(found["seconds"].values()) / 60
-        trust = ", ".join(f"{trust:g}" for trust in found["trust"])
-        trained.append(
-            f"{system}: {stages} in {minutes:.1f} minutes; the default model counts {trust} times"
-        )
+def _how(system: str, found: Mapping[str, Any]) -> str:
+    """When, where and how a system was measured."""
+    stages = ", ".join(
+        f"{steps:,} steps of {stage.replace('_', '-')}" for stage, steps in found["steps"].items()
+    )
+    minutes = sum(found["seconds"].values()) / 60
+    trust = ", ".join(f"{trust:g}" for trust in found["trust"])
+    changed = ", ".join(f"`{change}`" for change in found["changed_everywhere"])
     return (
-        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}, seeds"
-        f" {', '.join(map(str, figures['seeds']))}, {figures['runs_at_once']} runs at once."
-        f" {'. '.join(trained)}."
-        + (f" Both differ from their recipes by {changed}." if changed else "")
+        f"{system}: measured {found['date']} at {found['commit']} on {found['hardware']}, seeds"
+        f" {', '.join(map(str, found['seeds']))}; {stages} in {minutes:.1f} minutes with other runs"
+        f" beside it. Of the default model's score, in standard deviations, {trust} times as much"
+        " counts as of the model's own."
+        + (f" Changed in the recipe: {changed}." if changed else "")
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs of a recipe that start from one another: each once, in order, several at a time.
+"""Runs of one recipe that start from one another: each once, in order, several at a time.
 
 A benchmark lists its runs: the recipe with a few settings changed, and for each the
 run that it starts from. `run_all` makes those that are asked for with those before
@@ -27,6 +27,9 @@ from measuring import circumstances
 AFTER = "{after}"
 """In the changes of a run: the folder of the run that it starts from, of the same seed."""
 
+SAVE = "loop.save_every=1000"
+"""Recipes save at the end alone; a benchmark of hours should survive an interruption."""
+
 Job = tuple[str, int]
 """The name of a run, and a seed."""
 Report = dict[str, Any]
@@ -40,8 +43,6 @@ class Run:
     changes: tuple[str, ...] = ()
     after: str | None = None
     """The run that must be there before."""
-    recipe: str | None = None
-    """None for that of all others."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Workshop:
     make: Callable[[Task], None] = train
     keep_weights: bool = False
     """Those that no run starts from as well."""
+    leaves: tuple[str, ...] = ("report.json",)
+    """Files of a run that is finished."""
 
     def folder(self, job: Job) -> Path:
         """Where a run lies."""
@@ -161,7 +164,7 @@ class _Stages:
         before = self.before(job)
         shop = self.shop
         changes = self._changes(job, "" if before is None else str(shop.folder(before)))
-        return Task(self._recipe(job), changes, shop.data, shop.folder(job), shop.device)
+        return Task(shop.recipe, changes, shop.data, shop.folder(job), shop.device)
 
     def identity(self, job: Job) -> dict[str, str]:
         """What decides a run: settings, code, data, and all of that of the run before."""
@@ -174,7 +177,7 @@ class _Stages:
             # By its name: the same runs in another folder are the same.
             changes = self._changes(job, "" if before is None else before[0])
             self._identities[job] = {
-                "recipe": dump(open_recipe(self._recipe(job), changes).settings),
+                "recipe": dump(open_recipe(self.shop.recipe, changes).settings),
                 "after": "" if before is None else fingerprint(self.identity(before)),
                 **self.shop.made_from,
             }
@@ -194,16 +197,14 @@ class _Stages:
             if not wanted or path.stem == "optimiser":
                 path.unlink()
 
-    def _recipe(self, job: Job) -> str:
-        return self.runs[job[0]].recipe or self.shop.recipe
-
     def _changes(self, job: Job, before: str) -> tuple[str, ...]:
         own = (change.replace(AFTER, before) for change in self.runs[job[0]].changes)
         return (*self.shop.changes, *own, f"loop.seed={job[1]}")
 
     def _is_there(self, job: Job) -> bool:
         folder = self.shop.folder(job)
-        return (folder / "report.json").is_file() and same_making(folder, self.identity(job))
+        left = all((folder / name).is_file() for name in self.shop.leaves)
+        return left and same_making(folder, self.identity(job))
 
     def _weights(self, job: Job) -> bool:
         return any(self.shop.folder(job).rglob("model.safetensors"))
@@ -285,13 +286,20 @@ def same_making(folder: Path, identity: Mapping[str, str]) -> bool:
     return all(noted.get(name) == value for name, value in identity.items())
 
 
-def fingerprints(*kinds: str, **parts: Iterable[Path]) -> dict[str, str]:
-    """Of the code of kinds of recipes, and by name of files and folders that they read."""
+def fingerprints(kind: str, **parts: Iterable[Path]) -> dict[str, str]:
+    """Of the code of a kind of recipe, and by name of files and folders that it reads."""
     from polyglance.recipes import KINDS
     from polyglance.recipes.keys import fingerprint
 
-    code = fingerprint(*{file: None for kind in kinds for file in code_of(KINDS[kind][0])})
+    code = fingerprint(*code_of(KINDS[kind][0]))
     return {"code": code, **{name: fingerprint(*paths) for name, paths in parts.items()}}
+
+
+def model_files(name: str | None) -> list[Path]:
+    """What fingerprints a model that runs begin with, by name or folder, if there is one."""
+    from polyglance.encoders.folder import find
+
+    return [] if name is None else [find(name)]
 
 
 def code_of(module: str) -> list[Path]:

@@ -27,7 +27,7 @@ import seeds
 import staged_runs
 import vqa_page as page
 from measuring import RESULTS, write_results
-from staged_runs import Run, Workshop
+from staged_runs import SAVE, Run, Workshop
 
 if TYPE_CHECKING:
     from polyglance.records import Question
@@ -76,9 +76,10 @@ def train_all(options: argparse.Namespace) -> list[Path]:
         options.data.resolve(),
         options.runs,
         options.device,
-        tuple(options.change),
+        (SAVE, *options.change),
         _made_from(options),
         keep_weights=True,
+        leaves=("report.json", "answers.jsonl"),
     )
     jobs = [(RUN, seed) for seed in options.seeds]
     staged_runs.run_all([Run(RUN)], jobs, shop, at_once=options.jobs)
@@ -146,13 +147,17 @@ def examples(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 
 def _made_from(options: argparse.Namespace) -> dict[str, str]:
-    """What decides a run beside its settings: code and questions."""
+    """What decides a run beside its settings: code, questions, and the model it begins with."""
     from polyglance.recipes import open_recipe
 
     recipe = open_recipe(options.recipe, options.change)
     files = [*recipe.settings.train, *recipe.settings.test]
     data = options.data.resolve()
-    return staged_runs.fingerprints(recipe.kind, questions=[data / f.manifest for f in files])
+    return staged_runs.fingerprints(
+        recipe.kind,
+        questions=[data / file.manifest for file in files],
+        towers=staged_runs.model_files(recipe.settings.towers),
+    )
 
 
 def _options() -> argparse.Namespace:
@@ -163,7 +168,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--recipe", default=RECIPE)
     parser.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--runs", type=Path, default=Path("runs/vqa"), help="a folder a seed")
+    parser.add_argument("--runs", type=Path, default=Path("runs/vqa"), help="what the runs leave")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results file")
     parser.add_argument("--document", type=Path, default=page.PAGE, help="where tables go")
     parser.add_argument("--card", type=Path, default=page.CARD, help="the model's card")

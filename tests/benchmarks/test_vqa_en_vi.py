@@ -201,6 +201,11 @@ def test_the_command_runs_and_resumes(
         path.unlink()
     assert command("--seeds", 0, 1)["test"] == found["test"]
     assert command.written() == before
+    (tmp_path / "runs" / "answering" / "1" / "answers.jsonl").unlink()
+    command("--seeds", 0, 1)
+    assert command.written()["0"] == before["0"]
+    assert command.written()["1"] != before["1"]
+    before = command.written()
     command("--seeds", 0, "--set", "new_rate=2")
     after = command.written()
     assert after["0"] != before["0"]

@@ -205,7 +205,7 @@ def test_eyes_look_at_the_pictures_of_several_corpora_themselves(
     assert report["test"]["closer"] == report["test"]["reranked"]  # trusted without bounds
     assert report["test"]["closer"] != report["test"]["dual"]
     other = replace(dual, dual="dual")
-    with pytest.raises(PolyglanceError, match="are of another dual encoder"):
+    with pytest.raises(PolyglanceError, match="of another dual encoder"):
         run(replace(closer, reranking=other), data, tmp_path / "other")
     with pytest.raises(PolyglanceError, match="needs eyes"):
         run(replace(closer, eyes=None), data, tmp_path / "blind")

@@ -28,6 +28,7 @@ from polyglance.weights import sha256_of
 from polyglance.weights.unigram import xlmr_tokenizer
 
 TEXT, PICTURES, MEETING = "text", "pictures", "meeting"
+_WEIGHTS = "model.safetensors"
 _DONE = "model.txt"
 """Written last: of which model all this is."""
 
@@ -62,7 +63,7 @@ def unpack(folder: str | Path | None, out: Path) -> Towers:
     meeting = take_out(
         model,
         fingerprint=found.description.fingerprint,
-        eyes=sha256_of(out / PICTURES / "model.safetensors"),
+        eyes=sha256_of(out / PICTURES / _WEIGHTS),
     )
     shutil.rmtree(out / MEETING, ignore_errors=True)
     if meeting is not None:
@@ -73,15 +74,21 @@ def unpack(folder: str | Path | None, out: Path) -> Towers:
 
 def unpack_once(folder: str | Path | None, out: Path) -> Towers:
     """The same, unless all of this very model lies there already."""
-    done = out / _DONE
-    if not done.is_file() or done.read_text(encoding="utf-8").strip() != _fingerprint(folder):
+    found = unpacked(out)
+    if found is None:
         return unpack(folder, out)
+    was = (out / _DONE).read_text(encoding="utf-8").strip()
+    is_same = was == ModelFolder.open(folder).description.fingerprint
+    return found if is_same else unpack(folder, out)
+
+
+def unpacked(out: Path) -> Towers | None:
+    """The towers that lie in a folder, of whichever model; None where some of it is missing."""
+    towers = (out / TEXT, out / PICTURES)
+    if not all(file.is_file() for file in (out / _DONE, *(t / _WEIGHTS for t in towers))):
+        return None
     meeting = out / MEETING
-    return Towers(out / TEXT, out / PICTURES, meeting if meeting.is_dir() else None)
-
-
-def _fingerprint(folder: str | Path | None) -> str:
-    return ModelFolder.open(folder).description.fingerprint
+    return Towers(*towers, meeting if meeting.is_dir() else None)
 
 
 def _save_eyes(
@@ -96,7 +103,7 @@ def _save_eyes(
         "_fc.bias": torch.zeros(1),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(state | nothing, folder / "model.safetensors", {"format": "pt"})
+    save_file(state | nothing, folder / _WEIGHTS, {"format": "pt"})
     config = {
         "model_type": "efficientnet-lite",
         "variant": variant,

@@ -1,6 +1,6 @@
 """Published settings, one YAML each, and what runs them: corpora, model, training, measurement.
 
-A recipe's file says of which ``kind`` it is. Each kind is a module here that has
+A recipe's file says of which ``kind`` it is. Each kind is a module of a room here that has
 the settings as a dataclass and a function ``run`` that trains and measures by them.
 """
 

@@ -97,8 +97,7 @@ def with_mask(objective: MMPObjective, tokenizer: Tokenizer, name: str) -> MMPOb
 def keep(recipe: Any, kind: str, out: Path) -> None:
     """Lay the recipe beside what it makes; a run goes on only by the one it began with."""
     path = out / "recipe.yaml"
-    # Of a run in stages each has a folder of its own.
-    if path.exists() and any((place / "latest").exists() for place in (out, *out.glob("*/"))):
+    if path.exists() and has_begun(out):
         plain = parse(path.read_text(encoding="utf-8"), str(path))
         begun = load(type(recipe), {key: plain[key] for key in plain if key != "kind"})
         if replace(begun, loop=recipe.loop) != recipe:  # the loop looks at its own settings
@@ -108,6 +107,11 @@ def keep(recipe: Any, kind: str, out: Path) -> None:
     if rank() == 0:
         with replacing(path) as file:
             file.write(f"kind: {kind}\n{dump(recipe)}")
+
+
+def has_begun(run: Path) -> bool:
+    """Whether a run has a checkpoint; of one in stages each has a folder of its own."""
+    return any((place / "latest").exists() for place in (run, *run.glob("*/")))
 
 
 def write_report(report: dict[str, Any], out: Path) -> None:

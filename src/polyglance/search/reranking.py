@@ -5,7 +5,7 @@ asked beside the picture itself and tells close candidates apart, at a thousand 
 cost: so it reads some dozens that the vectors found. Its score plus so much of the cosine
 as it is trusted (`polyglance.evaluation.pair_scores.Candidates.trusting`) sorts them, and
 what it did not read follows in the order of the vectors. A model that has also looked more
-closely, as the model of the vectors does, has a say in that cosine.
+closely, as the model of the vectors does, has its cosine counted in place of that one.
 """
 
 from __future__ import annotations

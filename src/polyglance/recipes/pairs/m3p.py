@@ -105,14 +105,14 @@ class M3PRecipe(PairRecipe):
 def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured."""
     torch.set_float32_matmul_precision("high")
-    kept, recipe = recipe, recipe.with_towers(out)
+    keep(recipe, "m3p", out)
+    recipe = recipe.with_towers(out)
     if recipe.reranking is not None:
         recipe.reranking.check_folders(data, recipe.eyes)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
     if recipe.initialise_from is not None:
         begin_from(model, Path(recipe.initialise_from))
-    keep(kept, "m3p", out)
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
     if recipe.alignment is not None:

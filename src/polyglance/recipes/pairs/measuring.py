@@ -22,7 +22,7 @@ from polyglance.evaluation.retrieval import (
     summarise,
 )
 from polyglance.models.m3p import M3P
-from polyglance.models.meeting import read_meeting
+from polyglance.models.meeting import MeetingConfig, read_meeting
 from polyglance.models.uc2 import UC2
 from polyglance.recipes.measuring import by_language, checkpoint_score, figures
 from polyglance.recipes.pairs.meeting_vectors import closer_vectors
@@ -66,18 +66,25 @@ class Reranking:
             config.check_fits(opened.width, opened.fingerprint)
             for folder in (self.dual, self.validation):
                 if folder is not None and (data / folder).is_dir():
-                    width = _vectors(data / folder / "pictures.npy", 1).shape[1]
-                    if width != config.width:
-                        raise DataError(
-                            f"{data / folder}: vectors of {width} numbers are of another dual"
-                            f" encoder than {self.meeting}, whose have {config.width}"
-                        )
+                    _check_same_model(data / folder, config, self.meeting)
         for folder in (self.dual, self.validation):
             if folder is not None and not (data / folder).is_dir():
                 raise DataError(
                     f"{data / folder}: there are no embeddings of the dual encoder; make them by"
                     " benchmarks/dual_embeddings.py, or set reranking to null"
                 )
+
+
+def _check_same_model(folder: Path, config: MeetingConfig, meeting: str) -> None:
+    """Refuse embeddings of another dual encoder than that whose towers meet."""
+    width = _vectors(folder / "pictures.npy", 1).shape[1]
+    told = folder / "model.txt"
+    made_by = told.read_text(encoding="utf-8").strip() if told.is_file() else config.model
+    if width != config.width or made_by != config.model:
+        raise DataError(
+            f"{folder}: these are embeddings of another dual encoder than {meeting} was taken"
+            " from; make them again by benchmarks/dual_embeddings.py"
+        )
 
 
 def report_test(

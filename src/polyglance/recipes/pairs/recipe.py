@@ -72,8 +72,9 @@ class PairRecipe:
         if self.towers is None or self.eyes is None:
             return self
         towers, reranking = towers_of(self.towers, run), self.reranking
-        if reranking is not None and towers.meeting is not None:
-            reranking = replace(reranking, meeting=str(towers.meeting))
+        if reranking is not None:
+            meeting = None if towers.meeting is None else str(towers.meeting)
+            reranking = replace(reranking, meeting=meeting)
         return replace(
             self,
             towers=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polyglance.recipes.common import has_begun
 from polyglance.training.distribution import rank, wait_for_all
 
 if TYPE_CHECKING:
@@ -12,11 +13,16 @@ if TYPE_CHECKING:
 
 
 def towers_of(model: str, run: Path) -> Towers:
-    """Take a model apart, by its name or folder, unless the run has done so before."""
-    from polyglance.export.towers import unpack_once
+    """Take a model apart, by its name or folder.
+
+    A run that has begun keeps the towers that it has, whatever became of the model since.
+    """
+    from polyglance.export.towers import unpack_once, unpacked
 
     folder = run / "towers"
-    if rank() == 0:
+    if rank() == 0 and not (has_begun(run) and unpacked(folder)):
         unpack_once(model, folder)
     wait_for_all()
-    return unpack_once(model, folder)
+    towers = unpacked(folder)
+    assert towers is not None
+    return towers

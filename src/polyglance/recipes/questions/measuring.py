@@ -103,7 +103,7 @@ def write_answers(path: Path, asked: Sequence[Question], answers: Sequence[str])
 
 def read_answers(path: Path) -> Iterator[tuple[Question, str]]:
     """What `write_answers` wrote."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
         found = json.loads(line)
         people = tuple(found["people"])
         question = Question(found["question"], found["language"], people, found["type"])

@@ -1,1 +1,1 @@
-"""Recipes of SMALR and what it is compared with: texts, dictionaries, training, measuring."""
+"""Recipes of SMALR and what it is compared with: texts, pre-training, consistency."""
