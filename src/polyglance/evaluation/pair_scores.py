@@ -2,7 +2,7 @@
 
 Such a model has no vector of a picture to compare: every caption is read beside
 every picture. Pictures are embedded once, captions of similar length go
-together, and nothing is padded. Where that is still too much, `rerank` reads only
+together, and nothing is padded. Where that is still too much, `read_candidates` reads only
 the candidates that a dual encoder found.
 """
 
