@@ -5,7 +5,7 @@ is, or a fine-tuning that starts from one. There are just as many as the rows of
 need. What they share is made first, into ``--cache``, where DATA has none; both systems
 find it there. Finished runs are not made again, interrupted ones go on.
 
-Reading every pair of the 929 test pictures with their 32,500 captions takes minutes, so
+Reading every pair of the 929 test pictures with their 22,985 captions takes minutes, so
 tables are measured on the first ``--test-on`` pictures. How well such models can get, and
 on the whole test, is asked by ``reranking_flickr8k.py``.
 """

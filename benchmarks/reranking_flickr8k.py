@@ -54,6 +54,7 @@ def main() -> None:
         [Run(options.system)], jobs, shop, at_once=options.jobs, finished=finished
     )
     figures = {
+        **staged_runs.made(shop.folder(jobs[0])),
         "recipe": shop.recipe,
         "changed_everywhere": anywhere(options.change, options),
         "device": options.device,

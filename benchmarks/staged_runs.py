@@ -273,8 +273,14 @@ def end_with_parent() -> None:
 
 def note_making(folder: Path, identity: Mapping[str, str]) -> None:
     """Write what a run is made from beside it."""
-    noted = {"commit": circumstances()["commit"], **identity}
+    noted = {**circumstances(), **identity}
     (folder / "made-from.json").write_text(json.dumps(noted, indent=1), encoding="utf-8")
+
+
+def made(folder: Path) -> dict[str, str]:
+    """When, at which commit and on which machine a run was made: another may read its reports."""
+    noted = json.loads((folder / "made-from.json").read_text(encoding="utf-8"))
+    return {name: noted[name] for name in circumstances() if name in noted}
 
 
 def same_making(folder: Path, identity: Mapping[str, str]) -> bool:

@@ -54,6 +54,7 @@ def main() -> None:
     reports = [json.loads((folder / "report.json").read_text("utf-8")) for folder in folders]
     answered = [list(read_answers(folder / "answers.jsonl")) for folder in folders]
     figures = {
+        **staged_runs.made(folders[0]),
         "recipe": options.recipe,
         "changed_everywhere": options.change,
         "device": options.device,

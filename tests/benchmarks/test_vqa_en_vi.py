@@ -196,10 +196,17 @@ def test_the_command_runs_and_resumes(
     assert "| de | number |" in (tmp_path / "results-vqa.md").read_text(encoding="utf-8")
     assert "Not measured yet" not in (tmp_path / "vqa-model-card.md").read_text(encoding="utf-8")
 
+    # Read on another machine, they are still of the one that trained them.
+    making = tmp_path / "runs" / "answering" / "0" / "made-from.json"
+    noted = json.loads(making.read_text(encoding="utf-8"))
+    elsewhere = {"date": "2026-01-01", "commit": "abc1234", "hardware": "far away"}
+    making.write_text(json.dumps(noted | elsewhere), encoding="utf-8")
     before = command.written()
     for path in (tmp_path / "runs").rglob("*.safetensors"):
         path.unlink()
-    assert command("--seeds", 0, 1)["test"] == found["test"]
+    again = command("--seeds", 0, 1)
+    assert again["test"] == found["test"]
+    assert elsewhere.items() <= again.items()
     assert command.written() == before
     (tmp_path / "runs" / "answering" / "1" / "answers.jsonl").unlink()
     command("--seeds", 0, 1)
