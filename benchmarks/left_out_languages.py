@@ -21,7 +21,7 @@ from typing import Any
 
 from measuring import RESULTS, write_results
 from polyglance.recipes import open_recipe
-from polyglance.recipes.mmp.photos import PhotoRecipe
+from polyglance.recipes.mmp.photo_recipe import PhotoRecipe
 
 STEPS, BATCH = 300, 256
 DESCRIBED = ("en", "de", "fr", "pt")

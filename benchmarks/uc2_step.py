@@ -25,7 +25,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.objectives.masked_language import WordMasking
-from polyglance.recipes.pairs.uc2 import Shares
+from polyglance.recipes.pairs.uc2_recipe import Shares
 from polyglance.training.caption_pairs import CaptionPairs
 from polyglance.training.even_captions import EvenCaptions
 from polyglance.training.label_words import LabelWords

@@ -11,8 +11,7 @@ from polyglance.data.toy import ToyWorld
 from polyglance.objectives.top_triplets import TripletRule
 from polyglance.recipes.dictionaries import make_dictionaries
 from polyglance.recipes.smalr.pretraining import Pretraining
-from polyglance.recipes.smalr.words import WordRecipe
-from polyglance.recipes.smalr.world import Pictured
+from polyglance.recipes.smalr.recipe import Pictured, WordRecipe
 from polyglance.records import write_manifest
 from polyglance.training.loop import LoopConfig
 from toy_words import COLOURS, SHAPES, detected

@@ -20,8 +20,9 @@ from polyglance.export.towers import unpack
 from polyglance.recipes import open_recipe
 from polyglance.recipes.pairs.aligning import Alignment
 from polyglance.recipes.pairs.imitating import Imitation, dual_likeness
-from polyglance.recipes.pairs.m3p import FineTuning, M3PRecipe, Pretraining, build_model, run
-from polyglance.recipes.pairs.m3p_world import CodeSwitching, World
+from polyglance.recipes.pairs.m3p import build_model, run
+from polyglance.recipes.pairs.m3p_recipe import CodeSwitching, FineTuning, M3PRecipe, Pretraining
+from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import Reranking
 from polyglance.recipes.pairs.region_splits import Described, Eyes, Sentences
 from polyglance.recipes.stages import begin_from

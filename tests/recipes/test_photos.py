@@ -27,8 +27,9 @@ from polyglance.nn.pretrained import save_encoder
 from polyglance.recipes import open_recipe
 from polyglance.recipes.mmp import photos
 from polyglance.recipes.mmp.compressing import Compression, word_frequency
-from polyglance.recipes.mmp.photo_corpora import ClassNaming, Corpora, PictureCorpus, TextCorpus
-from polyglance.recipes.mmp.photos import PhotoRecipe, run
+from polyglance.recipes.mmp.photo_corpora import Corpora
+from polyglance.recipes.mmp.photo_recipe import ClassNaming, PhotoRecipe, PictureCorpus, TextCorpus
+from polyglance.recipes.mmp.photos import run
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig

@@ -17,8 +17,16 @@ from polyglance.recipes import open_recipe
 from polyglance.recipes.pairs.label_names import Labels
 from polyglance.recipes.pairs.measuring import Reranking
 from polyglance.recipes.pairs.region_splits import Described, Sentences
-from polyglance.recipes.pairs.uc2 import Adaptation, FineTuning, Pretraining, Shares, UC2Recipe, run
-from polyglance.recipes.pairs.uc2_world import Translations, World
+from polyglance.recipes.pairs.uc2 import run
+from polyglance.recipes.pairs.uc2_recipe import (
+    Adaptation,
+    FineTuning,
+    Pretraining,
+    Shares,
+    Translations,
+    UC2Recipe,
+)
+from polyglance.recipes.pairs.uc2_world import World
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
 from toy_region_data import make_region_data

@@ -24,9 +24,9 @@ from polyglance.recipes.pairs.region_splits import Eyes
 from polyglance.recipes.questions.folder import Answerer
 from polyglance.recipes.questions.measuring import predict
 from polyglance.recipes.questions.object_words import ObjectWords
-from polyglance.recipes.questions.vqa import Answers, VQARecipe
+from polyglance.recipes.questions.recipe import Answers, Asked, Practice, VQARecipe
 from polyglance.recipes.questions.vqa import run as train_vqa
-from polyglance.recipes.questions.world import Asked, Practice, World
+from polyglance.recipes.questions.world import World
 from polyglance.records import Record, write_manifest
 from polyglance.text import Encoding, open_tokenizer
 from polyglance.training.loop import LoopConfig

@@ -22,8 +22,9 @@ from polyglance.objectives.top_triplets import TripletRule
 from polyglance.recipes import open_recipe
 from polyglance.recipes.smalr import words
 from polyglance.recipes.smalr.pretraining import Pretraining, align_words, pretrained_latent
-from polyglance.recipes.smalr.words import WordRecipe, run
-from polyglance.recipes.smalr.world import Pictured, World
+from polyglance.recipes.smalr.recipe import Pictured, WordRecipe
+from polyglance.recipes.smalr.words import run
+from polyglance.recipes.smalr.world import World
 from polyglance.records import read_manifest
 from polyglance.text.dictionaries import open_dictionary
 from polyglance.training.smalr_tasks import AveragedSentences, CaptionGrids, DescribedPictures

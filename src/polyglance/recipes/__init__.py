@@ -1,7 +1,7 @@
 """Published settings, one YAML each, and what runs them: corpora, model, training, measurement.
 
-A recipe's file says of which ``kind`` it is. Each kind is a module of a room here that has
-the settings as a dataclass and a function ``run`` that trains and measures by them.
+A recipe's file says of which ``kind`` it is. Each kind is a module of a room here with a
+function ``run`` that trains and measures by settings, a dataclass of its own or beside it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = {
     "uc2": ("polyglance.recipes.pairs.uc2", "UC2Recipe"),
     "vqa": ("polyglance.recipes.questions.vqa", "VQARecipe"),
 }
-"""Of each kind its module, imported when one is opened, and the class of its settings.
+"""Of each kind its module, imported when one is opened, and the class of settings it takes.
 
 A file that does not say its kind is of the first.
 """

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from polyglance.config import check
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP
 from polyglance.recipes.common import Measured, corpus_name, spoken, with_mask
 from polyglance.recipes.mmp.enriching import MIXED
+from polyglance.recipes.mmp.photo_recipe import ClassNaming, PhotoRecipe, PictureCorpus
 from polyglance.records import Record, read_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.class_names import NamedClasses, taught
@@ -22,66 +21,6 @@ from polyglance.training.pairing import CaptionedVisuals, ParallelSentences
 from polyglance.training.visuals import PixelTable, read_pixels
 from polyglance.vision.efficientnet import EfficientNetLite
 from polyglance.vision.labels import LABEL_LANGUAGES, label_names
-
-if TYPE_CHECKING:
-    from polyglance.recipes.mmp.photos import PhotoRecipe
-
-_OR_OUT = "a number above 0, or take the corpus out"
-
-
-@dataclass(frozen=True)
-class PictureCorpus:
-    """Captioned pictures to train on."""
-
-    manifest: str
-    more_captions: str | None = None
-    """A manifest of the same pictures with captions to train on beside theirs."""
-    languages: tuple[str, ...] | None = None
-    """None for all that it has."""
-    batch: int = 512
-    captions_each: int = 2
-    weight: float = 1.0
-    hold_out: int = 0
-    """So many of its last pictures are kept from training, to measure on."""
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch", "captions_each")
-        check(self, lambda value: value > 0, _OR_OUT, "weight")
-
-
-@dataclass(frozen=True)
-class TextCorpus:
-    """Sentences with translations to train on."""
-
-    manifest: str
-    format: str = "jsonl"
-    """The format of the file, as ``polyglance data formats`` lists them."""
-    languages: tuple[str, ...] | None = None
-    """None for all that it has."""
-    batch: int = 512
-    weight: float = 1.0
-    temperature: float = 0.1
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch")
-        check(self, lambda value: value > 0, _OR_OUT, "weight")
-        check(self, lambda value: value > 0, "a number above 0", "temperature")
-
-
-@dataclass(frozen=True)
-class ClassNaming:
-    """Names of the classes that the backbone was trained to tell apart: see `NamedClasses`."""
-
-    words: str | None = None
-    """A manifest of words, for names in more languages than the labels have."""
-    batch: int = 128
-    weight: float = 0.2
-    english: float = 4.0
-    """How often an English name is drawn for one of any other language."""
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch")
-        check(self, lambda value: value > 0, "a number above 0", "weight", "english")
 
 
 class Corpora:

@@ -8,18 +8,16 @@ the end the model may be compressed into what is shipped.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from polyglance import weights
-from polyglance.config import check
 from polyglance.errors import PolyglanceError
-from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
+from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import (
     Measured,
@@ -33,46 +31,14 @@ from polyglance.recipes.mmp.compressing import (
     refuse_incompressible,
     save_compact,
 )
-from polyglance.recipes.mmp.photo_corpora import ClassNaming, Corpora, PictureCorpus, TextCorpus
+from polyglance.recipes.mmp.photo_corpora import Corpora
+from polyglance.recipes.mmp.photo_recipe import PhotoRecipe
 from polyglance.training.distribution import rank
-from polyglance.training.loop import LoopConfig, train
+from polyglance.training.loop import train
 from polyglance.training.mixture import Mixture
 from polyglance.training.pairing import Together
 from polyglance.training.visuals import PixelTable
 from polyglance.vision.efficientnet import EfficientNetLite
-
-
-@dataclass(frozen=True)
-class PhotoRecipe:
-    """Everything that makes a run; a file of these names is all that is needed to repeat it."""
-
-    encoder: str = "e5-small"
-    backbone: str = "efficientnet-lite2"
-    size: int = 224
-    width: int = 384
-    pooling_layers: int = 2
-    pooling_heads: int = 6
-    text_pooling: Literal["transformer", "mean"] = "transformer"
-    dropout: float = 0.1
-    text_layer: int | None = None
-    frozen_layers: int = 0
-    longest: int = 40
-    encoder_rate: float = 0.3
-    backbone_rate: float = 0.1
-    smallest_crop: float = 0.5
-    pictures: tuple[PictureCorpus, ...] = ()
-    texts: tuple[TextCorpus, ...] = ()
-    class_names: ClassNaming | None = None
-    """Whether the names of what the backbone tells apart are learned; None for not."""
-    validation: str = "flickr8k/val.jsonl"
-    test: str | None = None
-    objective: MMPObjective = field(default_factory=MMPObjective)
-    loop: LoopConfig = field(default_factory=LoopConfig)
-    compression: Compression | None = None
-    """How the trained model is made small; None to leave it as it is."""
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "size", "width", "longest")
 
 
 def run(recipe: PhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:

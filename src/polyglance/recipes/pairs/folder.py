@@ -24,7 +24,7 @@ from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.models.meeting import Meeting, read_meeting, write_meeting
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.pairs.m3p import M3PRecipe
+from polyglance.recipes.pairs.m3p_recipe import M3PRecipe
 from polyglance.recipes.pairs.model_folder import (
     CONFIG,
     SeesPictures,
@@ -33,7 +33,7 @@ from polyglance.recipes.pairs.model_folder import (
     write_model,
 )
 from polyglance.recipes.pairs.region_splits import Eyes, open_eyes
-from polyglance.recipes.pairs.uc2 import UC2Recipe
+from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
 from polyglance.recipes.stages import begin_from
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.vision.torch_backbone import TorchBackbone

@@ -9,22 +9,20 @@ and by reading again what a dual encoder found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from polyglance import weights
-from polyglance.config import check
 from polyglance.errors import PolyglanceError
-from polyglance.models.m3p import M3P, Layout, M3PConfig
+from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import keep, write_report
-from polyglance.recipes.pairs.m3p_world import CodeSwitching, World
+from polyglance.recipes.pairs.m3p_recipe import FineTuning, M3PRecipe, Pretraining
+from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import report_test, validate
-from polyglance.recipes.pairs.recipe import PairRecipe
-from polyglance.recipes.pairs.region_splits import ENGLISH, Sentences
+from polyglance.recipes.pairs.region_splits import ENGLISH
 from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
 from polyglance.training.loop import Validate
 from polyglance.training.m3p_tasks import (
@@ -36,70 +34,6 @@ from polyglance.training.m3p_tasks import (
 from polyglance.training.mismatches import lookalikes
 from polyglance.training.mixture import Mixture, Task
 from polyglance.training.pairing import Together
-
-
-@dataclass(frozen=True)
-class Pretraining:
-    """The first stage: English pairs, some code-switched, and text in all languages."""
-
-    batch: int = 256
-    """Pairs of each task a step."""
-    tasks: tuple[PairTask, ...] = ("words", "regions", "matching")
-    text_batch: int = 256
-    """Sentences of xMLM a step; 0 leaves it out."""
-    negatives: int = 1
-    switched: bool = True
-    """Whether captions are code-switched (MCT)."""
-    matching_first: int = 0
-    """Steps of matching alone, before all else: see `polyglance.recipes.stages`."""
-    steps: int = 1000
-    learning_rate: float = 1e-4
-    warmup: int = 0
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives", "steps")
-        check(self, lambda value: value >= 0, "0 or more", "text_batch", "matching_first", "warmup")
-        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
-
-
-@dataclass(frozen=True)
-class FineTuning:
-    """The second stage: matching alone, three negatives a positive."""
-
-    batch: int = 128
-    negatives: int = 3
-    languages: tuple[str, ...] | None = None
-    """Of the captions; None for all that the corpus has."""
-    smoothing: float = 0.0
-    """A language is drawn by the number of its captions to this power: 0 for evenly."""
-    switched: bool = False
-    """Fine-tune on code-switched English instead (Table 6)."""
-    lookalikes: int = 0
-    """Draw negatives among so many pictures that look most alike; 0 for among all, as the paper."""
-    easy_share: float = 0.5
-    """The share of steps in which negatives go from any pictures to lookalikes alone."""
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
-        check(self, lambda value: value >= 0, "0 or more", "lookalikes", "smoothing")
-        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
-
-
-@dataclass(frozen=True)
-class M3PRecipe(PairRecipe):
-    """Everything that makes a run."""
-
-    layout: Layout = "paper"
-    labels: int = 1000
-    """Classes of the store's labels: ImageNet's for features of our own extraction."""
-    texts: tuple[Sentences, ...] = ()
-    switching: CodeSwitching = field(default_factory=CodeSwitching)
-    pretraining: Pretraining | None = field(default_factory=Pretraining)
-    fine_tuning: FineTuning | None = field(default_factory=FineTuning)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, lambda value: value >= 1, "1 or more", "labels")
 
 
 def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:

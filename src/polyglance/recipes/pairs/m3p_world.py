@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_language import WordMasking
 from polyglance.recipes.common import spoken
+from polyglance.recipes.pairs.m3p_recipe import CodeSwitching, M3PRecipe
 from polyglance.recipes.pairs.region_splits import ENGLISH, Split, word_masking
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.code_switching import CodeSwitcher
@@ -23,29 +23,6 @@ from polyglance.training.caption_sources import (
     CodeSwitchedCaptions,
     PlainCaptions,
 )
-
-if TYPE_CHECKING:
-    from polyglance.recipes.pairs.m3p import M3PRecipe
-
-
-@dataclass(frozen=True)
-class CodeSwitching:
-    """How captions are code-switched (section 3.1)."""
-
-    dictionaries: str = "dictionaries/{source}-{target}.tsv"
-    """Files inside the data folder, with {source} and {target} for the codes of languages."""
-    languages: tuple[str, ...] = ()
-    """Those that English words are switched to."""
-    alpha: float = 0.5
-    """The share of captions that are switched."""
-    beta: float = 0.5
-    """The share of words that are, in those."""
-    preference: float = 2.0
-    """For the first translations of a word; 0 draws evenly among all, as the paper does."""
-    one_a_sentence: bool = False
-    """One word a sentence instead, as the published code pre-trains."""
-    variants: int = 4
-    refresh: int = 2000
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,142 +9,39 @@ pivoting on English instead of pictures (Table 4, ``pretraining.pivot``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from polyglance import weights
-from polyglance.config import as_plain, check
-from polyglance.errors import PolyglanceError
-from polyglance.models.uc2 import UC2, Form, UC2Config
+from polyglance.config import as_plain
+from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import keep, write_report
-from polyglance.recipes.pairs.label_names import Labels
 from polyglance.recipes.pairs.measuring import measure, report_test, validate
-from polyglance.recipes.pairs.recipe import PairRecipe
 from polyglance.recipes.pairs.region_splits import ENGLISH
-from polyglance.recipes.pairs.uc2_world import Translations, World
+from polyglance.recipes.pairs.uc2_recipe import (
+    Adaptation,
+    FineTuning,
+    Pretraining,
+    Shares,
+    UC2Recipe,
+)
+from polyglance.recipes.pairs.uc2_world import World
 from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
 from polyglance.training.early_adaptation import EarlyAdaptation, adaptation_figures
-from polyglance.training.loop import LoopConfig, Validate
+from polyglance.training.loop import Validate
 from polyglance.training.mismatches import lookalikes
 from polyglance.training.mixture import Mixture, Task
 from polyglance.training.uc2_tasks import (
     PictureMatching,
     PictureRanking,
     PictureWords,
-    RankingLoss,
     RegionNames,
     TranslatedWords,
 )
-
-
-@dataclass(frozen=True)
-class Adaptation:
-    """The first stage: regions are brought among words, which stay (section 3.3.2)."""
-
-    batch: int = 1024
-    """Regions a step."""
-    temperature: float = 1.0
-    languages: tuple[str, ...] = (ENGLISH,)
-    """Of the label words."""
-    steps: int = 500
-    learning_rate: float = 1e-3
-    warmup: int = 0
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch", "steps")
-        check(self, lambda value: value > 0, "a number above 0", "temperature", "learning_rate")
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How often each objective is drawn; the published code's. 0 leaves one out."""
-
-    itm: float = 9
-    mlm: float = 12
-    mrtm: float = 9
-    vtlm: float = 3
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 0, "0 or more", "itm", "mlm", "mrtm", "vtlm")
-        if not any(as_plain(self).values()):
-            raise PolyglanceError("a mixture needs one objective at least that is drawn")
-
-
-@dataclass(frozen=True)
-class Pretraining:
-    """The second stage: one objective a step, drawn from the mixture."""
-
-    batch: int = 256
-    """Pairs a step, of whichever objective."""
-    mixture: Shares = field(default_factory=Shares)
-    languages: tuple[str, ...] | None = None
-    """Of the captions beside pictures; None for all."""
-    pivot: Literal["image", "english"] = "image"
-    """``english``: pictures beside English captions alone, and languages beside English
-    without pictures, any words hidden (TLM), as in Table 4."""
-    co_masked: float = 1.0
-    """The share of VTLM's pairs that lose a word in both captions; 0.5 in the published code."""
-    matching_first: int = 0
-    """Steps of ITM alone, before the mixture: see `polyglance.recipes.stages`."""
-    steps: int = 1000
-    learning_rate: float = 4e-4
-    warmup: int = 0
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 2, "2 or more", "batch")
-        check(self, lambda value: value >= 1, "1 or more", "steps")
-        check(self, lambda value: value >= 0, "0 or more", "matching_first")
-        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
-        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "co_masked")
-
-
-@dataclass(frozen=True)
-class FineTuning:
-    """The third stage: true pairs before false ones."""
-
-    batch: int = 64
-    """True pairs a step."""
-    negatives: int = 1
-    """False pairs of a true one with another picture, and as many with another caption."""
-    margin: float = 0.2
-    loss: RankingLoss = "triplet"
-    """``matching`` tells true pairs from false ones by cross-entropy, as M3P does."""
-    languages: tuple[str, ...] | None = None
-    """Of the captions: ``[en]``, any other one, or None for all."""
-    smoothing: float = 0.0
-    """A language is drawn by the number of its captions to this power: 0 for evenly."""
-    lookalikes: int = 0
-    """Draw false pairs among so many pictures that look most alike; 0 for among all."""
-    easy_share: float = 0.5
-    """The share of steps in which false pairs go from any pictures to lookalikes alone."""
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
-        check(self, lambda value: value >= 0, "0 or more", "lookalikes", "margin", "smoothing")
-        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
-
-
-@dataclass(frozen=True)
-class UC2Recipe(PairRecipe):
-    """Everything that makes a run."""
-
-    form: Form = "paper"
-    longest_text: int = 60
-    labels: Labels = field(default_factory=Labels)
-    translations: Translations = field(default_factory=Translations)
-    adaptation: Adaptation | None = field(default_factory=Adaptation)
-    pretraining: Pretraining | None = field(default_factory=Pretraining)
-    fine_tuning: FineTuning | None = field(default_factory=FineTuning)
-    loop: LoopConfig = field(
-        default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
-    )
-    translate_test: str | None = None
-    """Dictionaries to English inside the data folder, with {source} and {target} for codes: the
-    test is measured again with its captions so translated."""
 
 
 def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:

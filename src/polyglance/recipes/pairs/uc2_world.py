@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
@@ -18,11 +17,11 @@ from polyglance.recipes.common import spoken
 from polyglance.recipes.pairs.label_names import NamedLabels, named_labels
 from polyglance.recipes.pairs.region_splits import (
     ENGLISH,
-    Sentences,
     Split,
     store_keys,
     word_masking,
 )
+from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
 from polyglance.records import Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.dictionaries import open_dictionary
@@ -41,23 +40,6 @@ from polyglance.training.linked_captions import (
 )
 from polyglance.training.uc2_tasks import Corpus
 from polyglance.vision.store import FeatureStore
-
-if TYPE_CHECKING:
-    from polyglance.recipes.pairs.uc2 import UC2Recipe
-
-
-@dataclass(frozen=True)
-class Translations:
-    """Captions of one picture in two languages, one of them English, for VTLM."""
-
-    languages: tuple[str, ...] | None = None
-    """Those beside English; None for all that captions are in."""
-    pairing: Pairing = "closest"
-    """``same-place`` where the k-th caption is the translation of the k-th in English."""
-    texts: tuple[Sentences, ...] = ()
-    """More sentences with translations, for the word aligner to learn from."""
-    keep: str | None = None
-    """A folder inside the data folder for the links of words, which are found once."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyglance.config import check
 from polyglance.data.caption_questions import ask_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
@@ -17,43 +15,10 @@ from polyglance.errors import PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
 from polyglance.recipes.pairs.region_splits import look_again, look_at, open_eyes
 from polyglance.recipes.questions.object_words import ObjectTeller, with_objects
+from polyglance.recipes.questions.recipe import Asked, Practice, VQARecipe
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.training.region_table import RegionTable
-
-if TYPE_CHECKING:
-    from polyglance.recipes.questions.vqa import VQARecipe
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A file of questions about pictures, inside the data folder; pictures lie beside it."""
-
-    manifest: str
-    format: str = "jsonl"
-    """One of `polyglance.data.readers.FORMATS`."""
-
-
-@dataclass(frozen=True)
-class Practice:
-    """A stage before people's own questions: plain ones, which captions answer.
-
-    See `polyglance.data.caption_questions`.
-    """
-
-    captions: tuple[str, ...] = ()
-    """Manifests of pictures with English captions, inside the data folder."""
-    most: int = 4
-    """Questions about a picture of each kind: numbers, yes or no, and others."""
-    views: int = 1
-    """Looks at each picture."""
-    steps: int = 1000
-    learning_rate: float = 1e-4
-    warmup: int = 0
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "most", "views", "steps")
-        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
 
 
 @dataclass(frozen=True, eq=False)

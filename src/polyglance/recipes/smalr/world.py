@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from polyglance.models.word_folder import SeenBy
 from polyglance.recipes.dictionaries import learned_dictionaries
 from polyglance.recipes.measuring import measure
 from polyglance.recipes.mmp.feature_sources import StoreFeatures, feature_table, open_features
+from polyglance.recipes.smalr.recipe import WordRecipe
 from polyglance.recipes.smalr.texts import (
     SPLITS,
     Dictionaries,
@@ -33,20 +34,8 @@ from polyglance.text.lexicon import Lexicon
 from polyglance.training.visuals import FeatureTable
 from polyglance.weights import cache_folder
 
-if TYPE_CHECKING:
-    from polyglance.recipes.smalr.words import WordRecipe
-
 LEARNED = "learned"
 """Dictionaries that are made from captions and translations."""
-
-
-@dataclass(frozen=True)
-class Pictured:
-    """Pictures with captions, and their features; paths are inside the data folder."""
-
-    manifest: str
-    features: str
-    """A feature store or a ``.npz``; a picture is its vector of the whole, or the mean of all."""
 
 
 @dataclass(frozen=True, eq=False)
