@@ -92,6 +92,7 @@ def fill(figures: Figures, document: Path = PAGE) -> None:
     contents |= {
         "order": pair_tables.listed(claims(figures)),
         "how": pair_tables.how(figures),
+        "speed": pair_tables.speed(RESULTS / "m3p_step.json"),
     }
     pages.fill(document, contents)
 

@@ -6,8 +6,10 @@ is what its runs gave; claims compare two settings seed by seed, beside the pape
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pages
@@ -157,9 +159,30 @@ def helps(
 
 def way(found: seeds.Gain) -> str:
     """A gain, a loss, or neither."""
-    words = {"yes": "a gain", "no": "a loss"}
     verdict = seeds.verdict(found)
-    return f"{words.get(verdict, verdict)} ({seeds.signed(found)})"
+    for plain, word in (("yes", "a gain"), ("no", "a loss")):
+        if verdict in (plain, plain + seeds.ONE_SEED):
+            verdict = word + verdict.removeprefix(plain)
+    return f"{verdict} ({seeds.signed(found)})"
+
+
+def speed(path: Path) -> str:
+    """How many pairs a training step reads a second, packed and padded, as its benchmark wrote."""
+    if not path.is_file():
+        return UNKNOWN
+    found = json.loads(path.read_text(encoding="utf-8"))
+    rates: dict[str, Any] = found["pairs_per_second"]
+    by_objective = any(isinstance(rate, dict) for rate in rates.values())
+    names = list(next(iter(rates.values()))) if by_objective else ["pairs a second"]
+    rows = [
+        [way, *(f"{one:,}" for one in (rate.values() if by_objective else [rate]))]
+        for way, rate in rates.items()
+    ]
+    told = (
+        f"Measured {found['date']} at {found['commit']} on {found['hardware']}, {found['pairs']:,}"
+        f" pairs a step ([{path.name}](../benchmarks/results/{path.name})):"
+    )
+    return f"{told}\n\n{pages.table(['', *names], rows)}"
 
 
 def how(figures: Figures) -> str:
@@ -167,10 +190,13 @@ def how(figures: Figures) -> str:
     runs = figures["runs"].values()
     minutes = sum(run["seconds"] * len(run["seeds"]) for run in runs) / 60
     changed = ", ".join(f"`{change}`" for change in figures["changed_everywhere"])
+    most = max(len(run["seeds"]) for run in runs)
+    each = "one seed" if most == 1 else f"up to {most} seeds"
     return (
         f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
-        f" {len(runs)} runs, with up to {max(len(run['seeds']) for run in runs)} seeds each,"
+        f" {len(runs)} runs, with {each} each,"
         f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
-        f" Tables are of the first {figures['test_on']} test pictures and all their captions."
-        + (f" All runs differ from the recipe by {changed}." if changed else "")
+        f" Tables are of the first {figures['test_on']} test pictures and all their captions"
+        " (`--test-on`)."
+        + (f" All runs differ from the recipe by {changed} (`--set`)." if changed else "")
     )

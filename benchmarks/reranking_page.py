@@ -89,7 +89,8 @@ def goals(figures: Figures) -> list[str]:
             )
         gain, least = seeds.gain(means["reranked"], means["dual"]), LEAST_GAIN[system]
         line = (
-            f"Reading the default model's best 50 again, {system} adds at least {least:.0f} points:"
+            f"The default model's best 50, sorted again with {system}, are at least {least:.0f}"
+            " points above it alone:"
             f" {'yes' if gain[0] >= least else 'no'} ({seeds.signed(gain)}"
         )
         if "closer" in means:
@@ -113,8 +114,8 @@ def _how(system: str, found: Mapping[str, Any]) -> str:
     return (
         f"{system}: measured {found['date']} at {found['commit']} on {found['hardware']}, seeds"
         f" {', '.join(map(str, found['seeds']))}; {stages} in {minutes:.1f} minutes with other runs"
-        f" beside it. Of the default model's score, in standard deviations, {trust} times as much"
-        " counts as of the model's own."
+        f" beside it. To the score of a pair is added {trust} times the default model's cosine,"
+        " in standard deviations of all."
         + (f" Changed in the recipe: {changed}." if changed else "")
     )
 

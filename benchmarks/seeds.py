@@ -6,6 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+ONE_SEED = ", by one seed"
+"""Said of what may be chance."""
+
 Gain = tuple[float, float | None]
 """Mean and deviation of a difference; a single seed has none."""
 
@@ -33,7 +36,7 @@ def verdict(found: Gain) -> str:
     mean, deviation = found
     if deviation is not None and abs(mean) <= deviation:
         return "equal within the deviation of seeds"
-    return "yes" if mean > 0 else "no"
+    return ("yes" if mean > 0 else "no") + (ONE_SEED if deviation is None else "")
 
 
 def signed(found: Gain) -> str:

@@ -91,6 +91,7 @@ def fill(figures: Figures, document: Path = PAGE, *, m3p: Figures | None = None)
         "adaptation": adaptation(figures),
         "order": pair_tables.listed(claims(figures)),
         "how": pair_tables.how(figures),
+        "speed": pair_tables.speed(RESULTS / "uc2_step.json"),
     }
     pages.fill(document, contents)
 

@@ -116,9 +116,10 @@ def goals(figures: Figures) -> list[str]:
         above = found["above_baseline"]
         reached = "yes" if above["mean"] >= LEAST_ABOVE else "no"
         gain = seeds.signed((above["mean"], above["deviation"]))
+        each = ", ".join(f"{value:+.1f}" for value in above["seeds"])
         lines.append(
             f"{_name(code)}: at least {LEAST_ABOVE:.0f} points above the best answer for each type"
-            f" of question: {reached} ({gain})."
+            f" of question: {reached}, by the mean over seeds ({gain}; {each})."
         )
     return lines
 

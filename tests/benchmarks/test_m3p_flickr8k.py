@@ -144,7 +144,7 @@ def test_gains_are_of_the_seeds_that_both_have(benchmark: Any, page: ModuleType)
     for spread in one["test"]["all_pairs"].values():
         spread["seeds"] = spread["seeds"][2:]
     lines = [line for line in page.claims(found) if "without fine-tuning" in line]
-    assert lines[0].endswith("yes (+4.0).")
+    assert lines[0].endswith("yes, by one seed (+4.0).")
 
 
 def test_the_page_is_filled_again_and_again(
@@ -158,7 +158,7 @@ def test_the_page_is_filled_again_and_again(
     assert "| without xMLM | 31.0 ± 1.0 | 21.0 ± 1.0 |" in once
     assert "| on English | ✓ | 31.0 ± 1.0 |" in once
     assert "Measured 2031-05-06 at abc1234 on an abacus: 34 runs" in once
-    assert "All runs differ from the recipe by `loop.steps=9`." in once
+    assert "All runs differ from the recipe by `loop.steps=9` (`--set`)." in once
     page.fill(figures(benchmark, page), document)
     assert document.read_text(encoding="utf-8") == once
     few = {

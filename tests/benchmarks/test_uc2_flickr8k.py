@@ -194,7 +194,7 @@ def test_the_page_is_filled_again_and_again(
     assert "| en | after | 3.0 ± 0.0 | 21.0 ± 1.0 | 40.0 ± 0.0 |" in once
     assert "en 100%, de 62%" in once
     assert "Measured 2031-05-06 at abc1234 on an abacus: 17 runs" in once
-    assert "All runs differ from the recipe by `loop.steps=9`." in once
+    assert "All runs differ from the recipe by `loop.steps=9` (`--set`)." in once
     page.fill(found, document, m3p=of_m3p(found, 1.0))
     assert document.read_text(encoding="utf-8") == once
 

@@ -118,6 +118,23 @@ def test_a_second_language_keeps_the_ratio_of_the_weights() -> None:
     assert set(counts) == {"a", "c"}
 
 
+def test_captions_in_a_language_are_those_of_the_record_or_none() -> None:
+    spoken = [{"en": ("a", "b"), "de": ("c",)}, {}, {"en": ("e",)}, {"de": ("g", "h", "i")}]
+    records = [Record(captions=captions) for captions in spoken]
+    table = CaptionTable.build(records, Letters())
+    wanted = np.tile(np.arange(4), 600)
+    for name in ("en", "de"):
+        language = np.full(len(wanted), table.names.index(name))
+        rows = table.sample_in(wanted, language, np.random.default_rng(0))
+        has = np.array([name in captions for captions in spoken])[wanted]
+        assert (rows[~has] == -1).all()
+        assert (table.owners[rows[has]] == wanted[has]).all()
+        assert (table.languages[rows[has]] == language[has]).all()
+        drawn, counts = np.unique(rows[has], return_counts=True)
+        assert drawn.tolist() == table.of_language(name).tolist()
+        assert counts.min() > 150
+
+
 def test_captions_of_which_nothing_is_left_are_left_out() -> None:
     class Vowels:
         """Drops what it does not know, and has no sign at the end."""

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from polyglance.cli import app
 from polyglance.data.readers import read_all
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.meeting import Meeting, MeetingConfig, write_meeting
 from polyglance.recipes import open_recipe
 from polyglance.recipes.explaining import Explainer, cut_at_words
@@ -94,6 +94,31 @@ def test_a_picture_is_asked_in_any_trained_language(data: Path, run: Path) -> No
     # The same by the run itself, and by the answerer that the command opens.
     direct = Answerer.open(run).ask(picture, "Welche Farbe hat der Kreis?", language="de", k=2)
     assert [answer.text for answer in direct] == [answer["text"] for answer in found]
+
+
+def test_answers_are_in_the_language_of_the_question(data: Path, run: Path) -> None:
+    picture = next((data / "images").rglob("*.png"))
+    answerer = Answerer.open(run)
+    for language, question in (
+        ("en", "What colour is the circle?"),
+        ("de", "Welche Farbe hat der Kreis?"),
+        ("en", "How many squares are there?"),
+        ("de", "Wie viele Quadrate gibt es?"),
+    ):
+        told = answerer.ask(picture, question, k=5)
+        assert {answer.language for answer in told} == {language}
+        assert told == answerer.ask(picture, question, language=language, k=5)
+    # A folder without words of questions cannot tell, and answers in whichever language.
+    answerer.lexicon = None
+    everything = answerer.ask(picture, "Welche Farbe hat der Kreis?", k=1000)
+    assert {answer.language for answer in everything} == {"en", "de"}
+
+
+def test_missing_questions_are_found_before_anything_is_made(data: Path, tmp_path: Path) -> None:
+    recipe = replace(seeing_recipe(data), towers="polyglance-small", test=(Asked("none.jsonl"),))
+    with pytest.raises(DataError, match=r"none.jsonl: there is no such file: name the folder"):
+        train_vqa(recipe, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def seeing_recipe(data: Path) -> VQARecipe:

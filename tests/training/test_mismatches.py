@@ -57,6 +57,21 @@ def test_hard_negatives_are_neighbours() -> None:
     }  # fmt: skip
 
 
+def test_captions_give_way_to_some_in_their_own_language_wherever_there_is_one() -> None:
+    both = {"en": ("a", "b"), "de": ("c", "d")}
+    records = [Record(captions=both if number else {"en": ("a",)}) for number in range(6)]
+    table = CaptionTable.build(records, Letters())
+    source = PlainCaptions(table)
+    items = np.repeat(np.arange(1, 6), 200)
+    pairs = draw_pairs(items, source.items, source, seed_step(0, 0, 0), negatives=1)
+    true, false = pairs.captions[:1000], pairs.captions[1000:]
+    retold = pairs.pictures[1000:] == items
+    has_both = table.owners[false] > 0
+    assert table.languages[true].mean() == pytest.approx(0.5, abs=0.05)
+    assert (table.languages[true] == table.languages[false])[retold & has_both].all()
+    assert (table.languages[false][retold & ~has_both] == table.names.index("en")).all()
+
+
 @pytest.mark.parametrize("near", [0.0, 0.3])
 def test_a_share_of_the_negatives_is_near(near: float) -> None:
     pool = SOURCE.items

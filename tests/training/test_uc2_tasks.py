@@ -140,6 +140,10 @@ def test_ranking_has_false_pairs_of_either_kind(world: World) -> None:
         assert (pictures[:, 1:3] != own).all()
         assert (pictures[:, 3:] == own).all()
         assert (told[:, 3:] != own).all()
+        # Whoever searches compares captions of one language alone.
+        spoken = corpus.captions.table.languages[captions]
+        assert len(np.unique(spoken)) == len(LANGUAGES)
+        assert (spoken == spoken[:, :1]).all()
         if neighbours is not None:
             away = np.concatenate([pictures[:, 1:3], told[:, 3:]], axis=1) - own
             assert set((away % 400).ravel().tolist()) == {1, 9}

@@ -18,7 +18,9 @@ def ask(
     model: Annotated[
         Path | None, typer.Option(help="The model of a run by the recipe vqa: RUN/model.")
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Answer in this language: en.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Answer in this language: en; else in the question's.")
+    ] = None,
     count: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",

@@ -137,6 +137,16 @@ class CaptionTable:
         rows: Indices = groups.start[group] + within
         return rows
 
+    def sample_in(
+        self, records: Indices, languages: Indices, generator: np.random.Generator
+    ) -> Indices:
+        """One caption a record in the language of this number; -1 where it has none."""
+        groups = self._groups
+        wanted = records * len(self.names) + languages
+        group = np.minimum(np.searchsorted(groups.place, wanted), len(groups.place) - 1)
+        rows = groups.start[group] + generator.integers(groups.size[group])
+        return np.where(groups.place[group] == wanted, rows, -1)
+
     @property
     def languages_each(self) -> Indices:
         """In how many languages each record has captions."""
@@ -151,11 +161,13 @@ class CaptionTable:
         size = np.diff(np.append(start, len(place)))
         of_record = np.searchsorted(self.owners[start], np.arange(self.records + 1))
         even = np.arange(len(start) + 1, dtype=np.float64)
-        return _Groups(start, size, self.languages[start], of_record, even)
+        return _Groups(place[start], start, size, self.languages[start], of_record, even)
 
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
+    place: Indices
+    """Which record and language each is of, in one number, ascending."""
     start: Indices
     size: Indices
     language: Indices

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyglance.config import dump, load
 from polyglance.data.captions import CaptionTable
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.retrieval import RetrievalResult, evaluate_retrieval
 from polyglance.models.mmp import MMP, MMPObjective
 from polyglance.records import replacing
@@ -92,6 +92,16 @@ def with_mask(objective: MMPObjective, tokenizer: Tokenizer, name: str) -> MMPOb
             f"the tokenizer of {name} has no mask, which noise needs: set objective.intra to false"
         )
     return replace(objective, mask_id=tokenizer.mask_id)
+
+
+def check_there(data: Path, *files: str) -> None:
+    """Refuse data without these files before anything is made that takes time and room."""
+    for name in files:
+        if not (data / name).exists():
+            raise DataError(
+                f"{data / name}: there is no such file: name the folder that the recipe's files"
+                " are in as --data, or other files in the recipe"
+            )
 
 
 def keep(recipe: Any, kind: str, out: Path) -> None:

@@ -44,8 +44,13 @@ class CaptionSource(Protocol):
         """The pictures that have a caption to draw."""
         ...
 
-    def sample(self, items: Indices, generator: np.random.Generator) -> Indices:
-        """One caption for each picture, as rows of `table`."""
+    def sample(
+        self, items: Indices, generator: np.random.Generator, *, like: Indices | None = None
+    ) -> Indices:
+        """One caption for each picture, as rows of `table`.
+
+        In the language of the caption ``like`` it, wherever the picture has one in that.
+        """
         ...
 
 
@@ -79,9 +84,15 @@ class PlainCaptions:
         drawn = np.array([self._weights.get(name, 0) > 0 for name in self._table.names], bool)
         return np.unique(self._table.owners[drawn[self._table.languages]])
 
-    def sample(self, items: Indices, generator: np.random.Generator) -> Indices:
+    def sample(
+        self, items: Indices, generator: np.random.Generator, *, like: Indices | None = None
+    ) -> Indices:
         """One caption for each picture: first a language that it has, then a caption."""
-        return self._table.sample(items, generator, weights=self._weights)
+        rows = self._table.sample(items, generator, weights=self._weights)
+        if like is None:
+            return rows
+        same = self._table.sample_in(items, self._table.languages[like], generator)
+        return np.where(same >= 0, same, rows)
 
 
 class CodeSwitchedCaptions:
@@ -132,8 +143,11 @@ class CodeSwitchedCaptions:
         """The pictures with a caption in the language that is switched from."""
         return np.unique(self._table.owners)
 
-    def sample(self, items: Indices, generator: np.random.Generator) -> Indices:
+    def sample(
+        self, items: Indices, generator: np.random.Generator, *, like: Indices | None = None
+    ) -> Indices:
         """One caption for each picture, as it is or one of its variants."""
+        del like  # All are in one language.
         if self.refresh:
             self._draw(step_of(generator) // self.refresh)
         rows = self._table.sample(items, generator)

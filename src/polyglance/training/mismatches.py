@@ -42,8 +42,9 @@ def draw_pairs(
 
     The picture or the caption, each half of the time, gives way to that of
     another picture of ``pool`` (M3P, section 3.2), or, with ``neighbours``, the share
-    ``near`` of the time, of one of the pictures in its row of that table. All of
-    ``items`` are in the pool, which is sorted and holds two pictures or more.
+    ``near`` of the time, of one of the pictures in its row of that table. A caption gives
+    way to one in its own language wherever there is one: who searches compares no others.
+    All of ``items`` are in the pool, which is sorted and holds two pictures or more.
     """
     own = np.repeat(items, negatives)
     drawn = generator.integers(len(pool) - 1, size=len(own))
@@ -52,7 +53,7 @@ def draw_pairs(
         alike = neighbours[own, generator.integers(neighbours.shape[1], size=len(own))]
         others = np.where(generator.random(len(own)) < near, alike, others)
     captions = source.sample(items, generator)
-    of_others = source.sample(others, generator)
+    of_others = source.sample(others, generator, like=np.repeat(captions, negatives))
     retold = generator.random(len(own)) < 0.5
     return DrawnPairs(
         pictures=np.concatenate([items, np.where(retold, own, others)]),

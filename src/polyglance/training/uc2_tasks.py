@@ -213,13 +213,13 @@ class PictureRanking:
 
         ``neighbours`` names pictures that are hard to tell from each picture, a row of
         numbers for each: negatives are then drawn from these, in the first ``easy_steps``
-        a share of them that grows from none to all.
+        a share of them that grows from none to all. Captions give way to some in their own
+        language, of any picture where the neighbour has none in that.
         """
         self.model, self.corpus, self.batch, self.negatives = model, corpus, batch, negatives
         self.margin, self.loss, self.neighbours = margin, loss, neighbours
         self.easy_steps = easy_steps
         check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
-        self._weights = dict.fromkeys(corpus.captions.languages, 1.0)
 
     def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
         """Draw true pairs with their false ones and rank each."""
@@ -236,20 +236,22 @@ class PictureRanking:
         true = self.corpus.captions.draw(self.batch, generator)
         own = self.corpus.pictures(true)
         many = np.repeat(true, 2 * count)
-        others = self.corpus.captions.others(many, generator)
+        retold = self.corpus.captions.others(many, generator)
+        shown = self.corpus.pictures(retold)
         if self.neighbours is not None:
             alike = self.neighbours[self.corpus.pictures(many)]
             picked = alike[
                 np.arange(len(alike)), generator.integers(alike.shape[1], size=len(alike))
             ]
             near = step_of(generator) / self.easy_steps if self.easy_steps else 1.0
-            told = table.sample(picked, generator, weights=self._weights)
-            others = np.where(generator.random(len(many)) < near, told, others)
-        others = others.reshape(self.batch, 2 * count)
+            hard = generator.random(len(many)) < near
+            told = table.sample_in(picked, table.languages[many], generator)
+            shown = np.where(hard, picked, shown)
+            retold = np.where(hard & (told >= 0), told, retold)
         captions = np.repeat(true[:, None], 1 + 2 * count, axis=1)
-        captions[:, 1 + count :] = others[:, count:]
+        captions[:, 1 + count :] = retold.reshape(self.batch, 2 * count)[:, count:]
         pictures = np.repeat(own[:, None], 1 + 2 * count, axis=1)
-        pictures[:, 1 : 1 + count] = self.corpus.pictures(others[:, :count])
+        pictures[:, 1 : 1 + count] = shown.reshape(self.batch, 2 * count)[:, :count]
         return captions, pictures
 
 

@@ -67,6 +67,12 @@ class PairRecipe:
         if self.towers is not None and self.eyes is None:
             raise PolyglanceError("towers has eyes of its own: say how they look in eyes")
 
+    @property
+    def manifests(self) -> tuple[str, ...]:
+        """The files of captions that it is trained and measured on."""
+        parts = (self.train, *self.more, self.validation, self.test)
+        return tuple(part.manifest for part in parts if part is not None)
+
     def with_towers(self, run: Path) -> Self:
         """The same with the encoder and the eyes of a dual encoder that is taken apart."""
         if self.towers is None or self.eyes is None:

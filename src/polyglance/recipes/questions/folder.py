@@ -1,12 +1,13 @@
 """A question-answering model on disk, ``RUN/model``, and at work: what `polyglance ask` opens.
 
 It is a folder as in `polyglance.recipes.pairs.model_folder`, of UC2 and its head of answers, with
-what was measured in ``README.md``.
+the words of questions, by which their language is told, in ``lexicon.json``, and what was
+measured in ``README.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ from polyglance.recipes.pairs.region_splits import look_again, open_eyes
 from polyglance.recipes.questions.object_words import ObjectTeller, ObjectWords, with_objects
 from polyglance.records import replacing
 from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text.detection import detect_language
+from polyglance.text.lexicon import Lexicon
 from polyglance.vision.torch_backbone import TorchBackbone
 
 if TYPE_CHECKING:
@@ -69,14 +72,22 @@ class Answer:
 
 
 def write_answerer(
-    folder: Path, model: Answering, tokenizer: Tokenizer, description: Description
+    folder: Path,
+    model: Answering,
+    tokenizer: Tokenizer,
+    description: Description,
+    questions: Mapping[str, Sequence[str]],
 ) -> None:
-    """Write a model with its eyes, and its detector if it has one."""
+    """Write a model with its eyes, and its detector if it has one.
+
+    ``questions`` it was trained on, by language, tell in which another one is.
+    """
     objects = description.objects
     if objects is not None:
         copy_weights(objects.detector, folder / _DETECTOR)
         description = replace(description, objects=replace(objects, detector=_DETECTOR))
     write_model(folder, model, tokenizer, description)
+    Lexicon.from_texts(questions).save(folder)
 
 
 def write_card(folder: Path, description: Description, measured: dict[str, Any]) -> None:
@@ -104,10 +115,14 @@ class Answerer:
         eyes: TorchBackbone,
         description: Description,
         teller: ObjectTeller | None = None,
+        lexicon: Lexicon | None = None,
     ) -> None:
-        """``teller`` tells what is in pictures, of a model that was trained so."""
+        """``teller`` tells what is in pictures, of a model that was trained so.
+
+        Without a ``lexicon`` it is not told in which language a question is.
+        """
         self.model, self.tokenizer, self.eyes = model.eval(), tokenizer, eyes
-        self.description, self.teller = description, teller
+        self.description, self.teller, self.lexicon = description, teller, lexicon
         self.classes = AnswerClasses(description.answers)
 
     @classmethod
@@ -138,7 +153,8 @@ class Answerer:
         if description.objects is not None:
             own = replace(description.objects, detector=str(path / _DETECTOR))
             teller = ObjectTeller(own, device=device)
-        return cls(model.to(device), open_tokenizer(path), eyes, description, teller)
+        known = Lexicon.open(path) if (path / "lexicon.json").is_file() else None
+        return cls(model.to(device), open_tokenizer(path), eyes, description, teller, known)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -161,12 +177,14 @@ class Answerer:
     def ask(
         self, picture: str | Path | Image, question: str, *, language: str | None = None, k: int = 3
     ) -> Sequence[Answer]:
-        """The ``k`` likeliest answers, best first; in the language, or in whichever they are."""
+        """The ``k`` likeliest answers, best first, in a language or in that of the question."""
         if not question.strip():
             raise PolyglanceError("there is no question: ask one in " + ", ".join(self.languages))
         text = self.read(question, picture)
         logits = torch.stack([self.model(text, seen) for seen in self.looks(picture)]).mean(0)
         probabilities = answer_probabilities(logits, self.description.loss)[0].cpu().numpy()
+        if language is None and self.lexicon is not None:
+            language = detect_language(question, self.lexicon)
         allowed = np.arange(len(self.classes))
         if language is not None:
             allowed = self.classes.of_language(_code(language))

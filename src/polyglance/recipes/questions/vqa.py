@@ -15,7 +15,7 @@ from polyglance.models.meeting import read_meeting
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.common import check_there, keep, write_report
 from polyglance.recipes.pairs.meeting_vectors import picture_vectors
 from polyglance.recipes.pairs.towers import towers_of
 from polyglance.recipes.questions.folder import Description, write_answerer, write_card
@@ -35,6 +35,7 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     answered in the test.
     """
     torch.set_float32_matmul_precision("high")
+    check_there(data, *(file.manifest for file in (*recipe.train, *recipe.test)))
     keep(recipe, "vqa", out)
     begun = _with_towers(recipe, out)
     world = World.open(begun, data, device)
@@ -103,7 +104,11 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             objects=recipe.objects,
             longest_text=recipe.longest_text,
         )
-        write_answerer(out / "model", model, world.tokenizer, description)
+        asked_in = {
+            language: [q.text for q in train.questions if q.language == language]
+            for language in classes.by_language
+        }
+        write_answerer(out / "model", model, world.tokenizer, description, asked_in)
         write_card(out / "model", description, report.get("test", {}))
     write_report(report, out)
     return report
