@@ -291,5 +291,5 @@ def test_what_cannot_be_opened_is_said_plainly(parts: Path, run: Path, tmp_path:
     stored = tmp_path / "stored"
     stored.mkdir()
     (stored / "recipe.yaml").write_text("kind: uc2\n")
-    with pytest.raises(PolyglanceError, match="--backbone of 'polyglance export'"):
+    with pytest.raises(PolyglanceError, match="--features of 'polyglance export'"):
         PairReader.open(stored)

@@ -1,0 +1,244 @@
+"""Where words look: through the eyes that a model was trained with, by what it learned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from PIL import Image, ImageOps
+from typer.testing import CliRunner
+
+from colours import paint
+from polyglance.cli import app
+from polyglance.errors import PolyglanceError
+from polyglance.recipes import open_recipe
+from polyglance.recipes.explaining import Explainer
+from polyglance.recipes.pairs.folder import open_pair_model
+from polyglance.recipes.pairs.reader import PairReader
+from polyglance.recipes.pairs.region_splits import look_at
+from polyglance.recipes.questions.folder import Answerer
+from polyglance.search.showing import looks_sheet
+from polyglance.training.region_table import RegionTable
+from polyglance.vision.extraction import ExtractionSettings, extract
+from polyglance.vision.store import FeatureStore
+from tiny_readers import make_parts, save_answerer
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "white": (250,) * 3}
+TEXT = "a blue picture"
+QUESTION = "a red picture of blue"
+GRID, SIZE = 2, 96
+"""The network's own map would have three cells a side in pictures of that size."""
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [f"a {name} picture of {other}" for name in COLOURS for other in COLOURS]
+    return make_parts(tmp_path_factory.mktemp("parts"), texts)
+
+
+@pytest.fixture(scope="module")
+def data(parts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures with captions, and their features on a grid."""
+    folder = tmp_path_factory.mktemp("data")
+    lines = []
+    for name, rgb in COLOURS.items():
+        paint(folder / f"{name}.png", rgb, (SIZE, SIZE))
+        with Image.open(folder / f"{name}.png") as plain:
+            plain.paste((9, 9, 9), (0, 0, SIZE // 2, SIZE // 3))
+            plain.save(folder / f"{name}.png")
+        lines.append({"image": f"{name}.png", "captions": {"en": [f"a {name} picture"]}})
+    (folder / "told.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = ExtractionSettings(
+        backbone=str(parts / "eyes"), size=SIZE, grid=GRID, labels=0, dtype="float16"
+    )
+    extract(folder / "told.jsonl", folder / "features", settings, threads=1, quiet=True)
+    return folder
+
+
+def train(parts: Path, data: Path, out: Path, *changes: str) -> Path:
+    """A UC2 of few steps on stored features, by the published recipe."""
+    short = [
+        f"encoder={parts / 'encoder'}", "train={manifest: told.jsonl, features: features}",
+        "validation=null", "test=null", "adaptation=null", "longest_text=30", "reranking=null",
+        "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
+        "pretraining.matching_first=0", "pretraining.batch=4", "fine_tuning.batch=4",
+        "fine_tuning.lookalikes=0", "loop.steps=2", "loop.precision=float32",
+    ]  # fmt: skip
+    open_recipe("uc2-flickr8k", [*short, *changes]).run(data, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(parts: Path, data: Path) -> Path:
+    return train(parts, data, data.parent / "run")
+
+
+@pytest.fixture(scope="module")
+def wordless(parts: Path, data: Path) -> Path:
+    """A run that was fine-tuned at once."""
+    return train(parts, data, data.parent / "wordless", "pretraining=null")
+
+
+def invoke(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result
+
+
+def test_new_pictures_are_seen_as_those_of_the_store_were(
+    run: Path, data: Path, tmp_path: Path
+) -> None:
+    picture, store = data / "red.png", data / "features"
+    expected = RegionTable.of_store(FeatureStore(store), ["red.png"], whole_first=True).features
+    assert len(expected) == 1 + GRID * GRID
+    invoke("export", run, "--out", tmp_path / "model", "--features", store)
+    for opened in (
+        open_pair_model(run, features=store),
+        open_pair_model(tmp_path / "model"),
+    ):
+        seen = look_at([picture], opened.eyes, opened.told.eyes).features
+        np.testing.assert_allclose(seen.float(), expected.float(), rtol=0.02, atol=0.02)
+    looks = Explainer.open(run, features=store).explain(picture, TEXT)
+    assert looks.cells.shape == (3, GRID, GRID)
+
+
+def test_a_store_that_the_recipe_names_from_the_root_need_not_be_named(
+    parts: Path, data: Path, tmp_path: Path
+) -> None:
+    named = f"train={{manifest: told.jsonl, features: {data / 'features'}}}"
+    opened = open_pair_model(train(parts, data, tmp_path / "run", named))
+    assert (opened.told.eyes.grid, opened.told.eyes.size) == (GRID, SIZE)
+
+
+def test_how_pictures_were_seen_is_never_guessed(
+    run: Path, parts: Path, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PolyglanceError, match="name their store as --features of 'polyglance exp"):
+        PairReader.open(run, backbone=str(parts / "eyes"))
+    with pytest.raises(PolyglanceError, match="is not a feature store"):
+        open_pair_model(run, features=tmp_path)
+    # A network that lies elsewhere now is named, and the rest is the store's.
+    info = json.loads((data / "features" / "store.json").read_text())
+    info["made_by"]["backbone"] = "gone/pictures"
+    (tmp_path / "store.json").write_text(json.dumps(info))
+    with pytest.raises(PolyglanceError, match="gone/pictures, which is not there: say where it is"):
+        open_pair_model(run, features=tmp_path)
+    opened = open_pair_model(run, features=tmp_path, backbone=str(parts / "eyes"))
+    assert (opened.told.eyes.grid, opened.told.eyes.size) == (GRID, SIZE)
+    for other in ("longest_regions: 4", "whole_first: false"):
+        (tmp_path / "recipe.yaml").write_text(f"kind: uc2\n{other}\n")
+        with pytest.raises(PolyglanceError, match="other regions than a picture squeezed"):
+            open_pair_model(tmp_path, features=data / "features")
+    del info["made_by"]["grid"]  # as of a detector's regions
+    (tmp_path / "store.json").write_text(json.dumps(info))
+    with pytest.raises(PolyglanceError, match="train one with eyes, as uc2-reranking has"):
+        open_pair_model(run, features=tmp_path)
+
+
+def test_words_that_were_never_hidden_look_by_attention(
+    run: Path, wordless: Path, data: Path, tmp_path: Path
+) -> None:
+    picture, store = data / "red.png", data / "features"
+    opened = Explainer.open(wordless, features=store)
+    found, attention = (opened.explain(picture, TEXT, by=by) for by in ("relevance", "attention"))  # type: ignore[arg-type]
+    assert (found.by, attention.by) == ("attention", "attention")
+    np.testing.assert_array_equal(found.cells, attention.cells)
+    told = invoke(
+        "explain", picture, TEXT, "--model", wordless, "--features", store, "--out", tmp_path
+    )
+    assert "attention is drawn: nothing says that the model learned" in told.stderr
+    assert "where the word attends to" in (tmp_path / "looks.html").read_text()
+    # Whatever a model was exported from, it says what it learned.
+    for place, by in ((run, "relevance"), (wordless, "attention")):
+        folder = tmp_path / by
+        invoke("export", place, "--out", folder, "--features", store)
+        assert Explainer.open(folder).explain(picture, TEXT).by == by
+        told = invoke("explain", picture, TEXT, "--model", folder, "--out", tmp_path)
+        assert ("attention is drawn" in told.stderr) == (by == "attention")
+
+
+def test_a_run_that_began_from_a_pretrained_one_tells_words(
+    run: Path, wordless: Path, parts: Path, data: Path, tmp_path: Path
+) -> None:
+    for number, (begun, tells) in enumerate(
+        {
+            run / "pretraining": True,
+            run / "fine_tuning" / "latest": True,
+            wordless / "fine_tuning": False,
+        }.items()
+    ):
+        place = tmp_path / str(number)
+        train(parts, data, place, "pretraining=null", f"initialise_from={begun}", "loop.steps=1")
+        assert open_pair_model(place, features=data / "features").told.tells_words == tells
+    matching = "pretraining.mixture={itm: 1, mlm: 0, mrtm: 0, vtlm: 0}"
+    train(parts, data, tmp_path / "matching", matching)
+    assert not open_pair_model(tmp_path / "matching", features=data / "features").told.tells_words
+
+
+@pytest.fixture(scope="module")
+def answerer(parts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that sees pictures in two sizes, plain and mirrored."""
+    folder = save_answerer(tmp_path_factory.mktemp("vqa") / "model", parts)
+    told = json.loads((folder / "config.json").read_text())
+    told["eyes"] |= {"grid": GRID, "looks": [SIZE]}
+    (folder / "config.json").write_text(json.dumps(told))
+    return folder
+
+
+def test_the_answer_that_is_given_is_the_one_explained(answerer: Path, data: Path) -> None:
+    asked, explained = Answerer.open(answerer), Explainer.open(answerer)
+    said = set()
+    for picture in sorted(data.glob("*.png")):
+        for language in (None, "en", "de"):
+            (best,) = asked.ask(picture, QUESTION, language=language, k=1)
+            found = explained.explain(picture, QUESTION, language=language, steps=2)
+            assert found.words == [f"→ {best.text}"]
+            said.add(best.text)
+    assert len(said) > 1
+    with pytest.raises(PolyglanceError, match="no answers in 'fr', only in"):
+        explained.explain(data / "red.png", QUESTION, language="fr")
+
+
+def test_an_answer_looks_at_the_same_things_in_a_mirror(answerer: Path, data: Path) -> None:
+    """All looks count, those in the mirror turned back."""
+    explained = Explainer.open(answerer)
+    with Image.open(data / "red.png") as opened:
+        picture = opened.convert("RGB")
+    plain, mirrored = (
+        explained.explain(shown, QUESTION, language="en").cells
+        for shown in (picture, ImageOps.mirror(picture))
+    )
+    assert plain.max() > 0
+    np.testing.assert_allclose(mirrored, plain[:, :, ::-1], atol=0.05 * float(plain.max()))
+    assert np.abs(plain - plain[:, :, ::-1]).max() > 0.1 * plain.max()
+
+
+def test_what_cannot_be_looked_into_is_said_plainly(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(PolyglanceError) as told:
+        invoke("explain", data / "red.png", TEXT, "--model", tmp_path / "nope")
+    said = str(told.value)
+    assert said.startswith(f"{tmp_path / 'nope'} holds no model to look into")
+    assert "polyglance train uc2-flickr8k" in said
+    assert "polyglance train vqa-en-vi" in said
+    # A font is tried before any model is opened.
+    with pytest.raises(PolyglanceError, match=r"nofont\.ttf cannot be opened as a font .*--font"):
+        invoke("explain", data / "red.png", TEXT, "--font", tmp_path / "nofont.ttf")
+
+
+def test_looks_are_drawn_into_a_folder_of_their_name(
+    answerer: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(looks_sheet, "_FONTS", ())
+    asked = ("explain", data / "red.png", QUESTION, "--model", answerer, "--by", "attention")
+    told = invoke(*asked)
+    assert told.stdout.split() == ["looks/looks.html", "looks/looks.png"]
+    assert told.stderr == ""
+    assert (tmp_path / "looks" / "looks.png").is_file()
+    told = invoke(*asked, "--also", "zh:红狗", "--out", tmp_path / "other")
+    assert "looks.png has boxes in place of 红狗: name a font" in told.stderr
+    assert "红狗" in (tmp_path / "other" / "looks.html").read_text(encoding="utf-8")
