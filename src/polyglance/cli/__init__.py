@@ -128,8 +128,11 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder of the model; one there is replaced.")],
     name: Annotated[str, typer.Option(help="What the model is called.")] = "model",
     longest: Annotated[int, typer.Option(help="(Sub-)words of a text; longer ones are cut.")] = 64,
+    features: Annotated[
+        Path | None, typer.Option(help="Of UC2 or M3P: the store of features it was trained on.")
+    ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="Of UC2 or M3P: what made the features it was trained on.")
+        str | None, typer.Option(help="The network that made them, if it lies elsewhere now.")
     ] = None,
 ) -> None:
     """Make a model folder that searches without torch from a training run.
@@ -140,7 +143,7 @@ def export(
     from polyglance.recipes.pairs.folder import export_pair_model, is_pair_run
 
     if is_pair_run(run):
-        told = export_pair_model(run, out, backbone=backbone)
+        told = export_pair_model(run, out, backbone=backbone, features=features)
         size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
         print(f"{out}: reads hits again, trusts their order by {told.trust:g}, {size / 1e6:.1f} MB")
         return

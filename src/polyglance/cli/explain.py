@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +30,7 @@ _NOTES = {
 def explain(
     picture: Annotated[Path, typer.Argument(help="The picture.")],
     sentence: Annotated[str, typer.Argument(help="What is said or asked of it.")],
-    out: Annotated[Path, typer.Option(help="Folder for looks.html and looks.png.")],
+    out: Annotated[Path, typer.Option(help="Folder for looks.html and looks.png.")] = Path("looks"),
     language: Annotated[str | None, typer.Option(help="The sentence's: en.")] = None,
     also: Annotated[
         list[str] | None,
@@ -38,12 +39,17 @@ def explain(
     model: Annotated[
         Path | None, typer.Option(help="A run of UC2 or M3P, a stage of one, or of vqa.")
     ] = None,
-    by: Annotated[By, typer.Option(help="What to draw.")] = By.relevance,
+    by: Annotated[
+        By, typer.Option(help="What to draw; relevance of a model that learned hidden words.")
+    ] = By.relevance,
     layers: Annotated[
         str | None, typer.Option(help="Of attention, from 1: 9,10,11,12; all without it.")
     ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="The store of features that the run was trained on.")
+    ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="What made the features that the run was trained on.")
+        str | None, typer.Option(help="The network that made them, if it lies elsewhere now.")
     ] = None,
     font: Annotated[
         Path | None, typer.Option(help="A font with all letters, for looks.png.")
@@ -52,23 +58,44 @@ def explain(
 ) -> None:
     """Draw where each word looks, in several languages side by side."""
     from polyglance.recipes.explaining import Explainer
-    from polyglance.search.showing.looks_sheet import Row, draw_looks, write_looks_page
+    from polyglance.search.showing.looks_sheet import (
+        Row,
+        draw_looks,
+        missing_letters,
+        open_font,
+        write_looks_page,
+    )
     from polyglance.vision.pictures import read_picture
 
     chosen = whole_numbers(layers, "--layers") if layers else []
     if chosen and by is not By.attention:
         raise PolyglanceError("--layers are those of attention: add --by attention")
+    if font is not None:
+        open_font(font)  # before anything is looked at, which takes its time
     told = [(language, sentence), *(_in_language(text) for text in also or ())]
-    opened = Explainer.open(model, backbone=backbone, device=device)
-    rows = []
+    opened = Explainer.open(model, backbone=backbone, features=features, device=device)
+    rows, ways = [], []
     for code, text in told:
         found = opened.explain(picture, text, language=code, by=by.value, layers=chosen)
         rows.append(Row(text, code, found.words, found.cells))
+        ways.append(By(found.by))
     shown = read_picture(picture)
     drawn = draw_looks(shown, rows, font=font)
     out.mkdir(parents=True, exist_ok=True)
     drawn.save(out / "looks.png")
-    write_looks_page(out / "looks.html", shown, rows, note=_NOTES[by])
+    write_looks_page(out / "looks.html", shown, rows, note=_NOTES[ways[0]])
+    if ways[0] is not by:
+        print(
+            "attention is drawn: nothing says that the model learned to tell hidden words, as"
+            " relevance needs",
+            file=sys.stderr,
+        )
+    if missing := missing_letters(rows, font=font):
+        print(
+            f"looks.png has boxes in place of {missing[:10]}: name a font that has these letters as"
+            " --font, or open looks.html",
+            file=sys.stderr,
+        )
     print(f"{out / 'looks.html'}\n{out / 'looks.png'}")
 
 

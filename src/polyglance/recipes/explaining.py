@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from polyglance.errors import PolyglanceError
-from polyglance.evaluation.answer_classes import AnswerClasses
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.models.answering import Answering
 from polyglance.models.m3p import M3P
@@ -22,9 +22,10 @@ from polyglance.models.word_looks import STEPS, answered_from, attended, told_fr
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
 from polyglance.recipes.pairs.folder import TELLING, NoPairModel, open_pair_model
+from polyglance.recipes.pairs.model_folder import kind_of
 from polyglance.recipes.pairs.region_splits import Eyes, look_at
 from polyglance.recipes.questions.folder import Answerer
-from polyglance.recipes.questions.object_words import ObjectTeller, with_objects
+from polyglance.recipes.questions.object_words import with_objects
 from polyglance.text import Encoding, Tokenizer
 from polyglance.vision.torch_backbone import TorchBackbone
 
@@ -45,6 +46,8 @@ class Looks:
     cells: NDArray[np.float32]
     """(words, down, across): what each cell of the picture is to each word; 0 where it is nothing,
     or speaks against the word."""
+    by: Way = "relevance"
+    """How it was found, which may be another way than was asked for."""
 
 
 class Explainer:
@@ -58,25 +61,32 @@ class Explainer:
         settings: Eyes,
         *,
         longest: int = 60,
-        answers: AnswerClasses | None = None,
-        teller: ObjectTeller | None = None,
+        tells_words: bool = True,
+        answerer: Answerer | None = None,
     ) -> None:
-        """``answers`` are the classes of a model that answers questions.
+        """``tells_words`` says whether the model was trained to tell words that are hidden.
 
-        ``teller`` is its own, if it is told what is in a picture.
+        ``answerer`` is what answers by a model that answers questions.
         """
         self.model, self.tokenizer, self.eyes = model.eval(), tokenizer, eyes
-        self.settings, self.longest, self.answers = settings, longest, answers
-        self.teller = teller
+        self.settings, self.longest, self.tells_words = settings, longest, tells_words
+        self.answerer = answerer
+        self.answers = None if answerer is None else answerer.classes
+        self.teller = None if answerer is None else answerer.teller
         self.model.requires_grad_(False)
 
     @classmethod
     def open(
-        cls, folder: str | Path | None, *, backbone: str | None = None, device: str = "cpu"
+        cls,
+        folder: str | Path | None,
+        *,
+        backbone: str | None = None,
+        features: str | Path | None = None,
+        device: str = "cpu",
     ) -> Explainer:
         """Open a run, a stage of one, or a model that answers questions.
 
-        ``backbone`` looks at pictures for a run that was trained on stored features.
+        ``features`` and ``backbone`` are those of `open_pair_model`.
         """
         if folder is None:
             raise PolyglanceError(
@@ -84,8 +94,17 @@ class Explainer:
                 " --data DATA --out RUN' and give --model RUN"
             )
         try:
-            pair = open_pair_model(folder, stages=TELLING, backbone=backbone, device=device)
-        except NoPairModel:
+            pair = open_pair_model(
+                folder, stages=TELLING, backbone=backbone, features=features, device=device
+            )
+        except NoPairModel as error:
+            path = Path(folder).expanduser()
+            if "vqa" not in (kind_of(path), kind_of(path / "model")):
+                raise PolyglanceError(
+                    f"{path} holds no model to look into, neither UC2 or M3P nor one that answers"
+                    " questions: train one by 'polyglance train uc2-flickr8k --data DATA --out RUN'"
+                    " or 'polyglance train vqa-en-vi --data DATA --out RUN' and give --model RUN"
+                ) from error
             found = Answerer.open(folder, device=device)
             told = found.description
             return cls(
@@ -94,11 +113,16 @@ class Explainer:
                 found.eyes,
                 told.eyes,
                 longest=told.longest_text,
-                answers=found.classes,
-                teller=found.teller,
+                answerer=found,
             )
-        longest = pair.told.longest_text
-        return cls(pair.model, pair.tokenizer, pair.eyes, pair.told.eyes, longest=longest)
+        return cls(
+            pair.model,
+            pair.tokenizer,
+            pair.eyes,
+            pair.told.eyes,
+            longest=pair.told.longest_text,
+            tells_words=pair.told.tells_words,
+        )
 
     def explain(
         self,
@@ -116,7 +140,8 @@ class Explainer:
         By relevance each word takes its time, in proportion to the ``steps``: only the ``first``
         so many look, if that is given.
         A model that answers questions was not trained to tell hidden words: by relevance
-        its answer looks, and by attention the words of the question do.
+        its answer looks, and by attention the words of the question do. Of any other model that
+        was not, the words look by attention, whatever was asked for (`Looks.by`).
         """
         model = self.model
         reader = model.reader if isinstance(model, Answering) else model
@@ -127,12 +152,16 @@ class Explainer:
         spoken = _code(language) if language else None
         spaces = not (spoken and is_spaceless(spoken))
         words = cut_at_words(sentence, encoding, spaces=spaces)[:first]
+        if not words:
+            raise PolyglanceError(f"there is no word in {sentence!r} to look from")
+        if self.answerer is not None and by == "relevance":
+            return self._answered(self.answerer, picture, sentence, language, steps)
+        if not self.tells_words:
+            by = "attention"
         if self.teller is not None:
             # What is told stands behind the sentence, whose words keep their places.
             whole = with_objects(sentence, self.teller.tell([picture])[0])
             encoding = self.tokenizer.analyse(whole, max_length=self.longest)
-        if not words:
-            raise PolyglanceError(f"there is no word in {sentence!r} to look from")
         device = self.eyes.device
         told = None
         if isinstance(reader, M3P) and spoken is not None:
@@ -143,18 +172,44 @@ class Explainer:
         names, places = [name for name, _ in words], [places for _, places in words]
         if by == "attention":
             looks = attended(reader, text, regions, places, layers)
-        elif isinstance(model, Answering):
-            answer = int(model(text, regions)[0].argmax())
-            looks = answered_from(model, text, regions, answer, steps)[None]
-            names = [f"→ {self.answers.names[answer][1] if self.answers else answer}"]
         else:
             mask = self.tokenizer.mask_id
             if mask is None:
                 raise PolyglanceError("the tokenizer has no mask: look by attention instead")
-            looks = told_from(model, text, regions, places, mask, steps)
-        side = round((looks.shape[1] - 1) ** 0.5)  # the whole picture comes first
-        cells = looks[:, 1:].clamp(min=0).reshape(-1, side, side).float().cpu().numpy()
-        return Looks(language, names, cells)
+            looks = told_from(reader, text, regions, places, mask, steps)
+        return Looks(language, names, _shown(_laid_out(looks)), by)
+
+    def _answered(
+        self,
+        answerer: Answerer,
+        picture: str | Path | Image,
+        question: str,
+        language: str | None,
+        steps: int,
+    ) -> Looks:
+        """Where the first answer of `Answerer.ask` looks, over all the looks that it takes."""
+        (best,) = answerer.ask(picture, question, language=language, k=1)
+        number = answerer.classes.names.index((best.language, best.text))
+        text = answerer.read(question, picture)
+        credit = []
+        for view, regions in enumerate(answerer.looks(picture)):
+            found = answered_from(answerer.model, text, regions, number, steps)
+            cells = _laid_out(found[None])
+            # Of several looks every second one is mirrored.
+            credit.append(cells.flip(2) if view % 2 else cells)
+        # The logit is the mean over all looks, and so is what regions do for it.
+        return Looks(language, [f"→ {best.text}"], _shown(torch.stack(credit).mean(0)))
+
+
+def _laid_out(looks: Tensor) -> Tensor:
+    """(words, regions) as (words, down, across), without the whole picture that comes first."""
+    side = round((looks.shape[1] - 1) ** 0.5)
+    return looks[:, 1:].reshape(-1, side, side)
+
+
+def _shown(cells: Tensor) -> NDArray[np.float32]:
+    """Without what speaks against a word."""
+    return cells.clamp(min=0).float().cpu().numpy()
 
 
 def cut_at_words(

@@ -36,6 +36,7 @@ from polyglance.recipes.pairs.region_splits import Eyes, open_eyes
 from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
 from polyglance.recipes.stages import begin_from
 from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.vision.store import read_info
 from polyglance.vision.torch_backbone import TorchBackbone
 from polyglance.yaml12 import parse
 
@@ -44,6 +45,8 @@ RANKING = ("fine_tuning", "imitation", "pretraining", "adaptation")
 """Stages of a run, that which sorts pictures best first."""
 TELLING = ("pretraining", "fine_tuning", "imitation", "adaptation")
 """That which tells words best first."""
+_AFTER_WORDS = ("pretraining", "imitation", "fine_tuning")
+"""Stages whose weights have been through pre-training, where a run has that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,8 @@ class Description(SeesPictures):
     trust: float = 0.0
     """What a dual encoder counts beside: see `Candidates.trusting` of
     `polyglance.evaluation.pair_scores`."""
+    tells_words: bool = False
+    """Whether it is known that hidden words were told beside pictures before these weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +83,14 @@ def open_pair_model(
     *,
     stages: Sequence[str] = RANKING,
     backbone: str | None = None,
+    features: str | Path | None = None,
     device: str = "cpu",
 ) -> PairModel:
     """Open a run, a stage of one, or an exported folder.
 
-    The first of ``stages`` that a run has is opened. ``backbone`` looks at pictures for a
-    run that was trained on stored features.
+    The first of ``stages`` that a run has is opened. ``features`` is the store that a run
+    was trained on: new pictures are seen as those in it were. ``backbone`` looks at them in
+    place of the network that is known.
     """
     path = Path(folder).expanduser()
     if kind_of(path) == KIND:
@@ -97,14 +104,14 @@ def open_pair_model(
             " --data DATA --out RUN' and give RUN"
         )
     recipe = recipe.with_towers(run)
-    settings = recipe.eyes or (Eyes(backbone) if backbone else None)
-    if settings is None:
-        raise PolyglanceError(
-            f"{path} was trained on stored features: name the network that made them as --backbone"
-            " of 'polyglance export' or 'polyglance explain'"
-        )
+    settings = recipe.eyes or _seen_as_stored(recipe, path, features)
     if backbone:
         settings = replace(settings, backbone=backbone)
+    elif recipe.eyes is None and not _is_here(settings.backbone):
+        raise PolyglanceError(
+            f"the features that {path} was trained on were made by {settings.backbone}, which is"
+            " not there: say where it is by --backbone"
+        )
     eyes = open_eyes(settings, device)
     encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
     report = _report(run)
@@ -122,26 +129,34 @@ def open_pair_model(
             layout=recipe.layout,
         )
         model = M3P(config, encoder)
-    begin_from(model, path if stage else _first_stage(run, stages))
+    place = path if stage else _first_stage(run, stages)
+    begin_from(model, place)
     trust = recipe.reranking.trust if recipe.reranking else 0.0
     told = Description(
         model=model.config,
         eyes=settings,
         longest_text=recipe.longest_text,
         trust=float(report.get("validation", {}).get("trust", trust)),
+        tells_words=_has_told_words(place),
     )
     meeting = None
-    if recipe.reranking is not None and recipe.reranking.meeting is not None and not backbone:
+    own_eyes = recipe.eyes is not None and not backbone
+    if recipe.reranking is not None and recipe.reranking.meeting is not None and own_eyes:
         meeting = read_meeting(recipe.reranking.meeting).to(device)
     tokenizer = open_tokenizer(recipe.encoder)
     return PairModel(_at_work(model, device), tokenizer, eyes, told, meeting)
 
 
 def export_pair_model(
-    run: Path, folder: Path, *, backbone: str | None = None, half: bool = True
+    run: Path,
+    folder: Path,
+    *,
+    backbone: str | None = None,
+    features: Path | None = None,
+    half: bool = True,
 ) -> Description:
     """Write the model of a run as a folder of its own, in half precision unless told otherwise."""
-    opened = open_pair_model(run, backbone=backbone)
+    opened = open_pair_model(run, backbone=backbone, features=features)
     write_model(folder, opened.model, opened.tokenizer, opened.told, half=half)
     shutil.rmtree(folder / _MEETING, ignore_errors=True)
     if opened.meeting is not None:
@@ -185,6 +200,70 @@ def _recipe(run: Path) -> UC2Recipe | M3PRecipe | None:
     if kind == "uc2":
         return load(UC2Recipe, plain)
     return load(M3PRecipe, plain) if kind == "m3p" else None
+
+
+def _seen_as_stored(recipe: UC2Recipe | M3PRecipe, path: Path, features: str | Path | None) -> Eyes:
+    """Eyes that see as many cells, of pictures as large, as those that made a feature store.
+
+    A run does not know where its data lay, unless the recipe names the store from the root.
+    """
+    named = Path(recipe.train.features)
+    if features is not None:
+        store = Path(features).expanduser()
+    elif named.is_absolute() and (named / "store.json").is_file():
+        store = named
+    else:
+        raise PolyglanceError(
+            f"{path} was trained on stored features: name their store as --features of"
+            " 'polyglance export' or 'polyglance explain', which then see pictures in the same way"
+        )
+    made = read_info(store).made_by
+    size, grid = made.get("size"), made.get("grid")
+    if not (
+        isinstance(size, int)
+        and isinstance(grid, int)
+        and made.get("resize") == "squash"
+        and made.get("views", "one") == "one"
+        and recipe.whole_first
+        and recipe.longest_regions > grid * grid
+    ):
+        raise PolyglanceError(
+            f"{path} was trained on other regions than a picture squeezed into a square and all"
+            f" cells of a grid over it (see {store}), which cannot be found in new pictures: train"
+            " one with eyes, as uc2-reranking has"
+        )
+    return Eyes(str(made["backbone"]), size=size, grid=grid)
+
+
+def _is_here(network: str) -> bool:
+    """Whether weights are known by name or lie in a folder; others would be sought on the hub."""
+    return network in weights.ENTRIES or Path(network).expanduser().is_dir()
+
+
+def _has_told_words(place: Path) -> bool:
+    """Whether words were hidden beside pictures before the weights of a stage or checkpoint.
+
+    In its run, or in the one that this began from.
+    """
+    for run in (place.parent, place.parent.parent):
+        recipe = _recipe(run)
+        if recipe is None:
+            continue
+        if place.relative_to(run).parts[0] in _AFTER_WORDS and _hides_words(recipe):
+            return True
+        before = recipe.initialise_from
+        return before is not None and _has_told_words(Path(before))
+    return False
+
+
+def _hides_words(recipe: UC2Recipe | M3PRecipe) -> bool:
+    if recipe.pretraining is None:
+        return False
+    if isinstance(recipe, M3PRecipe):
+        return "words" in recipe.pretraining.tasks
+    mixture, pivot = recipe.pretraining.mixture, recipe.pretraining.pivot
+    # Without pictures, as VTLM is when English is the pivot, words have nowhere to look.
+    return mixture.mlm > 0 or (mixture.vtlm > 0 and pivot == "image")
 
 
 def _report(run: Path) -> dict[str, Any]:

@@ -11,19 +11,38 @@ import io
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from polyglance.errors import PolyglanceError
 from polyglance.languages import describe
 from polyglance.records import replacing
 
 _DARK = 0.22
 """What is left of the picture's light where a word does not look at all."""
 _WARM = np.array([255, 168, 38], np.float32)
-_FONTS = ("NotoSans-Regular.ttf", "DejaVuSans.ttf", "Arial Unicode.ttf", "arial.ttf")
+_FONTS = (
+    "NotoSans-Regular.ttf", "DejaVuSans.ttf", "Arial Unicode.ttf", "arial.ttf",
+    # Chinese, Japanese and Korean: of Linux, macOS and Windows.
+    "NotoSansCJK-Regular.ttc", "NotoSansCJK-VF.ttc", "NotoSansCJKsc-Regular.otf",
+    "wqy-microhei.ttc", "wqy-zenhei.ttc", "DroidSansFallbackFull.ttf", "DroidSansFallback.ttf",
+    "Hiragino Sans GB.ttc", "PingFang.ttc", "AppleSDGothicNeo.ttc",
+    "msyh.ttc", "msgothic.ttc", "malgun.ttf",
+    # Thai, Hindi, Bengali, Tamil, Hebrew.
+    "NotoSansThai-Regular.ttf", "NotoSansDevanagari-Regular.ttf", "NotoSansBengali-Regular.ttf",
+    "NotoSansTamil-Regular.ttf", "NotoSansHebrew-Regular.ttf", "FreeSans.ttf",
+    "Nirmala.ttf", "LeelawUI.ttf",
+)  # fmt: skip
+"""Sought by Pillow wherever the system keeps its fonts; of those that draw a sentence equally
+well the first does."""
+_NO_LETTER = "\U0010ffff"
+"""Never a letter, so that fonts draw what stands for a missing one."""
+_Letters = ImageFont.FreeTypeFont | ImageFont.ImageFont
+_SIZE = 17
 _SIDE, _GAP, _LINE = 200, 12, 30
 
 _STYLE = """
@@ -86,9 +105,10 @@ def draw_looks(
 ) -> Image.Image:
     """All sentences as one picture: a row each, and first the picture as it is.
 
-    A ``font`` that has the letters of all languages draws them; the page needs none.
+    Each is drawn in a font at hand that has its letters, or all in a ``font``; the page
+    needs none.
     """
-    small, letters = _small(picture), _font(font)
+    small = _small(picture)
     width, height = small.size
     columns = 1 + max(len(row.words) for row in rows)
     line = height + _LINE + _GAP
@@ -97,6 +117,7 @@ def draw_looks(
     )
     pen = ImageDraw.Draw(sheet)
     for number, row in enumerate(rows):
+        letters = _font(row, font)
         shown = [(row.language or "", small), *_lit_words(small, row)]
         for column, (word, seen) in enumerate(shown):
             left, top = _GAP + column * (width + _GAP), _GAP + number * line
@@ -104,6 +125,24 @@ def draw_looks(
             place = (left + width // 2, top + height + _LINE // 2)
             pen.text(place, _fitting(word, letters, width), "black", letters, anchor="mm")
     return sheet
+
+
+def missing_letters(rows: Sequence[Row], *, font: str | Path | None = None) -> str:
+    """The letters that `draw_looks` has no font for, each once."""
+    return "".join(
+        dict.fromkeys(letter for row in rows for letter in _lacking(_font(row, font), row))
+    )
+
+
+def open_font(font: str | Path) -> ImageFont.FreeTypeFont:
+    """A font by its file, or by the name of one that the system has."""
+    try:
+        return ImageFont.truetype(str(font), _SIZE)
+    except OSError as error:
+        raise PolyglanceError(
+            f"{font} cannot be opened as a font ({error}): give a .ttf, .otf or .ttc file as"
+            " --font, or leave it out"
+        ) from error
 
 
 def _section(small: Image.Image, row: Row) -> str:
@@ -136,17 +175,40 @@ def _small(picture: Image.Image) -> Image.Image:
     return small.resize(size, Image.Resampling.LANCZOS)
 
 
-def _font(font: str | Path | None) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    for name in _FONTS if font is None else (str(font),):
+def _font(row: Row, font: str | Path | None) -> _Letters:
+    """The font that is asked for, or that which lacks the fewest letters of a row."""
+    if font is not None:
+        return open_font(font)
+    return min(_installed(_FONTS), key=lambda letters: len(_lacking(letters, row)))
+
+
+@cache
+def _installed(names: tuple[str, ...]) -> tuple[_Letters, ...]:
+    found: list[_Letters] = []
+    for name in names:
         try:
-            return ImageFont.truetype(name, 17)
+            found.append(ImageFont.truetype(name, _SIZE))
         except OSError:
-            if font is not None:
-                raise
-    return ImageFont.load_default(17)
+            continue
+    return (*found, ImageFont.load_default(_SIZE))
 
 
-def _fitting(word: str, letters: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+def _lacking(letters: _Letters, row: Row) -> list[str]:
+    """The letters of a row that a font has not: it draws them all as the same box."""
+    box = _drawn(letters, _NO_LETTER)
+    return [
+        letter
+        for letter in dict.fromkeys("".join(row.words))
+        if letter.isalnum() and _drawn(letters, letter) == box
+    ]
+
+
+def _drawn(letters: _Letters, letter: str) -> tuple[tuple[int, int], bytes]:
+    mask = letters.getmask(letter)
+    return mask.size, bytes(mask)
+
+
+def _fitting(word: str, letters: _Letters, width: int) -> str:
     while len(word) > 1 and letters.getlength(word) > width:
         word = word[:-2] + "…"
     return word
