@@ -80,6 +80,22 @@ def filled(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
 PUBLISHED = filled(published_shapes())
 
 
+def test_a_checkpoint_of_the_published_size_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device that holds shapes alone: a model of 280 million parameters."""
+    sizes = {"WIDTH": 768, "LAYERS": 12, "WORDS": 250_002, "PLACES": 514, "SEEN": 2048}
+    for name, size in (sizes | {"LANGUAGES": 100}).items():
+        monkeypatch.setitem(globals(), name, size)
+    with torch.device("meta"):
+        model = convert_m3p(
+            {name: torch.empty(shape) for name, shape in published_shapes().items()}
+        )
+    encoder = model.config.encoder
+    assert (encoder.vocabulary, encoder.positions) == (250_002, 514)
+    assert (encoder.width, encoder.layers, encoder.heads, encoder.inner) == (768, 12, 12, 3072)
+    assert (model.config.visual_width, model.config.labels) == (2048, 1600)
+    assert len(model.config.languages) == 100
+
+
 def slow_scores(weights: dict[str, Tensor], ids: Tensor, features: Tensor, boxes: Tensor) -> Tensor:
     """What the published model says of one pair, from its own parameters and in its own order."""
 

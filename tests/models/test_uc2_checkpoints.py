@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -96,6 +96,25 @@ def filled(shapes: Shapes, seed: int = 0) -> dict[str, Tensor]:
 
 
 PUBLISHED, UNITER = filled(uc2_shapes()), filled(uniter_shapes(), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words", "places"), [(uc2_shapes, 250_002, 514), (uniter_shapes, 28_996, 512)]
+)
+def test_checkpoints_of_the_published_sizes_fit(
+    shapes: Callable[[], Shapes], words: int, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device that holds shapes alone: a model of 280 million parameters."""
+    sizes = {"WIDTH": 768, "LAYERS": 12, "WORDS": words, "PLACES": places, "SEEN": 2048}
+    for name, size in sizes.items():
+        monkeypatch.setitem(globals(), name, size)
+    with torch.device("meta"):
+        model = convert_uc2({name: torch.empty(shape) for name, shape in shapes().items()})
+    encoder = model.config.encoder
+    assert (encoder.vocabulary, encoder.positions) == (words, places)
+    assert (encoder.width, encoder.layers, encoder.heads, encoder.inner) == (768, 12, 12, 3072)
+    assert model.config.visual_width == 2048
+    assert model.match.weight.shape == (2, 768)
 
 
 def slow_score(
