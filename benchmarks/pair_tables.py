@@ -159,11 +159,9 @@ def helps(
 
 def way(found: seeds.Gain) -> str:
     """A gain, a loss, or neither."""
-    verdict = seeds.verdict(found)
-    for plain, word in (("yes", "a gain"), ("no", "a loss")):
-        if verdict in (plain, plain + seeds.ONE_SEED):
-            verdict = word + verdict.removeprefix(plain)
-    return f"{verdict} ({seeds.signed(found)})"
+    words = {"yes": "a gain", "no": "a loss"}
+    first, comma, rest = seeds.verdict(found).partition(",")
+    return f"{words.get(first, first)}{comma}{rest} ({seeds.signed(found)})"
 
 
 def speed(path: Path) -> str:

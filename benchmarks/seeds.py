@@ -6,9 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-ONE_SEED = ", by one seed"
-"""Said of what may be chance."""
-
 Gain = tuple[float, float | None]
 """Mean and deviation of a difference; a single seed has none."""
 
@@ -36,7 +33,7 @@ def verdict(found: Gain) -> str:
     mean, deviation = found
     if deviation is not None and abs(mean) <= deviation:
         return "equal within the deviation of seeds"
-    return ("yes" if mean > 0 else "no") + (ONE_SEED if deviation is None else "")
+    return ("yes" if mean > 0 else "no") + (", by one seed" if deviation is None else "")
 
 
 def signed(found: Gain) -> str:

@@ -22,7 +22,7 @@ import polyglance
 from measuring import RESULTS, write_results
 from polyglance.data.translating import embedding_check, standard_checks
 from polyglance.encoders.protocol import Encoder
-from polyglance.text.translation.checks import Check, Pair
+from polyglance.text.translation.checks import Pair, passing
 
 PAGE = Path(__file__).parent.parent / "docs" / "translate.md"
 SOURCE = "en"
@@ -55,7 +55,7 @@ def measure(
     others = [(here, few[number - 1][1]) for number, (here, _) in enumerate(few)]
     return {
         "pairs": len(pairs),
-        "dropped": passes(pairs, language).count(False),
+        "dropped": len(dropped(pairs, language)),
         "left_in_english": found(pairs, language, lambda here, there: here),
         "cut_to_a_quarter": found(pairs, language, lambda here, there: there[: len(there) // 4]),
         "same_meaning_kept": _percent(alike(few, SOURCE, language)),
@@ -63,14 +63,10 @@ def measure(
     }
 
 
-def passes(pairs: Sequence[Pair], language: str, checks: Sequence[Check] = ()) -> list[bool]:
-    """Whether each translation passes all checks, of which later ones see what passed before."""
-    left = list(range(len(pairs)))
-    for check in checks or standard_checks():
-        good = check([pairs[number] for number in left], SOURCE, language)
-        left = [number for number, kept in zip(left, good, strict=True) if kept]
-    passed = set(left)
-    return [number in passed for number in range(len(pairs))]
+def dropped(pairs: Sequence[Pair], language: str) -> list[Pair]:
+    """Those that fail one of the checks that need no model."""
+    _, failed = passing(pairs, standard_checks(), SOURCE, language)
+    return [pair for bad in failed.values() for pair in bad]
 
 
 def found(pairs: Sequence[Pair], language: str, spoil: Callable[[str, str], str]) -> float:
@@ -79,7 +75,8 @@ def found(pairs: Sequence[Pair], language: str, spoil: Callable[[str, str], str]
         (here, there if number % ONE_IN else spoil(here, there))
         for number, (here, there) in enumerate(pairs)
     ]
-    return _percent([not kept for kept in passes(mixed, language)[::ONE_IN]])
+    bad = set(dropped(mixed, language))
+    return _percent([pair in bad for pair in mixed[::ONE_IN]])
 
 
 def table(figures: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ def _explainer(folder: Path) -> Explainer:
     from polyglance.recipes.explaining import Explainer
 
     opened = Explainer.open(folder)
-    if opened.answers is not None:
+    if opened.answerer is not None:
         raise PolyglanceError(
             f"{folder} answers questions, and says nothing of hits: give a run of UC2 or M3P as"
             " --explainer, and this as --answerer"

@@ -35,6 +35,7 @@ from polyglance.text.translation.checks import (
     RightLanguage,
     RoundTrip,
     SaysSomething,
+    passing,
 )
 from polyglance.text.translators import KnownTranslator
 
@@ -116,7 +117,10 @@ def translate_manifest(
             about.texts, about.cached, about.failed = len(texts), done.cached, done.failed
             about.translated = len(done.texts) - done.cached
             pairs = [(text, done.texts[text]) for text in texts if text in done.texts]
-            good = dict(_passing(pairs, checks, source, translator.target, about))
+            passed, failed = passing(pairs, checks, source, translator.target)
+            about.dropped = {name: len(bad) for name, bad in failed.items()}
+            about.examples = {name: bad[:_EXAMPLES] for name, bad in failed.items() if bad}
+            good = dict(passed)
             about.kept = len(good)
             records = [
                 _with_translations(one, good, source, translator.target, about) for one in records
@@ -215,23 +219,6 @@ def _to_translate(
             about.already += 1
         else:
             yield from record.captions.get(source, ())
-
-
-def _passing(
-    pairs: list[tuple[str, str]],
-    checks: Sequence[Check],
-    source: str,
-    target: str,
-    about: LanguageReport,
-) -> list[tuple[str, str]]:
-    for check in checks:
-        good = check(pairs, source, target)
-        bad = [pair for pair, passes in zip(pairs, good, strict=True) if not passes]
-        about.dropped[check.name] = len(bad)
-        if bad:
-            about.examples[check.name] = bad[:_EXAMPLES]
-        pairs = [pair for pair, passes in zip(pairs, good, strict=True) if passes]
-    return pairs
 
 
 def _with_translations(

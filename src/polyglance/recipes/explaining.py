@@ -71,7 +71,6 @@ class Explainer:
         self.model, self.tokenizer, self.eyes = model.eval(), tokenizer, eyes
         self.settings, self.longest, self.tells_words = settings, longest, tells_words
         self.answerer = answerer
-        self.answers = None if answerer is None else answerer.classes
         self.teller = None if answerer is None else answerer.teller
         self.model.requires_grad_(False)
 
@@ -188,11 +187,11 @@ class Explainer:
         steps: int,
     ) -> Looks:
         """Where the first answer of `Answerer.ask` looks, over all the looks that it takes."""
-        (best,) = answerer.ask(picture, question, language=language, k=1)
+        text, seen = answerer.read(question, picture), answerer.looks(picture)
+        (best,) = answerer.answers(text, seen, language or answerer.language_of(question), k=1)
         number = answerer.classes.names.index((best.language, best.text))
-        text = answerer.read(question, picture)
         credit = []
-        for view, regions in enumerate(answerer.looks(picture)):
+        for view, regions in enumerate(seen):
             found = answered_from(answerer.model, text, regions, number, steps)
             cells = _laid_out(found[None])
             # Of several looks every second one is mirrored.

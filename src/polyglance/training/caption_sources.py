@@ -88,11 +88,12 @@ class PlainCaptions:
         self, items: Indices, generator: np.random.Generator, *, like: Indices | None = None
     ) -> Indices:
         """One caption for each picture: first a language that it has, then a caption."""
-        rows = self._table.sample(items, generator, weights=self._weights)
         if like is None:
-            return rows
-        same = self._table.sample_in(items, self._table.languages[like], generator)
-        return np.where(same >= 0, same, rows)
+            return self._table.sample(items, generator, weights=self._weights)
+        rows = self._table.sample_in(items, self._table.languages[like], generator)
+        lacking = rows < 0
+        rows[lacking] = self._table.sample(items[lacking], generator, weights=self._weights)
+        return rows
 
 
 class CodeSwitchedCaptions:

@@ -18,7 +18,7 @@ from polyglance import weights
 from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.common import check_there, keep, write_report
+from polyglance.recipes.common import write_report
 from polyglance.recipes.pairs.m3p_recipe import FineTuning, M3PRecipe, Pretraining
 from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import report_test, validate
@@ -39,11 +39,7 @@ from polyglance.training.pairing import Together
 def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured."""
     torch.set_float32_matmul_precision("high")
-    check_there(data, *recipe.manifests)
-    keep(recipe, "m3p", out)
-    recipe = recipe.with_towers(out)
-    if recipe.reranking is not None:
-        recipe.reranking.check_folders(data, recipe.eyes)
+    recipe = recipe.begin("m3p", data, out)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
     if recipe.initialise_from is not None:

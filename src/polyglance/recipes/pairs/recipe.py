@@ -8,6 +8,7 @@ from typing import Self
 
 from polyglance.config import check
 from polyglance.errors import PolyglanceError
+from polyglance.recipes.common import check_there, keep
 from polyglance.recipes.pairs.aligning import Alignment
 from polyglance.recipes.pairs.imitating import Imitation
 from polyglance.recipes.pairs.measuring import Reranking
@@ -72,6 +73,18 @@ class PairRecipe:
         """The files of captions that it is trained and measured on."""
         parts = (self.train, *self.more, self.validation, self.test)
         return tuple(part.manifest for part in parts if part is not None)
+
+    def begin(self, kind: str, data: Path, run: Path) -> Self:
+        """Lay it beside its run; returns it as it is trained by, with towers.
+
+        Data that is missing is found out before anything is made.
+        """
+        check_there(data, *self.manifests)
+        keep(self, kind, run)
+        begun = self.with_towers(run)
+        if begun.reranking is not None:
+            begun.reranking.check_folders(data, begun.eyes)
+        return begun
 
     def with_towers(self, run: Path) -> Self:
         """The same with the encoder and the eyes of a dual encoder that is taken apart."""

@@ -19,7 +19,7 @@ from polyglance import weights
 from polyglance.config import as_plain
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.common import check_there, keep, write_report
+from polyglance.recipes.common import write_report
 from polyglance.recipes.pairs.measuring import measure, report_test, validate
 from polyglance.recipes.pairs.region_splits import ENGLISH
 from polyglance.recipes.pairs.uc2_recipe import (
@@ -47,11 +47,7 @@ from polyglance.training.uc2_tasks import (
 def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train by a recipe on the data under a folder; returns and writes what was measured."""
     torch.set_float32_matmul_precision("high")
-    check_there(data, *recipe.manifests)
-    keep(recipe, "uc2", out)
-    recipe = recipe.with_towers(out)
-    if recipe.reranking is not None:
-        recipe.reranking.check_folders(data, recipe.eyes)
+    recipe = recipe.begin("uc2", data, out)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
     if recipe.initialise_from is not None:

@@ -173,18 +173,26 @@ class Answerer:
         ids = self.tokenizer.encode(whole, max_length=self.description.longest_text)
         return Text(torch.tensor(ids), Packing.of([len(ids)])).to(self.eyes.device)
 
-    @torch.no_grad()
+    def language_of(self, question: str) -> str | None:
+        """The language of a question, among those it answers in; None where that is not told."""
+        return None if self.lexicon is None else detect_language(question, self.lexicon)
+
     def ask(
         self, picture: str | Path | Image, question: str, *, language: str | None = None, k: int = 3
     ) -> Sequence[Answer]:
         """The ``k`` likeliest answers, best first, in a language or in that of the question."""
         if not question.strip():
             raise PolyglanceError("there is no question: ask one in " + ", ".join(self.languages))
-        text = self.read(question, picture)
-        logits = torch.stack([self.model(text, seen) for seen in self.looks(picture)]).mean(0)
+        language = self.language_of(question) if language is None else language
+        return self.answers(self.read(question, picture), self.looks(picture), language, k)
+
+    @torch.no_grad()
+    def answers(
+        self, text: Text, looks: Sequence[Regions], language: str | None, k: int
+    ) -> Sequence[Answer]:
+        """The same of what was read and seen; in whichever language without one."""
+        logits = torch.stack([self.model(text, seen) for seen in looks]).mean(0)
         probabilities = answer_probabilities(logits, self.description.loss)[0].cpu().numpy()
-        if language is None and self.lexicon is not None:
-            language = detect_language(question, self.lexicon)
         allowed = np.arange(len(self.classes))
         if language is not None:
             allowed = self.classes.of_language(_code(language))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -39,6 +39,18 @@ class Check(Protocol):
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """Whether each translation is good; all pairs are of the same two languages."""
+
+
+def passing(
+    pairs: Sequence[Pair], checks: Iterable[Check], source: str, target: str
+) -> tuple[list[Pair], dict[str, list[Pair]]]:
+    """Those that pass all checks, and the others by the name of the one they failed first."""
+    left, failed = list(pairs), {}
+    for check in checks:
+        good = check(left, source, target)
+        failed[check.name] = [pair for pair, passes in zip(left, good, strict=True) if not passes]
+        left = [pair for pair, passes in zip(left, good, strict=True) if passes]
+    return left, failed
 
 
 @dataclass(frozen=True)
