@@ -166,6 +166,19 @@ def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
+def test_some_rows_alone_are_what_they_are_among_all() -> None:
+    model = make()
+    seen = model.embed_regions(REGIONS)
+    places = torch.tensor([0, 12, 13, 22, 23, 32, 5])  # of 13 sub-words, 10 others, 10 regions
+    all_rows = model(TEXT, REGIONS, OTHERS)
+    rows = torch.cat([all_rows.text, all_rows.translation, all_rows.regions])
+    found = model.read_at(places, TEXT, seen, OTHERS)
+    torch.testing.assert_close(found, rows[places], rtol=0, atol=1e-5)
+    alone = model.read_at(torch.tensor([1]), TEXT, None)
+    torch.testing.assert_close(alone, model(TEXT, None).text[1:2], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
 def test_any_side_may_be_missing() -> None:
     model = make()
     words, seen, both = model(TEXT, None), model(None, REGIONS), model(TEXT, None, OTHERS)

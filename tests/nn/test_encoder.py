@@ -46,7 +46,8 @@ def test_gradient_checkpointing_changes_no_gradient(ids: torch.Tensor) -> None:
     for checkpointing in (False, True):
         encoder = make(dropout=0.5).train()  # must fall on the same places the second time
         encoder.gradient_checkpointing = checkpointing
-        encoder(ids, packing).square().sum().backward()
+        rows = encoder.embed(ids, packing)
+        encoder.contextualise(rows, packing, only=torch.tensor([0, 3])).square().sum().backward()
         gradients.append([p.grad for p in encoder.parameters()])
     for plain, checkpointed in zip(*gradients, strict=True):
         torch.testing.assert_close(plain, checkpointed)
@@ -75,6 +76,15 @@ def test_regions_can_pass_through_the_layers() -> None:
     rows = torch.randn(6, 16)
     both = encoder.contextualise(rows, Packing.of([2, 4]))
     torch.testing.assert_close(both[:2], encoder.contextualise(rows[:2], Packing.of([2])))
+
+
+@pytest.mark.parametrize("layer", [None, 1, 0])
+def test_rows_that_are_wanted_alone_are_the_same(layer: int | None) -> None:
+    encoder = make().eval()
+    rows, packing, only = torch.randn(6, 16), Packing.of([2, 4]), torch.tensor([5, 0])
+    every = encoder.contextualise(rows, packing, layer=layer)
+    some = encoder.contextualise(rows, packing, layer=layer, only=only)
+    torch.testing.assert_close(some, every[only])
 
 
 def test_too_long_and_no_such_layer_are_said_plainly(ids: torch.Tensor) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from polyglance.errors import PolyglanceError
-from polyglance.models.uc2 import UC2, Contextual
+from polyglance.models.uc2 import UC2
 from polyglance.nn.joint import Regions, Rows, Text
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.training.mixture import Mixture, Task, seed_step
@@ -31,18 +31,24 @@ def world() -> World:
 
 
 class Spy:
-    """Sees what a step reads, and what becomes of it."""
+    """Sees what a step reads, and what becomes of all of it, not of hidden rows alone."""
 
     def __init__(self, model: UC2) -> None:
-        self.read = model.forward
-        model.forward = self  # type: ignore[method-assign]
+        self.model, self.read_at, self.embed = model, model.read_at, model.embed_regions
+        self.regions: Regions | None = None
+        model.read_at = self.reading  # type: ignore[method-assign]
+        model.embed_regions = self.embedding  # type: ignore[method-assign]
 
-    def __call__(
-        self, text: Text | None, regions: Regions | None, translation: Text | None = None
-    ) -> Contextual:
-        self.text, self.regions, self.translation = text, regions, translation
-        self.out = self.read(text, regions, translation)
-        return self.out
+    def embedding(self, regions: Regions) -> Rows:
+        self.regions = regions
+        return self.embed(regions)
+
+    def reading(
+        self, places: torch.Tensor, text: Text, seen: Rows | None, translation: Text | None = None
+    ) -> torch.Tensor:
+        self.text, self.seen, self.translation = text, seen, translation
+        self.out = self.model.read(text, seen, translation)
+        return self.read_at(places, text, seen, translation)
 
 
 def slow_cross_entropy(model: UC2, rows: list[torch.Tensor], words: list[int]) -> float:
@@ -220,7 +226,7 @@ def test_vtlm_reads_two_captions_of_one_picture_and_tells_both(world: World) -> 
     assert torch.equal(spy.regions.features, seen.features)
     alone = TranslatedWords(model, None, pairs, always_masked, batch=30, co_masked=0.0)
     assert set(alone.losses(seed_step(0, 4, 0))) == {"vtlm"}
-    assert spy.regions is None
+    assert spy.seen is None
 
 
 def test_the_mixture_draws_nine_to_twelve_to_nine_to_three(world: World) -> None:

@@ -22,6 +22,7 @@ A region's feature and location have a projection and a norm each, in both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 from polyglance.config import check
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.joint import Regions, Rows, Text, box_location, first_of_each, joined
+from polyglance.nn.sending import sent
 
 Form = Literal["paper", "reference"]
 Pooling = Literal["tanh", "relu"]
@@ -122,18 +124,37 @@ class UC2(nn.Module):
         self, text: Text | None, seen: Rows | None, translation: Text | None = None
     ) -> Contextual:
         """The same with regions already embedded, which may serve many sentences."""
-        sides = [
+        sides = self._sides(text, seen, translation)
+        whole, places = _in_a_row([side for side in sides if side is not None])
+        out = self.encoder.contextualise(whole.rows, whole.packing)
+        found = iter(places)
+        words, others, shown = (None if side is None else out[next(found)] for side in sides)
+        return Contextual(words, others, shown, whole.packing.first(out))
+
+    def read_at(
+        self, places: Tensor, text: Text, seen: Rows | None, translation: Text | None = None
+    ) -> Tensor:
+        """What some rows alone become: counted through text, translation and regions.
+
+        The last layer is computed for them alone.
+        """
+        sides = self._sides(text, seen, translation)
+        whole, went = _in_a_row([side for side in sides if side is not None])
+        return self.encoder.contextualise(
+            whole.rows, whole.packing, only=torch.cat(went)[sent(places, whole.rows.device)]
+        )
+
+    def _sides(
+        self, text: Text | None, seen: Rows | None, translation: Text | None
+    ) -> tuple[Rows | None, ...]:
+        """Text, translation and regions, as they enter the first layer."""
+        if text is None and translation is None and seen is None:
+            raise ValueError("there is neither text nor picture to read")
+        return (
             None if text is None else self.embed_text(text),
             None if translation is None else self.embed_text(translation),
             seen,
-        ]
-        there = [side for side in sides if side is not None]
-        if not there:
-            raise ValueError("there is neither text nor picture to read")
-        found, first = _read_together(self.encoder, there[0], *there[1:])
-        rows = iter(found)
-        words, others, shown = (None if side is None else next(rows) for side in sides)
-        return Contextual(words, others, shown, first)
+        )
 
     def pair(self, text: Text, seen: Rows) -> Tensor:
         """`Contextual.first` of each pair; the last layer is computed for that row alone."""
@@ -169,17 +190,16 @@ class UC2(nn.Module):
         return [parameter for part in parts for parameter in part.parameters()]
 
 
-def _read_together(encoder: Encoder, whole: Rows, *sides: Rows) -> tuple[list[Tensor], Tensor]:
-    """Each sequence of ``whole`` followed by those of the sides: what becomes of each, and first.
-
-    ``first`` is the first row of each joint sequence.
-    """
-    if not sides:
-        out = encoder.contextualise(whole.rows, whole.packing)
-        return [out], whole.packing.first(out)
-    pairs = joined(whole, sides[0])
-    (out, *rest), first = _read_together(encoder, Rows(pairs.rows, pairs.packing), *sides[1:])
-    return [*pairs.apart(out), *rest], first
+def _in_a_row(sides: Sequence[Rows]) -> tuple[Rows, list[Tensor]]:
+    """Each sequence of the first side followed by those of the others, and where all rows went."""
+    whole = sides[0]
+    went = [torch.arange(whole.packing.total, device=whole.rows.device)]
+    for side in sides[1:]:
+        pairs = joined(whole, side)
+        before, added = pairs.places
+        went = [*(before[places] for places in went), added]
+        whole = Rows(pairs.rows, pairs.packing)
+    return whole, went
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

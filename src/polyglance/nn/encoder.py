@@ -106,20 +106,32 @@ class Encoder(nn.Module):
             rows: Tensor = self.dropout(self.norm(summed))
             return rows
 
-    def contextualise(self, rows: Tensor, packing: Packing, *, layer: int | None = None) -> Tensor:
-        """Pass rows through the first ``layer`` layers (all by default)."""
+    def contextualise(
+        self,
+        rows: Tensor,
+        packing: Packing,
+        *,
+        layer: int | None = None,
+        only: Tensor | None = None,
+    ) -> Tensor:
+        """Pass rows through the first ``layer`` layers (all by default).
+
+        ``only`` names the rows that are wanted, if not all are: the last layer leaves out what
+        is for the others alone.
+        """
         last = self.config.layers if layer is None else layer
         if not 0 <= last <= self.config.layers:
             raise ValueError(f"there is no layer {last}: the encoder has {self.config.layers}")
         for number, module in enumerate(self.layers[:last]):
+            wanted = only if number == last - 1 else None
             if number < self.frozen_layers and not rows.requires_grad:
                 with torch.no_grad():
-                    rows = module(rows, packing)
+                    rows = module(rows, packing, only=wanted)
             elif self.gradient_checkpointing and self.training:
-                rows = checkpoint(module, rows, packing, use_reentrant=False)
+                rows = checkpoint(module, rows, packing, only=wanted, use_reentrant=False)
             else:
-                rows = module(rows, packing)
-        return rows
+                rows = module(rows, packing, only=wanted)
+        return rows if last or only is None else rows[only]
 
     def freeze_below(self, layer: int) -> None:
         """Keep embeddings and the first ``layer`` layers as they are (MMP freezes below 9)."""

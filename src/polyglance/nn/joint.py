@@ -75,11 +75,17 @@ class Joined:
     split: int
     """How many rows the first side has."""
 
-    def apart(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What became of the rows of either side, in the order in which they came."""
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Where the rows of either side are now, in the order in which they came."""
         back = torch.empty_like(self.index)
         back[self.index] = torch.arange(len(back), device=back.device)
-        return rows[back[: self.split]], rows[back[self.split :]]
+        return back[: self.split], back[self.split :]
+
+    def apart(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What became of the rows of either side, in the order in which they came."""
+        first, second = self.places
+        return rows[first], rows[second]
 
 
 def joined(first: Rows, second: Rows) -> Joined:

@@ -51,8 +51,13 @@ class TransformerLayer(nn.Module):
         packing: Packing,
         context: Tensor | None = None,
         contexts: Packing | None = None,
+        *,
+        only: Tensor | None = None,
     ) -> Tensor:
-        """Rows after one layer; with a ``context``, keys and values are taken from it alone."""
+        """Rows after one layer; with a ``context``, keys and values are taken from it alone.
+
+        ``only`` names the rows that are wanted, if not all are.
+        """
         query, key, value = self.query_key_value_of(rows, context)
         attended = packed_attention(
             query,
@@ -62,6 +67,8 @@ class TransformerLayer(nn.Module):
             contexts,
             dropout=self.attention_dropout if self.training else 0.0,
         )
+        if only is not None:
+            rows, attended = rows[only], attended[only]
         return self.after_attention(rows, attended)
 
     def after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:

@@ -78,8 +78,12 @@ class PictureWords:
         text = self.corpus.text(rows)
         hidden = mask_words(text.ids, text.packing, self.masking)
         regions, _ = self.corpus.regions.take(self.corpus.pictures(rows), generator)
-        read = self.model(replace(text, ids=hidden.ids).to(self.corpus.device), regions)
-        return {"mlm": _told(self.model, read.text, hidden.places, hidden.targets)}
+        read = self.model.read_at(
+            hidden.places,
+            replace(text, ids=hidden.ids).to(self.corpus.device),
+            self.model.embed_regions(regions),
+        )
+        return {"mlm": _told(self.model, read, hidden.targets)}
 
 
 class PictureMatching:
@@ -149,11 +153,13 @@ class RegionNames:
         spoken = self.languages[self.corpus.captions.table.languages[rows]]
         language = np.repeat(spoken, lengths)[places]
         targets = torch.from_numpy(self.words.draw(language, labels[places], generator))
-        read = self.model(
-            self.corpus.text(rows).to(self.corpus.device),
-            Regions(hidden.features, regions.boxes, regions.packing),
+        text = self.corpus.text(rows)
+        read = self.model.read_at(
+            text.packing.total + hidden.places,
+            text.to(self.corpus.device),
+            self.model.embed_regions(Regions(hidden.features, regions.boxes, regions.packing)),
         )
-        return {"mrtm": _told(self.model, read.regions, hidden.places, targets)}
+        return {"mrtm": _told(self.model, read, targets)}
 
 
 class TranslatedWords:
@@ -181,17 +187,18 @@ class TranslatedWords:
         hidden = co_mask(pair, self.masking, share=self.co_masked)
         device = self.model.word_bias.device
         cut = pair.first.total
-        regions = None
+        seen = None
         if self.regions is not None:
             owners = self.pairs.table.owners[self.pairs.first[drawn]]
             regions, _ = self.regions.take(owners, generator)
-        read = self.model(
+            seen = self.model.embed_regions(regions)
+        read = self.model.read_at(
+            hidden.places,
             Text(hidden.ids[:cut], pair.first).to(device),
-            regions,
+            seen,
             Text(hidden.ids[cut:], pair.second).to(device),
         )
-        rows = torch.cat([read.text, read.translation])
-        return {"vtlm": _told(self.model, rows, hidden.places, hidden.targets)}
+        return {"vtlm": _told(self.model, read, hidden.targets)}
 
 
 class PictureRanking:
@@ -255,7 +262,6 @@ class PictureRanking:
         return captions, pictures
 
 
-def _told(model: UC2, rows: Tensor, places: Tensor, targets: Tensor) -> Tensor:
-    """Logits are computed for what was hidden alone: the vocabulary is wide."""
-    places, targets = (sent(part, rows.device) for part in (places, targets))
-    return masked_language(model.word_logits(rows[places]), targets)
+def _told(model: UC2, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Words from the vectors of what was hidden."""
+    return masked_language(model.word_logits(hidden), sent(targets, hidden.device))
