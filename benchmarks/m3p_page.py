@@ -179,7 +179,8 @@ def _of_tasks(figures: Figures) -> list[str]:
                 for en in (True, False)
             ]
             lines.append(
-                f"{task} helps (the paper: {paper[0]:+.1f} in English, {paper[1]:+.1f} in others):"
+                f"{task} helps (the paper, fine-tuned on each: {paper[0]:+.1f} in English,"
+                f" {paper[1]:+.1f} in others):"
                 f" {seeds.verdict(english)} in English ({seeds.signed(english)}),"
                 f" {seeds.verdict(rest)} in others ({seeds.signed(rest)})."
             )

@@ -80,7 +80,7 @@ def main() -> None:
         np.full(pictures, REGIONS),
         device,
     )
-    lengths = np.random.default_rng(0).normal(18, 6, pictures).clip(5, 60).astype(np.int64)
+    lengths = np.random.default_rng(0).normal(18, 6, pictures).clip(5, 60).round().astype(np.int64)
     masking = WordMasking(encoder.vocabulary - 1, (4, encoder.vocabulary - 1))
     even = np.full_like(lengths, lengths.max())
     ways = {
@@ -128,7 +128,13 @@ def main() -> None:
     for name, rate in rates.items():
         print(f"{name:14} {rate:8,} pairs/s ({pairs} pairs a step)")
     if not options.tiny:
-        figures = {"pairs": pairs, "pairs_per_second": rates, "torch": torch.__version__}
+        figures = {
+            "pairs": pairs,
+            "sub_words": round(float(lengths.mean()), 2),
+            "regions": REGIONS,
+            "pairs_per_second": rates,
+            "torch": torch.__version__,
+        }
         write_results("m3p_step", figures, options.out)
 
 

@@ -30,6 +30,8 @@ FINE_TUNED = {
     EACH: "on each", ALL: "on all",
 }  # fmt: skip
 UNKNOWN = "Not measured yet."
+LEAST_RATE = 8000
+"""Pairs a second that a training step is to read on an accelerator."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,13 @@ def speed(path: Path) -> str:
         f"Measured {found['date']} at {found['commit']} on {found['hardware']}, {found['pairs']:,}"
         f" pairs a step ([{path.name}](../benchmarks/results/{path.name})):"
     )
-    return f"{told}\n\n{pages.table(['', *names], rows)}"
+    packed = rates["packed"]
+    judged = {name: packed[name] for name in ("mixture", "mean")} if by_objective else {"": packed}
+    goal = f"At least {LEAST_RATE:,} pairs a second were set out for, packed: " + ", ".join(
+        f"{'yes' if rate >= LEAST_RATE else 'no'}{name and f' by the {name}'} ({rate:,})"
+        for name, rate in judged.items()
+    )
+    return f"{told}\n\n{pages.table(['', *names], rows)}\n\n{goal}."
 
 
 def how(figures: Figures) -> str:

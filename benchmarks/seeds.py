@@ -9,6 +9,9 @@ from typing import Any
 Gain = tuple[float, float | None]
 """Mean and deviation of a difference; a single seed has none."""
 
+LEAST_BY_ONE = 2.0
+"""Points of mR that one seed must differ by: other test pictures alone may make half of that."""
+
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
     """Mean and deviation, and what each seed gave."""
@@ -33,6 +36,8 @@ def verdict(found: Gain) -> str:
     mean, deviation = found
     if deviation is not None and abs(mean) <= deviation:
         return "equal within the deviation of seeds"
+    if deviation is None and abs(mean) < LEAST_BY_ONE:
+        return "too near to tell by one seed"
     return ("yes" if mean > 0 else "no") + (", by one seed" if deviation is None else "")
 
 

@@ -115,7 +115,7 @@ def main() -> None:
     )
     names = LabelWords(dict.fromkeys(LANGUAGES, [""] * LABELS), RandomNames(encoder.vocabulary))
     count = pictures * len(LANGUAGES)
-    lengths = np.random.default_rng(0).normal(18, 6, count).clip(5, 60).astype(np.int64)
+    lengths = np.random.default_rng(0).normal(18, 6, count).clip(5, 60).round().astype(np.int64)
     ways = {
         way: objectives(
             model, regions, caption_table(long, encoder.vocabulary), names, options.batch
@@ -153,7 +153,13 @@ def main() -> None:
         shown = "  ".join(f"{name} {rate:,}" for name, rate in rates[way].items())
         print(f"{way:8} {shown}  pairs/s ({options.batch} pairs a step)")
     if not options.tiny:
-        figures = {"pairs": options.batch, "pairs_per_second": rates, "torch": torch.__version__}
+        figures = {
+            "pairs": options.batch,
+            "sub_words": round(float(lengths.mean()), 2),
+            "regions": REGIONS,
+            "pairs_per_second": rates,
+            "torch": torch.__version__,
+        }
         write_results("uc2_step", figures, options.out)
 
 

@@ -132,7 +132,7 @@ def test_claims_are_computed(benchmark: Any, page: ModuleType) -> None:
     assert "de, fr): a gain (+5.0 ± 0.0)" in said("MCT of 2 languages against none, in these")
     assert "of 50 against 3: -1.5): a loss (-1.0 ± 0.0)" in said("MCT of all languages against 2")
     assert "no in English (-0.5 ± 0.0)" in said("MC-MRM helps")
-    assert "(the paper: +6.4 in English, +10.7 in others): yes in English" in said("xMLM helps")
+    assert "each: +6.4 in English, +10.7 in others): yes in English" in said("xMLM helps")
     assert said("The task that brings most").endswith("MC-MLM in English, MC-MLM in others.")
     assert page.claims({**found, "runs": {}}) == []
 
@@ -145,6 +145,8 @@ def test_gains_are_of_the_seeds_that_both_have(benchmark: Any, page: ModuleType)
         spread["seeds"] = spread["seeds"][2:]
     lines = [line for line in page.claims(found) if "without fine-tuning" in line]
     assert lines[0].endswith("yes, by one seed (+4.0).")
+    near = page.seeds.verdict((1.9, None)), page.seeds.verdict((1.9, 0.5))
+    assert near == ("too near to tell by one seed", "yes")
 
 
 def test_the_page_is_filled_again_and_again(

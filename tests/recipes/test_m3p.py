@@ -307,10 +307,20 @@ def test_matching_may_come_first(data: Path, recipe: M3PRecipe, tmp_path: Path) 
     learned = {name for entry in map(json.loads, entries) for name in entry}
     assert "matching" in learned
     assert not {"pairs.words", "words", "text.words"} & learned
-    # Where matching is left out, it does not come first either.
+    # Where matching is left out, it does not come first either: others take its steps.
     without = replace(stage, tasks=("words",))
     report = run(replace(few, pretraining=without), data, tmp_path / "without")
     assert set(report) == {"languages", "pretraining"}
+    assert report["pretraining"]["steps"] == 5
+
+
+def test_every_seed_switches_other_words(data: Path, recipe: M3PRecipe) -> None:
+    def switched(seed: int) -> list[int]:
+        world = World.open(replace(recipe, loop=replace(recipe.loop, seed=seed)), data, "cpu")
+        return world.captions(switched=True, languages=None).table.ids.tolist()
+
+    assert switched(0) == switched(0)
+    assert switched(0) != switched(1)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,9 @@ def test_pivoting_on_english_shows_no_picture_beside_another_language(
             assert set(tasks[name].corpus.captions.languages) == languages
         assert (tasks["vtlm"].regions is None) == (pivot == "english")
         assert tasks["vtlm"].co_masked == (0.0 if pivot == "english" else 1.0)
+    stage = Pretraining(batch=4, masked=1.0, random=0.0)  # the paper's text
+    tasks = _objectives(recipe, stage, model, world).tasks
+    assert [tasks[name].masking.masked for name in ("mlm", "vtlm")] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ def test_the_whole_picture_can_be_the_first_region(tmp_path: Path) -> None:
     plain = RegionTable.of_store(found, ["a", "c"])
     table = RegionTable.of_store(found, ["a", "c"], whole_first=True, longest=4)
     assert table.lengths.tolist() == [4, 4]
+    wholes = RegionTable.joined([table, table]).wholes(np.array([2, 1]))
+    assert wholes is not None
+    assert wholes.tolist() == [0, 0, 0, 0, 4, 4, 4, 4]
+    assert plain.wholes(np.array([0])) is None
     for item, key in enumerate(["a", "c"]):
         regions, labels = table.take(np.array([item]))
         assert regions.features[0].tolist() == found[key].whole.tolist()

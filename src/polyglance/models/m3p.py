@@ -90,7 +90,7 @@ class M3P(nn.Module):
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
         width, eps = config.encoder.width, config.encoder.norm_eps
-        reference = config.layout == "reference"
+        self.reference = config.layout == "reference"
 
         # Zero to begin with, so that sentences start out as the encoder was pre-trained.
         self.languages = nn.Embedding(len(config.languages), width)
@@ -98,18 +98,18 @@ class M3P(nn.Module):
         self.region_feature = _linear(config.visual_width, width)
         self.region_box = _linear(5, width)
         self.region_norm = nn.LayerNorm(width, eps)
-        self.image_tag = None if reference else nn.Parameter(0.02 * torch.randn(width))
+        self.image_tag = None if self.reference else nn.Parameter(0.02 * torch.randn(width))
 
         self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocabulary))
         self.regression = _linear(width, config.visual_width)
         self.label_transform = (
             nn.Sequential(_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
-            if reference
+            if self.reference
             else nn.Identity()
         )
         self.label = _linear(width, config.labels)
         self.pooler = (
-            nn.Sequential(_linear(width, width), nn.Tanh()) if reference else nn.Identity()
+            nn.Sequential(_linear(width, width), nn.Tanh()) if self.reference else nn.Identity()
         )
         self.match = _linear(width, 1)
 
@@ -141,7 +141,7 @@ class M3P(nn.Module):
         encoder, packing = self.encoder, text.packing
         positions, longest = packing.positions, packing.longest
         told = text.languages
-        if self.image_tag is None and seen is not None:
+        if self.reference and seen is not None:
             told = None
             positions = positions + seen.packing.lengths[packing.owners]
             longest += seen.packing.longest
@@ -166,7 +166,7 @@ class M3P(nn.Module):
         pairs = self._pairs(words, seen)
         out = self.encoder.contextualise(pairs.rows, pairs.packing)
         sides = pairs.apart(out)
-        of_text, of_regions = sides if self.image_tag is not None else sides[::-1]
+        of_text, of_regions = sides[::-1] if self.reference else sides
         return Contextual(
             of_text, self._untagged(of_regions, seen.packing), pairs.packing.first(out)
         )
@@ -192,7 +192,7 @@ class M3P(nn.Module):
 
     def as_seen(self, features: Tensor) -> Tensor:
         """Features of regions as they are taken and told: of unit length in the published code."""
-        return F.normalize(features, dim=1) if self.image_tag is None else features
+        return F.normalize(features, dim=1) if self.reference else features
 
     def region_features(self, rows: Tensor) -> Tensor:
         """``h(v)``: the features of masked regions (MC-MRM)."""
@@ -205,7 +205,7 @@ class M3P(nn.Module):
         return logits
 
     def _pairs(self, words: Rows, seen: Rows) -> Joined:
-        return joined(seen, words) if self.image_tag is None else joined(words, seen)
+        return joined(seen, words) if self.reference else joined(words, seen)
 
     def _untagged(self, rows: Tensor, packing: Packing) -> Tensor:
         """The rows of regions without those of [IMG]."""

@@ -1,4 +1,7 @@
-"""Masked region modelling (M3P, section 3.2, MC-MRM): features and labels of hidden regions.
+"""Hidden regions: told by their features and labels (M3P, MC-MRM) or named in words (UC2, MRTM).
+
+M3P's losses are here (section 3.2). The loss of UC2's is that of hidden words (section 3.3.2),
+`polyglance.objectives.masked_language`, for a label is one of the vocabulary's sub-words.
 
 Drawn as dropout is, from torch's own generator, which training seeds at each step;
 on the processor, so that nobody asks the accelerator how many regions were drawn.
@@ -19,34 +22,46 @@ NO_LABEL = -100
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedRegions:
+class HiddenRegions:
     """Regions of which some are hidden."""
 
     features: Tensor
     places: Tensor
-    """The rows of the chosen regions."""
+    """The rows of the chosen regions, on the processor."""
     targets: Tensor
     """What their features were."""
 
 
-def mask_regions(
+def hide_regions(
     features: Tensor,
     *,
     rate: float = 0.15,
-    zeroed: float = 0.9,
+    hidden: float = 0.9,
+    mask: Tensor | None = None,
     maskable: Tensor | None = None,
-) -> MaskedRegions:
-    """Choose ``rate`` of the regions, of those that are ``maskable``, and zero most of them.
+    wholes: Tensor | None = None,
+) -> HiddenRegions:
+    """Choose ``rate`` of the regions, of those that are ``maskable``, and hide most of them.
 
-    The share ``zeroed`` of the chosen loses its features; the others are told from
-    themselves as well.
+    The share ``hidden`` of the chosen is replaced by zeros (M3P) or ``mask``, UC2's ``v_m``; the
+    others are told from themselves as well.
+
+    ``wholes`` names for each region the row of the whole picture, for a whole its own. As the
+    mean of all its regions, a whole would give away the hidden ones: it is hidden with them,
+    and is never to be told itself.
     """
     chosen = torch.rand(len(features)) < rate
-    drawn = (chosen if maskable is None else chosen & maskable).nonzero()[:, 0]
-    kept = sent(torch.rand(len(drawn), 1) >= zeroed, features.device)
-    places = sent(drawn, features.device)
-    targets = features[places]
-    return MaskedRegions(features.index_copy(0, places, targets * kept), places, targets)
+    if maskable is not None:
+        chosen &= maskable
+    if wholes is not None:
+        chosen &= wholes != torch.arange(len(wholes))
+    places = chosen.nonzero()[:, 0]
+    replaced = places[torch.rand(len(places)) < hidden]
+    if wholes is not None:
+        replaced = torch.cat([replaced, torch.unique(wholes[replaced])])
+    blank = features.new_zeros(features.shape[1]) if mask is None else mask.to(features.dtype)
+    shown = features.index_copy(0, sent(replaced, features.device), blank.expand(len(replaced), -1))
+    return HiddenRegions(shown, places, features[sent(places, features.device)])
 
 
 def region_regression(predicted: Tensor, targets: Tensor) -> Tensor:

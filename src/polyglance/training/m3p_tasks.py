@@ -31,7 +31,7 @@ from polyglance.objectives.masked_language import (
     masked_language,
 )
 from polyglance.objectives.masked_regions import (
-    mask_regions,
+    hide_regions,
     region_classification,
     region_regression,
 )
@@ -159,11 +159,12 @@ class DescribedRegions:
         regions_of = torch.from_numpy(np.repeat(step.tasks, self.regions.lengths[step.pictures]))
         hidden_words = inner_words(text.packing) & (words_of == _WORDS)
         words = mask_words(text.ids, text.packing, self.objective.masking, maskable=hidden_words)
-        hidden = mask_regions(
+        hidden = hide_regions(
             regions.features,
             rate=self.objective.region_rate,
-            zeroed=self.objective.regions_zeroed,
+            hidden=self.objective.regions_zeroed,
             maskable=regions_of == _REGIONS,
+            wholes=self.regions.wholes(step.pictures),
         )
         read = self.model(
             replace(text, ids=words.ids).to(device),
@@ -173,11 +174,12 @@ class DescribedRegions:
         if "words" in self.objective.tasks:
             losses["words"] = _words_loss(self.model, read.text, words.places, words.targets)
         if "regions" in self.objective.tasks:
-            rows = read.regions[hidden.places]
+            places = sent(hidden.places, device)
+            rows = read.regions[places]
             targets = self.model.as_seen(hidden.targets)
             losses["features"] = region_regression(self.model.region_features(rows), targets)
             logits = self.model.region_logits(rows)
-            losses["labels"] = region_classification(logits, labels[hidden.places])
+            losses["labels"] = region_classification(logits, labels[places])
         if "matching" in self.objective.tasks:
             asked = sent(torch.from_numpy(np.flatnonzero(step.tasks == _MATCHING)), device)
             logits = self.model.matching(read.first[asked])

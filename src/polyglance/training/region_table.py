@@ -37,14 +37,16 @@ class RegionTable:
         device: torch.device | str = "cpu",
         *,
         views: int = 1,
+        whole_first: bool = False,
     ) -> None:
         """``labels`` are the surest class of each region, or `NO_LABEL`.
 
         ``lengths`` are the regions a picture. With several ``views`` all features come
         once for each, view after view: other looks at the same pictures, of which
-        training draws one.
+        training draws one. With ``whole_first`` the first region of each picture is the
+        whole of it.
         """
-        self.views = views
+        self.views, self.whole_first = views, whole_first
         self.features, self.boxes = features.to(device), boxes.to(device)
         self.labels = labels.to(device)
         self.lengths = np.asarray(lengths, np.int64)
@@ -95,6 +97,7 @@ class RegionTable:
             torch.cat(labels),
             np.concatenate(lengths),
             device,
+            whole_first=whole_first,
         )
 
     @classmethod
@@ -112,6 +115,7 @@ class RegionTable:
             np.concatenate([table.lengths for table in tables]),
             tables[0].features.device,
             views=count,
+            whole_first=all(table.whole_first for table in tables),
         )
 
     @classmethod
@@ -127,6 +131,7 @@ class RegionTable:
             first.lengths,
             first.features.device,
             views=sum(table.views for table in tables),
+            whole_first=first.whole_first,
         )
 
     def __len__(self) -> int:
@@ -136,6 +141,16 @@ class RegionTable:
     def width(self) -> int:
         """Of the features."""
         return self.features.shape[1]
+
+    def wholes(self, items: Indices) -> Tensor | None:
+        """For each region of these pictures, as `take` has them, the row of the whole picture.
+
+        None where no region is one. On the processor.
+        """
+        if not self.whole_first:
+            return None
+        lengths = self.lengths[items]
+        return torch.from_numpy(np.repeat(np.cumsum(lengths) - lengths, lengths))
 
     def take(
         self, items: Indices, generator: np.random.Generator | None = None, *, view: int = 0

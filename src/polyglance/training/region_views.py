@@ -51,6 +51,7 @@ def region_views(
         np.full(len(pictures), each),
         pictures.pixels.device,
         views=views,
+        whole_first=True,
     )
 
 

@@ -22,10 +22,9 @@ from polyglance.nn.joint import Regions, Text
 from polyglance.nn.sending import sent
 from polyglance.objectives.co_masking import co_mask
 from polyglance.objectives.masked_language import WordMasking, mask_words, masked_language
-from polyglance.objectives.masked_regions import NO_LABEL
+from polyglance.objectives.masked_regions import NO_LABEL, hide_regions
 from polyglance.objectives.matching import matching
 from polyglance.objectives.ranking import sigmoid_triplet
-from polyglance.objectives.region_words import hide_regions
 from polyglance.text.flat import spread
 from polyglance.training.caption_pairs import CaptionPairs
 from polyglance.training.caption_sources import read_captions
@@ -147,7 +146,12 @@ class RegionNames:
         labels = self._labels[spread(table.starts[pictures], lengths)]
         named = torch.from_numpy(labels != NO_LABEL)
         hidden = hide_regions(
-            regions.features, self.model.region_mask, named, rate=self.rate, hidden=self.hidden
+            regions.features,
+            rate=self.rate,
+            hidden=self.hidden,
+            mask=self.model.region_mask,
+            maskable=named,
+            wholes=table.wholes(pictures),
         )
         places = hidden.places.numpy()
         spoken = self.languages[self.corpus.captions.table.languages[rows]]

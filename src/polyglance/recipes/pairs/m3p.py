@@ -52,14 +52,17 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         )
     if recipe.pretraining is not None:
         stage = recipe.pretraining
-        if stage.matching_first and "matching" in stage.tasks:
+        steps = stage.steps
+        if "matching" not in stage.tasks:
+            steps += stage.matching_first  # for the others: as many in all
+        elif stage.matching_first:
             task = _pairs(stage, ("matching",), model, world)
             loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
             report["matching"] = run_stage(
                 model, _alone(task), loop, out / "matching", groups=groups
             )
         task = _pretraining(stage, model, world)
-        loop = stage_loop(recipe.loop, stage)
+        loop = stage_loop(recipe.loop, stage, steps=steps)
         report["pretraining"] = run_stage(
             model, _alone(task), loop, out / "pretraining", groups=groups
         )
@@ -97,8 +100,7 @@ def _choosing(stage: FineTuning, model: M3P, world: World) -> Validate | None:
     split = world.validation
     if split is None:
         return None
-    english = (ENGLISH,) if stage.switched else stage.languages
-    languages = world.train.captions.names if english is None else english
+    languages = (ENGLISH,) if stage.switched else stage.languages or world.train.captions.names
     return lambda: validate(model, split, languages)
 
 

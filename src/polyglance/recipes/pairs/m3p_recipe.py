@@ -65,8 +65,9 @@ class FineTuning:
     negatives: int = 3
     languages: tuple[str, ...] | None = None
     """Of the captions; None for all that the corpus has."""
-    smoothing: float = 0.0
-    """A language is drawn by the number of its captions to this power: 0 for evenly."""
+    smoothing: float = 1.0
+    """A language is drawn by the number of its captions to this power: 1 for all captions alike,
+    as merged data have them; 0 for all languages."""
     switched: bool = False
     """Fine-tune on code-switched English instead (Table 6)."""
     lookalikes: int = 0

@@ -94,6 +94,7 @@ class World:
             variants=recipe.variants,
             refresh=recipe.refresh,
             longest=self.recipe.longest_text,
+            seed=self.recipe.loop.seed,
         )
 
     @property

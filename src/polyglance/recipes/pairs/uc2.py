@@ -140,7 +140,7 @@ def _objectives(recipe: UC2Recipe, stage: Pretraining, model: UC2, world: World)
     corpus = world.corpus(stage.languages if by_image else (ENGLISH,))
     made: dict[str, Callable[[], Task]] = {
         "itm": lambda: PictureMatching(model, corpus, batch=stage.batch, form=recipe.form),
-        "mlm": lambda: PictureWords(model, corpus, world.masking, batch=stage.batch),
+        "mlm": lambda: PictureWords(model, corpus, world.masking(stage), batch=stage.batch),
         "mrtm": lambda: RegionNames(
             model, corpus, world.label_words, batch=stage.batch, form=recipe.form
         ),
@@ -148,7 +148,7 @@ def _objectives(recipe: UC2Recipe, stage: Pretraining, model: UC2, world: World)
             model,
             world.train.regions if by_image else None,
             world.pairs(),
-            world.masking,
+            world.masking(stage),
             batch=stage.batch,
             co_masked=stage.co_masked if by_image else 0.0,
         ),

@@ -82,6 +82,10 @@ class Pretraining:
     pivot: Literal["image", "english"] = "image"
     """``english``: pictures beside English captions alone, and languages beside English
     without pictures, any words hidden (TLM), as in Table 4."""
+    masked: float = 0.8
+    """The share of chosen words that become the mask; 1 in the paper's text."""
+    random: float = 0.1
+    """The share that become another word, as in BERT and the published code; 0 in the text."""
     co_masked: float = 1.0
     """The share of VTLM's pairs that lose a word in both captions; 0.5 in the published code."""
     matching_first: int = 0
@@ -111,8 +115,9 @@ class FineTuning:
     """``matching`` tells true pairs from false ones by cross-entropy, as M3P does."""
     languages: tuple[str, ...] | None = None
     """Of the captions: ``[en]``, any other one, or None for all."""
-    smoothing: float = 0.0
-    """A language is drawn by the number of its captions to this power: 0 for evenly."""
+    smoothing: float = 1.0
+    """A language is drawn by the number of its captions to this power: 1 for all captions alike,
+    as merged data have them; 0 for all languages."""
     lookalikes: int = 0
     """Draw false pairs among so many pictures that look most alike; 0 for among all."""
     easy_share: float = 0.5

@@ -21,7 +21,7 @@ from polyglance.recipes.pairs.region_splits import (
     store_keys,
     word_masking,
 )
-from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
+from polyglance.recipes.pairs.uc2_recipe import Pretraining, UC2Recipe
 from polyglance.records import Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.dictionaries import open_dictionary
@@ -77,10 +77,10 @@ class World:
         captions = EvenCaptions(self.train.captions, languages=languages, smoothing=smoothing)
         return Corpus(self.train.regions, captions)
 
-    @property
-    def masking(self) -> WordMasking:
+    def masking(self, stage: Pretraining) -> WordMasking:
         """How words are hidden."""
-        return word_masking(self.tokenizer, self.recipe.encoder)
+        bert = word_masking(self.tokenizer, self.recipe.encoder)
+        return replace(bert, masked=stage.masked, random=stage.random)
 
     @cached_property
     def labels(self) -> NamedLabels:

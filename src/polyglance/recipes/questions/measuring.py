@@ -20,8 +20,10 @@ from polyglance.records import Question, replacing
 from polyglance.training.caption_sources import read_captions
 
 _BLOCK = 256
-_MOST_WORDS = 4
+_MOST_WORDS = 8
 """First words that a type of question may have, at most."""
+_LEAST_ASKED = (1, 2, 3, 5, 10)
+"""Questions of a type that answer for it; of fewer, those of a wider type do."""
 
 
 @torch.no_grad()
@@ -70,7 +72,7 @@ def measure(
     types = [
         BestAnswers.learn(learned_from, words=count, least=least)
         for count in range(1, _MOST_WORDS + 1)
-        for least in (1, 5)
+        for least in _LEAST_ASKED
     ]
     report: dict[str, Any] = {}
     for language, (questions, texts) in given.items():
