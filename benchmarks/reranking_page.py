@@ -114,8 +114,8 @@ def _how(system: str, found: Mapping[str, Any]) -> str:
     return (
         f"{system}: measured {found['date']} at {found['commit']} on {found['hardware']}, seeds"
         f" {', '.join(map(str, found['seeds']))}; {stages} in {minutes:.1f} minutes with other runs"
-        f" beside it. To the score of a pair is added {trust} times the default model's cosine in the"
-        " closer look, in standard deviations of all."
+        f" beside it. To the score of a pair is added {trust} times the default model's cosine"
+        " in the closer look, in standard deviations of all."
         + (f" Changed in the recipe: {changed}." if changed else "")
     )
 

@@ -17,17 +17,19 @@ from typer.testing import CliRunner
 from polyglance.cli import app
 from polyglance.data.readers import read_all
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.evaluation.answers import MissingTokenizer
 from polyglance.models.meeting import Meeting, MeetingConfig, write_meeting
 from polyglance.recipes import open_recipe
 from polyglance.recipes.explaining import Explainer, cut_at_words
 from polyglance.recipes.pairs.region_splits import Eyes
+from polyglance.recipes.questions import measuring
 from polyglance.recipes.questions.folder import Answerer
 from polyglance.recipes.questions.measuring import predict
 from polyglance.recipes.questions.object_words import ObjectWords
 from polyglance.recipes.questions.recipe import Answers, Asked, Practice, VQARecipe
 from polyglance.recipes.questions.vqa import run as train_vqa
 from polyglance.recipes.questions.world import World
-from polyglance.records import Record, write_manifest
+from polyglance.records import Question, Record, write_manifest
 from polyglance.text import Encoding, open_tokenizer
 from polyglance.training.loop import LoopConfig
 from polyglance.weights.ssdlite import convert
@@ -79,6 +81,29 @@ def test_a_run_measures_beside_the_baseline_and_leaves_a_model(run: Path) -> Non
     names = {path.name for path in (run / "model").iterdir()}
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json", "eyes"} <= names
     assert "en.baseline" in (run / "model" / "README.md").read_text()
+
+
+def test_a_model_is_kept_whatever_measuring_comes_to(
+    data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise PolyglanceError("no way to measure")
+
+    monkeypatch.setattr("polyglance.recipes.questions.vqa.measure", fails)
+    recipe = (run / "recipe.yaml").read_text(encoding="utf-8")
+    (tmp_path / "vqa.yaml").write_text(recipe, encoding="utf-8")
+    with pytest.raises(PolyglanceError, match="no way to measure"):
+        open_recipe(str(tmp_path / "vqa.yaml")).run(data, tmp_path / "run")
+    assert Answerer.open(tmp_path / "run").languages == ("de", "en")
+
+
+def test_what_bleu_lacks_costs_bleu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: object) -> None:
+        raise MissingTokenizer("BLEU with the tokenizer ja-mecab needs MeCab")
+
+    monkeypatch.setattr(measuring, "corpus_bleu", without)
+    asked = [Question("何色ですか", "ja", ("赤",), "other")]
+    assert measuring.figures(asked, ["赤"]) == {"accuracy": 100.0, "of other": 100.0}
 
 
 def test_a_picture_is_asked_in_any_trained_language(data: Path, run: Path) -> None:

@@ -49,3 +49,5 @@ def test_a_small_batch_has_no_fewer_than_the_rule_says() -> None:
 
 def test_the_step_is_that_of_the_seed() -> None:
     assert [step_of(seed_step(3, step, 1)) for step in (0, 7, 123_456)] == [0, 7, 123_456]
+    with pytest.raises(ValueError, match="draw by a generator of seed_step"):
+        step_of(np.random.default_rng([3, 7]))

@@ -23,6 +23,10 @@ from polyglance.languages import is_spaceless
 from polyglance.records import Question
 
 
+class MissingTokenizer(PolyglanceError):  # noqa: N818 (it reads as what it says)
+    """A language's BLEU needs a program that is not installed."""
+
+
 @dataclass(frozen=True, slots=True)
 class EnglishRules:
     """Which of the VQA challenge's rules for English answers apply."""
@@ -181,7 +185,7 @@ def _bleu(tokenizer: str, *, whole_corpus: bool) -> Any:
     try:
         return BLEU(tokenize=tokenizer, effective_order=not whole_corpus)
     except (RuntimeError, ImportError):
-        raise PolyglanceError(
+        raise MissingTokenizer(
             f"BLEU with the tokenizer {tokenizer} needs MeCab: pip install"
             f" 'sacrebleu[{tokenizer[:2]}]', or choose the tokenizer 'char'"
         ) from None

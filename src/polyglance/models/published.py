@@ -20,7 +20,14 @@ def read_parameters(path: str | Path) -> dict[str, Tensor]:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such checkpoint") from None
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        LookupError,
+        ValueError,
+        pickle.UnpicklingError,
+    ) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"{path}: not a file of tensors alone; save its parameters by themselves ({reason})"

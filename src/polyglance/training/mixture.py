@@ -38,17 +38,26 @@ class Mixture:
         return name, self.tasks[name]
 
 
-def seed_step(seed: int, step: int, rank: int) -> np.random.Generator:
+class StepGenerator(np.random.Generator):
+    """Draws for one step of training, and knows which it is: some tasks grow harder."""
+
+    def __init__(self, bits: np.random.BitGenerator, step: int) -> None:
+        super().__init__(bits)
+        self.step = step
+
+
+def seed_step(seed: int, step: int, rank: int) -> StepGenerator:
     """The randomness of one step on one process: for sampling (returned), dropout and noise (set).
 
     Nothing is carried from step to step, so that a resumed run goes on as if it
     had never stopped.
     """
     torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank)
-    return np.random.default_rng([seed, step, rank + 1])
+    return StepGenerator(np.random.PCG64([seed, step, rank + 1]), step)
 
 
 def step_of(generator: np.random.Generator) -> int:
     """The step that a generator of `seed_step` is for."""
-    entropy = generator.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
-    return int(entropy[1])
+    if not isinstance(generator, StepGenerator):
+        raise ValueError("which step this is must be known: draw by a generator of seed_step")
+    return generator.step

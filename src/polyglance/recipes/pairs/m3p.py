@@ -22,6 +22,7 @@ from polyglance.recipes.common import write_report
 from polyglance.recipes.pairs.m3p_recipe import FineTuning, M3PRecipe, Pretraining
 from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import report_test, validate
+from polyglance.recipes.pairs.published import published_file, published_m3p
 from polyglance.recipes.pairs.region_splits import ENGLISH
 from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
 from polyglance.training.loop import Validate
@@ -42,7 +43,7 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     recipe = recipe.begin("m3p", data, out)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
-    if recipe.initialise_from is not None:
+    if recipe.initialise_from is not None and published_file(recipe) is None:
         begin_from(model, Path(recipe.initialise_from))
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
@@ -105,7 +106,10 @@ def _choosing(stage: FineTuning, model: M3P, world: World) -> Validate | None:
 
 
 def build_model(recipe: M3PRecipe, world: World, device: str = "cpu") -> M3P:
-    """An untrained model on a pretrained text encoder."""
+    """An untrained model on a pretrained text encoder, or one that others published."""
+    if (published := published_file(recipe)) is not None:
+        width = world.train.regions.width
+        return published_m3p(published, recipe, world.tokenizer, width, world.languages).to(device)
     encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
     config = M3PConfig(
         encoder=encoder.config,

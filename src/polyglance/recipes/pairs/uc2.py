@@ -21,6 +21,7 @@ from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.common import write_report
 from polyglance.recipes.pairs.measuring import measure, report_test, validate
+from polyglance.recipes.pairs.published import published_file, published_uc2
 from polyglance.recipes.pairs.region_splits import ENGLISH
 from polyglance.recipes.pairs.uc2_recipe import (
     Adaptation,
@@ -50,7 +51,7 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     recipe = recipe.begin("uc2", data, out)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
-    if recipe.initialise_from is not None:
+    if recipe.initialise_from is not None and published_file(recipe) is None:
         begin_from(model, Path(recipe.initialise_from))
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(world.languages)}
@@ -102,7 +103,10 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
 
 
 def build_model(recipe: UC2Recipe, world: World, device: str = "cpu") -> UC2:
-    """An untrained model on a pretrained text encoder."""
+    """An untrained model on a pretrained text encoder, or one that others published."""
+    if (published := published_file(recipe)) is not None:
+        width = world.train.regions.width
+        return published_uc2(published, recipe, world.tokenizer, width).to(device)
     encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
     config = UC2Config(encoder.config, world.train.regions.width, form=recipe.form)
     torch.manual_seed(recipe.loop.seed)

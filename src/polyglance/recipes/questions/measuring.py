@@ -12,7 +12,13 @@ import torch
 
 from polyglance.errors import MissingExtra
 from polyglance.evaluation.answer_classes import AnswerClasses
-from polyglance.evaluation.answers import AnswerResult, corpus_bleu, evaluate_answers, sentence_bleu
+from polyglance.evaluation.answers import (
+    AnswerResult,
+    MissingTokenizer,
+    corpus_bleu,
+    evaluate_answers,
+    sentence_bleu,
+)
 from polyglance.evaluation.question_types import BestAnswers
 from polyglance.models.answering import Answering
 from polyglance.recipes.questions.world import Questions
@@ -123,7 +129,7 @@ def figures(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, 
         language = questions[0].language
         found["bleu"] = corpus_bleu(answers, references, language).score
         found["sentence_bleu"] = sentence_bleu(answers, references, language)
-    except MissingExtra:
+    except (MissingExtra, MissingTokenizer):
         pass  # what trains is installed without what measures translations
     return found
 

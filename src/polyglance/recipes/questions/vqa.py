@@ -89,26 +89,27 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     }
     if practised is not None and world.practice is not None:
         report["practice"] = {**practised, "questions": len(world.practice.questions)}
+    description = Description(
+        model=model.reader.config,
+        answers=dict(classes.by_language),
+        loss=recipe.loss,
+        eyes=begun.eyes,
+        sight=None if model.sight is None else model.sight.meeting.config,
+        objects=recipe.objects,
+        longest_text=recipe.longest_text,
+    )
+    if rank() == 0:  # before it is measured: whatever happens then, it is there
+        asked_in = {
+            language: [q.text for q in train.questions if q.language == language]
+            for language in classes.by_language
+        }
+        write_answerer(out / "model", model, world.tokenizer, description, asked_in)
     if world.test is not None:
         asked, answers = world.test.questions, predict(model, world.test, classes)
         report["test"] = measure(asked, answers, _known(world))
         if rank() == 0:
             write_answers(out / "answers.jsonl", asked, answers)
     if rank() == 0:
-        description = Description(
-            model=model.reader.config,
-            answers=dict(classes.by_language),
-            loss=recipe.loss,
-            eyes=begun.eyes,
-            sight=None if model.sight is None else model.sight.meeting.config,
-            objects=recipe.objects,
-            longest_text=recipe.longest_text,
-        )
-        asked_in = {
-            language: [q.text for q in train.questions if q.language == language]
-            for language in classes.by_language
-        }
-        write_answerer(out / "model", model, world.tokenizer, description, asked_in)
         write_card(out / "model", description, report.get("test", {}))
     write_report(report, out)
     return report
