@@ -19,7 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -140,6 +140,23 @@ def write_manifest(path: str | Path, records: Iterable[Record]) -> int:
     return count
 
 
+def moved(record: Record, old: Path, new: Path) -> Record:
+    """The record of a manifest in one folder for one in another: its paths lead from there.
+
+    Folders are resolved ones. A video may be known by an id alone; what is no file
+    in the old folder stays as it is.
+    """
+
+    def lead(name: str | None) -> str | None:
+        if name is None or os.path.isabs(name) or not os.path.exists(old / name):  # noqa: PTH110, PTH117
+            return name
+        return Path(os.path.relpath(old / name, new)).as_posix()
+
+    if old == new:
+        return record
+    return replace(record, image=lead(record.image), video=lead(record.video))
+
+
 def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
     """Yield numbered lines of a text file, unzipping ``.gz``.
 
@@ -148,24 +165,34 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
     lines end.
     """
     path = Path(path)
-    number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
-            while data := raw.readline(LONGEST_LINE):
-                number += 1
-                if len(data) == LONGEST_LINE:
-                    while data and not data.endswith(b"\n"):
-                        data = raw.readline(LONGEST_LINE)
-                    problems.report(path, number, f"expected lines below {LONGEST_LINE:,} bytes")
-                    continue
-                try:
-                    text = data.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError:
-                    problems.report(path, number, "expected UTF-8 text")
-                    continue
-                yield number, text.rstrip("\r\n")
+            yield from decoded_lines(cast("IO[bytes]", raw), path, problems)
+    except OSError as error:  # of opening it
+        problems.report(path, None, f"cannot be read on ({reason(error)})")
+
+
+def decoded_lines(
+    raw: IO[bytes], name: str | Path, problems: Problems
+) -> Iterator[tuple[int, str]]:
+    """The same of a stream that is open, such as standard input, under a name for problems."""
+    number = 0
+    try:
+        while data := raw.readline(LONGEST_LINE):
+            number += 1
+            if len(data) == LONGEST_LINE:
+                while data and not data.endswith(b"\n"):
+                    data = raw.readline(LONGEST_LINE)
+                problems.report(name, number, f"expected lines below {LONGEST_LINE:,} bytes")
+                continue
+            try:
+                text = data.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                problems.report(name, number, "expected UTF-8 text")
+                continue
+            yield number, text.rstrip("\r\n")
     except (OSError, EOFError, zlib.error) as error:
-        problems.report(path, number or None, f"cannot be read on ({reason(error)})")
+        problems.report(name, number or None, f"cannot be read on ({reason(error)})")
 
 
 @contextmanager

@@ -13,14 +13,15 @@ from typer.testing import CliRunner, Result
 from polyglance.cli import app
 from polyglance.cli.switching import meanings_of, ranked_by_captions, show
 from polyglance.data.toy import ToyWorld
-from polyglance.errors import DataError
+from polyglance.errors import DataError, MissingExtra, PolyglanceError
 from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.text import segment
 from polyglance.text.alignment.links import read_pharaoh
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.dictionaries import Dictionary, open_dictionary
 
 
-def text(*arguments: object, stdin: str | None = None) -> Result:
+def text(*arguments: object, stdin: str | bytes | None = None) -> Result:
     return CliRunner().invoke(
         app, ["text", *map(str, arguments)], input=stdin, catch_exceptions=False
     )
@@ -91,6 +92,74 @@ def test_align_two_files_to_the_screen(tmp_path: Path) -> None:
     assert "1-1" in done.stdout.splitlines()[2]
 
 
+def test_align_what_fast_align_reads(tmp_path: Path) -> None:
+    source, out = tmp_path / "en-de.txt", tmp_path / "links"
+    lines = ["the dog . ||| der hund .", "the cat", "a dog ||| ein hund", "a ||| b ||| c"]
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = text("align", source, "--out", out)
+    # a link for the full stop as well, and a line for each line
+    assert out.read_text().splitlines() == ["0-0 1-1 2-2", "", "0-0 1-1", ""]
+    assert "en-de.txt:2: expected" in done.stderr
+    assert "en-de.txt:4: expected" in done.stderr
+    assert "2 malformed" in done.stderr
+    text("align", source, "--languages", "en,de", "--out", out)
+    assert out.read_text().splitlines() == ["0-0 1-1", "", "0-0 1-1", ""]
+    with pytest.raises(DataError, match=r"en-de\.txt:2"):
+        text("align", source, "--strict")
+
+
+def test_align_what_the_toy_world_writes(tmp_path: Path) -> None:
+    pairs = [
+        " ||| ".join(" ".join(picture.captions[code][0].words) for code in ("en", "de"))
+        for picture in ToyWorld(seed=4).pictures(60)
+    ]
+    (tmp_path / "en-de.txt").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    tokens = tmp_path / "tokens"
+    done = text("align", tmp_path / "en-de.txt", "--tokens", tokens)
+    assert all(done.stdout.splitlines())
+    assert len(done.stdout.splitlines()) == 60
+    assert tokens.read_text(encoding="utf-8") == "\n".join(pairs) + "\n"
+
+
+def test_align_tells_what_was_malformed_where_nothing_was_found(tmp_path: Path) -> None:
+    source = tmp_path / "pairs.jsonl"
+    source.write_text("nonsense\n{}\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["text", "align", str(source), "--languages", "en,de"])
+    assert isinstance(done.exception, DataError)
+    assert "both en and de" in str(done.exception)
+    assert "pairs.jsonl:1" in done.stderr
+    assert "malformed entries were skipped" in done.stderr
+
+
+def test_align_writes_the_words_that_links_count(tmp_path: Path) -> None:
+    source, tokens, out = tmp_path / "m.jsonl", tmp_path / "tokens", tmp_path / "links"
+    captions = {"en": ("A blue sofa.", "Cats"), "zh": ("蓝色的沙发。", "猫")}
+    write_manifest(source, [Record(captions=captions)])
+    options = ("--languages", "en,zh", "--tokens", tokens, "--out", out)
+    done = text("align", source, *options)
+    assert tokens.read_text(encoding="utf-8") == "A blue sofa ||| 蓝 色 的 沙 发\nCats ||| 猫\n"
+    assert len(out.read_text().splitlines()) == 2
+    assert "tokens: 2 lines" in done.stderr
+    text("align", source, *options, "--segment")
+    assert tokens.read_text(encoding="utf-8") == "A blue sofa ||| 蓝色 的 沙发\nCats ||| 猫\n"
+
+
+def test_align_by_segmenters_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "m.jsonl"
+    captions = {"en": ("A cat.",), "de": ("Katze",), "zh": ("猫",), "th": ("แมว",)}
+    write_manifest(source, [Record(captions=captions)])
+    with pytest.raises(PolyglanceError, match="language without spaces"):
+        text("align", source, "--languages", "en,de", "--segment")
+    with pytest.raises(PolyglanceError, match="only for zh and ja"):
+        text("align", source, "--languages", "en,th", "--segment")
+    monkeypatch.setattr(segment, "find_spec", lambda name: None)
+    segment._jieba.cache_clear()
+    with pytest.raises(MissingExtra, match=r"polyglance\[segment\]"):
+        text("align", source, "--languages", "en,zh", "--segment")
+
+
 def test_sentences_and_seeds(words: Path) -> None:
     arguments = ("code-switch", "A dog.", "The dog?", "--dictionaries", words, "--seed", 3)
     one, two = text(*arguments), text(*arguments)
@@ -109,6 +178,80 @@ def test_lines_of_files_and_of_standard_input(words: Path, tmp_path: Path) -> No
     done = text("code-switch", tmp_path / "in.txt", *options, "--out", tmp_path / "out.txt")
     assert "1 texts, 50% of words known" in done.stdout
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "a 犬\n"
+
+
+def test_standard_input_is_read_as_files_are(words: Path) -> None:
+    options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
+    done = text("code-switch", *options, stdin=b"\xef\xbb\xbfdog\r\na\rdog\r\n")
+    assert done.stdout_bytes == "犬\na\r犬\n".encode()
+    with pytest.raises(DataError, match="standard input:2: expected UTF-8 text"):
+        text("code-switch", *options, stdin=b"a dog\n\xff dog\n")
+
+
+def test_seeds_are_not_negative(words: Path) -> None:
+    done = text("code-switch", "A dog.", "--dictionaries", words, "--seed", -1)
+    assert done.exit_code == 2
+    assert "--seed" in done.stderr
+
+
+def test_files_are_all_read_and_must_be_there(words: Path, tmp_path: Path) -> None:
+    options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
+    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    one.write_text("a dog\n")
+    two.write_text("dogs\n")
+    assert text("code-switch", one, "A dog.", two, *options).stdout == "a 犬\nA 犬.\n犬\n"
+    for missing in ("nofile.jsonl", "no.txt.gz", "no/file", "no.tsv", "no.json"):
+        with pytest.raises(PolyglanceError, match=f"there is no file {missing}"):
+            text("code-switch", missing, *options)
+        with pytest.raises(PolyglanceError, match=f"there is no file {missing}"):
+            text("code-switch", one, missing, *options)
+    assert text("code-switch", "dog/cat is no file.txt", *options).stdout.startswith("犬/cat")
+
+
+def test_manifests_move_with_their_paths(words: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.jpg").touch()
+        records = [
+            Record(image=f"{name}.jpg", captions={"en": ("a dog",)}),
+            Record(image="gone.jpg", captions={"en": ("dog",)}),
+            Record(video="dQw4w9WgXcQ", captions={"en": ("dogs",)}),
+        ]
+        write_manifest(tmp_path / name / "m.jsonl", records)
+    manifests = [tmp_path / name / "m.jsonl" for name in ("a", "b")]
+    out = tmp_path / "b" / "x.jsonl"
+    options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
+    text("code-switch", *manifests, *options, "--out", out)
+    found = list(read_manifest(out))
+    assert [record.key for record in found] == [
+        "../a/a.jpg", "gone.jpg", "dQw4w9WgXcQ", "b.jpg", "gone.jpg", "dQw4w9WgXcQ",
+    ]  # fmt: skip
+    assert (out.parent / str(found[0].image)).exists()
+    assert found[3].captions == {"en": ("a 犬",)}
+    with pytest.raises(PolyglanceError, match="not both at once"):
+        text("code-switch", manifests[0], "a dog", *options)
+
+
+def test_malformed_lines_of_dictionaries_are_told(words: Path) -> None:
+    with (words / "en-de.txt").open("a", encoding="utf-8") as file:
+        file.write("cat\nbig red dog\ncat Katze\n")
+    options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
+    done = text("code-switch", "a cat", *options)
+    assert done.stdout == "ein Katze\n"
+    assert "en-de.txt:4: expected a word and its translation" in done.stderr
+    assert "2 malformed" in done.stderr
+    with pytest.raises(DataError, match=r"en-de\.txt:4"):
+        text("code-switch", "a cat", *options, "--strict")
+    (words / "en-de.txt").write_text("nothing\n")
+    with pytest.raises(DataError, match="there is none"):
+        text("code-switch", "a cat", *options)
+
+
+def test_phrases_of_the_dictionary(words: Path) -> None:
+    (words / "en-de.tsv").write_text("hot dog\tBockwurst\nhot\theiß\n", encoding="utf-8")
+    options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
+    assert text("code-switch", "a hot dog", *options).stdout == "ein heiß Hund\n"
+    assert text("code-switch", "a hot dog", *options, "--longest", 2).stdout == "ein Bockwurst\n"
 
 
 def test_a_manifest_in_and_a_manifest_out(words: Path, tmp_path: Path) -> None:
@@ -171,8 +314,6 @@ def test_the_preview_of_a_terminal(
 def test_mistakes(
     arguments: list[str], message: str, words: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from polyglance.errors import PolyglanceError
-
     monkeypatch.chdir(words)
     if arguments[-1] == "tlh":
         arguments = [*arguments, "--dictionaries", "."]

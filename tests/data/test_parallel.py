@@ -36,6 +36,29 @@ def test_a_manifest(tmp_path: Path) -> None:
             read_parallel([path], languages)
 
 
+def test_one_file_as_fast_align_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "en-de.txt.gz"
+    lines = b"nonsense\nThe dog. ||| Der Hund .\n\xff ||| x\n\nA ||| Ein\n"
+    path.write_bytes(gzip.compress(lines))
+    problems = Problems()
+    text = read_parallel([path], problems=problems)
+    # What is no pair has no words, so that the lines stay where they are.
+    assert text.pairs == [
+        ([], []), (["The", "dog."], ["Der", "Hund", "."]), ([], []), ([], []), (["A"], ["Ein"]),
+    ]  # fmt: skip
+    assert sorted(problem.line or 0 for problem in problems.found) == [1, 3]
+    cut = read_parallel([path], ["en", "de"], problems=problems)
+    assert cut.pairs[1] == (["The", "dog"], ["Der", "Hund"])
+    with pytest.raises(DataError, match=r"en-de\.txt\.gz:1"):
+        read_parallel([path])
+
+
+def test_marks_inside_json_are_no_mark_of_fast_align(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    write_manifest(path, [Record(captions={"en": ("a ||| b",), "de": ("c",)})])
+    assert read_parallel([path], ["en", "de"]).pairs == [(["a", "b"], ["c"])]
+
+
 def test_sentences_by_language_and_other_formats(tmp_path: Path) -> None:
     flat = tmp_path / "flat.jsonl.gz"
     lines = '{"en": "A dog.", "de": "Ein Hund."}\nnonsense\n{"en": "A cat."}\n'

@@ -13,11 +13,12 @@ from polyglance.cli import app
 from polyglance.data.machine_captions import by_people, machine_file, read_with_machine
 from polyglance.data.translating import embedding_check, round_trip_check, translate_manifest
 from polyglance.encoders.protocol import Vectors
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.text.translation import TranslationCache
 from tiny_translators import Counting
 
+CHECKED = ("--check", "round-trip")
 RECORDS = [
     Record(image="1.jpg", captions={"en": ("A dog runs.", "Two dogs play here.")}),
     Record(image="2.jpg", captions={"en": ("A dog runs.",), "de": ("Ein Hund läuft.",)}),
@@ -83,6 +84,45 @@ def test_a_dropped_translation_is_counted_and_the_others_know_their_source(
     (record, machine), *_ = read_with_machine(out)
     assert record.captions["de"] == ("Zwei hier.",)
     assert machine == {"de": (1,)}
+
+
+def test_captions_without_a_letter_are_counted_and_no_translator_sees_them(
+    manifest: Path, cache: TranslationCache
+) -> None:
+    said = ("A dog runs.", "", " ", "...", "🐕 12!")
+    write_manifest(manifest, [Record(image="1.jpg", captions={"en": said})])
+    translator = Counting()
+    report = translate_manifest(manifest, manifest.with_name("x.jsonl"), [translator], cache=cache)
+    about = report.languages["de"]
+    assert translator.asked == [["A dog runs."]]
+    assert (about.texts, about.dropped["empty"], about.captions) == (5, 4, 1)
+    assert ("...", "") in about.examples["empty"]
+
+
+def test_where_nothing_can_be_translated_nothing_is_written(
+    manifest: Path, cache: TranslationCache
+) -> None:
+    out = manifest.with_name("good.jsonl")
+    out.write_text("as it was")
+
+    def refused(translator: Counting, what: str) -> None:
+        with pytest.raises(PolyglanceError, match=what):
+            translate_manifest(manifest, out, [translator], cache=cache, problems=Problems())
+        assert translator.asked == []
+        assert out.read_text() == "as it was"
+        assert not machine_file(out).exists()
+
+    refused(
+        Counting(source="fr", target="es"), r"in French \(fr\), only in cs, de, en: name one as"
+    )
+    manifest.write_text("{\n[]\n")
+    refused(
+        Counting(), r"no record to translate, all 2 lines are malformed .*english\.jsonl:1: exp"
+    )
+    manifest.write_text("")
+    refused(Counting(), "it is empty")
+    manifest.write_text('{"image": "1.jpg"}\n')
+    refused(Counting(), r"no caption in English \(en\), nor any other")
 
 
 def test_translated_again_into_more_languages_what_was_by_machine_remains_so(
@@ -157,7 +197,8 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    assert "de: 2 captions by words; of 2 texts 0 from the cache, dropped: none" in done.output
+    told = "de: 2 captions by words; of 2 texts 0 from the cache, dropped: none; 1 record has"
+    assert told in done.output
     assert next(read_manifest(out)).captions["de"] == (
         "Ein Hund läuft.",
         "Zwei Hunde spielen hier.",
@@ -167,6 +208,31 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
     assert "2 from the cache, dropped: 2 length" in again.output
     wrong = CliRunner().invoke(app, [*command, "--check", "guess"])
     assert "--check takes embedding or round-trip" in str(wrong.exception) + wrong.output
+    unused = CliRunner().invoke(app, [part for part in command if part not in CHECKED])
+    assert "--least is the likeness of meanings, which nothing" in str(unused.exception)
+
+
+def test_the_command_says_what_it_found_to_do(manifest: Path, tmp_path: Path) -> None:
+    words = tmp_path / "en-sw.txt"
+    words.write_text("is ni\n")
+    out = tmp_path / "many.jsonl"
+    command = [
+        "data", "translate", str(manifest), "--to", "sw", "--translator", "words",
+        "--dictionaries", str(words), "--cache", str(tmp_path / "cache"), "--out", str(out),
+    ]  # fmt: skip
+    write_manifest(
+        manifest, [Record(image="1.jpg", captions={"en": ("A dog.",), "sw": ("Mbwa.",)})]
+    )
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "sw: nothing to translate, 1 record has captions in it already" in done.output
+    assert list(read_manifest(out)) == list(read_manifest(manifest))
+    kite = "A kite surfer is doing a flip over the waves."
+    write_manifest(manifest, [Record(image="1.jpg", captions={"en": (kite, "")})])
+    done = CliRunner().invoke(app, command)
+    assert "sw: 0 captions by words; of 2 texts 0 from the cache, dropped: 1 empty, 1 copied" in (
+        done.output
+    )
 
 
 @pytest.mark.skipif(shutil.which("apertium") is None, reason="apertium is not installed")

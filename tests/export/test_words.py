@@ -105,6 +105,41 @@ def test_a_damaged_run_is_one_sentence(a_run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
+def test_what_cannot_be_exported_is_said_plainly(tmp_path: Path) -> None:
+    def refused(run: Path) -> str:
+        done = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "model")])
+        assert isinstance(done.exception, DataError)
+        assert not (tmp_path / "model").exists()
+        return str(done.exception)
+
+    # A stage that is not there is missing too, not another kind of run.
+    (tmp_path / "recipe.yaml").write_text("kind: uc2\n")
+    for gone in (tmp_path / "gone", tmp_path / "gone" / "further"):
+        assert refused(gone).startswith(f"{gone} is not there: give the folder of a run")
+    other = tmp_path / "other" / "run"
+    other.mkdir(parents=True)
+    (other / "recipe.yaml").write_text("kind: features\n")
+    told = refused(other)
+    assert told.startswith(f"{other} holds no model that can be exported")
+    assert all(kind in told for kind in ("`compression`", "words", "uc2", "m3p"))
+
+
+def test_a_run_that_answers_questions_is_asked_as_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "model").mkdir(parents=True)
+    asked = f"needs no export: ask it by 'polyglance ask PICTURE QUESTION --model {run / 'model'}'"
+    (run / "recipe.yaml").write_text("kind: vqa\n")
+    with pytest.raises(DataError) as told:
+        export_run(run, tmp_path / "out", name="x")
+    assert str(told.value).endswith(asked)
+    (run / "recipe.yaml").unlink()
+    (run / "model" / "config.json").write_text('{"kind": "vqa"}')
+    for place in (run, run / "model"):
+        with pytest.raises(DataError) as told:
+            export_run(place, tmp_path / "out", name="x")
+        assert str(told.value).endswith(asked)
+
+
 def test_pictures_must_be_seen_as_in_training(eyes_folder: Path) -> None:
     with pytest.raises(PolyglanceError, match="nobody knows which network"):
         open_eyes(SeenBy())

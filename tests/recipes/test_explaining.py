@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from polyglance.search.showing import looks_sheet
 from polyglance.training.region_table import RegionTable
 from polyglance.vision.extraction import ExtractionSettings, extract
 from polyglance.vision.store import FeatureStore
-from tiny_readers import make_parts, save_answerer
+from tiny_readers import make_parts, save_answerer, save_reader, tiny_uc2
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "white": (250,) * 3}
 TEXT = "a blue picture"
@@ -95,7 +96,13 @@ def test_new_pictures_are_seen_as_those_of_the_store_were(
     picture, store = data / "red.png", data / "features"
     expected = RegionTable.of_store(FeatureStore(store), ["red.png"], whole_first=True).features
     assert len(expected) == 1 + GRID * GRID
-    invoke("export", run, "--out", tmp_path / "model", "--features", store)
+    told = invoke("export", run, "--out", tmp_path / "model", "--features", store)
+    assert told.stderr == (
+        f"{run} never measured how far to trust the order of vectors, which is dropped among the"
+        " hits that are read again: train with reranking.validation, which measures it, or with"
+        " reranking.trust\n"
+    )
+    assert "trusts their order by 0" in told.stdout
     for opened in (
         open_pair_model(run, features=store),
         open_pair_model(tmp_path / "model"),
@@ -227,6 +234,47 @@ def test_what_cannot_be_looked_into_is_said_plainly(data: Path, tmp_path: Path) 
     # A font is tried before any model is opened.
     with pytest.raises(PolyglanceError, match=r"nofont\.ttf cannot be opened as a font .*--font"):
         invoke("explain", data / "red.png", TEXT, "--font", tmp_path / "nofont.ttf")
+
+
+def test_what_a_model_does_not_use_is_refused(
+    run: Path, answerer: Path, parts: Path, data: Path, tmp_path: Path
+) -> None:
+    store, eyes = data / "features", parts / "eyes"
+    exported = save_reader(tmp_path / "model", parts, tiny_uc2(parts))
+    for model in (exported, answerer, answerer.parent):
+        for options, named in (
+            (("--features", store), "--features: leave that out"),
+            (("--backbone", eyes), "--backbone: leave that out"),
+            (("--features", store, "--backbone", eyes), "--features or --backbone: leave both out"),
+        ):
+            with pytest.raises(PolyglanceError) as told:
+                invoke("explain", data / "red.png", TEXT, "--model", model, *options)
+            assert str(told.value) == (
+                f"{model} sees pictures through eyes of its own and takes no {named}"
+            )
+    # A run with eyes sees by them, or by a network in their place.
+    seeing = tmp_path / "seeing"
+    shutil.copytree(run, seeing)
+    recipe = (seeing / "recipe.yaml").read_text().replace("eyes: null\n", "")
+    (seeing / "recipe.yaml").write_text(f"{recipe}\neyes: {{backbone: {eyes}, size: {SIZE}}}\n")
+    with pytest.raises(PolyglanceError, match="takes no --features: leave that out"):
+        open_pair_model(seeing, features=store)
+    assert open_pair_model(seeing, backbone=str(eyes)).told.eyes.size == SIZE
+
+
+@pytest.mark.parametrize("by", ["relevance", "attention"])
+def test_a_sentence_that_is_too_long_is_said_to_be_cut(
+    answerer: Path, data: Path, tmp_path: Path, by: str
+) -> None:
+    long = " ".join(["a red picture of blue"] * 20)
+    asked = ("explain", data / "red.png", "--model", answerer, "--by", by, "--out", tmp_path)
+    told = invoke(*asked, long, "--language", "en", "--also", f"de:{QUESTION}")
+    (line,) = told.stderr.splitlines()
+    start = "the model reads 30 sub-words at most: 'a red picture of blue a red picture of…' was"
+    assert line.startswith(f"{start} cut after '")
+    assert invoke(*asked, QUESTION, "--language", "en").stderr == ""
+    found = Explainer.open(answerer).explain(data / "red.png", long, by="attention")
+    assert found.cut_after == found.words[-1]
 
 
 def test_looks_are_drawn_into_a_folder_of_their_name(

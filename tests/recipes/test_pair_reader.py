@@ -218,6 +218,7 @@ def test_a_run_is_opened_and_exported_whole(
     expected = reader.read(TEXT, reader.look(pictures))
     done = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "model")])
     assert done.exit_code == 0, done.output
+    assert done.stderr == "", "how far to trust vectors was measured"
     exported = load_file(tmp_path / "model" / "model.safetensors")
     assert {value.dtype for value in exported.values()} == {torch.float16}
     alone = PairReader.open(tmp_path / "model")

@@ -30,8 +30,6 @@ def test_a_picture_is_bright_where_a_word_looks_and_nowhere_else() -> None:
     shown = np.asarray(lit(GREY, corner())).astype(int)
     assert shown[:8, 62:].mean() > 110
     assert shown[30:, :40].max() < 40
-    dark = np.asarray(lit(GREY, np.zeros((7, 7), np.float32)))
-    assert dark.max() < 40
 
 
 def test_a_page_has_a_row_a_sentence_and_all_it_needs(tmp_path: Path) -> None:
@@ -49,10 +47,63 @@ def test_a_page_has_a_row_a_sentence_and_all_it_needs(tmp_path: Path) -> None:
     assert '<section lang="ar" dir="rtl">' in page
     assert '<section dir="auto">' in page
     drawn = draw_looks(GREY, rows)
-    width, height = 200 + 12, 200 + 30 + 12
+    width, height = 200 + 12, 30 + 200 + 30 + 12
     assert drawn.size == (12 + 4 * width, 12 + 3 * height)
     with pytest.raises(PolyglanceError, match=r"none\.ttf cannot be opened as a font .*--font"):
         draw_looks(GREY, rows, font=tmp_path / "none.ttf")
+
+
+def tile(drawn: Image.Image, column: int, line: int = 0, *, head: int = 1) -> np.ndarray:
+    """A picture of the sheet, in the first row, whose sentence takes ``head`` lines."""
+    left, top = 12 + column * 212, 12 + head * 30 + line * 242
+    return np.asarray(drawn.crop((left, top, left + 200, top + 200))).astype(int)
+
+
+def brightness(drawn: Image.Image, columns: int) -> list[float]:
+    return [tile(drawn, column).mean() for column in range(columns)]
+
+
+@pytest.mark.parametrize(("sentence", "language"), [("كلب أحمر", "ar"), ("כלב", None)])
+def test_words_run_as_they_are_read(sentence: str, language: str | None) -> None:
+    """First the picture as it is, then a word that looks everywhere, then one at a corner."""
+    cells = np.stack([np.ones((7, 7), np.float32), corner()])
+    plain, all_over, little = brightness(draw_looks(GREY, [Row("a b", "en", ["a", "b"], cells)]), 3)
+    assert little < plain < all_over
+    drawn = draw_looks(GREY, [Row(sentence, language, ["a", "b"], cells)])
+    assert brightness(drawn, 3) == [little, all_over, plain]
+    above = np.asarray(drawn.convert("L").crop((0, 0, drawn.width, 12 + 30)))
+    written = np.flatnonzero((above < 100).any(0))
+    assert drawn.width - 30 < written.max() < drawn.width
+    assert written.min() > drawn.width / 2
+
+
+def test_a_word_that_looks_nowhere_says_so(tmp_path: Path) -> None:
+    none = np.zeros((7, 7), np.float32)
+    row = Row("a dog", "en", ["a", "dog"], np.stack([none, corner()]))
+    pale = np.asarray(lit(GREY, none))
+    assert pale.min() > 160, "not dark, which is how a picture is where a word does not look"
+    drawn = draw_looks(GREY, [row])
+    assert (tile(drawn, 1) < 60).any(), "something is written on it"
+    assert np.median(tile(drawn, 1)) > 160
+    write_looks_page(tmp_path / "looks.html", GREY, [row], note="")
+    page = (tmp_path / "looks.html").read_text(encoding="utf-8")
+    assert '>a <small lang="en">no region</small></figcaption>' in page
+    assert ">dog</figcaption>" in page
+
+
+def test_many_words_go_on_below_and_long_sentences_too() -> None:
+    words = [f"word{number}" for number in range(30)]
+    row = Row(" ".join(words), "en", words, np.stack([corner()] * 30))
+    drawn = draw_looks(GREY, [row])
+    assert drawn.width == 12 + 12 * 212
+    assert drawn.height == 12 + 30 + 3 * 242
+    assert tile(drawn, 6, 2).min() < 60
+    assert tile(drawn, 7, 2).min() == 255, "31 pictures"
+    # A sentence beside few pictures is not cut, whether it has spaces or not.
+    for sentence in (" ".join(["answer"] * 30), "x" * 200):
+        drawn = draw_looks(GREY, [Row(sentence, None, ["x"], corner()[None])])
+        assert drawn.height > 12 + 3 * 30 + 242
+        assert np.asarray(drawn)[:, -8:].min() == 255
 
 
 def one_word(word: str) -> Row:
@@ -62,7 +113,7 @@ def one_word(word: str) -> Row:
 def below_the_picture(row: Row, **font: str) -> bytes:
     """A word as it is drawn below its picture."""
     drawn = draw_looks(GREY, [row], **font)
-    return drawn.crop((0, 212, *drawn.size)).tobytes()
+    return drawn.crop((0, 242, *drawn.size)).tobytes()
 
 
 def test_letters_that_no_font_has_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

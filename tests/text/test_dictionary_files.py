@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dictd_files import write_dictd
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.text.dictionary_files import find_dictionaries, languages_of, open_dictionaries
 
 
@@ -50,6 +50,16 @@ def test_files_and_patterns(folder: Path) -> None:
     named = open_dictionaries([folder / "freedict-*.index", folder / "en-de.txt"])
     assert named["de"].translations("dog") == ("Hund", "Köter")
     assert list(find_dictionaries([folder / "*-en.*"])) == [("fr", "en")]
+
+
+def test_malformed_lines_are_skipped_if_they_may_be(folder: Path) -> None:
+    (folder / "en-de.txt").write_text("dog Köter\nnonsense\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"en-de\.txt:2"):
+        open_dictionaries([folder])
+    problems = Problems()
+    found = open_dictionaries([folder], problems=problems)
+    assert found["de"].translations("dog") == ("Köter", "Hund")
+    assert [problem.line for problem in problems.found] == [2]
 
 
 def test_what_is_not_there(folder: Path) -> None:

@@ -34,6 +34,14 @@ def test_counts_shares_and_spellings() -> None:
     assert sure.translations("dog") == ("Hund",)
 
 
+def test_a_translation_that_stands_twice_is_seen_once() -> None:
+    pairs = [(["no", "dog"], ["ne", "pas", "ne"]), (["no", "No"], ["ne", "ne"])]
+    links = [[(0, 0), (0, 2)], [(0, 0), (0, 1), (1, 1), (1, 1)]]
+    found = learned_dictionary(pairs, links, least_count=1)
+    assert found.score("no", "ne") == 1
+    assert len(learned_dictionary(pairs[:1], links[:1])) == 0  # seen in one place alone
+
+
 def test_words_that_are_mostly_left_alone_are_not_learned() -> None:
     pairs = [(["the"], ["na"])] * 30
     links = [[(0, 0)]] + [[]] * 29

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from polyglance.errors import MissingExtra, PolyglanceError
 from polyglance.text import segment
-from polyglance.text.segment import cut_words, normalise_word
+from polyglance.text.segment import addresses, cut_words, normalise_word
 
 
 def words(text: str, language: str, *, dictionary: bool = False, lower: bool = True) -> list[str]:
@@ -51,6 +51,22 @@ def words(text: str, language: str, *, dictionary: bool = False, lower: bool = T
 )
 def test_words_of_many_scripts(language: str, text: str, expected: list[str]) -> None:
     assert words(text, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see https://dogs.org/a-dog?x=1#b now", ["https://dogs.org/a-dog?x=1#b"]),
+        ("www.dogs.de, a dog", ["www.dogs.de,"]),
+        ("(HTTP://Dogs.ORG) dogs", ["HTTP://Dogs.ORG)"]),
+        ("mail big.dog+x@a-dog.example.org or dog.com/dog", ["big.dog+x@a-dog.example.org",
+                                                             "dog.com/dog"]),
+        ("看http://a.com/dog狗", ["http://a.com/dog"]),
+        ("a dog. Come and/or go @ 3.5:30 http:// wwwhat end.in", []),
+    ],
+)  # fmt: skip
+def test_addresses_of_the_web_and_of_mail(text: str, expected: list[str]) -> None:
+    assert [text[start:end] for start, end in addresses(text)] == expected
 
 
 def test_case_is_kept_if_asked_for() -> None:

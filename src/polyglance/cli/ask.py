@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyglance.cli.telling import console
+
+if TYPE_CHECKING:
+    from polyglance.recipes.questions.folder import Answerer
+
+_KNOWN = 0.5
+"""The least share of a question's words that were seen in questions of its language."""
 
 
 def ask(
@@ -28,7 +35,10 @@ def ask(
     """Ask a picture a question; answers come with how likely they are."""
     from polyglance.recipes.questions.folder import Answerer
 
-    answers = Answerer.open(model, device=device).ask(picture, question, language=language, k=count)
+    answerer = Answerer.open(model, device=device)
+    answers = answerer.ask(picture, question, language=language, k=count)
+    if language is None:
+        _tell_assumed(answerer, question)
     if as_json:
         print(json.dumps([asdict(answer) for answer in answers], ensure_ascii=False, indent=2))
         return
@@ -39,3 +49,28 @@ def ask(
     for answer in answers:
         table.add_row(f"{answer.probability:.3f}", Text(answer.text), answer.language)
     console().print(table)
+
+
+def _tell_assumed(answerer: Answerer, question: str) -> None:
+    """Say which language a question was taken for, where it may well be in none of the model's.
+
+    The likeliest of them is always told, even of a question in a language that it never saw;
+    then it knows few of the words, if any.
+    """
+    from polyglance.languages import describe
+    from polyglance.text.segment import cut_words, normalise_word
+
+    assumed = answerer.language_of(question)
+    if assumed is None or answerer.lexicon is None:
+        return
+    words = [
+        normalise_word(question[start:end], assumed) for start, end in cut_words(question, assumed)
+    ]
+    seen = answerer.lexicon.counts[assumed]
+    if words and sum(word in seen for word in words) >= _KNOWN * len(words):
+        return
+    print(
+        f"the question was taken for {describe(assumed).english}, but its language cannot be told"
+        f" among those of the model ({', '.join(answerer.languages)}): --language sets it",
+        file=sys.stderr,
+    )

@@ -156,6 +156,9 @@ def data_translate(
         float, typer.Option(help="Least length of a translation to its text.")
     ] = 0.4,
     longest: Annotated[float, typer.Option(help="Most length of a translation to its text.")] = 2.5,
+    copied: Annotated[
+        float, typer.Option(help="Most of a translation's words, 0 to 1, that are its text's too.")
+    ] = 0.6,
     repeats: Annotated[int, typer.Option(min=1, help="Most times a phrase is said in a row.")] = 2,
     margin: Annotated[
         float, typer.Option(help="How much likelier another language is, as a logarithm.")
@@ -193,10 +196,20 @@ def data_translate(
     )
     if check not in (None, "embedding", "round-trip"):
         raise PolyglanceError(f"--check takes embedding or round-trip, not {check!r}")
+    if least is not None and check is None:
+        raise PolyglanceError(
+            "--least is the likeness of meanings, which nothing compares: add --check embedding or"
+            " --check round-trip"
+        )
     opened = [opening(source=source, target=language) for language in to]
     problems = Problems(strict=strict)
     checks = standard_checks(
-        shortest=shortest, longest=longest, repeats=repeats, margin=margin, examples=examples or ()
+        shortest=shortest,
+        longest=longest,
+        repeats=repeats,
+        margin=margin,
+        copied=copied,
+        examples=examples or (),
     )
     with TranslationCache.open(cache) as kept:
         if check == "embedding":
@@ -229,10 +242,18 @@ def _tell_translated(result: TranslationReport, most: int = 10) -> None:
     """What became of each language, and what could not be translated."""
     print(f"{result.out}: {result.records:,} records")
     for language, about in result.languages.items():
+        already = ""
+        if about.already:
+            had = "record has" if about.already == 1 else "records have"
+            already = f"{about.already:,} {had} captions in it already"
+        if not about.texts:
+            print(f"{language}: nothing to translate, {already}")
+            continue
         dropped = ", ".join(f"{count:,} {name}" for name, count in about.dropped.items() if count)
         print(
             f"{language}: {about.captions:,} captions by {about.translator}; of {about.texts:,}"
             f" texts {about.cached:,} from the cache, dropped: {dropped or 'none'}"
+            + (f"; {already}" if already else "")
         )
         for text, why in list(about.failed.items())[:most]:
             print(f"not translated into {language}: {printable(text)} ({why})", file=sys.stderr)

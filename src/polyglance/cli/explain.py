@@ -79,6 +79,12 @@ def explain(
         found = opened.explain(picture, text, language=code, by=by.value, layers=chosen)
         rows.append(Row(text, code, found.words, found.cells))
         ways.append(By(found.by))
+        if found.cut_after is not None:
+            print(
+                f"the model reads {opened.longest} sub-words at most: {_shortened(text)!r} was cut"
+                f" after {found.cut_after!r}",
+                file=sys.stderr,
+            )
     shown = read_picture(picture)
     drawn = draw_looks(shown, rows, font=font)
     out.mkdir(parents=True, exist_ok=True)
@@ -97,6 +103,10 @@ def explain(
             file=sys.stderr,
         )
     print(f"{out / 'looks.html'}\n{out / 'looks.png'}")
+
+
+def _shortened(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def _in_language(text: str) -> tuple[str, str]:

@@ -8,34 +8,55 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from polyglance.errors import PolyglanceError, Problems
+from polyglance.errors import PolyglanceError, Problems, printable
 from polyglance.languages import describe
-from polyglance.records import Record, read_lines, read_manifest
+from polyglance.records import Record, decoded_lines, moved, read_lines, read_manifest
 from polyglance.text.code_switching import Switched
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.segment import cut_words, normalise_word
 
 _COLOURS = ("green", "magenta", "yellow", "cyan", "red", "blue")
 _MEANINGS = 3
+_MANIFESTS = (".jsonl", ".jsonl.gz")
+_FILES = (".jsonl", ".json", ".txt", ".tsv", ".gz")
+"""How names of files end that nobody means as a sentence."""
 
 
-def read_texts(arguments: Sequence[str], source: str) -> tuple[list[str], list[Record] | None]:
-    """The sentences that are given, or the lines of a file or of standard input, or the
-    captions of a manifest in the source language, and then its records as well."""
+def read_texts(
+    arguments: Sequence[str], source: str, out: Path | None = None
+) -> tuple[list[str], list[Record] | None]:
+    """The sentences that are given, or the lines of files or of standard input, or the
+    captions of manifests in the source language, and then their records as well.
+
+    Paths in records lead from the folder of ``out``, where they will be written.
+    """
+    strict = Problems(strict=True)
     if not arguments:
         if sys.stdin.isatty():
             raise PolyglanceError("give a sentence, a text file or a manifest")
-        return [line.rstrip("\n") for line in sys.stdin], None
-    path = Path(arguments[0])
-    if len(arguments) > 1 or not _is_file(path):
-        return list(arguments), None
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
-        records = list(read_manifest(path))
-        texts = [text for record in records for text in record.captions.get(source, ())]
-        if not texts:
-            raise PolyglanceError(f"{path}: no record has a caption in {source}")
-        return texts, records
-    return [line for _, line in read_lines(path, Problems(strict=True))], None
+        lines = decoded_lines(sys.stdin.buffer, "standard input", strict)
+        return [line for _, line in lines], None
+    files = [argument for argument in arguments if _is_file(Path(argument))]
+    for argument in arguments:
+        if argument not in files and _looks_like_a_file(argument):
+            raise PolyglanceError(
+                f"there is no file {printable(argument)}: name one that there is; "
+                "a sentence that looks like a file goes through standard input"
+            )
+    manifests = [name for name in files if name.endswith(_MANIFESTS)]
+    if not manifests:
+        texts: list[str] = []
+        for argument in arguments:
+            is_file = argument in files
+            texts += (line for _, line in read_lines(argument, strict)) if is_file else [argument]
+        return texts, None
+    if len(manifests) < len(arguments):
+        raise PolyglanceError("give manifests, or text files and sentences, not both at once")
+    records = list(_records(manifests, out))
+    texts = [text for record in records for text in record.captions.get(source, ())]
+    if not texts:
+        raise PolyglanceError(f"{', '.join(manifests)}: no record has a caption in {source}")
+    return texts, records
 
 
 def switched_records(
@@ -119,6 +140,18 @@ def meanings_of(
             if (senses := words.get(translation.lower())) is not None and word not in senses:
                 senses.append(word)
     return {(name, word): senses for name, words in asked.items() for word, senses in words.items()}
+
+
+def _records(manifests: Sequence[str], out: Path | None) -> Iterator[Record]:
+    for name in manifests:
+        here = Path(name).parent.resolve()
+        there = here if out is None else out.parent.resolve()
+        for record in read_manifest(name):
+            yield moved(record, here, there)
+
+
+def _looks_like_a_file(argument: str) -> bool:
+    return " " not in argument and ("/" in argument or argument.endswith(_FILES))
 
 
 def _is_file(path: Path) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +41,10 @@ def text_tokenize(
 @app.command("align")
 def text_align(
     sources: Annotated[
-        list[Path], typer.Argument(help="Two files, line by line translations; or a dataset.")
+        list[Path],
+        typer.Argument(
+            help="Two files, line by line translations; one of them, with ||| between; a dataset."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Write the links here, not to the screen.")
@@ -48,8 +53,14 @@ def text_align(
         str | None,
         typer.Option(help="en,de: cut words by their rules. Else words have spaces between them."),
     ] = None,
+    segment: Annotated[
+        bool, typer.Option("--segment", help="Words of Chinese and Japanese by their dictionaries.")
+    ] = False,
     dictionary: Annotated[
         Path | None, typer.Option(help="Write what words are linked to as a dictionary.")
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="Write the words that the links count: some ||| others.")
     ] = None,
     links: Annotated[
         Path | None, typer.Option(help="Take links that eflomal, say, wrote, and learn none.")
@@ -67,18 +78,20 @@ def text_align(
 ) -> None:
     """Find which words of translations mean the same: 0-0 1-2 a line, from source to target.
 
-    A dataset is a manifest, JSON lines of sentences by language, or anything that
-    `polyglance data import` takes. The k-th caption of the first language is a
-    translation of the k-th of the second.
+    Words, ||| and their translation a line are what fast_align reads. A dataset is a
+    manifest, JSON lines of sentences by language, or anything that `polyglance data
+    import` takes. The k-th caption of the first language is a translation of the
+    k-th of the second.
     """
     from polyglance.data.parallel import read_parallel
     from polyglance.text.alignment import AlignerSettings, align
     from polyglance.text.alignment.links import as_symmetry, pharaoh, read_links, write_pharaoh
     from polyglance.text.learned_dictionary import learned_dictionary
 
-    problems = Problems(strict=strict)
-    text = read_parallel(sources, _codes(languages), format=format, problems=problems)
-    tell(problems)
+    with _told(Problems(strict=strict)) as problems:
+        text = read_parallel(
+            sources, _codes(languages), format=format, segment=segment, problems=problems
+        )
     if links:
         found = read_links(links, text.pairs)
     else:
@@ -88,6 +101,8 @@ def text_align(
         learned = learned_dictionary(text.pairs, found, source=text.source, target=text.target)
         learned.save(dictionary)
         print(f"{dictionary}: {len(learned):,} words", file=sys.stderr)
+    if tokens:
+        print(f"{tokens}: {text.write(tokens):,} lines", file=sys.stderr)
     if out:
         print(f"{out}: {write_pharaoh(out, found):,} lines", file=sys.stderr)
     elif not dictionary:
@@ -99,13 +114,13 @@ def text_align(
 def text_code_switch(
     texts: Annotated[
         list[str] | None,
-        typer.Argument(help="Sentences, a text file or a manifest; else standard input."),
+        typer.Argument(help="Sentences, text files or manifests; else standard input."),
     ] = None,
     languages: Annotated[
         str | None, typer.Option(help="Into these: de,fr,... By default all that there are.")
     ] = None,
     beta: Annotated[float, typer.Option(help="How often a word is replaced.")] = 0.5,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same text.")] = 0,
     source: Annotated[str, typer.Option(help="The language of the text.")] = "en",
     dictionaries: Annotated[
         list[str] | None,
@@ -120,10 +135,14 @@ def text_code_switch(
     preference: Annotated[
         float, typer.Option(help="For first translations; 0 draws evenly, as M3P does.")
     ] = 2.0,
+    longest: Annotated[
+        int, typer.Option(min=1, help="Replace phrases of so many words, if known, as one.")
+    ] = 1,
     variants: Annotated[int, typer.Option(min=1, help="How many of each text.")] = 1,
     out: Annotated[
         Path | None, typer.Option(help="Write here: for a manifest, a manifest.")
     ] = None,
+    strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
     """Replace words by translations in other languages, as M3P trains on."""
@@ -135,13 +154,18 @@ def text_code_switch(
     from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
 
     source = _code(source)
-    originals, records = read_texts(texts or (), source)
-    found = open_dictionaries(
-        dictionaries or (FREEDICT,), source=source, languages=_codes(languages), quiet=quiet
-    )
+    originals, records = read_texts(texts or (), source, out)
+    with _told(Problems(strict=strict)) as problems:
+        found = open_dictionaries(
+            dictionaries or (FREEDICT,),
+            source=source,
+            languages=_codes(languages),
+            problems=problems,
+            quiet=quiet,
+        )
     if ranked_by:
         found = ranked_by_captions(found, ranked_by)
-    switcher = CodeSwitcher(found, beta=beta, source=source, preference=preference)
+    switcher = CodeSwitcher(found, beta=beta, source=source, preference=preference, longest=longest)
     prepared, rng = switcher.prepare(originals), np.random.default_rng(seed)
     rows = np.repeat(np.arange(len(originals)), variants)
     switched = prepared.switched(rng, rows)
@@ -200,6 +224,15 @@ def text_vectors_near(
 
     for found in WordSpace.open(folder).neighbours(word, language, count, among=names(among)):
         print(f"{found.cosine:.3f}  {found.language}  {found.word}")
+
+
+@contextmanager
+def _told(problems: Problems) -> Iterator[Problems]:
+    """Tell what was skipped, before an error as well, which it may explain."""
+    try:
+        yield problems
+    finally:
+        tell(problems)
 
 
 def _codes(text: str | None) -> list[str] | None:

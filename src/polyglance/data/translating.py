@@ -9,7 +9,6 @@ in a language needs none from a machine.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,8 +21,9 @@ from polyglance.data.machine_captions import (
     write_machine,
 )
 from polyglance.encoders.protocol import Encoder
-from polyglance.errors import PolyglanceError, Problems
-from polyglance.records import Record, write_manifest
+from polyglance.errors import DataError, PolyglanceError, Problems
+from polyglance.languages import describe
+from polyglance.records import Record, moved, write_manifest
 from polyglance.text.lexicon import texts_by_language
 from polyglance.text.translation import TranslationCache, translate_all
 from polyglance.text.translation.checks import (
@@ -36,6 +36,7 @@ from polyglance.text.translation.checks import (
     RoundTrip,
     SaysSomething,
     passing,
+    says_something,
 )
 from polyglance.text.translators import KnownTranslator
 
@@ -43,6 +44,7 @@ Marked: TypeAlias = tuple[Record, ByMachine]
 """A record, and what of it a machine made."""
 
 _EXAMPLES = 5
+_EMPTY = SaysSomething().name
 
 
 @dataclass
@@ -63,7 +65,7 @@ class LanguageReport:
     captions: int = 0
     """Captions written; the same text may stand under several pictures."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Translations by the check that they failed first."""
+    """Texts and translations by the check that they failed first."""
     examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """A few of them with their texts."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -100,12 +102,15 @@ def translate_manifest(
 
     Each translation goes into the cache when its batch is done, so that a killed run
     goes on where it was. Checks, `standard_checks` unless given, see what earlier ones
-    left. Beside the manifest lies
-    what of it is by machine (`polyglance.data.machine_captions`).
+    left. Captions without a letter are not translated. Beside the manifest lies
+    what of it is by machine (`polyglance.data.machine_captions`). Where there is nothing to
+    translate from, that is an error and nothing is written.
     """
     source = _common_source(translators)
     checks = standard_checks() if checks is None else checks
+    problems = Problems(strict=True) if problems is None else problems
     records = list(read_with_machine(manifest, problems))
+    _must_have_captions(manifest, records, source, problems)
     report = TranslationReport(str(manifest), str(out), source, len(records), {})
     opened = TranslationCache.open() if cache is None else cache
     try:
@@ -113,11 +118,14 @@ def translate_manifest(
             about = LanguageReport(translator.name, translator.fingerprint)
             report.languages[translator.target] = about
             texts = list(dict.fromkeys(_to_translate(records, source, translator.target, about)))
-            done = translate_all(translator, texts, opened, batch=batch, quiet=quiet)
+            said = [text for text in texts if says_something(text)]
+            done = translate_all(translator, said, opened, batch=batch, quiet=quiet)
             about.texts, about.cached, about.failed = len(texts), done.cached, done.failed
             about.translated = len(done.texts) - done.cached
-            pairs = [(text, done.texts[text]) for text in texts if text in done.texts]
+            pairs = [(text, done.texts[text]) for text in said if text in done.texts]
             passed, failed = passing(pairs, checks, source, translator.target)
+            if empty := [(text, "") for text in texts if not says_something(text)]:
+                failed[_EMPTY] = [*empty, *failed.get(_EMPTY, ())]
             about.dropped = {name: len(bad) for name, bad in failed.items()}
             about.examples = {name: bad[:_EXAMPLES] for name, bad in failed.items() if bad}
             good = dict(passed)
@@ -128,7 +136,8 @@ def translate_manifest(
     finally:
         if cache is None:
             opened.close()
-    records = list(_moved(records, Path(manifest).resolve().parent, Path(out).resolve().parent))
+    here, there = Path(manifest).resolve().parent, Path(out).resolve().parent
+    records = [(moved(record, here, there), machine) for record, machine in records]
     write_machine(out, records)
     write_manifest(out, (record for record, _ in records))
     return report
@@ -140,13 +149,14 @@ def standard_checks(
     longest: float = 2.5,
     repeats: int = 2,
     margin: float = 3.0,
+    copied: float = 0.6,
     examples: Sequence[str | Path] = (),
 ) -> list[Check]:
     """What needs no model; ``examples`` are manifests of captions in the languages at hand."""
     texts = texts_by_language(record for path in examples for record in by_people(path))
     return [
         SaysSomething(),
-        NotCopied(),
+        NotCopied(copied),
         LengthRatio(shortest, longest),
         Repetition(repeats),
         RightLanguage(texts, margin),
@@ -185,22 +195,6 @@ def round_trip_check(
     return RoundTrip(back, least)
 
 
-def _moved(records: Sequence[Marked], old: Path, new: Path) -> Iterator[Marked]:
-    """The records for a manifest in another folder: paths of files there are lead from it."""
-
-    def moved(name: str | None) -> str | None:
-        # A video may be known by an id alone; that is no path to change.
-        if name is None or Path(name).is_absolute() or not (old / name).exists():
-            return name
-        return Path(os.path.relpath(old / name, new)).as_posix()
-
-    for record, machine in records:
-        if old == new:
-            yield record, machine
-        else:
-            yield replace(record, image=moved(record.image), video=moved(record.video)), machine
-
-
 def _common_source(translators: Sequence[KnownTranslator]) -> str:
     sources = {translator.source for translator in translators}
     targets = [translator.target for translator in translators]
@@ -209,6 +203,27 @@ def _common_source(translators: Sequence[KnownTranslator]) -> str:
     if twice := sorted({target for target in targets if targets.count(target) > 1}):
         raise PolyglanceError(f"captions would be in {twice[0]} twice: give one translator to it")
     return sources.pop()
+
+
+def _must_have_captions(
+    manifest: str | Path, records: Sequence[Marked], source: str, problems: Problems
+) -> None:
+    """Refuse a manifest that no translator can do anything with."""
+    if not records:
+        why = "it is empty"
+        if problems.found:
+            lines = "its only line is" if len(problems) == 1 else f"all {len(problems):,} lines are"
+            why = f"{lines} malformed ({problems.found[0]})"
+        raise DataError(
+            f"{manifest} holds no record to translate, {why}: 'polyglance data import' makes a"
+            " manifest"
+        )
+    if not any(record.captions.get(source) for record, _ in records):
+        known = sorted({code for record, _ in records for code in record.captions})
+        there = f"only in {', '.join(known)}: name one as --from" if known else "nor any other"
+        raise PolyglanceError(
+            f"{manifest} has no caption in {describe(source).english} ({source}), {there}"
+        )
 
 
 def _to_translate(

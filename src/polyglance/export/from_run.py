@@ -8,12 +8,13 @@ from typing import Any
 
 from polyglance.config import load
 from polyglance.encoders.folder import Description, PictureSettings
-from polyglance.errors import DataError, reason
+from polyglance.errors import DataError, PolyglanceError, reason
 from polyglance.export.words import export_words, open_eyes
 from polyglance.export.writing import export_model
 from polyglance.models.mmp import MMPConfig
 from polyglance.models.word_folder import SeenBy, load_words
 from polyglance.text import open_tokenizer
+from polyglance.yaml12 import parse
 
 LONGEST = 64
 """Sub-words or words of a query: a long sentence or two."""
@@ -35,8 +36,14 @@ def export_run(
 
     That is the compressed model of one that reads sub-words (``RUN/compact``), or one
     that reads words (``RUN/words``). ``longest`` is the longest text in sub-words or
-    words; captions that were trained on may be shorter.
+    words; captions that were trained on may be shorter. A run of UC2 or M3P is exported by
+    `polyglance.recipes.pairs.folder`.
     """
+    if not run.is_dir():
+        raise DataError(
+            f"{run} is not there: give the folder of a run, which 'polyglance train' wrote as --out"
+        )
+    _refuse_answering(run)
     if (run / WORDS).is_dir():
         model = load_words(run / WORDS)
         eyes = open_eyes(model.seen_by)
@@ -45,6 +52,26 @@ def export_run(
             model, eyes, folder, longest=longest, name=name, version=version, figures=figures
         )
     return _export_compact(run, folder, name=name, version=version, longest=longest)
+
+
+def _refuse_answering(run: Path) -> None:
+    """Say of a model that answers questions how it is asked: it lies ready in its run."""
+    answers = _kind(run / "config.json") == "vqa"
+    if answers or "vqa" in (_kind(run / "model" / "config.json"), _kind(run / "recipe.yaml")):
+        raise DataError(
+            f"{run} answers questions and needs no export: ask it by 'polyglance ask PICTURE"
+            f" QUESTION --model {run if answers else run / 'model'}'"
+        )
+
+
+def _kind(file: Path) -> str | None:
+    """The kind that a file says its folder is of, if there is such a file."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text) if file.suffix == ".json" else parse(text, str(file))
+    except (OSError, ValueError, PolyglanceError):
+        return None
+    return str(found.get("kind")) if isinstance(found, dict) else None
 
 
 def _measured(run: Path, seen_by: SeenBy) -> dict[str, Any]:
@@ -82,8 +109,9 @@ def _export_compact(
         figures = json.loads((run / "report.json").read_bytes())["compressed"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
-            f"{run} holds no compressed model ({reason(error)}):"
-            " train by a recipe with a section `compression`, or of kind words"
+            f"{run} holds no model that can be exported ({reason(error)}): give a run by a recipe"
+            " with a section `compression` such as polyglance-small, of kind words (SMALR), or of"
+            " kind uc2 or m3p"
         ) from error
     return export_model(
         state,

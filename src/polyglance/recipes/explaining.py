@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +21,12 @@ from polyglance.models.uc2 import UC2
 from polyglance.models.word_looks import STEPS, answered_from, attended, told_from
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
-from polyglance.recipes.pairs.folder import TELLING, NoPairModel, open_pair_model
+from polyglance.recipes.pairs.folder import (
+    TELLING,
+    NoPairModel,
+    open_pair_model,
+    refuse_unused,
+)
 from polyglance.recipes.pairs.model_folder import kind_of
 from polyglance.recipes.pairs.region_splits import Eyes, look_at
 from polyglance.recipes.questions.folder import Answerer
@@ -48,6 +53,8 @@ class Looks:
     or speaks against the word."""
     by: Way = "relevance"
     """How it was found, which may be another way than was asked for."""
+    cut_after: str | None = None
+    """The last word that the model reads, of a sentence that is too long for it."""
 
 
 class Explainer:
@@ -85,7 +92,8 @@ class Explainer:
     ) -> Explainer:
         """Open a run, a stage of one, or a model that answers questions.
 
-        ``features`` and ``backbone`` are those of `open_pair_model`.
+        ``features`` and ``backbone`` are those of `open_pair_model`, and not for a model with
+        eyes of its own.
         """
         if folder is None:
             raise PolyglanceError(
@@ -104,6 +112,7 @@ class Explainer:
                     " questions: train one by 'polyglance train uc2-flickr8k --data DATA --out RUN'"
                     " or 'polyglance train vqa-en-vi --data DATA --out RUN' and give --model RUN"
                 ) from error
+            refuse_unused(path, features=features, backbone=backbone)
             found = Answerer.open(folder, device=device)
             told = found.description
             return cls(
@@ -150,17 +159,21 @@ class Explainer:
         encoding = self.tokenizer.analyse(sentence, max_length=self.longest)
         spoken = _code(language) if language else None
         spaces = not (spoken and is_spaceless(spoken))
-        words = cut_at_words(sentence, encoding, spaces=spaces)[:first]
+        words = cut_at_words(sentence, encoding, spaces=spaces)
         if not words:
             raise PolyglanceError(f"there is no word in {sentence!r} to look from")
+        whole = len(self.tokenizer.encode(sentence)) <= len(encoding.ids)
+        cut_after = None if whole else words[-1][0]
+        words = words[:first]
         if self.answerer is not None and by == "relevance":
-            return self._answered(self.answerer, picture, sentence, language, steps)
+            found = self._answered(self.answerer, picture, sentence, language, steps)
+            return replace(found, cut_after=cut_after)
         if not self.tells_words:
             by = "attention"
         if self.teller is not None:
             # What is told stands behind the sentence, whose words keep their places.
-            whole = with_objects(sentence, self.teller.tell([picture])[0])
-            encoding = self.tokenizer.analyse(whole, max_length=self.longest)
+            told_too = with_objects(sentence, self.teller.tell([picture])[0])
+            encoding = self.tokenizer.analyse(told_too, max_length=self.longest)
         device = self.eyes.device
         told = None
         if isinstance(reader, M3P) and spoken is not None:
@@ -176,7 +189,7 @@ class Explainer:
             if mask is None:
                 raise PolyglanceError("the tokenizer has no mask: look by attention instead")
             looks = told_from(reader, text, regions, places, mask, steps)
-        return Looks(language, names, _shown(_laid_out(looks)), by)
+        return Looks(language, names, _shown(_laid_out(looks)), by, cut_after)
 
     def _answered(
         self,

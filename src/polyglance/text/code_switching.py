@@ -27,13 +27,16 @@ from polyglance.text.dictionaries import Dictionary
 from polyglance.text.english import lemmas, possessor
 from polyglance.text.flat import spread
 from polyglance.text.glossing import cased
-from polyglance.text.segment import Cut, cut_words
+from polyglance.text.segment import Cut, addresses, cut_words
 
 LONGEST_WORD = 8
 """Of a language without spaces, in the pieces that its script is cut into."""
 
 LONGEST_TRANSLATION = 3
 """Words; what is longer explains a word instead of translating it."""
+
+_CAPITAL_NOUNS = frozenset({"de", "gsw", "lb", "nds", "swg"})
+"""Languages in which every noun has a capital, which tells nothing of its place."""
 
 Integers = NDArray[np.int64]
 Texts = NDArray[np.object_]
@@ -72,6 +75,7 @@ class CodeSwitcher:
     English words that a dictionary lacks are looked up in their base form.
     Words of languages without spaces are the longest that a dictionary knows;
     with ``longest`` above 1, phrases of so many words are looked up in others too.
+    Addresses of the web and of mail stay as they are.
     """
 
     def __init__(
@@ -148,7 +152,8 @@ class CodeSwitcher:
                 found = self.translations(word, language)
                 shares = np.arange(1.0, len(found) + 1) ** -self._preference
                 found = found[: np.count_nonzero(shares)] if self._weights[number] else ()
-                texts += [cased(translation, word, begins=begins) for translation in found]
+                capital = begins or self._has_capital(word, language)
+                texts += [cased(translation, word, begins=capital) for translation in found]
                 languages += [number] * len(found)
                 weights += (self._weights[number] * shares / shares.sum())[: len(found)].tolist()
             ends.append(len(texts))
@@ -157,9 +162,26 @@ class CodeSwitcher:
             np.concatenate([[0.0], np.cumsum(weights)]), np.array([0, *ends], np.int64),
         )  # fmt: skip
 
+    def _has_capital(self, word: str, language: str) -> bool:
+        """Whether a word inside a sentence has a capital that its translation should have.
+
+        As in a title. The capital of I or a T-shirt is their own, and so is that of
+        what the dictionary writes so: a Monday is a lundi.
+        """
+        if self.source in _CAPITAL_NOUNS or not (word[:1].isupper() and word[1:2].isalpha()):
+            return False
+        dictionary = self.dictionaries[language]
+        bases = lemmas(dictionary.folded(word)) if self.source == "en" else ()
+        return not any(map(dictionary.is_capitalised, (word, *bases)))
+
     def _units(self, text: str) -> Iterator[tuple[int, int, bool]]:
         """Start and end of each word or known phrase, and whether it begins a sentence."""
-        cuts = cut_words(text, self.source)
+        kept = addresses(text)
+        cuts = [
+            (start, end)
+            for start, end in cut_words(text, self.source)
+            if not any(start < last and first < end for first, last in kept)
+        ]
         at = done = 0
         while at < len(cuts):
             taken = self._taken(text, cuts[at:])

@@ -7,6 +7,7 @@ FreeDict's dictionaries are installed (`polyglance.text.dictd`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -27,19 +28,26 @@ class Dictionary:
         """``source`` is the language of the words, for those whose capitals are their own."""
         self.source = source
         entries: dict[str, dict[str, None]] = {}
+        capitals: dict[str, bool] = {}
         for word, together in groupby(pairs, key=itemgetter(0)):
-            found = entries.setdefault(self.folded(word), {})
+            folded = self.folded(word)
+            found = entries.setdefault(folded, {})
             found.update((translation, None) for _, translation in together if translation)
+            capitals[folded] = capitals.get(folded, True) and word[:1].isupper()
         self._entries = {word: tuple(found) for word, found in entries.items() if word and found}
+        self._capitals = {word for word, has_capital in capitals.items() if has_capital}
 
     def translations(self, word: str) -> tuple[str, ...]:
         """What a word is in the other language; nothing where the dictionary lacks it."""
         return self._entries.get(self.folded(word), ())
 
+    def is_capitalised(self, word: str) -> bool:
+        """Whether the dictionary always writes this word of its own with a capital."""
+        return self.folded(word) in self._capitals
+
     def folded(self, word: str) -> str:
         """The spelling under which a word is looked up."""
-        plain = word.isascii() and self.source not in ("tr", "az")  # whose I is not our i
-        return word.lower() if plain else normalise_word(word, self.source)
+        return _folded(word, self.source)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Each word with each of its translations."""
@@ -66,11 +74,18 @@ class Dictionary:
         ranked._entries = {
             word: tuple(sorted(found, key=place)) for word, found in self._entries.items()
         }
+        ranked._capitals = self._capitals
         return ranked
 
     def __or__(self, other: Dictionary) -> Dictionary:
         """Both dictionaries; this one's translations come first."""
-        return Dictionary((*self.pairs(), *other.pairs()), source=self.source)
+        both = Dictionary((*self.pairs(), *other.pairs()), source=self.source)
+        both._capitals = {
+            word
+            for word in self._capitals | other._capitals
+            if all(word in one._capitals or word not in one._entries for one in (self, other))
+        }
+        return both
 
     def __contains__(self, word: str) -> bool:
         return self.folded(word) in self._entries
@@ -104,17 +119,25 @@ def open_dictionary(
     if path.name.endswith((".index", ".dict", ".dict.dz")):
         return Dictionary(read_dictd(path), source=source)
     problems = Problems(strict=True) if problems is None else problems
-    found = Dictionary(_read_pairs(path, problems), source=source)
-    if not len(found) and not problems:
+    found = Dictionary(_read_pairs(path, source, problems), source=source)
+    if not len(found):
         raise DataError(f"{path}: expected a word and its translation a line, and there is none")
     return found
 
 
-def _read_pairs(path: Path, problems: Problems) -> Iterator[tuple[str, str]]:
-    rows = _read_rows(path, problems)
-    for word, entries in groupby(rows, key=itemgetter(0)):
+def _folded(word: str, source: str) -> str:
+    plain = word.isascii() and source not in ("tr", "az")  # whose I is not our i
+    return word.lower() if plain else normalise_word(word, source)
+
+
+def _read_pairs(path: Path, source: str, problems: Problems) -> Iterator[tuple[str, str]]:
+    """Words in the order of the file, the translations of each by their scores."""
+    entries: dict[str, list[tuple[str, str, float]]] = {}
+    for row in _read_rows(path, problems):
+        entries.setdefault(_folded(row[0], source), []).append(row)
+    for found in entries.values():
         # Python's sort leaves those of the same score as the file has them.
-        for _, translation, _ in sorted(entries, key=lambda row: -row[2]):
+        for word, translation, _ in sorted(found, key=lambda row: -row[2]):
             yield word, translation
 
 
@@ -126,7 +149,7 @@ def _read_rows(path: Path, problems: Problems) -> Iterator[tuple[str, str, float
         try:
             word, translation, *score = columns
             (value,) = map(float, score or ["0"])
-            if not word or not translation:
+            if not word or not translation or math.isnan(value):
                 raise ValueError
         except ValueError:
             problems.report(path, number, "expected a word and its translation")

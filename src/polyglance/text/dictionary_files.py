@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 
-from polyglance.errors import PolyglanceError
+from polyglance.errors import PolyglanceError, Problems
 from polyglance.languages import describe, is_language_code, normalise_language
 from polyglance.progress import progress
 from polyglance.text.dictionaries import Dictionary, open_dictionary
@@ -50,12 +50,14 @@ def open_dictionaries(
     *,
     source: str = "en",
     languages: Sequence[str] | None = None,
+    problems: Problems | None = None,
     quiet: bool = True,
 ) -> dict[str, Dictionary]:
     """Dictionaries from one language to others: those asked for, or all there are.
 
     Where several files lead to a language, the translations of those found first
     come first. Where none does but one leads back, that is turned around.
+    Malformed lines go to ``problems``; without it the first is an error.
     """
     source = normalise_language(source)
     found = find_dictionaries(places)
@@ -75,15 +77,15 @@ def open_dictionaries(
         for language, paths in chosen.items():
             parts = []
             for path in paths:
-                parts.append(_open(path, source))
+                parts.append(_open(path, source, problems))
                 advance(1)
             opened[language] = reduce(or_, parts)
     return opened
 
 
-def _open(path: Path, source: str) -> Dictionary:
+def _open(path: Path, source: str, problems: Problems | None) -> Dictionary:
     here, _ = languages_of(path) or ("", "")
-    opened = open_dictionary(path, source=here)
+    opened = open_dictionary(path, source=here, problems=problems)
     return opened if here == source else opened.reversed(source=source)
 
 

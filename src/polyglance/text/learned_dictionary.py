@@ -65,7 +65,9 @@ def learned_dictionary(
     for (words, others), linked in zip(pairs, links, strict=True):
         plain_words, plain_others = list(map(ours, words)), list(map(theirs, others))
         totals.update(plain_words)
-        seen.update((plain_words[i], plain_others[j]) for i, j in linked)
+        # A translation that stands twice in its sentence is one of the word all the same.
+        once = dict.fromkeys((i, plain_others[j]) for i, j in linked)
+        seen.update((plain_words[i], other) for i, other in once)
         for place, (plain, spelled) in enumerate(zip(plain_others, others, strict=True)):
             # Noted, but not counted, at the beginning of a sentence.
             spellings[plain][spelled] += int(place > 0)

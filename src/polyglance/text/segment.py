@@ -9,6 +9,7 @@ Chinese, MeCab with UniDic for Japanese) are the extra ``segment``.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -37,6 +38,15 @@ _JOINERS = frozenset("\u200c\u200d")
 """Zero-width (non-)joiners are part of a word's spelling in Persian and Indic scripts."""
 
 
+_ADDRESS = re.compile(
+    r"(?:\b(?:https?|ftp)://|\bwww\.)[^\s\u0e00-\u0eff\u3000-\u9fff\uff00-\uffef]+"
+    r"|(?<![\w.+-])[a-z0-9_.+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)+"
+    r"|(?<![\w.-])(?:[a-z0-9-]+\.)+(?:com|edu|gov|info|net|org)\b(?:/\S*)?",
+    re.IGNORECASE | re.ASCII,
+)
+"""Of the web, up to a space or a letter of those who write none; of mail; of the web in short."""
+
+
 def cut_words(text: str, language: str, *, dictionary: bool = False) -> list[Cut]:
     """Where the words of a text lie; punctuation and symbols belong to none.
 
@@ -45,6 +55,11 @@ def cut_words(text: str, language: str, *, dictionary: bool = False) -> list[Cut
     if dictionary:
         return list(_dictionary_cuts(text, language))
     return list(_script_cuts(text, language))
+
+
+def addresses(text: str) -> list[Cut]:
+    """Where addresses of the web and of mail lie, whose words mean nothing there."""
+    return [found.span() for found in _ADDRESS.finditer(text)]
 
 
 def normalise_word(word: str, language: str, *, lower: bool = True) -> str:

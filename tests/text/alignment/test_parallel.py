@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from polyglance.errors import PolyglanceError
 from polyglance.records import Record
 from polyglance.text.alignment.parallel import ParallelText
 
@@ -25,3 +30,14 @@ def test_captions_of_records_are_paired_by_their_places() -> None:
         (["Two"], ["Zwei"]),
         (["One"], ["Eins"]),
     ]
+
+
+def test_words_of_languages_without_spaces_by_a_segmenter(tmp_path: Path) -> None:
+    text = ParallelText.of([("A blue sofa.", "蓝色的沙发")], "en", "zh", segment=True)
+    assert text.pairs == [(["A", "blue", "sofa"], ["蓝色", "的", "沙发"])]
+    for languages in ((), ("en", "de")):
+        with pytest.raises(PolyglanceError, match="--languages en,zh"):
+            ParallelText.of([("A sofa.", "Ein Sofa.")], *languages, segment=True)
+    assert text.write(tmp_path / "words") == 1
+    written = (tmp_path / "words").read_text(encoding="utf-8")
+    assert written == "A blue sofa ||| 蓝色 的 沙发\n"

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -100,6 +101,19 @@ def test_two_runs_at_once_do_not_harm_each_other(tmp_path: Path) -> None:
     runs = [_start(path, 0.01) for _ in range(2)]
     assert [run.wait(60) for run in runs] == [0, 0]
     assert _rows(path) == len(TEXTS)
+
+
+def test_a_file_that_another_run_is_just_beginning_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite3"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("CREATE TABLE something (id INTEGER)")
+    timer = threading.Timer(0.2, other.execute, ("COMMIT",))
+    timer.start()
+    with TranslationCache(path) as cache:
+        assert cache.found(Counting(), TEXTS) == {}
+    timer.join()
+    other.close()
 
 
 def test_what_cannot_be_translated_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:

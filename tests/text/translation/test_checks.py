@@ -22,10 +22,38 @@ from sentences import SENTENCES
 
 
 def test_empty_and_copied() -> None:
-    pairs = [("a dog", ""), ("a dog", " . "), ("?!", "?!"), ("a dog", "ein Hund")]
-    assert SaysSomething()(pairs, "en", "de") == [False, False, True, True]
+    pairs = [("a dog", ""), ("a dog", " . "), ("?!", "?!"), ("🐕", "Hund"), ("a dog", "ein Hund")]
+    assert SaysSomething()(pairs, "en", "de") == [False, False, False, False, True]
+    assert SaysSomething()([("a dog", "狗"), ("a dog", "กา")], "en", "zh") == [True, True]
     pairs = [("A dog runs.", "a dog runs"), ("Taxi", "Taxi"), ("A dog.", "A Hund.")]
     assert NotCopied()(pairs, "en", "de") == [False, True, True]
+
+
+def test_words_that_stayed_in_the_source_language() -> None:
+    kite = "A kite surfer is doing a flip over the waves."
+    pairs = [
+        (kite, "A kite surfer ni doing a flip over the waves."),
+        (kite, "a KITE, surfer: ni doing a flip"),
+        (kite.title(), "A Kite Surfer Ni Doing A Flip Over The Waves."),
+        ("A dog runs fast.", "A mbwa runs fast."),
+    ]
+    assert NotCopied()(pairs, "en", "sw") == [False] * 4
+    # At most so many of them, and all of them are a copy wherever the threshold lies.
+    pairs = [("a b c d e", "a b c x y"), ("a b c d e", "a b c d y"), ("a b c d e", "a b c d e")]
+    assert NotCopied()(pairs, "en", "sw") == [True, False, False]
+    assert NotCopied(1.0)(pairs, "en", "sw") == [True, True, False]
+
+
+def test_names_and_numbers_may_stay() -> None:
+    pairs = [
+        ("Michael Jordan plays basketball.", "Michael Jordan spielt Basketball."),
+        ("Tom Hanks and Meg Ryan in New York", "Tom Hanks und Meg Ryan in New York"),
+        ("A Boeing 747 of British Airways lands.", "Eine Boeing 747 von British Airways landet."),
+        ("Solve x³ + 2x² − x − 2 = 0.", "Løs x³ + 2x² − x − 2 = 0."),
+        ("A man in a park in Berlin", "Ein Mann in einem Park in Berlin"),
+        ("Taxi", "Taxi"),
+    ]
+    assert NotCopied()(pairs, "en", "de") == [True] * len(pairs)
 
 
 def test_lengths_are_compared_across_scripts() -> None:

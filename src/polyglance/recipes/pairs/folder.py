@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from polyglance.recipes.pairs.model_folder import (
     read_model,
     write_model,
 )
+from polyglance.recipes.pairs.published import published_file, published_m3p, published_uc2
 from polyglance.recipes.pairs.region_splits import Eyes, open_eyes
 from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
 from polyglance.recipes.stages import begin_from
@@ -90,13 +92,13 @@ def open_pair_model(
 
     The first of ``stages`` that a run has is opened. ``features`` is the store that a run
     was trained on: new pictures are seen as those in it were. ``backbone`` looks at them in
-    place of the network that is known.
+    place of the network that is known. Neither is for a model that brings its own.
     """
     path = Path(folder).expanduser()
     if kind_of(path) == KIND:
+        refuse_unused(path, features=features, backbone=backbone)
         return _open_folder(path, device)
-    stage = (path.parent / "recipe.yaml").is_file() and not (path / "recipe.yaml").is_file()
-    run = path.parent if stage else path
+    run = _run_of(path)
     recipe = _recipe(run)
     if recipe is None:
         raise NoPairModel(
@@ -104,6 +106,8 @@ def open_pair_model(
             " --data DATA --out RUN' and give RUN"
         )
     recipe = recipe.with_towers(run)
+    if recipe.eyes is not None:
+        refuse_unused(path, features=features)
     settings = recipe.eyes or _seen_as_stored(recipe, path, features)
     if backbone:
         settings = replace(settings, backbone=backbone)
@@ -112,24 +116,12 @@ def open_pair_model(
             f"the features that {path} was trained on were made by {settings.backbone}, which is"
             " not there: say where it is by --backbone"
         )
-    eyes = open_eyes(settings, device)
-    encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
+    eyes, tokenizer = open_eyes(settings, device), open_tokenizer(recipe.encoder)
     report = _report(run)
-    model: UC2 | M3P
-    if isinstance(recipe, UC2Recipe):
-        model = UC2(UC2Config(encoder.config, eyes.width, form=recipe.form), encoder)
-    else:
-        if "languages" not in report:
-            raise DataError(f"{run / 'report.json'}: the run has not ended")
-        config = M3PConfig(
-            encoder=encoder.config,
-            languages=tuple(report["languages"]),
-            visual_width=eyes.width,
-            labels=recipe.labels,
-            layout=recipe.layout,
-        )
-        model = M3P(config, encoder)
-    place = path if stage else _first_stage(run, stages)
+    if isinstance(recipe, M3PRecipe) and "languages" not in report:
+        raise DataError(f"{run / 'report.json'}: the run has not ended")
+    model = _untrained(recipe, tokenizer, eyes.width, report.get("languages", ()))
+    place = _first_stage(run, stages) if path == run else path
     begin_from(model, place)
     trust = recipe.reranking.trust if recipe.reranking else 0.0
     told = Description(
@@ -143,8 +135,42 @@ def open_pair_model(
     own_eyes = recipe.eyes is not None and not backbone
     if recipe.reranking is not None and recipe.reranking.meeting is not None and own_eyes:
         meeting = read_meeting(recipe.reranking.meeting).to(device)
-    tokenizer = open_tokenizer(recipe.encoder)
     return PairModel(_at_work(model, device), tokenizer, eyes, told, meeting)
+
+
+def _untrained(
+    recipe: UC2Recipe | M3PRecipe, tokenizer: Tokenizer, width: int, languages: Sequence[str]
+) -> UC2 | M3P:
+    """A model of the shape that a run by the recipe has trained."""
+    published = published_file(recipe)
+    if isinstance(recipe, UC2Recipe):
+        if published is not None:
+            return published_uc2(published, recipe, tokenizer, width)
+        encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
+        return UC2(UC2Config(encoder.config, width, form=recipe.form), encoder)
+    if published is not None:
+        return published_m3p(published, recipe, tokenizer, width, languages)
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
+    config = M3PConfig(
+        encoder=encoder.config,
+        languages=tuple(languages),
+        visual_width=width,
+        labels=recipe.labels,
+        layout=recipe.layout,
+    )
+    return M3P(config, encoder)
+
+
+def refuse_unused(
+    path: Path, *, features: str | Path | None = None, backbone: str | None = None
+) -> None:
+    """Refuse what says how pictures are seen, for a model that sees them by its own eyes."""
+    given = {"--features": features, "--backbone": backbone}
+    if named := [name for name, value in given.items() if value is not None]:
+        raise PolyglanceError(
+            f"{path} sees pictures through eyes of its own and takes no {' or '.join(named)}: leave"
+            f" {'that' if len(named) == 1 else 'both'} out"
+        )
 
 
 def export_pair_model(
@@ -155,18 +181,34 @@ def export_pair_model(
     features: Path | None = None,
     half: bool = True,
 ) -> Description:
-    """Write the model of a run as a folder of its own, in half precision unless told otherwise."""
+    """Write the model of a run as a folder of its own, in half precision unless told otherwise.
+
+    Where the run never measured how far to trust the order of vectors, that is said.
+    """
     opened = open_pair_model(run, backbone=backbone, features=features)
     write_model(folder, opened.model, opened.tokenizer, opened.told, half=half)
     shutil.rmtree(folder / _MEETING, ignore_errors=True)
     if opened.meeting is not None:
         write_meeting(opened.meeting, folder / _MEETING)
+    if opened.told.trust == 0 and "trust" not in _report(_run_of(run)).get("validation", {}):
+        print(
+            f"{run} never measured how far to trust the order of vectors, which is dropped among"
+            " the hits that are read again: train with reranking.validation, which measures it,"
+            " or with reranking.trust",
+            file=sys.stderr,
+        )
     return opened.told
 
 
 def is_pair_run(run: Path) -> bool:
     """Whether a folder is a run of UC2 or M3P, or a stage of one."""
-    return _recipe(run) is not None or _recipe(run.parent) is not None
+    return run.is_dir() and (_recipe(run) is not None or _recipe(run.parent) is not None)
+
+
+def _run_of(path: Path) -> Path:
+    """The run that a stage is of; a run is its own."""
+    stage = (path.parent / "recipe.yaml").is_file() and not (path / "recipe.yaml").is_file()
+    return path.parent if stage else path
 
 
 def _open_folder(path: Path, device: str) -> PairModel:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import html
 import io
+import unicodedata
 from base64 import b64encode
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +22,16 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from polyglance.errors import PolyglanceError
-from polyglance.languages import describe
+from polyglance.languages import describe, is_right_to_left
 from polyglance.records import replacing
 
 _DARK = 0.22
 """What is left of the picture's light where a word does not look at all."""
+_PALE, _PALENESS = 236, 0.7
+"""What a picture fades into for a word that looks nowhere, and how far."""
+_NOWHERE = "no region"
+"""What such a picture says."""
+_NOTE = f' <small lang="en">{_NOWHERE}</small>'
 _WARM = np.array([255, 168, 38], np.float32)
 _FONTS = (
     "NotoSans-Regular.ttf", "DejaVuSans.ttf", "Arial Unicode.ttf", "arial.ttf",
@@ -44,6 +52,8 @@ _NO_LETTER = "\U0010ffff"
 _Letters = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _SIZE = 17
 _SIDE, _GAP, _LINE = 200, 12, 30
+_ACROSS = 12
+"""The most pictures beside each other; the words of longer sentences go on below."""
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif; }
@@ -59,6 +69,7 @@ h2 small { font-weight: normal; color: var(--soft); margin-inline-start: .5rem; 
 ol { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .7rem; }
 figure { margin: 0; width: 9.5rem; }
 img { display: block; width: 100%; border-radius: .4rem; }
+figcaption small { display: block; color: var(--soft); }
 figcaption { margin-top: .2rem; text-align: center; overflow-wrap: anywhere; }
 """
 
@@ -74,15 +85,24 @@ class Row:
 
 
 def lit(picture: Image.Image, cells: NDArray[np.float32]) -> Image.Image:
-    """The picture, bright where a word looks most and dark where it does not look."""
-    most = float(cells.max())
-    scaled = np.clip(cells / most, 0, 1) if most > 0 else np.zeros_like(cells)
-    small = Image.fromarray(np.uint8(255 * scaled))
+    """The picture, bright where a word looks most and dark where it does not look.
+
+    All grey and pale for a word that looks nowhere: dark would say that it is not shown.
+    """
+    if not looks_somewhere(cells):
+        plain = picture.convert("L").convert("RGB")
+        return Image.blend(plain, Image.new("RGB", plain.size, (_PALE,) * 3), _PALENESS)
+    small = Image.fromarray(np.uint8(255 * np.clip(cells / cells.max(), 0, 1)))
     light = np.asarray(small.resize(picture.size, Image.Resampling.BICUBIC), np.float32) / 255
     light = light[:, :, None]
     pixels = np.asarray(picture.convert("RGB"), np.float32)
     shown = pixels * (_DARK + (1 - _DARK) * light)
     return Image.fromarray(np.uint8(np.clip(shown + 0.18 * light * (_WARM - shown), 0, 255)))
+
+
+def looks_somewhere(cells: NDArray[np.float32]) -> bool:
+    """Whether any region speaks for a word."""
+    return bool(cells.max() > 0)
 
 
 def write_looks_page(path: Path, picture: Image.Image, rows: Sequence[Row], *, note: str) -> None:
@@ -103,34 +123,30 @@ def write_looks_page(path: Path, picture: Image.Image, rows: Sequence[Row], *, n
 def draw_looks(
     picture: Image.Image, rows: Sequence[Row], *, font: str | Path | None = None
 ) -> Image.Image:
-    """All sentences as one picture: a row each, and first the picture as it is.
+    """All sentences as one picture, each above its words, and first the picture as it is.
 
-    Each is drawn in a font at hand that has its letters, or all in a ``font``; the page
-    needs none.
+    Words run as they are read, from the right in Arabic, and go on in a line below where
+    they are many. Each sentence is drawn in a font at hand that has its letters, or all in a
+    ``font``; the page needs none.
     """
     small = _small(picture)
-    width, height = small.size
-    columns = 1 + max(len(row.words) for row in rows)
-    line = height + _LINE + _GAP
-    sheet = Image.new(
-        "RGB", (_GAP + columns * (width + _GAP), _GAP + len(rows) * line), (255, 255, 255)
-    )
-    pen = ImageDraw.Draw(sheet)
-    for number, row in enumerate(rows):
-        letters = _font(row, font)
-        shown = [(row.language or "", small), *_lit_words(small, row)]
-        for column, (word, seen) in enumerate(shown):
-            left, top = _GAP + column * (width + _GAP), _GAP + number * line
-            sheet.paste(seen, (left, top))
-            place = (left + width // 2, top + height + _LINE // 2)
-            pen.text(place, _fitting(word, letters, width), "black", letters, anchor="mm")
+    columns = min(_ACROSS, 1 + max(len(row.words) for row in rows))
+    width = _GAP + columns * (small.width + _GAP)
+    drawn = [_draw_row(small, row, columns, width, font) for row in rows]
+    sheet = Image.new("RGB", (width, _GAP + sum(one.height for one in drawn)), "white")
+    top = _GAP
+    for one in drawn:
+        sheet.paste(one, (0, top))
+        top += one.height
     return sheet
 
 
 def missing_letters(rows: Sequence[Row], *, font: str | Path | None = None) -> str:
     """The letters that `draw_looks` has no font for, each once."""
     return "".join(
-        dict.fromkeys(letter for row in rows for letter in _lacking(_font(row, font), row))
+        dict.fromkeys(
+            letter for row in rows for letter in _lacking(_font(_written(row), font), _written(row))
+        )
     )
 
 
@@ -145,6 +161,35 @@ def open_font(font: str | Path) -> ImageFont.FreeTypeFont:
         ) from error
 
 
+def _draw_row(
+    small: Image.Image, row: Row, columns: int, width: int, font: str | Path | None
+) -> Image.Image:
+    letters, labels = _font(_written(row), font), _font(_NOWHERE, font)
+    lines = _lines(row.sentence, letters, width - 2 * _GAP)
+    head, line = len(lines) * _LINE, small.height + _LINE + _GAP
+    down = -(-(1 + len(row.words)) // columns)
+    sheet = Image.new("RGB", (width, head + down * line), "white")
+    pen = ImageDraw.Draw(sheet)
+    backwards = _right_to_left(row)
+    for number, text in enumerate(lines):
+        middle = number * _LINE + _LINE // 2 - _GAP // 4
+        place, anchor = ((width - _GAP, middle), "rm") if backwards else ((_GAP, middle), "lm")
+        pen.text(place, text, "black", letters, anchor=anchor)
+    shown = [(row.language or "", small, labels), *((*one, letters) for one in _lit(small, row))]
+    for number, (word, seen, written_in) in enumerate(shown):
+        below, column = divmod(number, columns)
+        column = columns - 1 - column if backwards else column
+        left, top = _GAP + column * (small.width + _GAP), head + below * line
+        sheet.paste(seen, (left, top))
+        middle = left + small.width // 2
+        place = (middle, top + small.height + _LINE // 2)
+        pen.text(place, _fitting(word, written_in, small.width), "black", written_in, anchor="mm")
+        if number and not looks_somewhere(row.cells[number - 1]):
+            label = _fitting(_NOWHERE, labels, small.width)
+            pen.text((middle, top + small.height // 2), label, "black", labels, anchor="mm")
+    return sheet
+
+
 def _section(small: Image.Image, row: Row) -> str:
     known = describe(row.language) if row.language else None
     attributes = (
@@ -154,8 +199,8 @@ def _section(small: Image.Image, row: Row) -> str:
     )
     items = "\n".join(
         f'<li><figure><img src="{_data_uri(seen)}" alt=""><figcaption>{html.escape(word)}'
-        "</figcaption></figure></li>"
-        for word, seen in _lit_words(small, row)
+        f"{'' if looks_somewhere(cells) else _NOTE}</figcaption></figure></li>"
+        for (word, seen), cells in zip(_lit(small, row), row.cells, strict=True)
     )
     name = f"<small>{html.escape(known.english)}</small>" if known else ""
     return (
@@ -164,7 +209,7 @@ def _section(small: Image.Image, row: Row) -> str:
     )
 
 
-def _lit_words(small: Image.Image, row: Row) -> list[tuple[str, Image.Image]]:
+def _lit(small: Image.Image, row: Row) -> list[tuple[str, Image.Image]]:
     return [(word, lit(small, one)) for word, one in zip(row.words, row.cells, strict=True)]
 
 
@@ -175,11 +220,24 @@ def _small(picture: Image.Image) -> Image.Image:
     return small.resize(size, Image.Resampling.LANCZOS)
 
 
-def _font(row: Row, font: str | Path | None) -> _Letters:
-    """The font that is asked for, or that which lacks the fewest letters of a row."""
+def _written(row: Row) -> str:
+    """All that is written of a row: an answer that looks is no word of its question."""
+    return row.sentence + "".join(row.words)
+
+
+def _right_to_left(row: Row) -> bool:
+    """By its language, else by its first letter, as browsers do."""
+    if row.language:
+        return is_right_to_left(row.language)
+    ways = (unicodedata.bidirectional(letter) for letter in row.sentence)
+    return next((way for way in ways if way in ("L", "R", "AL")), "L") != "L"
+
+
+def _font(text: str, font: str | Path | None) -> _Letters:
+    """The font that is asked for, or that which lacks the fewest letters of a text."""
     if font is not None:
         return open_font(font)
-    return min(_installed(_FONTS), key=lambda letters: len(_lacking(letters, row)))
+    return min(_installed(_FONTS), key=lambda letters: len(_lacking(letters, text)))
 
 
 @cache
@@ -193,12 +251,12 @@ def _installed(names: tuple[str, ...]) -> tuple[_Letters, ...]:
     return (*found, ImageFont.load_default(_SIZE))
 
 
-def _lacking(letters: _Letters, row: Row) -> list[str]:
-    """The letters of a row that a font has not: it draws them all as the same box."""
+def _lacking(letters: _Letters, text: str) -> list[str]:
+    """The letters of a text that a font has not: it draws them all as the same box."""
     box = _drawn(letters, _NO_LETTER)
     return [
         letter
-        for letter in dict.fromkeys("".join(row.words))
+        for letter in dict.fromkeys(text)
         if letter.isalnum() and _drawn(letters, letter) == box
     ]
 
@@ -212,6 +270,21 @@ def _fitting(word: str, letters: _Letters, width: int) -> str:
     while len(word) > 1 and letters.getlength(word) > width:
         word = word[:-2] + "…"
     return word
+
+
+def _lines(text: str, letters: _Letters, width: int) -> list[str]:
+    """A text in lines of a width, cut at spaces where there are some."""
+    text = " ".join(text.split())
+    lines = []
+    while len(text) > 1 and letters.getlength(text) > width:
+        # The most letters that fit.
+        end = bisect_right(range(len(text)), width, key=lambda n: ceil(letters.getlength(text[:n])))
+        end -= 1
+        space = text.rfind(" ", 0, end + 1)
+        end = space if space > 0 else max(1, end)
+        lines.append(text[:end])
+        text = text[end:].lstrip()
+    return [*lines, text]
 
 
 def _data_uri(picture: Image.Image) -> str:

@@ -7,6 +7,7 @@ text, so that it serves every manifest. Several runs may use a file at once.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,8 +47,7 @@ class TranslationCache:
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
-            # Readers and a writer do not wait for each other; a kill loses no finished batch.
-            self._file.execute("PRAGMA journal_mode = WAL")
+            self._use_wal()
             self._file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
 
     @classmethod
@@ -103,6 +103,23 @@ class TranslationCache:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _use_wal(self) -> None:
+        """Readers and a writer do not wait for each other; a kill loses no finished batch.
+
+        Two runs that begin a file together are in each other's way here, and SQLite does not
+        wait by itself.
+        """
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._file.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
 
     def _number(self, translator: KnownTranslator) -> int:
         key = (translator.fingerprint, translator.source, translator.target)

@@ -27,6 +27,8 @@ _PHRASE = 4
 """The most words in a phrase that is looked for over and over."""
 _EVEN = 4
 """Letters that both texts are given before their lengths are compared: short ones vary."""
+_FEW = 4
+"""Of fewer words it says nothing how many of them are the text's."""
 _CHRF_ORDER, _CHRF_BETA = 6, 2.0
 
 
@@ -55,28 +57,42 @@ def passing(
 
 @dataclass(frozen=True)
 class SaysSomething:
-    """Drops translations without a letter, unless the text has none either."""
+    """Drops translations without a letter, and of texts without one."""
 
     name: str = "empty"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        return [written_length(there) > 0 or written_length(here) == 0 for here, there in pairs]
+        return [says_something(here) and says_something(there) for here, there in pairs]
 
 
 @dataclass(frozen=True)
 class NotCopied:
-    """Drops translations with the very words of the text; one word may well be the same."""
+    """Drops translations with the very words of the text, or with too many of them.
 
+    One word may well be the same. Of four and more, at most the share ``most`` may stand
+    in the text as well, as they do where a dictionary knew few of its words; names and
+    numbers, which stay as they are in most languages, do not count.
+    """
+
+    most: float = 0.6
     name: str = "copied"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        good = []
-        for here, there in pairs:
-            words = _words(here, source)
-            good.append(len(words) < 2 or words != _words(there, source))
-        return good
+        # All words are cut and spelled as the source's, so that the same ones look the same.
+        return [
+            self._good(_cut(here, source), _cut(there, source), source) for here, there in pairs
+        ]
+
+    def _good(self, here: list[str], there: list[str], language: str) -> bool:
+        known, said = _spelled(here, language), _spelled(there, language)
+        if len(known) >= 2 and known == said:
+            return False
+        names = set(_spelled(_names(here), language))
+        counted = [word for word in said if word not in names and not any(map(str.isdigit, word))]
+        same = len([word for word in counted if word in known])
+        return len(counted) < _FEW or same <= self.most * len(counted)
 
 
 @dataclass(frozen=True)
@@ -178,6 +194,11 @@ class RoundTrip:
         ]
 
 
+def says_something(text: str) -> bool:
+    """Whether there is a letter in a text, of any script."""
+    return any(map(str.isalpha, text))
+
+
 def written_length(text: str) -> int:
     """Letters and digits of a text; one of Chinese counts as three, of Japanese and Korean
     syllables as two, which makes captions of the same meaning about the same length."""
@@ -226,7 +247,21 @@ def _grams(text: str, order: int) -> Counter[str]:
 
 
 def _words(text: str, language: str) -> list[str]:
-    return [normalise_word(text[start:end], language) for start, end in cut_words(text, language)]
+    return _spelled(_cut(text, language), language)
+
+
+def _cut(text: str, language: str) -> list[str]:
+    return [text[start:end] for start, end in cut_words(text, language)]
+
+
+def _spelled(words: Iterable[str], language: str) -> list[str]:
+    return [normalise_word(word, language) for word in words]
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    """Words with a capital that do not begin the text; none of a text in which all have one."""
+    found = [word for word in words[1:] if word[0].isupper()]
+    return found if len(found) < len(words) - 1 else []
 
 
 def _weight(character: str) -> int:

@@ -1,0 +1,65 @@
+"""In which language a question is taken to be, and who is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from colours import paint
+from polyglance.cli import app
+from polyglance.text.lexicon import Lexicon
+from tiny_readers import make_parts, save_answerer
+
+QUESTIONS = {
+    "en": ["what colour is the circle", "how many squares are there"],
+    "de": ["welche Farbe hat der Kreis", "wie viele Quadrate gibt es"],
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("asked")
+    parts = make_parts(folder, [text for texts in QUESTIONS.values() for text in texts])
+    paint(folder / "red.png", (220, 30, 30), (64, 64))
+    made = save_answerer(folder / "model", parts)
+    Lexicon.from_texts(QUESTIONS).save(made)
+    return made
+
+
+def ask(model: Path, question: str, *options: str) -> Result:
+    picture = model.parent / "red.png"
+    done = CliRunner().invoke(app, ["ask", str(picture), question, "--model", str(model), *options])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.mark.parametrize("question", ["De quelle couleur est le cercle ?", "วงกลมสีอะไร", "?"])
+def test_a_language_that_cannot_be_told_is_said_to_be_assumed(model: Path, question: str) -> None:
+    done = ask(model, question, "--json")
+    (language,) = {answer["language"] for answer in json.loads(done.stdout)}
+    name = {"en": "English", "de": "German"}[language]
+    assert done.stderr == (
+        f"the question was taken for {name}, but its language cannot be told among those of the"
+        " model (en, de): --language sets it\n"
+    )
+    assert ask(model, question, "--language", "de").stderr == ""
+
+
+@pytest.mark.parametrize(
+    "question", ["What colour is the aardvark?", "Welche Farbe hat das Quadrat?", "How many?"]
+)
+def test_of_a_language_that_is_known_nothing_is_said(model: Path, question: str) -> None:
+    assert ask(model, question).stderr == ""
+
+
+def test_without_words_of_questions_nothing_is_assumed(model: Path) -> None:
+    words = (model / "lexicon.json").read_bytes()
+    (model / "lexicon.json").unlink()
+    try:
+        assert ask(model, "De quelle couleur est le cercle ?").stderr == ""
+    finally:
+        (model / "lexicon.json").write_bytes(words)
