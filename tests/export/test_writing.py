@@ -201,7 +201,7 @@ def test_a_run_without_a_compressed_model_is_one_sentence(
     (a_run / name).unlink()
     if content is not None:
         (a_run / name).write_text(content)
-    with pytest.raises(DataError, match=r"no compressed model .*a section `compression`"):
+    with pytest.raises(DataError, match=r"no model that can be exported .*a section `compression`"):
         export_run(a_run, tmp_path / "model", name="x")
     assert not (tmp_path / "model").exists()
 
