@@ -13,7 +13,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.recipes.pairs import m3p, published, uc2
+from polyglance.recipes.pairs import m3p, uc2, untrained
 from polyglance.recipes.pairs.m3p_recipe import M3PRecipe
 from polyglance.recipes.pairs.m3p_world import World as M3PWorld
 from polyglance.recipes.pairs.region_splits import Described
@@ -54,7 +54,7 @@ def test_uc2_begins_with_what_others_trained(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = UC2(UC2Config(ENCODER, WIDTH, form="reference"))
-    monkeypatch.setattr(published, "load_uc2", lambda path: theirs)
+    monkeypatch.setattr(untrained, "load_uc2", lambda path: theirs)
     recipe = UC2Recipe(form="reference", adaptation=None, **settings(data))
     world = UC2World.open(recipe, data, "cpu")
     model = uc2.build_model(recipe, world)
@@ -68,11 +68,11 @@ def test_uc2_begins_with_what_others_trained(
     with pytest.raises(PolyglanceError, match="set form to reference"):
         uc2.build_model(replace(recipe, form="paper"), world)
     wider = UC2(UC2Config(ENCODER, WIDTH + 1, form="reference"))
-    monkeypatch.setattr(published, "load_uc2", lambda path: wider)
+    monkeypatch.setattr(untrained, "load_uc2", lambda path: wider)
     with pytest.raises(PolyglanceError, match=f"sees features {WIDTH + 1} wide"):
         uc2.build_model(recipe, world)
     few = UC2(UC2Config(replace(ENCODER, vocabulary=9), WIDTH, form="reference"))
-    monkeypatch.setattr(published, "load_uc2", lambda path: few)
+    monkeypatch.setattr(untrained, "load_uc2", lambda path: few)
     with pytest.raises(PolyglanceError, match="knows 9 sub-words, and the tokenizer has"):
         uc2.build_model(recipe, world)
 
@@ -83,7 +83,7 @@ def test_m3p_begins_with_what_others_trained_but_for_their_languages(
     numbered = tuple(map(str, range(5)))
     theirs = M3P(M3PConfig(ENCODER, numbered, WIDTH, labels=1600, layout="reference"))
     torch.nn.init.normal_(theirs.languages.weight)
-    monkeypatch.setattr(published, "load_m3p", lambda path: theirs)
+    monkeypatch.setattr(untrained, "load_m3p", lambda path: theirs)
     recipe = M3PRecipe(layout="reference", **settings(data))
     model = m3p.build_model(recipe, M3PWorld.open(recipe, data, "cpu"))
     assert model.config.languages == ("en", "de")

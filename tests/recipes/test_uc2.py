@@ -145,6 +145,10 @@ def test_matching_may_come_first(data: Path, recipe: UC2Recipe, tmp_path: Path) 
     report = run(few, data, tmp_path)
     assert report["matching"]["steps"] == 6
     assert tasks_of(tmp_path / "matching") == {"itm"}
+    without = replace(stage, mixture=Shares(itm=0))  # which leaves its steps to the others
+    report = run(replace(few, pretraining=without), data, tmp_path / "without")
+    assert "matching" not in report
+    assert report["pretraining"]["steps"] == 8
 
 
 def test_pivoting_on_english_shows_no_picture_beside_another_language(

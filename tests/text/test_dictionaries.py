@@ -133,18 +133,6 @@ def test_scores_count_wherever_the_lines_of_a_word_lie(tmp_path: Path) -> None:
     assert opened.translations("cat") == ("Katze", "Kater")
 
 
-def test_which_words_have_a_capital_of_their_own(tmp_path: Path) -> None:
-    french = Dictionary([("Monday", "lundi"), ("turkey", "dinde"), ("Turkey", "Turquie")])
-    assert french.is_capitalised("monday")
-    assert not french.is_capitalised("Turkey")
-    assert not french.is_capitalised("Sunday")
-    assert french.ranked({}).is_capitalised("Monday")
-    assert (french | Dictionary([("dog", "chien")])).is_capitalised("Monday")
-    assert not (french | Dictionary([("monday", "lundi")])).is_capitalised("Monday")
-    (tmp_path / "en-fr.txt").write_text("Monday lundi\ndog chien\n")
-    assert open_dictionary(tmp_path / "en-fr.txt").is_capitalised("Monday")
-
-
 def test_malformed_lines_are_named(tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_text("dog hund\ncat\na b c\nred\trot\tmuch\n\tx\n", encoding="utf-8")

@@ -65,6 +65,8 @@ def test_the_whole_picture_can_be_the_first_region(tmp_path: Path) -> None:
     assert wholes is not None
     assert wholes.tolist() == [0, 0, 0, 0, 4, 4, 4, 4]
     assert plain.wholes(np.array([0])) is None
+    with pytest.raises(ValueError, match="cannot be joined"):
+        RegionTable.joined([table, plain])
     for item, key in enumerate(["a", "c"]):
         regions, labels = table.take(np.array([item]))
         assert regions.features[0].tolist() == found[key].whole.tolist()

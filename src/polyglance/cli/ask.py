@@ -58,16 +58,11 @@ def _tell_assumed(answerer: Answerer, question: str) -> None:
     then it knows few of the words, if any.
     """
     from polyglance.languages import describe
-    from polyglance.text.segment import cut_words, normalise_word
 
     assumed = answerer.language_of(question)
     if assumed is None or answerer.lexicon is None:
         return
-    words = [
-        normalise_word(question[start:end], assumed) for start, end in cut_words(question, assumed)
-    ]
-    seen = answerer.lexicon.counts[assumed]
-    if words and sum(word in seen for word in words) >= _KNOWN * len(words):
+    if answerer.lexicon.known_share(question, assumed) >= _KNOWN:
         return
     print(
         f"the question was taken for {describe(assumed).english}, but its language cannot be told"

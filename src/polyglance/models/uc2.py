@@ -136,7 +136,7 @@ class UC2(nn.Module):
     ) -> Tensor:
         """What some rows alone become: counted through text, translation and regions.
 
-        The last layer is computed for them alone.
+        What comes after attention in the last layer is computed for them alone.
         """
         sides = self._sides(text, seen, translation)
         whole, went = _in_a_row([side for side in sides if side is not None])

@@ -37,6 +37,24 @@ class Stage(Protocol):
         """Steps until it learns that fast."""
 
 
+class BeginsWithMatching(Stage, Protocol):
+    """The settings of a pre-training that may begin with matching alone."""
+
+    @property
+    def matching_first(self) -> int:
+        """For how many steps it does."""
+
+
+def matching_steps(stage: BeginsWithMatching, *, matches: bool) -> tuple[int, int]:
+    """How long matching alone is learned, and then all tasks, of which matching may be none.
+
+    Then the others have its steps: whatever is left out, there are as many in all.
+    """
+    if matches:
+        return stage.matching_first, stage.steps
+    return 0, stage.steps + stage.matching_first
+
+
 def stage_loop(after: LoopConfig, stage: Stage, *, steps: int | None = None) -> LoopConfig:
     """A stage's own length and rate, and all else as the stage after it."""
     return replace(

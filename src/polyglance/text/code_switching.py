@@ -35,9 +35,6 @@ LONGEST_WORD = 8
 LONGEST_TRANSLATION = 3
 """Words; what is longer explains a word instead of translating it."""
 
-_CAPITAL_NOUNS = frozenset({"de", "gsw", "lb", "nds", "swg"})
-"""Languages in which every noun has a capital, which tells nothing of its place."""
-
 Integers = NDArray[np.int64]
 Texts = NDArray[np.object_]
 Rows = Sequence[int] | Integers
@@ -152,8 +149,7 @@ class CodeSwitcher:
                 found = self.translations(word, language)
                 shares = np.arange(1.0, len(found) + 1) ** -self._preference
                 found = found[: np.count_nonzero(shares)] if self._weights[number] else ()
-                capital = begins or self._has_capital(word, language)
-                texts += [cased(translation, word, begins=capital) for translation in found]
+                texts += [cased(translation, word, begins=begins) for translation in found]
                 languages += [number] * len(found)
                 weights += (self._weights[number] * shares / shares.sum())[: len(found)].tolist()
             ends.append(len(texts))
@@ -161,18 +157,6 @@ class CodeSwitcher:
             np.array(texts, object), np.array(languages, np.int64),
             np.concatenate([[0.0], np.cumsum(weights)]), np.array([0, *ends], np.int64),
         )  # fmt: skip
-
-    def _has_capital(self, word: str, language: str) -> bool:
-        """Whether a word inside a sentence has a capital that its translation should have.
-
-        As in a title. The capital of I or a T-shirt is their own, and so is that of
-        what the dictionary writes so: a Monday is a lundi.
-        """
-        if self.source in _CAPITAL_NOUNS or not (word[:1].isupper() and word[1:2].isalpha()):
-            return False
-        dictionary = self.dictionaries[language]
-        bases = lemmas(dictionary.folded(word)) if self.source == "en" else ()
-        return not any(map(dictionary.is_capitalised, (word, *bases)))
 
     def _units(self, text: str) -> Iterator[tuple[int, int, bool]]:
         """Start and end of each word or known phrase, and whether it begins a sentence."""

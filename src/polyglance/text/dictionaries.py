@@ -28,22 +28,14 @@ class Dictionary:
         """``source`` is the language of the words, for those whose capitals are their own."""
         self.source = source
         entries: dict[str, dict[str, None]] = {}
-        capitals: dict[str, bool] = {}
         for word, together in groupby(pairs, key=itemgetter(0)):
-            folded = self.folded(word)
-            found = entries.setdefault(folded, {})
+            found = entries.setdefault(self.folded(word), {})
             found.update((translation, None) for _, translation in together if translation)
-            capitals[folded] = capitals.get(folded, True) and word[:1].isupper()
         self._entries = {word: tuple(found) for word, found in entries.items() if word and found}
-        self._capitals = {word for word, has_capital in capitals.items() if has_capital}
 
     def translations(self, word: str) -> tuple[str, ...]:
         """What a word is in the other language; nothing where the dictionary lacks it."""
         return self._entries.get(self.folded(word), ())
-
-    def is_capitalised(self, word: str) -> bool:
-        """Whether the dictionary always writes this word of its own with a capital."""
-        return self.folded(word) in self._capitals
 
     def folded(self, word: str) -> str:
         """The spelling under which a word is looked up."""
@@ -74,18 +66,11 @@ class Dictionary:
         ranked._entries = {
             word: tuple(sorted(found, key=place)) for word, found in self._entries.items()
         }
-        ranked._capitals = self._capitals
         return ranked
 
     def __or__(self, other: Dictionary) -> Dictionary:
         """Both dictionaries; this one's translations come first."""
-        both = Dictionary((*self.pairs(), *other.pairs()), source=self.source)
-        both._capitals = {
-            word
-            for word in self._capitals | other._capitals
-            if all(word in one._capitals or word not in one._entries for one in (self, other))
-        }
-        return both
+        return Dictionary((*self.pairs(), *other.pairs()), source=self.source)
 
     def __contains__(self, word: str) -> bool:
         return self.folded(word) in self._entries

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.records import Record, parse_json, replacing
-from polyglance.text.segment import normalise_word
+from polyglance.text.segment import cut_words, normalise_word
 from polyglance.text.words import WordTokenizer
 
 if TYPE_CHECKING:
@@ -124,6 +124,12 @@ class Lexicon:
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
         """The numbers of many texts of one language."""
         return self.tokenizer(language).encode_batch(texts)
+
+    def known_share(self, text: str, language: str) -> float:
+        """How many of a text's words are known in a language, from 0 to 1; 0 without any word."""
+        cuts = cut_words(text, language, dictionary=language in self.segmented)
+        words = [normalise_word(text[start:end], language) for start, end in cuts]
+        return sum(word in self.counts[language] for word in words) / max(1, len(words))
 
     def tokenizer(self, language: str) -> LexiconTokenizer:
         """One language of this lexicon as a tokenizer like any other."""

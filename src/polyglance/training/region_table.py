@@ -103,10 +103,13 @@ class RegionTable:
     @classmethod
     def joined(cls, tables: Sequence[RegionTable]) -> RegionTable:
         """The pictures of several tables with equally many views, one after another."""
-        views = {table.views for table in tables}
-        if len(views) != 1:
-            raise ValueError(f"tables of {sorted(views)} views cannot be joined")
-        count = views.pop()
+        kinds = {(table.views, table.whole_first) for table in tables}
+        if len(kinds) != 1:
+            raise ValueError(
+                "tables of other views, or of which some begin with wholes, cannot be joined:"
+                f" {sorted(kinds)}"
+            )
+        count, whole_first = kinds.pop()
         looks = [table.features.chunk(count) for table in tables]
         return cls(
             torch.cat([look[view] for view in range(count) for look in looks]),
@@ -115,7 +118,7 @@ class RegionTable:
             np.concatenate([table.lengths for table in tables]),
             tables[0].features.device,
             views=count,
-            whole_first=all(table.whole_first for table in tables),
+            whole_first=whole_first,
         )
 
     @classmethod

@@ -24,7 +24,6 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.models.meeting import Meeting, read_meeting, write_meeting
 from polyglance.models.uc2 import UC2, UC2Config
-from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.pairs.m3p_recipe import M3PRecipe
 from polyglance.recipes.pairs.model_folder import (
     CONFIG,
@@ -33,9 +32,9 @@ from polyglance.recipes.pairs.model_folder import (
     read_model,
     write_model,
 )
-from polyglance.recipes.pairs.published import published_file, published_m3p, published_uc2
 from polyglance.recipes.pairs.region_splits import Eyes, open_eyes
 from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
+from polyglance.recipes.pairs.untrained import untrained_m3p, untrained_uc2
 from polyglance.recipes.stages import begin_from
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.vision.store import read_info
@@ -120,7 +119,11 @@ def open_pair_model(
     report = _report(run)
     if isinstance(recipe, M3PRecipe) and "languages" not in report:
         raise DataError(f"{run / 'report.json'}: the run has not ended")
-    model = _untrained(recipe, tokenizer, eyes.width, report.get("languages", ()))
+    model: UC2 | M3P
+    if isinstance(recipe, UC2Recipe):
+        model = untrained_uc2(recipe, tokenizer, eyes.width)
+    else:
+        model = untrained_m3p(recipe, tokenizer, eyes.width, report["languages"])
     place = _first_stage(run, stages) if path == run else path
     begin_from(model, place)
     trust = recipe.reranking.trust if recipe.reranking else 0.0
@@ -136,29 +139,6 @@ def open_pair_model(
     if recipe.reranking is not None and recipe.reranking.meeting is not None and own_eyes:
         meeting = read_meeting(recipe.reranking.meeting).to(device)
     return PairModel(_at_work(model, device), tokenizer, eyes, told, meeting)
-
-
-def _untrained(
-    recipe: UC2Recipe | M3PRecipe, tokenizer: Tokenizer, width: int, languages: Sequence[str]
-) -> UC2 | M3P:
-    """A model of the shape that a run by the recipe has trained."""
-    published = published_file(recipe)
-    if isinstance(recipe, UC2Recipe):
-        if published is not None:
-            return published_uc2(published, recipe, tokenizer, width)
-        encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
-        return UC2(UC2Config(encoder.config, width, form=recipe.form), encoder)
-    if published is not None:
-        return published_m3p(published, recipe, tokenizer, width, languages)
-    encoder = load_encoder(weights.folder(recipe.encoder), dropout=0.0)
-    config = M3PConfig(
-        encoder=encoder.config,
-        languages=tuple(languages),
-        visual_width=width,
-        labels=recipe.labels,
-        layout=recipe.layout,
-    )
-    return M3P(config, encoder)
 
 
 def refuse_unused(

@@ -14,17 +14,15 @@ from typing import Any
 
 import torch
 
-from polyglance import weights
 from polyglance.errors import PolyglanceError
-from polyglance.models.m3p import M3P, M3PConfig
-from polyglance.nn.pretrained import load_encoder
+from polyglance.models.m3p import M3P
 from polyglance.recipes.common import write_report
 from polyglance.recipes.pairs.m3p_recipe import FineTuning, M3PRecipe, Pretraining
 from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import report_test, validate
-from polyglance.recipes.pairs.published import published_file, published_m3p
 from polyglance.recipes.pairs.region_splits import ENGLISH
-from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
+from polyglance.recipes.pairs.untrained import begin_with_stage, untrained_m3p
+from polyglance.recipes.stages import learning_faster, matching_steps, run_stage, stage_loop
 from polyglance.training.loop import Validate
 from polyglance.training.m3p_tasks import (
     DescribedRegions,
@@ -43,8 +41,7 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     recipe = recipe.begin("m3p", data, out)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
-    if recipe.initialise_from is not None and published_file(recipe) is None:
-        begin_from(model, Path(recipe.initialise_from))
+    begin_with_stage(model, recipe)
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
     if recipe.alignment is not None:
@@ -53,12 +50,10 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         )
     if recipe.pretraining is not None:
         stage = recipe.pretraining
-        steps = stage.steps
-        if "matching" not in stage.tasks:
-            steps += stage.matching_first  # for the others: as many in all
-        elif stage.matching_first:
+        first, steps = matching_steps(stage, matches="matching" in stage.tasks)
+        if first:
             task = _pairs(stage, ("matching",), model, world)
-            loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
+            loop = stage_loop(recipe.loop, stage, steps=first)
             report["matching"] = run_stage(
                 model, _alone(task), loop, out / "matching", groups=groups
             )
@@ -106,22 +101,11 @@ def _choosing(stage: FineTuning, model: M3P, world: World) -> Validate | None:
 
 
 def build_model(recipe: M3PRecipe, world: World, device: str = "cpu") -> M3P:
-    """An untrained model on a pretrained text encoder, or one that others published."""
-    if (published := published_file(recipe)) is not None:
-        width = world.train.regions.width
-        return published_m3p(published, recipe, world.tokenizer, width, world.languages).to(device)
-    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
-    config = M3PConfig(
-        encoder=encoder.config,
-        languages=world.languages,
-        visual_width=world.train.regions.width,
-        labels=recipe.labels,
-        layout=recipe.layout,
-    )
-    if int(world.train.regions.labels.max()) >= recipe.labels:
-        raise PolyglanceError(f"labels is {recipe.labels}, and the store of regions has more")
-    torch.manual_seed(recipe.loop.seed)
-    return M3P(config, encoder).to(device)
+    """The model to begin with, fit for the labels of regions."""
+    model = untrained_m3p(recipe, world.tokenizer, world.train.regions.width, world.languages)
+    if int(world.train.regions.labels.max()) >= model.config.labels:
+        raise PolyglanceError(f"labels is {model.config.labels}, and the store of regions has more")
+    return model.to(device)
 
 
 def _pairs(stage: Pretraining, tasks: tuple[PairTask, ...], model: M3P, world: World) -> Task:

@@ -15,13 +15,10 @@ from typing import Any
 
 import torch
 
-from polyglance import weights
 from polyglance.config import as_plain
-from polyglance.models.uc2 import UC2, UC2Config
-from polyglance.nn.pretrained import load_encoder
+from polyglance.models.uc2 import UC2
 from polyglance.recipes.common import write_report
 from polyglance.recipes.pairs.measuring import measure, report_test, validate
-from polyglance.recipes.pairs.published import published_file, published_uc2
 from polyglance.recipes.pairs.region_splits import ENGLISH
 from polyglance.recipes.pairs.uc2_recipe import (
     Adaptation,
@@ -31,7 +28,8 @@ from polyglance.recipes.pairs.uc2_recipe import (
     UC2Recipe,
 )
 from polyglance.recipes.pairs.uc2_world import World
-from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
+from polyglance.recipes.pairs.untrained import begin_with_stage, untrained_uc2
+from polyglance.recipes.stages import learning_faster, matching_steps, run_stage, stage_loop
 from polyglance.training.early_adaptation import EarlyAdaptation, adaptation_figures
 from polyglance.training.loop import Validate
 from polyglance.training.mismatches import lookalikes
@@ -51,8 +49,7 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     recipe = recipe.begin("uc2", data, out)
     world = World.open(recipe, data, device)
     model = build_model(recipe, world, device)
-    if recipe.initialise_from is not None and published_file(recipe) is None:
-        begin_from(model, Path(recipe.initialise_from))
+    begin_with_stage(model, recipe)
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(world.languages)}
     names_regions = recipe.pretraining is not None and recipe.pretraining.mixture.mrtm > 0
@@ -66,12 +63,13 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         )
     if recipe.pretraining is not None:
         stage = recipe.pretraining
-        if stage.matching_first and stage.mixture.itm > 0:
+        first, steps = matching_steps(stage, matches=stage.mixture.itm > 0)
+        if first:
             tasks = _objectives(recipe, replace(stage, mixture=Shares(1, 0, 0, 0)), model, world)
-            loop = stage_loop(recipe.loop, stage, steps=stage.matching_first)
+            loop = stage_loop(recipe.loop, stage, steps=first)
             report["matching"] = run_stage(model, tasks, loop, out / "matching", groups=groups)
         tasks = _objectives(recipe, stage, model, world)
-        loop = stage_loop(recipe.loop, stage)
+        loop = stage_loop(recipe.loop, stage, steps=steps)
         report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining", groups=groups)
     if recipe.imitation is not None:
         reader = recipe.reader(data, world.tokenizer, device)
@@ -103,14 +101,8 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
 
 
 def build_model(recipe: UC2Recipe, world: World, device: str = "cpu") -> UC2:
-    """An untrained model on a pretrained text encoder, or one that others published."""
-    if (published := published_file(recipe)) is not None:
-        width = world.train.regions.width
-        return published_uc2(published, recipe, world.tokenizer, width).to(device)
-    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
-    config = UC2Config(encoder.config, world.train.regions.width, form=recipe.form)
-    torch.manual_seed(recipe.loop.seed)
-    return UC2(config, encoder).to(device)
+    """The model to begin with."""
+    return untrained_uc2(recipe, world.tokenizer, world.train.regions.width).to(device)
 
 
 def _adapt(

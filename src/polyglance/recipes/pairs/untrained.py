@@ -1,0 +1,108 @@
+"""The model that a recipe begins with: on a pretrained text encoder, or one that others published.
+
+``initialise_from`` may name the file of a published checkpoint, under the names of its own
+code. The model then has the checkpoint's shape, and ``encoder`` is read for its tokenizer
+alone: that of the XLM-R which it was trained from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from polyglance import weights
+from polyglance.errors import PolyglanceError
+from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.models.m3p_checkpoints import load_m3p
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.uc2_checkpoints import load_uc2
+from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.pairs.m3p_recipe import M3PRecipe
+from polyglance.recipes.pairs.recipe import PairRecipe
+from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
+from polyglance.recipes.stages import begin_from
+from polyglance.text import Tokenizer
+
+_PUBLISHED = (".bin", ".ckpt", ".pt", ".pth")
+
+
+def untrained_uc2(recipe: UC2Recipe, tokenizer: Tokenizer, width: int) -> UC2:
+    """UC2 for features of this width."""
+    if (path := _published(recipe)) is not None:
+        if recipe.form != "reference":
+            raise PolyglanceError(
+                f"{path} has the form of the published code: set form to reference"
+            )
+        model = load_uc2(path)
+        _check(path, tokenizer, width, model.config.encoder.vocabulary, model.config.visual_width)
+        _drop(model, recipe.dropout)
+        return model
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    torch.manual_seed(recipe.loop.seed)
+    return UC2(UC2Config(encoder.config, width, form=recipe.form), encoder)
+
+
+def untrained_m3p(
+    recipe: M3PRecipe, tokenizer: Tokenizer, width: int, languages: Sequence[str]
+) -> M3P:
+    """M3P for features of this width; a published one's languages are numbered, ours begin anew."""
+    if (path := _published(recipe)) is not None:
+        if recipe.layout != "reference":
+            raise PolyglanceError(
+                f"{path} has the layout of the published code: set layout to reference"
+            )
+        found = load_m3p(path)
+        _check(path, tokenizer, width, found.config.encoder.vocabulary, found.config.visual_width)
+        model = M3P(replace(found.config, languages=tuple(languages)))
+        own = {"languages.weight": model.languages.weight}
+        model.load_state_dict(dict(found.state_dict()) | own)
+        _drop(model, recipe.dropout)
+        return model
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    config = M3PConfig(
+        encoder=encoder.config,
+        languages=tuple(languages),
+        visual_width=width,
+        labels=recipe.labels,
+        layout=recipe.layout,
+    )
+    torch.manual_seed(recipe.loop.seed)
+    return M3P(config, encoder)
+
+
+def begin_with_stage(model: nn.Module, recipe: PairRecipe) -> None:
+    """Give a model the weights of the stage of another run that a recipe names, if it does."""
+    if recipe.initialise_from is not None and _published(recipe) is None:
+        begin_from(model, Path(recipe.initialise_from))
+
+
+def _published(recipe: PairRecipe) -> Path | None:
+    """The checkpoint of others that a recipe begins with; stages of runs are folders."""
+    if recipe.initialise_from is None:
+        return None
+    place = Path(recipe.initialise_from).expanduser()
+    return place if place.is_file() or place.suffix in _PUBLISHED else None
+
+
+def _check(path: Path, tokenizer: Tokenizer, width: int, words: int, seen: int) -> None:
+    if seen != width:
+        raise PolyglanceError(
+            f"{path} sees features {seen:,} wide, and these are {width:,} wide: it takes those of"
+            " the detector that it was trained with"
+        )
+    if tokenizer.vocab_size > words:
+        raise PolyglanceError(
+            f"{path} knows {words:,} sub-words, and the tokenizer has {tokenizer.vocab_size:,}:"
+            " name the encoder that it was trained from, such as a folder of XLM-R base"
+        )
+
+
+def _drop(model: nn.Module, dropout: float | None) -> None:
+    """Take the dropout of a recipe, which a file of weights does not tell."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout) and dropout is not None:
+            module.p = dropout
