@@ -26,10 +26,10 @@ from polyglance.recipes.questions import measuring
 from polyglance.recipes.questions.folder import Answerer
 from polyglance.recipes.questions.measuring import predict
 from polyglance.recipes.questions.object_words import ObjectWords
-from polyglance.recipes.questions.recipe import Answers, Asked, Practice, VQARecipe
+from polyglance.recipes.questions.recipe import Answers, Asked, VQARecipe
 from polyglance.recipes.questions.vqa import run as train_vqa
 from polyglance.recipes.questions.world import World
-from polyglance.records import Question, Record, write_manifest
+from polyglance.records import Question
 from polyglance.text import Encoding, open_tokenizer
 from polyglance.training.loop import LoopConfig
 from polyglance.weights.ssdlite import convert
@@ -332,40 +332,6 @@ def test_question_answering_begins_with_a_pretrained_uc2(
     model = load_file(tmp_path / "model" / "model.safetensors")
     for name, value in begun.items():
         assert torch.equal(model[f"reader.{name}"], value)
-
-
-def test_plain_questions_come_first_but_none_about_a_test_picture(
-    data: Path, tmp_path: Path
-) -> None:
-    pictures = sorted((data / "images").rglob("*.png"))
-    tested = {str(record.image) for record in read_all("jsonl", data / "test.jsonl")}
-    described = [
-        Record(
-            image=str(path.relative_to(data)),
-            captions={"en": ("two circles", "two circles and a red circle", "two circles")},
-        )
-        for path in pictures
-    ]
-    write_manifest(data / "captions.jsonl", described)
-    recipe = VQARecipe(
-        encoder=str(data / "encoder"),
-        eyes=Eyes(str(data / "eyes"), size=64, views=1),
-        train=(Asked("train.jsonl"),),
-        test=(Asked("test.jsonl"),),
-        practice=Practice(("captions.jsonl",), steps=2),
-        answers=Answers(least=1),
-        held_out=0,
-        batch=8,
-        loop=LoopConfig(steps=1, learning_rate=1e-3, save_every=0),
-    )
-    world = World.open(recipe, data, "cpu")
-    assert world.practice is not None
-    assert len(world.practice.regions) == len(pictures) - len(tested)
-    report = train_vqa(recipe, data, tmp_path / "run")
-    assert report["practice"]["steps"] == 2
-    assert report["practice"]["questions"] == len(world.practice.questions)
-    with pytest.raises(PolyglanceError, match="no pictures with English captions to ask about"):
-        train_vqa(replace(recipe, practice=Practice()), data, tmp_path / "none")
 
 
 def test_sub_words_are_joined_to_words(data: Path) -> None:

@@ -23,28 +23,6 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Practice:
-    """A stage before people's own questions: plain ones, which captions answer.
-
-    See `polyglance.data.caption_questions`.
-    """
-
-    captions: tuple[str, ...] = ()
-    """Manifests of pictures with English captions, inside the data folder."""
-    most: int = 4
-    """Questions about a picture of each kind: numbers, yes or no, and others."""
-    views: int = 1
-    """Looks at each picture."""
-    steps: int = 1000
-    learning_rate: float = 1e-4
-    warmup: int = 0
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "most", "views", "steps")
-        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
-
-
-@dataclass(frozen=True)
 class Answers:
     """Which answers are classes; the paper has 3,129 for VQA v2, and 3,000 in Japanese."""
 
@@ -86,8 +64,6 @@ class VQARecipe:
     longest_text: int = 40
     train: tuple[Asked, ...] = (Asked("train.jsonl"),)
     test: tuple[Asked, ...] = ()
-    practice: Practice | None = None
-    """Plain questions to begin with; None for none."""
     held_out: float = 0.05
     """The share of training pictures that choose the checkpoint; 0 for the last one."""
     answers: Answers = field(default_factory=Answers)

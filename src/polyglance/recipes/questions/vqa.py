@@ -21,11 +21,11 @@ from polyglance.recipes.pairs.towers import towers_of
 from polyglance.recipes.questions.folder import Description, write_answerer, write_card
 from polyglance.recipes.questions.measuring import measure, predict, validate, write_answers
 from polyglance.recipes.questions.recipe import VQARecipe
-from polyglance.recipes.questions.world import Questions, World
-from polyglance.recipes.stages import begin_from, learning_faster, run_stage, stage_loop
+from polyglance.recipes.questions.world import World
+from polyglance.recipes.stages import begin_from, learning_faster, run_stage
 from polyglance.training.distribution import rank
 from polyglance.training.mixture import Mixture
-from polyglance.training.questions import AnsweredQuestions, AnswerTargets
+from polyglance.training.questions import AnsweredQuestions
 
 
 def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
@@ -52,31 +52,18 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     if recipe.initialise_from is not None:
         begin_from(model.reader, Path(recipe.initialise_from))
     groups = learning_faster(model, model.reader.encoder, recipe.new_rate)
-
-    def answering(asked: Questions, targets: AnswerTargets) -> Mixture:
-        task = AnsweredQuestions(
-            model,
-            asked.regions,
-            asked.table,
-            targets,
-            batch=recipe.batch,
-            loss=recipe.loss,
-            smoothing=recipe.smoothing,
-        )
-        return Mixture({"answering": task})
-
-    practised = None
-    if recipe.practice is not None and world.practice is not None:
-        practised = run_stage(
-            model,
-            answering(world.practice, classes.targets(world.practice.questions)),
-            stage_loop(recipe.loop, recipe.practice),
-            out / "practice",
-            groups=groups,
-        )
+    task = AnsweredQuestions(
+        model,
+        train.regions,
+        train.table,
+        targets,
+        batch=recipe.batch,
+        loss=recipe.loss,
+        smoothing=recipe.smoothing,
+    )
     done = run_stage(
         model,
-        answering(train, targets),
+        Mixture({"answering": task}),
         recipe.loop,
         out / "answering",
         choose=None if held is None else lambda: validate(model, held, classes),
@@ -87,8 +74,6 @@ def run(recipe: VQARecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         "questions": len(train.questions),
         "training": done,
     }
-    if practised is not None and world.practice is not None:
-        report["practice"] = {**practised, "questions": len(world.practice.questions)}
     description = Description(
         model=model.reader.config,
         answers=dict(classes.by_language),

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from polyglance.data.caption_questions import ask_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.answer_classes import AnswerClasses
 from polyglance.recipes.pairs.region_splits import look_again, look_at, open_eyes
 from polyglance.recipes.questions.object_words import ObjectTeller, with_objects
-from polyglance.recipes.questions.recipe import Asked, Practice, VQARecipe
+from polyglance.recipes.questions.recipe import Asked, VQARecipe
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.training.region_table import RegionTable
@@ -43,7 +42,6 @@ class World:
     train: Questions
     validation: Questions | None
     test: Questions | None
-    practice: Questions | None = None
 
     @classmethod
     def open(cls, recipe: VQARecipe, data: Path, device: str) -> World:
@@ -80,14 +78,7 @@ class World:
         train = seen(learned, recipe.eyes.views)
         assert train is not None
         test = _asked_of(recipe.test, data)
-        practice = None
-        if recipe.practice is not None:
-            # A picture may be in several corpora, by the same name.
-            known = {path.name for path in (*held, *test)}
-            plain = _answered_by_captions(recipe.practice, data, recipe.loop.seed)
-            unknown = {path: asked for path, asked in plain.items() if path.name not in known}
-            practice = seen(unknown, recipe.practice.views)
-        return cls(tokenizer, classes, train, seen(held), seen(test), practice)
+        return cls(tokenizer, classes, train, seen(held), seen(test))
 
 
 def questions_of(
@@ -129,18 +120,6 @@ def _asked_of(files: Sequence[Asked], data: Path) -> dict[Path, list[Question]]:
     if files and not found:
         names = ", ".join(file.manifest for file in files)
         raise PolyglanceError(f"{names}: there are no questions about pictures")
-    return found
-
-
-def _answered_by_captions(settings: Practice, data: Path, seed: int) -> Pictures:
-    found: dict[Path, Sequence[Question]] = {}
-    for name in settings.captions:
-        records = list(read_all("jsonl", data / name))
-        for record in ask_captions(records, most=settings.most, seed=seed):
-            if record.image is not None:
-                found[(data / name).parent / record.image] = record.questions
-    if not found:
-        raise PolyglanceError("practice names no pictures with English captions to ask about")
     return found
 
 
