@@ -83,6 +83,10 @@ def test_the_command_sees_which_kind_of_run_it_is(a_run: Path, tmp_path: Path) -
     assert done.exit_code == 0, done.output
     assert "mine, 16 wide, " in done.output
     assert load(out).name == "mine"
+    done = CliRunner().invoke(app, ["export", str(a_run), "--out", str(out), "--features", "x"])
+    assert "is no run of UC2 or M3P, which alone take --features: leave that out" in str(
+        done.exception
+    )
 
 
 def test_the_same_run_makes_the_same_bytes(a_run: Path, tmp_path: Path) -> None:

@@ -219,6 +219,10 @@ def test_a_run_is_opened_and_exported_whole(
     done = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "model")])
     assert done.exit_code == 0, done.output
     assert done.stderr == "", "how far to trust vectors was measured"
+    options = ["export", str(run), "--out", str(tmp_path / "x"), "--name", "mine", "--longest", "9"]
+    refused = CliRunner().invoke(app, options)
+    assert "which take no --name or --longest: leave that out" in str(refused.exception)
+    assert not (tmp_path / "x").exists()
     exported = load_file(tmp_path / "model" / "model.safetensors")
     assert {value.dtype for value in exported.values()} == {torch.float16}
     alone = PairReader.open(tmp_path / "model")

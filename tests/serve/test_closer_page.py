@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 Open = Callable[..., Page]
+NOWHERE = {"words": [{"word": "a", "cells": [[0, 1]]}, {"word": "horse", "cells": [[0, 0]]}]}
 
 
 def test_words_show_where_they_look(open_page: Open, knowing_address: str) -> None:
@@ -32,6 +33,20 @@ def test_words_show_where_they_look(open_page: Open, knowing_address: str) -> No
     expect(page.locator("#stage canvas")).to_have_count(0)
     page.keyboard.press("ArrowRight")
     expect(words).to_have_count(0)
+
+
+def test_a_word_that_looks_nowhere_leaves_the_picture_as_it_is(
+    open_page: Open, knowing_address: str
+) -> None:
+    page = open_page(f"{knowing_address}/?q=a+horse")
+    page.route("**/why?*", lambda route: route.fulfill(json=NOWHERE))
+    page.locator(".tile").first.click()
+    page.get_by_role("button", name="Why this hit?").click()
+    expect(page.locator(".words [aria-pressed=true]")).to_have_text("a")
+    expect(page.locator("#stage canvas")).to_have_count(1)
+    page.locator(".words button").last.click()
+    expect(page.locator("#why-said")).to_have_text("“horse” looks nowhere in particular.")
+    expect(page.locator("#stage canvas")).to_have_count(0)
 
 
 def test_questions_are_asked_and_answered(open_page: Open, knowing_address: str) -> None:

@@ -126,8 +126,12 @@ def train(
 def export(
     run: Annotated[Path, typer.Argument(help="A run whose model reads words or was compressed.")],
     out: Annotated[Path, typer.Option(help="Folder of the model; one there is replaced.")],
-    name: Annotated[str, typer.Option(help="What the model is called.")] = "model",
-    longest: Annotated[int, typer.Option(help="(Sub-)words of a text; longer ones are cut.")] = 64,
+    name: Annotated[
+        str | None, typer.Option(help="What the model is called; model without it.")
+    ] = None,
+    longest: Annotated[
+        int | None, typer.Option(help="(Sub-)words of a text; longer ones are cut; 64 without it.")
+    ] = None,
     features: Annotated[
         Path | None, typer.Option(help="Of UC2 or M3P: the store of features it was trained on.")
     ] = None,
@@ -139,17 +143,30 @@ def export(
 
     Of a run of UC2 or M3P, one that reads hits again, with all that it needs but torch.
     """
-    from polyglance.export.from_run import export_run
+    from polyglance.export.from_run import LONGEST, export_run
     from polyglance.recipes.pairs.folder import export_pair_model, is_pair_run
 
     if is_pair_run(run):
+        _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, longest=longest)
         told = export_pair_model(run, out, backbone=backbone, features=features)
         size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
         print(f"{out}: reads hits again, trusts their order by {told.trust:g}, {size / 1e6:.1f} MB")
         return
-    exported = export_run(run, out, name=name, longest=longest)
+    if run.is_dir():
+        reason = f"{run} is no run of UC2 or M3P, which alone take"
+        _refuse(reason, features=features, backbone=backbone)
+    exported = export_run(
+        run, out, name=name or "model", longest=LONGEST if longest is None else longest
+    )
     total = sum(file["bytes"] for file in exported.files.values())
     print(f"{out}: {exported.name}, {exported.width} wide, {total / 1e6:.1f} MB")
+
+
+def _refuse(why: str, **options: object) -> None:
+    """Options that would do nothing."""
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise PolyglanceError(f"{why} {' or '.join(given)}: leave that out")
 
 
 def _failed(error: PolyglanceError) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, Strict, console, tell
+from polyglance.cli.telling import Quiet, Strict, console, counted, tell
 from polyglance.errors import PolyglanceError, Problems, printable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def data_import(
     options = ReadOptions(images, language, split, extension, untrimmed, flat)
     result = import_dataset(format, source, out, options, strict=strict, quiet=quiet)
     tell(result.problems)
-    print(f"{out}: {result.records:,} records")
+    print(f"{out}: {counted(result.records, 'record')}")
 
 
 @app.command("show")
@@ -126,7 +126,7 @@ def data_enrich(
         quiet=quiet,
     )
     for name, records in written.items():
-        print(f"{out / name}: {records:,} records")
+        print(f"{out / name}: {counted(records, 'record')}")
 
 
 @app.command("translate")
@@ -240,7 +240,7 @@ def data_translate(
 
 def _tell_translated(result: TranslationReport, most: int = 10) -> None:
     """What became of each language, and what could not be translated."""
-    print(f"{result.out}: {result.records:,} records")
+    print(f"{result.out}: {counted(result.records, 'record')}")
     for language, about in result.languages.items():
         already = ""
         if about.already:

@@ -23,6 +23,11 @@ def console() -> Console:
     return Console()
 
 
+def counted(number: int, thing: str) -> str:
+    """How many things there are: 1 record, 2,000 records."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def names(text: str | None) -> list[str] | None:
     """Names with commas between them; None where the option was not given."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

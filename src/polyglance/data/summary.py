@@ -112,7 +112,8 @@ def show(summary: Summary, console: Console, samples: int = 3) -> None:
         if count
     ]
     detail = f": {', '.join(parts)}" if parts else ""
-    console.print(f"[bold]{summary.records:,} records[/bold]{detail}", highlight=False)
+    records = f"{summary.records:,} record{'s' * (summary.records != 1)}"
+    console.print(f"[bold]{records}[/bold]{detail}", highlight=False)
     _show_captions(summary, console)
     _show_counts("questions", summary.questions, console)
     _show_counts("subtitles", summary.subtitles, console)

@@ -53,8 +53,8 @@ export class CloserLook {
     const buttons = found.words.map((look) => this.#word(look));
     $("why-words").replaceChildren(...buttons);
     $("why-open").setAttribute("aria-expanded", "true");
-    // Something is lit at once: the longest word says most.
-    const lengths = found.words.map(({ word }) => word.length);
+    // Something is lit at once: of words that look somewhere, the longest says most.
+    const lengths = found.words.map((look) => (brightest(look) ? look.word.length : 0));
     buttons[lengths.indexOf(Math.max(...lengths))]?.click();
   }
 
@@ -73,11 +73,11 @@ export class CloserLook {
     return button;
   }
 
-  /** Show where a word looks: bright on a picture that is dark elsewhere. */
+  /** Show where a word looks: bright on a picture that is dark elsewhere. If nowhere, it is said. */
   #light(look) {
     $("stage").querySelector(".lit")?.remove();
     $("why-said").textContent = look ? described(look) : "";
-    if (!look) return;
+    if (!look || !brightest(look)) return;
     const lit = document.createElement("div");
     lit.className = "lit";
     if (this.hit.kind === "clip") {
@@ -148,9 +148,14 @@ function shade(cells, { width, height }) {
   return large;
 }
 
+/** What the cell that a word looks at most is to it; 0 where it looks nowhere. */
+function brightest({ cells }) {
+  return Math.max(...cells.flat());
+}
+
 /** Where a word looks, for those who do not see it. */
 function described({ word, cells }) {
-  const most = Math.max(...cells.flat());
+  const most = brightest({ cells });
   if (!most) return say("whyNowhere", { word });
   const y = cells.findIndex((row) => row.includes(most));
   const middle = (place, count) => Math.round((100 * (place + 0.5)) / count);
