@@ -1,4 +1,4 @@
-"""In which language a question is taken to be, and who is told."""
+"""In which language a question is taken to be, how much of it is read, and who is told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from colours import paint
 from polyglance.cli import app
+from polyglance.errors import PolyglanceError
 from polyglance.text.lexicon import Lexicon
 from tiny_readers import make_parts, save_answerer
 
@@ -33,11 +34,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(model: Path, question: str, *options: str) -> Result:
     picture = model.parent / "red.png"
     done = CliRunner().invoke(app, ["ask", str(picture), question, "--model", str(model), *options])
-    assert done.exit_code == 0, done.output
+    if done.exception is not None:
+        raise done.exception
     return done
 
 
-@pytest.mark.parametrize("question", ["De quelle couleur est le cercle ?", "วงกลมสีอะไร", "?"])
+@pytest.mark.parametrize("question", ["De quelle couleur est le cercle ?", "วงกลมสีอะไร"])
 def test_a_language_that_cannot_be_told_is_said_to_be_assumed(model: Path, question: str) -> None:
     done = ask(model, question, "--json")
     (language,) = {answer["language"] for answer in json.loads(done.stdout)}
@@ -63,3 +65,20 @@ def test_without_words_of_questions_nothing_is_assumed(model: Path) -> None:
         assert ask(model, "De quelle couleur est le cercle ?").stderr == ""
     finally:
         (model / "lexicon.json").write_bytes(words)
+
+
+def test_a_question_that_is_too_long_is_said_to_be_cut(model: Path) -> None:
+    done = ask(model, "what colour is the circle " * 12, "--json")
+    start = "the model reads 30 sub-words at most: 'what colour is the circle what colour i…' was"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{start} cut after '")
+    assert len(json.loads(done.stdout)) == 3
+
+
+@pytest.mark.parametrize("question", ["?", " ", "¿ ... ?"])
+def test_what_has_no_word_is_no_question(model: Path, question: str) -> None:
+    with pytest.raises(PolyglanceError) as told:
+        ask(model, question, "--language", "en")
+    assert str(told.value) == (
+        f"there is no question in {question!r}, which has no word: ask one in en, de"
+    )

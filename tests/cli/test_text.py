@@ -184,8 +184,13 @@ def test_standard_input_is_read_as_files_are(words: Path) -> None:
     options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
     done = text("code-switch", *options, stdin=b"\xef\xbb\xbfdog\r\na\rdog\r\n")
     assert done.stdout_bytes == "犬\na\r犬\n".encode()
+    done = text("code-switch", *options, stdin=b"a dog\n\xff dog\ndogs\n")
+    assert done.stdout == "a 犬\n犬\n"
+    assert "skipped standard input:2: expected UTF-8 text" in done.stderr
     with pytest.raises(DataError, match="standard input:2: expected UTF-8 text"):
-        text("code-switch", *options, stdin=b"a dog\n\xff dog\n")
+        text("code-switch", *options, "--strict", stdin=b"a dog\n\xff dog\n")
+    with pytest.raises(DataError, match="standard input: no line can be read; give text"):
+        text("code-switch", *options, stdin=b"\xff dog\n")
 
 
 def test_seeds_are_not_negative(words: Path) -> None:
@@ -247,6 +252,40 @@ def test_malformed_lines_of_dictionaries_are_told(words: Path) -> None:
         text("code-switch", "a cat", *options)
 
 
+def test_malformed_lines_of_manifests_and_texts_are_told(words: Path, tmp_path: Path) -> None:
+    manifest, common, out = (tmp_path / f"{name}.jsonl" for name in ("m", "common", "out"))
+    write_manifest(manifest, [Record(id="1", captions={"en": ("a dog",)})])
+    write_manifest(common, [Record(captions={"de": ("Ein Köter!",)})])
+    for path in (manifest, common):
+        with path.open("a") as file:
+            file.write("nonsense\n")
+    options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
+    ranked = (*options, "--ranked-by", common, "--out", out)
+    done = text("code-switch", manifest, *ranked)
+    assert next(read_manifest(out)).captions == {"en": ("ein Köter",)}
+    assert "m.jsonl:2: expected valid JSON" in done.stderr
+    assert "common.jsonl:2: expected valid JSON" in done.stderr
+    assert "2 malformed" in done.stderr
+    done = text("code-switch", manifest, *options, "--ranked-by", manifest)
+    assert done.stdout == "ein Hund\n"
+    assert "1 malformed" in done.stderr, "the same line is told once"
+    with pytest.raises(DataError, match=r"m\.jsonl:2"):
+        text("code-switch", manifest, *options, "--strict")
+    with pytest.raises(DataError, match=r"common\.jsonl:2"):
+        text("code-switch", "a dog", *ranked, "--strict")
+
+    lines = tmp_path / "lines.txt"
+    lines.write_bytes(b"\xff\na dog\n")
+    done = text("code-switch", lines, *options)
+    assert done.stdout == "ein Hund\n"
+    assert "lines.txt:1: expected UTF-8 text" in done.stderr
+    with pytest.raises(DataError, match=r"lines\.txt:1"):
+        text("code-switch", lines, *options, "--strict")
+    lines.write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match=r"lines\.txt: no line can be read"):
+        text("code-switch", lines, *options)
+
+
 def test_phrases_of_the_dictionary(words: Path) -> None:
     (words / "en-de.tsv").write_text("hot dog\tBockwurst\nhot\theiß\n", encoding="utf-8")
     options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
@@ -303,7 +342,13 @@ def test_the_preview_of_a_terminal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["align", "only-one"], "give two text files"),
+        (["align", "only-one"], "only-one: no such file or folder; give two text files"),
+        (["align", "a", "b", "--format", "bogus"], "no format is called 'bogus'"),
+        (["align", "a", "b", "--format", "tatoeba"], "--format is a dataset's"),
+        (["align", "a", "b", "--links", "c", "--symmetry", "union"], "--symmetry would do nothing"),
+        (["align", "a", "b", "--links", "c", "--fast-align"], "--fast-align would do nothing"),
+        (["code-switch", "a dog", "--dictionaries", ".", "--preference", "nan"], "not nan"),
+        (["code-switch", "a dog", "--dictionaries", ".", "--beta", "nan"], "not nan"),
         (["align", "a", "b", "--symmetry", "x"], "a: cannot be read"),
         (["code-switch", "a dog", "--languages", "tlh"], "no dictionary"),
         (["code-switch", "a dog", "--dictionaries", "nowhere"], "no dictionaries there"),

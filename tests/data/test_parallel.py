@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from polyglance.data.parallel import read_parallel
 from polyglance.errors import DataError, PolyglanceError, Problems
@@ -51,6 +52,44 @@ def test_one_file_as_fast_align_reads_it(tmp_path: Path) -> None:
     assert cut.pairs[1] == (["The", "dog"], ["Der", "Hund"])
     with pytest.raises(DataError, match=r"en-de\.txt\.gz:1"):
         read_parallel([path])
+
+
+@pytest.mark.parametrize("languages", [None, ["en", "de"]])
+def test_what_is_missing_empty_or_no_text_is_named_so(
+    languages: list[str] | None, tmp_path: Path
+) -> None:
+    missing, empty, picture, damaged = (
+        tmp_path / name for name in ("nope", "empty.txt", "dog.png", "damaged.txt.gz")
+    )
+    empty.write_text("\n \n")
+    Image.new("RGB", (64, 64), "red").save(picture)
+    damaged.write_bytes(b"no archive")
+    for path, message in (
+        (missing, "nope: no such file or folder"),
+        ("x" * 300, "x: no such file or folder"),
+        (empty, r"empty\.txt is empty; give"),
+        (picture, r"dog\.png is no text in UTF-8; give"),
+        (damaged, r"damaged\.txt\.gz: cannot be read on"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_parallel([Path(path)], languages, problems=Problems())
+    # What is text, but not parallel, and what no line tells anything about, is as before.
+    empty.write_text("A dog.\n")
+    for path in (empty, tmp_path):
+        with pytest.raises(PolyglanceError, match=r"^give two text files"):
+            read_parallel([path])
+
+
+def test_a_format_is_used_or_refused(tmp_path: Path) -> None:
+    here, there = tmp_path / "a", tmp_path / "b"
+    here.write_text("A ||| Ein\n")
+    there.write_text("Ein\n")
+    with pytest.raises(PolyglanceError, match="no format is called 'bogus'"):
+        read_parallel([here, there], format="bogus")
+    with pytest.raises(PolyglanceError, match="two text files are none: leave tatoeba out"):
+        read_parallel([here, there], format="tatoeba")
+    with pytest.raises(DataError, match="a:1: expected"):
+        read_parallel([here], ["en", "de"], format="jsonl")
 
 
 def test_marks_inside_json_are_no_mark_of_fast_align(tmp_path: Path) -> None:

@@ -212,6 +212,26 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
     assert "--least is the likeness of meanings, which nothing" in str(unused.exception)
 
 
+def test_the_command_refuses_options_that_leave_nothing_or_do_nothing(
+    manifest: Path, tmp_path: Path
+) -> None:
+    words, out = tmp_path / "en-de.txt", tmp_path / "many.jsonl"
+    words.write_text("dog Hund\n")
+    command = [
+        "data", "translate", str(manifest), "--to", "de", "--translator", "words",
+        "--dictionaries", str(words), "--cache", str(tmp_path / "cache"), "--out", str(out),
+    ]  # fmt: skip
+    for options, message in (
+        (["--encoder", "foo"], "--encoder is the model of --check embedding"),
+        (["--encoder", "foo", *CHECKED], "--encoder is the model of --check embedding"),
+        (["--shortest", "3", "--longest", "1"], "at least 3 and at most 1 times as long"),
+    ):
+        done = CliRunner().invoke(app, [*command, *options])
+        assert isinstance(done.exception, PolyglanceError), done.output
+        assert message in str(done.exception)
+        assert not out.exists()
+
+
 def test_the_command_says_what_it_found_to_do(manifest: Path, tmp_path: Path) -> None:
     words = tmp_path / "en-sw.txt"
     words.write_text("is ni\n")

@@ -211,6 +211,18 @@ def test_a_head_fine_tuned_for_retrieval_says_yes() -> None:
         assert torch.equal(model.match.weight[0], published["itm_output.weight"][0])
 
 
+def test_a_checkpoint_that_answers_questions_is_read_without_its_answers(tmp_path: Path) -> None:
+    answers = linear("vqa_output.0", 2 * WIDTH, WIDTH), linear("vqa_output.3", 9, 2 * WIDTH)
+    shapes = body("roberta", "new_token_type_embeddings") | dict(answers[0]) | dict(answers[1])
+    shapes |= {"vqa_output.2.weight": (2 * WIDTH,), "vqa_output.2.bias": (2 * WIDTH,)}
+    torch.save({"global_step": 3, "model_state_dict": filled(shapes)}, tmp_path / "restore.pt")
+    model, whole = load_uc2(tmp_path / "restore.pt"), convert_uc2(filled(shapes))
+    assert torch.equal(model.encoder.words.weight, whole.encoder.words.weight)
+    assert torch.equal(
+        model.region_feature.weight, filled(shapes)["roberta.img_embeddings.img_linear.weight"]
+    )
+
+
 def volta_name(name: str) -> str | None:
     """The name in VOLTA, where a layer is two; None for what its conversion leaves out."""
     name = name.replace("roberta.", "bert.")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import Result
 from PIL import Image, ImageOps
+from torch import nn
 from typer.testing import CliRunner
 
 from colours import paint
@@ -20,12 +22,13 @@ from polyglance.recipes.explaining import Explainer
 from polyglance.recipes.pairs.folder import open_pair_model
 from polyglance.recipes.pairs.reader import PairReader
 from polyglance.recipes.pairs.region_splits import look_at
+from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
 from polyglance.recipes.questions.folder import Answerer
 from polyglance.search.showing import looks_sheet
 from polyglance.training.region_table import RegionTable
 from polyglance.vision.extraction import ExtractionSettings, extract
 from polyglance.vision.store import FeatureStore
-from tiny_readers import make_parts, save_answerer, save_reader, tiny_uc2
+from tiny_readers import make_parts, save_answerer, save_reader, tiny_m3p, tiny_uc2
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "white": (250,) * 3}
 TEXT = "a blue picture"
@@ -236,6 +239,18 @@ def test_what_cannot_be_looked_into_is_said_plainly(data: Path, tmp_path: Path) 
         invoke("explain", data / "red.png", TEXT, "--font", tmp_path / "nofont.ttf")
 
 
+def test_the_model_that_is_asked_for_is_asked_for_with_its_store(
+    data: Path, tmp_path: Path
+) -> None:
+    """What is said to be trained opens by what is said to be given."""
+    recipe = open_recipe("uc2-flickr8k").settings
+    assert isinstance(recipe, UC2Recipe)
+    for given in ((), ("--model", tmp_path)):
+        with pytest.raises(PolyglanceError) as told:
+            invoke("explain", data / "red.png", TEXT, *given)
+        assert f"--model RUN --features DATA/{recipe.train.features}" in str(told.value)
+
+
 def test_what_a_model_does_not_use_is_refused(
     run: Path, answerer: Path, parts: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -287,6 +302,61 @@ def test_looks_are_drawn_into_a_folder_of_their_name(
     assert told.stdout.split() == ["looks/looks.html", "looks/looks.png"]
     assert told.stderr == ""
     assert (tmp_path / "looks" / "looks.png").is_file()
-    told = invoke(*asked, "--also", "zh:红狗", "--out", tmp_path / "other")
-    assert "looks.png has boxes in place of 红狗: name a font" in told.stderr
+    told = invoke(*asked, "--also", "zh:红狗在雪里跑得快", "--also", "th:หมา", "--out", "other")
+    assert told.stderr == (
+        "looks.png: no font has letters of zh (红狗在雪里…) and th (หมา): give one as --font,"
+        " or open looks.html\n"
+    )
     assert "红狗" in (tmp_path / "other" / "looks.html").read_text(encoding="utf-8")
+    told = invoke("explain", data / "red.png", "红狗", *asked[3:])
+    assert "no font has letters of '红狗' (红狗): give" in told.stderr
+
+
+def test_a_language_that_m3p_does_not_know_is_read_without(
+    parts: Path, data: Path, tmp_path: Path
+) -> None:
+    model = tiny_m3p(parts)
+    nn.init.normal_(model.languages.weight)
+    folder, picture = save_reader(tmp_path / "model", parts, model), data / "red.png"
+    explainer = Explainer.open(folder)
+    untold, thai, german = (
+        explainer.explain(picture, TEXT, language=code) for code in (None, "th", "de")
+    )
+    np.testing.assert_array_equal(thai.cells, untold.cells)
+    assert not np.allclose(german.cells, untold.cells)
+    assert (untold.untold, thai.untold, german.untold) == (True, True, False)
+    asked = ("--model", folder, "--by", "attention", "--out", tmp_path)
+    also = ("--also", f"th:{TEXT}", "--also", f"de:{TEXT}")
+    told = invoke("explain", picture, TEXT, *asked, "--language", "en", *also)
+    thai_said = "th: the model has no embedding of this language, so it is not told of it"
+    assert told.stderr.splitlines() == [thai_said]
+    told = invoke("explain", picture, TEXT, *asked, *also)
+    assert told.stderr.splitlines() == [
+        "the model reads a sentence with its language and is not told of one: name it as"
+        " --language",
+        thai_said,
+    ]
+    # UC2 reads all languages alike.
+    save_reader(folder, parts, tiny_uc2(parts))
+    assert invoke("explain", picture, TEXT, *asked, *also).stderr == ""
+
+
+@pytest.mark.parametrize(("of", "steps"), [("words", 3), ("answer", 4)])
+def test_a_bar_counts_the_words_that_have_looked(
+    of: str, steps: int, request: pytest.FixtureRequest, data: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Three words, or as many looks as an answer takes, where somebody looks."""
+    model = request.getfixturevalue("answerer" if of == "answer" else "run")
+    store = () if of == "answer" else ("--features", str(data / "features"))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    asked = ("explain", str(data / "red.png"), TEXT, "--language", "en", "--model", str(model))
+    for quiet, shown in ((), True), (("--quiet",), False):
+        app([*asked, *store, *quiet, "--out", str(tmp_path)], standalone_mode=False)
+        said = capsys.readouterr()
+        assert ("Looking (en)" in said.err and f"{steps}/{steps}" in said.err) == shown
+        assert str(tmp_path / "looks.html") in said.out
+    # Who calls it from a service asks for none.
+    Explainer.open(model, features=store[1] if store else None).explain(data / "red.png", TEXT)
+    assert capsys.readouterr().err == ""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from click.testing import Result
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -24,11 +25,12 @@ from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
 from polyglance.recipes import open_recipe
 from polyglance.recipes.explaining import Explainer
+from polyglance.recipes.pairs.evaluating import evaluate_reader
 from polyglance.recipes.pairs.folder import TELLING, NoPairModel, open_pair_model
 from polyglance.recipes.pairs.meeting_vectors import closer_vectors
 from polyglance.recipes.pairs.reader import PairReader
 from polyglance.recipes.pairs.region_splits import look_at
-from polyglance.records import Record
+from polyglance.records import Record, write_manifest
 from polyglance.search.library import Library
 from tiny_readers import SIZE, make_parts, save_reader, tiny_m3p, tiny_uc2
 
@@ -264,8 +266,7 @@ def test_words_of_a_language_look_however_it_is_written(
     assert not np.allclose(english, german[0])
     for other in german[1:]:
         np.testing.assert_array_equal(other, german[0])
-    with pytest.raises(PolyglanceError, match="no embedding of fr"):
-        explainer.explain(pictures[0], TEXT, language="fr")
+    assert explainer.explain(pictures[0], TEXT, language="fr").untold
     with pytest.raises(PolyglanceError, match="a language code such as 'de'"):
         explainer.explain(pictures[0], TEXT, language="?")
 
@@ -298,3 +299,71 @@ def test_what_cannot_be_opened_is_said_plainly(parts: Path, run: Path, tmp_path:
     (stored / "recipe.yaml").write_text("kind: uc2\n")
     with pytest.raises(PolyglanceError, match="--features of 'polyglance export'"):
         PairReader.open(stored)
+
+
+@pytest.mark.parametrize("kind", ["uc2", "m3p"])
+def test_a_trained_model_is_measured_on_any_manifest(
+    parts: Path, pictures: list[Path], tmp_path: Path, kind: str
+) -> None:
+    model = tiny_uc2(parts) if kind == "uc2" else tiny_m3p(parts)
+    folder = save_reader(tmp_path / "reader", parts, model, trust=0.5)
+    told = {
+        path: {
+            "en": (f"a {path.stem} picture", f"{path.stem} red"),
+            "de": (f"picture {path.stem}",),
+        }
+        for path in pictures
+    }
+    records = [Record(image=str(path), captions=captions) for path, captions in told.items()]
+    write_manifest(tmp_path / "m.jsonl", records)
+    opened, encoder = open_pair_model(folder), Colours()
+    every = evaluate_reader(opened, tmp_path / "m.jsonl", quiet=True)
+    some = evaluate_reader(opened, tmp_path / "m.jsonl", encoder=encoder, candidates=3, quiet=True)
+    assert (every.similarity, some.similarity) == ("pairs read", "candidates read")
+
+    # The same by hand: each caption beside each picture, and of candidates by cosine the best.
+    reader = PairReader.open(folder)
+    seen = reader.look(pictures)
+    for language, result in every.languages.items():
+        ranks, sorted_ranks = [], []
+        vectors = encoder.encode_pictures(pictures)
+        spread = np.std(vectors @ encoder.encode_texts(captions_in(told, language)).T)
+        for number, path in enumerate(pictures):
+            for text in told[path][language]:
+                read = reader.read(text, seen, language=language)
+                ranks.append(int((read > read[number]).sum()))
+                cosines = vectors @ encoder.encode_texts([text])[0]
+                kept = np.argsort(-cosines)[:3]
+                total = read + 0.5 * cosines / spread
+                missed = number not in kept
+                sorted_ranks.append(99 if missed else int((total[kept] > total[number]).sum()))
+        found = result.text_to_image.recalls
+        assert found[1] == pytest.approx(100 * np.mean(np.array(ranks) < 1))
+        assert found[5] == pytest.approx(100 * np.mean(np.array(ranks) < 5))
+        found = some.languages[language].text_to_image.recalls
+        assert found[1] == pytest.approx(100 * np.mean(np.array(sorted_ranks) < 1))
+
+
+def captions_in(told: dict[Path, dict[str, tuple[str, ...]]], language: str) -> list[str]:
+    return [text for captions in told.values() for text in captions[language]]
+
+
+def test_the_command_measures_readers_and_refuses_what_would_do_nothing(
+    parts: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    folder = save_reader(tmp_path / "reader", parts, tiny_uc2(parts))
+    records = [Record(image=str(p), captions={"en": (f"a {p.stem} picture",)}) for p in pictures]
+    write_manifest(tmp_path / "m.jsonl", records)
+
+    def invoke(*options: object) -> Result:
+        return CliRunner().invoke(app, ["evaluate", str(tmp_path / "m.jsonl"), *map(str, options)])
+
+    done = invoke("--reader", folder, "--json", tmp_path / "found.json", "-q")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["model"], found["similarity"]) == ("reader", "pairs read")
+    assert "a model: give it as --reader" in str(invoke("--candidates", 3).exception)
+    both = invoke("--reader", folder, "--encoder", "polyglance-small")
+    assert "as --candidates, or leave --encoder out" in str(both.exception)
+    done = invoke("--reader", folder, "--candidates", 3, "-q")
+    assert done.exit_code == 0, done.output

@@ -39,7 +39,7 @@ def tokenizer(data: Path) -> Tokenizer:
 
 
 def test_a_split_has_regions_and_captions_of_the_same_pictures(
-    data: Path, tokenizer: Tokenizer
+    data: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = list(read_manifest(data / "train.jsonl"))
     bare = [
@@ -55,6 +55,9 @@ def test_a_split_has_regions_and_captions_of_the_same_pictures(
     assert set(split.captions.owners.tolist()) == {1, 2, 3}  # the first is a candidate alone
     assert split.regions.lengths.tolist() == [2] * 4
     assert max(split.captions.gather(split.captions.of_language("de"))[1]) <= 6
+    assert "regions: 4 of 4 pictures have more than 2 regions" in capsys.readouterr().err
+    replace(reader, longest_regions=99).measured(Described("some.jsonl", "regions"))
+    assert not capsys.readouterr().err
 
 
 def test_pictures_are_looked_at_again_mirrored_and_larger(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
+from polyglance.recipes.pairs import uc2_world
 from polyglance.recipes.pairs.label_names import Labels
 from polyglance.recipes.pairs.measuring import Reranking
 from polyglance.recipes.pairs.region_splits import Described, Sentences
@@ -29,6 +31,7 @@ from polyglance.recipes.pairs.uc2_recipe import (
 from polyglance.recipes.pairs.uc2_world import World
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
+from tiny_translators import Counting
 from toy_region_data import make_region_data
 
 LANGUAGES = ("en", "de", "fr")
@@ -113,6 +116,47 @@ def test_all_stages_run_and_the_report_tells_of_each(
     assert set(report) == {"languages", "fine_tuning", "test"}
     log = (tmp_path / "other" / "fine_tuning" / "log.jsonl").read_text().splitlines()
     assert set(json.loads(log[-1])["validation"]) == {"de", "score"}
+
+
+def test_the_test_is_translated_by_any_translator(
+    data: Path, recipe: UC2Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def opened(name: str, source: str, target: str, **_: Any) -> Counting:
+        asked.append((name, source))
+        return Counting(source, target)
+
+    monkeypatch.setattr(uc2_world, "open_translator", opened)
+    (data / "marian-de").mkdir()
+    (data / "marian-fr").mkdir()
+    world = World.open(recipe, data, "cpu")
+    assert world.test is not None
+    found = world.translated(world.test, "marian-{source}")
+    assert asked == [(str(data / "marian-de"), "de"), (str(data / "marian-fr"), "fr")]
+    for before, after in zip(world.test.records, found.records, strict=True):
+        assert after.captions["en"] == before.captions["en"]
+        for language in ("de", "fr"):
+            expected = Counting(language, "en").translate(before.captions[language])
+            assert list(after.captions[language]) == expected
+    assert len(found.captions) == len(world.test.captions)
+    assert world.translated(world.test, "apertium").captions.names == found.captions.names
+    assert asked[2:] == [("apertium", "de"), ("apertium", "fr")]
+
+
+def test_a_missing_translator_is_found_out_before_training(
+    data: Path, recipe: UC2Recipe, tmp_path: Path
+) -> None:
+    with pytest.raises(PolyglanceError, match="de-en"):
+        run(replace(recipe, translate_test="none/{source}-{target}.tsv"), data, tmp_path / "run")
+    assert not (tmp_path / "run" / "adaptation").exists()
+
+
+def test_early_adaptation_has_the_regions_of_every_corpus(data: Path, recipe: UC2Recipe) -> None:
+    shutil.copytree(data / "regions", data / "more-regions", dirs_exist_ok=True)
+    more = replace(recipe, more=(Described("val.jsonl", "more-regions"),))
+    world, alone = (World.open(one, data, "cpu") for one in (more, recipe))
+    assert len(world.believed()) > len(alone.believed())
 
 
 ABLATIONS: dict[str, tuple[dict[str, Any], set[str]]] = {

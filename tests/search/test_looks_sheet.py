@@ -50,7 +50,7 @@ def test_a_page_has_a_row_a_sentence_and_all_it_needs(tmp_path: Path) -> None:
     width, height = 200 + 12, 30 + 200 + 30 + 12
     assert drawn.size == (12 + 4 * width, 12 + 3 * height)
     with pytest.raises(PolyglanceError, match=r"none\.ttf cannot be opened as a font .*--font"):
-        draw_looks(GREY, rows, font=tmp_path / "none.ttf")
+        draw_looks(GREY, rows, fonts=[tmp_path / "none.ttf"])
 
 
 def tile(drawn: Image.Image, column: int, line: int = 0, *, head: int = 1) -> np.ndarray:
@@ -110,17 +110,18 @@ def one_word(word: str) -> Row:
     return Row(word, None, [word], corner()[None])
 
 
-def below_the_picture(row: Row, **font: str) -> bytes:
+def below_the_picture(row: Row, *fonts: str) -> bytes:
     """A word as it is drawn below its picture."""
-    drawn = draw_looks(GREY, [row], **font)
+    drawn = draw_looks(GREY, [row], fonts=fonts)
     return drawn.crop((0, 242, *drawn.size)).tobytes()
 
 
 def test_letters_that_no_font_has_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looks_sheet, "_FONTS", ("no-such-font.ttf",))
-    rows = [one_word("a dog"), one_word("红狗, 红")]
-    assert missing_letters(rows[:1]) == ""
-    assert missing_letters(rows) == "红狗"
+    rows = [one_word("a dog"), one_word("红狗, 红"), one_word("หมา")]
+    assert missing_letters(rows[:1]) == []
+    # Each sentence of its own, so that one script does not hide another.
+    assert missing_letters(rows) == [(rows[1], "红狗"), (rows[2], "หมา")]
     draw_looks(GREY, rows)
 
 
@@ -133,10 +134,22 @@ def test_each_sentence_is_drawn_in_a_font_that_has_its_letters(
         ImageFont.truetype(sans)
     except OSError:
         pytest.skip("there is no DejaVu here, whose serif has no Arabic letters")
-    monkeypatch.setattr(looks_sheet, "_FONTS", (serif, sans))
     arabic, english = one_word("كلب"), one_word("dog")
-    assert missing_letters([arabic, english]) == ""
-    assert set(missing_letters([arabic], font=serif)) == set("كلب")
-    assert below_the_picture(arabic) == below_the_picture(arabic, font=sans)
-    assert below_the_picture(arabic) != below_the_picture(arabic, font=serif)
-    assert below_the_picture(english) == below_the_picture(english, font=serif)
+    monkeypatch.setattr(looks_sheet, "_FONTS", ())
+    ((_, letters),) = missing_letters([arabic, english], fonts=[serif])
+    assert set(letters) == set("كلب")
+    assert missing_letters([arabic, english], fonts=[serif, sans]) == []
+    in_serif, boxes = (below_the_picture(row, serif) for row in (english, arabic))
+    in_sans, read = (below_the_picture(row, sans) for row in (english, arabic))
+    assert read != boxes
+    # The first that is given and has the letters, whatever else is given or at hand.
+    assert below_the_picture(arabic, serif, sans) == read
+    assert below_the_picture(english, serif, sans) == in_serif
+    assert below_the_picture(english, sans, serif) == in_sans
+    monkeypatch.setattr(looks_sheet, "_FONTS", (serif, sans))
+    assert missing_letters([arabic, english]) == []
+    assert below_the_picture(arabic) == read
+    assert below_the_picture(english) == in_serif
+    assert below_the_picture(english, sans) == in_sans
+    # Those at hand have what none that is given has.
+    assert below_the_picture(arabic, serif) == read

@@ -255,9 +255,13 @@ def test_words_come_before_phrases_and_explanations_are_none() -> None:
     ("options", "message"),
     [
         ({"beta": 1.5}, "beta is a probability"),
+        ({"beta": float("nan")}, "beta is a probability"),
         ({"preference": -1}, "at least 0"),
+        ({"preference": float("nan")}, "at least 0, not nan"),
         ({"weights": {"fr": 1}}, "weights"),
         ({"weights": {"de": -1}}, "weights"),
+        ({"weights": {"de": float("nan")}}, "weights"),
+        ({"weights": {"de": float("inf")}}, "weights"),
     ],
 )
 def test_what_makes_no_sense(options: dict[str, object], message: str) -> None:

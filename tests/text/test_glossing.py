@@ -34,6 +34,20 @@ def test_scripts_without_spaces() -> None:
     assert gloss("红狗跑。", chinese.reversed(), "zh", target="en") == "red dog runs。"
 
 
+def test_words_that_stay_keep_their_spaces_in_scripts_without() -> None:
+    chinese = Dictionary([("dog", "狗"), ("run", "跑"), ("snow", "雪")])
+    text = "Two dogs run, through the snow."
+    assert gloss(text, chinese, "en", target="zh") == "Two 狗跑, through the 雪."
+    assert gloss(text, chinese, "en", target="zh", keep_unknown=False) == "狗跑雪."
+    assert gloss("红狗", chinese.reversed(), "zh", target="ja") == "红dog"
+
+
+def test_english_words_by_their_base_form_but_their_own_first() -> None:
+    german = Dictionary([("dog", "Hund"), ("run", "laufen"), ("runs", "läuft")])
+    assert gloss("Dogs running, a dog runs", german, "en") == "Hund laufen, a Hund läuft"
+    assert gloss("dogs", german, "fr") == "dogs"
+
+
 def test_words_that_touch_are_set_apart() -> None:
     french = Dictionary([("l'", "the"), ("eau", "water"), ("dans", "in")])
     assert gloss("Dans l'eau", french, "fr") == "In the water"

@@ -107,7 +107,7 @@ def test_what_the_detector_believes_lies_beside_the_table(
 ) -> None:
     store, keys = write_store(tmp_path / "store", 2), ["c", "a", "b"]
     table = RegionTable.of_store(store, keys, longest=longest, whole_first=whole_first)
-    believed = BelievedLabels.of_store(store, keys, table)
+    believed = BelievedLabels.of_stores([(store, keys)], table)
     assert torch.equal(table.labels[believed.rows], believed.labels[:, 0])
     assert len(believed) == int((table.labels != NO_LABEL).sum())
     expected = {
@@ -116,12 +116,24 @@ def test_what_the_detector_believes_lies_beside_the_table(
     }  # fmt: skip
     assert believed.labels[:, 0].tolist() == expected[whole_first, longest]
     assert believed.labels[:, 1].eq(7).all()
-    with pytest.raises(ValueError, match="of another store, or of other keys"):
-        BelievedLabels.of_store(store, ["a", "b", "c"], table)
+    with pytest.raises(ValueError, match="of other stores, or of other keys"):
+        BelievedLabels.of_stores([(store, ["a", "b", "c"])], table)
+
+
+def test_beliefs_of_several_stores_follow_one_another(tmp_path: Path) -> None:
+    parts = [
+        (write_store(tmp_path / "some", 2), ["c", "a"]),
+        (write_store(tmp_path / "more", 1), ["b"]),
+    ]
+    table = RegionTable.joined([RegionTable.of_store(store, keys) for store, keys in parts])
+    believed = BelievedLabels.of_stores(parts, table)
+    assert believed.labels.tolist() == [[30], [31], [32], [10], [20], [21]]
+    assert torch.equal(table.labels[believed.rows], believed.labels[:, 0])
+    assert believed.shares.shape == believed.labels.shape
 
 
 def test_a_store_without_labels_is_refused(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", 0)
     table = RegionTable.of_store(store, ["a"])
     with pytest.raises(PolyglanceError, match="has no labels of regions"):
-        BelievedLabels.of_store(store, ["a"], table)
+        BelievedLabels.of_stores([(store, ["a"])], table)

@@ -117,7 +117,7 @@ def train(
     opened = open_recipe(recipe, change or ())
     with joined():
         report = opened.run(data, out, device=device)
-    measured = ("validation", "test", "compressed")
+    measured = ("adaptation", "validation", "test", "translate_test", "compressed")
     for line in lines({name: found for name, found in report.items() if name in measured}):
         print(line)
 

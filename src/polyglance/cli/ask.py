@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.explain import tell_cut
 from polyglance.cli.telling import console
+from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
     from polyglance.recipes.questions.folder import Answerer
@@ -33,10 +35,20 @@ def ask(
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
 ) -> None:
     """Ask a picture a question; answers come with how likely they are."""
+    from polyglance.recipes.explaining import last_read
     from polyglance.recipes.questions.folder import Answerer
 
     answerer = Answerer.open(model, device=device)
+    if not any(map(str.isalnum, question)):
+        raise PolyglanceError(
+            f"there is no question in {question!r}, which has no word: ask one in"
+            f" {', '.join(answerer.languages)}"
+        )
     answers = answerer.ask(picture, question, language=language, k=count)
+    longest = answerer.description.longest_text
+    cut_after = last_read(question, answerer.tokenizer, longest)
+    if cut_after is not None:
+        tell_cut(question, longest, cut_after)
     if language is None:
         _tell_assumed(answerer, question)
     if as_json:

@@ -201,8 +201,10 @@ def data_translate(
             "--least is the likeness of meanings, which nothing compares: add --check embedding or"
             " --check round-trip"
         )
-    opened = [opening(source=source, target=language) for language in to]
-    problems = Problems(strict=strict)
+    if encoder is not None and check != "embedding":
+        raise PolyglanceError(
+            "--encoder is the model of --check embedding, which is not asked for: add that"
+        )
     checks = standard_checks(
         shortest=shortest,
         longest=longest,
@@ -211,6 +213,8 @@ def data_translate(
         copied=copied,
         examples=examples or (),
     )
+    opened = [opening(source=source, target=language) for language in to]
+    problems = Problems(strict=strict)
     with TranslationCache.open(cache) as kept:
         if check == "embedding":
             from polyglance.encoders import load

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyglance.cli.telling import Quiet, console, names, whole_numbers
 from polyglance.errors import PolyglanceError
+
+if TYPE_CHECKING:
+    from polyglance.evaluation.results import Evaluation
 
 
 def evaluate(
@@ -23,6 +26,13 @@ def evaluate(
     encoder: Annotated[
         str | None,
         typer.Option(help="A model's name or folder, CLIP's too; without it, the one shipped."),
+    ] = None,
+    reader: Annotated[
+        Path | None, typer.Option(help="A trained UC2 or M3P, which reads every pair.")
+    ] = None,
+    candidates: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --reader: so many of the encoder's best are read."),
     ] = None,
     pictures: Annotated[
         Path | None, typer.Option(help="The folder that pictures are named in: the manifest's.")
@@ -68,11 +78,17 @@ def evaluate(
     if not embeddings:
         if inner_product:
             raise PolyglanceError("--inner-product is for embeddings: encoders make unit vectors")
-        opened = load(encoder, device=device)
-        found = evaluate_encoder(opened, manifest, pictures=pictures, quiet=quiet, **shared)
-    elif encoder or pictures:
+        alike = {"pictures": pictures, "quiet": quiet, **shared}
+        if reader is not None:
+            found = _evaluate_reader(reader, manifest, encoder, candidates, device, alike)
+        elif candidates is not None:
+            raise PolyglanceError("--candidates are read by a model: give it as --reader")
+        else:
+            found = evaluate_encoder(load(encoder, device=device), manifest, **alike)
+    elif encoder or pictures or reader or candidates:
         raise PolyglanceError(
-            "--encoder and --pictures are for measuring an encoder: give the manifest alone"
+            "--encoder, --reader, --candidates and --pictures are for measuring a model: give the"
+            " manifest alone"
         )
     else:
         images, texts = embeddings
@@ -80,3 +96,27 @@ def evaluate(
     console().print(terminal_table(found))
     if json_file:
         write_results(json_file, found)
+
+
+def _evaluate_reader(
+    folder: Path,
+    manifest: Path,
+    encoder: str | None,
+    candidates: int | None,
+    device: str,
+    alike: dict[str, Any],
+) -> Evaluation:
+    """Every pair read, or with ``candidates`` so many that the encoder finds likeliest."""
+    from polyglance.encoders import load
+    from polyglance.recipes.pairs.evaluating import evaluate_reader
+    from polyglance.recipes.pairs.folder import open_pair_model
+
+    if encoder is not None and candidates is None:
+        raise PolyglanceError(
+            "--reader reads every pair: say how many of the encoder's best it is to read instead"
+            " as --candidates, or leave --encoder out"
+        )
+    alike["model"] = alike["model"] or folder.resolve().name
+    finds = None if candidates is None else load(encoder, device=device)
+    reader = open_pair_model(folder, device=device)
+    return evaluate_reader(reader, manifest, encoder=finds, candidates=candidates or 1, **alike)

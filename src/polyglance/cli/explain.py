@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import whole_numbers
+from polyglance.cli.telling import Quiet, whole_numbers
 from polyglance.errors import PolyglanceError
 
 
@@ -52,9 +52,11 @@ def explain(
         str | None, typer.Option(help="The network that made them, if it lies elsewhere now.")
     ] = None,
     font: Annotated[
-        Path | None, typer.Option(help="A font with all letters, for looks.png.")
+        list[Path] | None,
+        typer.Option(help="For looks.png, of letters that no font here has; again for more."),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    quiet: Quiet = False,
 ) -> None:
     """Draw where each word looks, in several languages side by side."""
     from polyglance.recipes.explaining import Explainer
@@ -70,23 +72,24 @@ def explain(
     chosen = whole_numbers(layers, "--layers") if layers else []
     if chosen and by is not By.attention:
         raise PolyglanceError("--layers are those of attention: add --by attention")
-    if font is not None:
-        open_font(font)  # before anything is looked at, which takes its time
+    fonts = font or []
+    for one in fonts:
+        open_font(one)  # before anything is looked at, which takes its time
     told = [(language, sentence), *(_in_language(text) for text in also or ())]
     opened = Explainer.open(model, backbone=backbone, features=features, device=device)
     rows, ways = [], []
     for code, text in told:
-        found = opened.explain(picture, text, language=code, by=by.value, layers=chosen)
+        found = opened.explain(
+            picture, text, language=code, by=by.value, layers=chosen, quiet=quiet
+        )
         rows.append(Row(text, code, found.words, found.cells))
         ways.append(By(found.by))
         if found.cut_after is not None:
-            print(
-                f"the model reads {opened.longest} sub-words at most: {_shortened(text)!r} was cut"
-                f" after {found.cut_after!r}",
-                file=sys.stderr,
-            )
+            tell_cut(text, opened.longest, found.cut_after)
+        if found.untold:
+            print(_untold(code), file=sys.stderr)
     shown = read_picture(picture)
-    drawn = draw_looks(shown, rows, font=font)
+    drawn = draw_looks(shown, rows, fonts=fonts)
     out.mkdir(parents=True, exist_ok=True)
     drawn.save(out / "looks.png")
     write_looks_page(out / "looks.html", shown, rows, note=_NOTES[ways[0]])
@@ -96,13 +99,39 @@ def explain(
             " relevance needs",
             file=sys.stderr,
         )
-    if missing := missing_letters(rows, font=font):
+    if missing := missing_letters(rows, fonts=fonts):
+        named = [
+            f"{row.language or repr(_shortened(row.sentence))} ({_shortened(letters, 6)})"
+            for row, letters in missing
+        ]
         print(
-            f"looks.png has boxes in place of {missing[:10]}: name a font that has these letters as"
-            " --font, or open looks.html",
+            f"looks.png: no font has letters of {_listed(named)}: give one as --font, or open"
+            " looks.html",
             file=sys.stderr,
         )
     print(f"{out / 'looks.html'}\n{out / 'looks.png'}")
+
+
+def tell_cut(text: str, longest: int, after: str) -> None:
+    """Say that a model does not read all of a text."""
+    print(
+        f"the model reads {longest} sub-words at most: {_shortened(text)!r} was cut after"
+        f" {after!r}",
+        file=sys.stderr,
+    )
+
+
+def _untold(language: str | None) -> str:
+    if language is None:
+        return (
+            "the model reads a sentence with its language and is not told of one: name it as"
+            " --language"
+        )
+    return f"{language}: the model has no embedding of this language, so it is not told of it"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def _shortened(text: str, most: int = 40) -> str:

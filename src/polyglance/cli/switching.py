@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from polyglance.errors import PolyglanceError, Problems, printable
+from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.languages import describe
 from polyglance.records import Record, decoded_lines, moved, read_lines, read_manifest
 from polyglance.text.code_switching import Switched
@@ -23,19 +23,19 @@ _FILES = (".jsonl", ".json", ".txt", ".tsv", ".gz")
 
 
 def read_texts(
-    arguments: Sequence[str], source: str, out: Path | None = None
+    arguments: Sequence[str], source: str, problems: Problems, out: Path | None = None
 ) -> tuple[list[str], list[Record] | None]:
     """The sentences that are given, or the lines of files or of standard input, or the
     captions of manifests in the source language, and then their records as well.
 
+    Malformed lines go to ``problems``; where they are all there is, that is an error.
     Paths in records lead from the folder of ``out``, where they will be written.
     """
-    strict = Problems(strict=True)
     if not arguments:
         if sys.stdin.isatty():
             raise PolyglanceError("give a sentence, a text file or a manifest")
-        lines = decoded_lines(sys.stdin.buffer, "standard input", strict)
-        return [line for _, line in lines], None
+        lines = decoded_lines(sys.stdin.buffer, "standard input", problems)
+        return _some([line for _, line in lines], "standard input", problems), None
     files = [argument for argument in arguments if _is_file(Path(argument))]
     for argument in arguments:
         if argument not in files and _looks_like_a_file(argument):
@@ -48,11 +48,11 @@ def read_texts(
         texts: list[str] = []
         for argument in arguments:
             is_file = argument in files
-            texts += (line for _, line in read_lines(argument, strict)) if is_file else [argument]
-        return texts, None
+            texts += (line for _, line in read_lines(argument, problems)) if is_file else [argument]
+        return _some(texts, ", ".join(files), problems), None
     if len(manifests) < len(arguments):
         raise PolyglanceError("give manifests, or text files and sentences, not both at once")
-    records = list(_records(manifests, out))
+    records = list(_records(manifests, out, problems))
     texts = [text for record in records for text in record.captions.get(source, ())]
     if not texts:
         raise PolyglanceError(f"{', '.join(manifests)}: no record has a caption in {source}")
@@ -77,11 +77,14 @@ def switched_records(
 
 
 def ranked_by_captions(
-    dictionaries: Mapping[str, Dictionary], manifest: Path
+    dictionaries: Mapping[str, Dictionary], manifest: Path, problems: Problems | None = None
 ) -> dict[str, Dictionary]:
-    """The dictionaries with translations first that captions have, the commonest first."""
+    """The dictionaries with translations first that captions have, the commonest first.
+
+    Malformed lines go to ``problems``; without it the first one is an error.
+    """
     counts: dict[str, Counter[str]] = {language: Counter() for language in dictionaries}
-    for record in read_manifest(manifest):
+    for record in read_manifest(manifest, problems):
         for language in counts.keys() & record.captions.keys():
             for text in record.captions[language]:
                 counts[language].update(
@@ -142,11 +145,18 @@ def meanings_of(
     return {(name, word): senses for name, words in asked.items() for word, senses in words.items()}
 
 
-def _records(manifests: Sequence[str], out: Path | None) -> Iterator[Record]:
+def _some(texts: list[str], names: str, problems: Problems) -> list[str]:
+    """The texts; none where lines were malformed is an error."""
+    if not texts and problems.found:
+        raise DataError(f"{printable(names)}: no line can be read; give text in UTF-8")
+    return texts
+
+
+def _records(manifests: Sequence[str], out: Path | None, problems: Problems) -> Iterator[Record]:
     for name in manifests:
         here = Path(name).parent.resolve()
         there = here if out is None else out.parent.resolve()
-        for record in read_manifest(name):
+        for record in read_manifest(name, problems):
             yield moved(record, here, there)
 
 

@@ -66,14 +66,16 @@ def text_align(
         Path | None, typer.Option(help="Take links that eflomal, say, wrote, and learn none.")
     ] = None,
     symmetry: Annotated[
-        str, typer.Option(help="intersection, union or grow-diag-final-and.")
-    ] = "grow-diag-final-and",
+        str | None,
+        typer.Option(help="intersection, union or grow-diag-final-and, as without it."),
+    ] = None,
     fast_align: Annotated[
         bool, typer.Option("--fast-align", help="fast_align's model alone.")
     ] = False,
     format: Annotated[
-        str, typer.Option(help="The dataset's, one of `polyglance data formats`.")
-    ] = "jsonl",
+        str | None,
+        typer.Option(help="The dataset's, one of `polyglance data formats`; jsonl without it."),
+    ] = None,
     strict: Strict = False,
 ) -> None:
     """Find which words of translations mean the same: 0-0 1-2 a line, from source to target.
@@ -88,6 +90,12 @@ def text_align(
     from polyglance.text.alignment.links import as_symmetry, pharaoh, read_links, write_pharaoh
     from polyglance.text.learned_dictionary import learned_dictionary
 
+    if links and (fast_align or symmetry is not None):
+        unused = "--fast-align" if fast_align else "--symmetry"
+        raise PolyglanceError(
+            f"--links takes links as they are and learns none, so that {unused} would do nothing:"
+            " give one of the two"
+        )
     with _told(Problems(strict=strict)) as problems:
         text = read_parallel(
             sources, _codes(languages), format=format, segment=segment, problems=problems
@@ -96,7 +104,8 @@ def text_align(
         found = read_links(links, text.pairs)
     else:
         settings = AlignerSettings.fast_align() if fast_align else AlignerSettings()
-        found = align(text.plain(), settings, symmetry=as_symmetry(symmetry)).links
+        joining = as_symmetry("grow-diag-final-and" if symmetry is None else symmetry)
+        found = align(text.plain(), settings, symmetry=joining).links
     if dictionary:
         learned = learned_dictionary(text.pairs, found, source=text.source, target=text.target)
         learned.save(dictionary)
@@ -154,8 +163,8 @@ def text_code_switch(
     from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
 
     source = _code(source)
-    originals, records = read_texts(texts or (), source, out)
     with _told(Problems(strict=strict)) as problems:
+        originals, records = read_texts(texts or (), source, problems, out)
         found = open_dictionaries(
             dictionaries or (FREEDICT,),
             source=source,
@@ -163,8 +172,10 @@ def text_code_switch(
             problems=problems,
             quiet=quiet,
         )
-    if ranked_by:
-        found = ranked_by_captions(found, ranked_by)
+        if ranked_by:
+            # Lines of a manifest that is switched as well are told once.
+            is_told = ranked_by in map(Path, texts or ())
+            found = ranked_by_captions(found, ranked_by, Problems() if is_told else problems)
     switcher = CodeSwitcher(found, beta=beta, source=source, preference=preference, longest=longest)
     prepared, rng = switcher.prepare(originals), np.random.default_rng(seed)
     rows = np.repeat(np.arange(len(originals)), variants)

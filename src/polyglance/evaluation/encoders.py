@@ -10,7 +10,7 @@ import numpy as np
 
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
-from polyglance.evaluation.embeddings import chosen_languages, read_layout, split_title
+from polyglance.evaluation.embeddings import Layout, chosen_languages, read_layout, split_title
 from polyglance.evaluation.results import Evaluation, stamp
 from polyglance.evaluation.retrieval import RECALL_AT, Array, evaluate_retrieval
 from polyglance.progress import progress
@@ -38,23 +38,12 @@ def evaluate_encoder(
     manifest's own. The rest is as of `polyglance.evaluation.embeddings.evaluate_files`.
     """
     manifest = Path(manifest)
-    folder = manifest.parent if pictures is None else Path(pictures)
     layout = read_layout(manifest, split)
     wanted, people = chosen_languages(layout, manifest, languages, human)
-    if clips := [record.video for record in layout.pictures if record.image is None]:
-        raise PolyglanceError(
-            f"{manifest}: {clips[0]} is a clip, and an encoder takes pictures: give embeddings of"
-            " the clips instead"
-        )
-    files = [folder / str(record.image) for record in layout.pictures]
-    seen = _encoded("pictures", files, encoder.encode_pictures, quiet)
+    seen = encoded_pictures(encoder, picture_files(layout, manifest, pictures), quiet=quiet)
     results = {}
     for language in wanted:
-
-        def read(texts: Sequence[str], told: str = language) -> Array:
-            return encoder.encode_texts(texts, language=told)
-
-        captions = _encoded(language, layout.captions[language], read, quiet)
+        captions = encoded_captions(encoder, layout, language, quiet=quiet)
         results[language] = evaluate_retrieval(seen, captions, layout.owners[language], ks=ks)
     return Evaluation(
         model=model or encoder.name,
@@ -64,6 +53,33 @@ def evaluate_encoder(
         similarity="cosine",
         **stamp(),
     )
+
+
+def picture_files(layout: Layout, manifest: Path, pictures: str | Path | None) -> list[Path]:
+    """Where the pictures of a manifest lie, in the folder ``pictures`` or beside it."""
+    folder = manifest.parent if pictures is None else Path(pictures)
+    if clips := [record.video for record in layout.pictures if record.image is None]:
+        raise PolyglanceError(
+            f"{manifest}: {clips[0]} is a clip, and an encoder takes pictures: give embeddings of"
+            " the clips instead"
+        )
+    return [folder / str(record.image) for record in layout.pictures]
+
+
+def encoded_pictures(encoder: Encoder, files: Sequence[Path], *, quiet: bool = False) -> Array:
+    """Vectors of pictures, a row each."""
+    return _encoded("pictures", files, encoder.encode_pictures, quiet)
+
+
+def encoded_captions(
+    encoder: Encoder, layout: Layout, language: str, *, quiet: bool = False
+) -> Array:
+    """Vectors of all captions in a language."""
+
+    def read(texts: Sequence[str]) -> Array:
+        return encoder.encode_texts(texts, language=language)
+
+    return _encoded(language, layout.captions[language], read, quiet)
 
 
 def _encoded(

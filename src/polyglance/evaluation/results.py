@@ -31,7 +31,7 @@ class Evaluation:
     languages: Mapping[str, RetrievalResult]
     human: tuple[str, ...] = ()
     """The languages whose captions people wrote; the human average is over these."""
-    similarity: Literal["cosine", "inner product"] = "cosine"
+    similarity: Literal["cosine", "inner product", "pairs read", "candidates read"] = "cosine"
     tie_rule: str = TIE_RULE
     date: str = ""
     version: str = ""

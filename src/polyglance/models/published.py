@@ -12,7 +12,7 @@ from polyglance.errors import DataError
 
 
 def read_parameters(path: str | Path) -> dict[str, Tensor]:
-    """The parameters of a checkpoint file, which may keep them under ``model``.
+    """The parameters of a checkpoint file, which may keep them under a name of their own.
 
     Nothing but tensors is unpickled.
     """
@@ -32,7 +32,9 @@ def read_parameters(path: str | Path) -> dict[str, Tensor]:
         raise DataError(
             f"{path}: not a file of tensors alone; save its parameters by themselves ({reason})"
         ) from error
-    state = loaded.get("model", loaded) if isinstance(loaded, dict) else None
+    state = loaded
+    if isinstance(loaded, dict):  # microsoft/M3P has the first, the restore.pt of UC2 the second
+        state = loaded.get("model", loaded.get("model_state_dict", loaded))
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise DataError(f"{path}: not a dictionary of parameters by name")
     return state

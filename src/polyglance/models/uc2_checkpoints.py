@@ -33,7 +33,7 @@ _HEAD_WIDTH = 64
 
 _UNUSED = (
     "vis_cls.", "feat_regress.", "region_classifier.", "cls.decoder.", "cls.predictions.decoder.",
-    "cls.imagePredictions.", "embeddings.position_ids",
+    "cls.imagePredictions.", "embeddings.position_ids", "vqa_output.",
 )  # fmt: skip
 
 _PARTS = {

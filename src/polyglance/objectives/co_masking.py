@@ -52,7 +52,8 @@ def co_mask(pair: CaptionPair, masking: WordMasking, *, share: float = 1.0) -> M
     source, target = torch.cat([there, back], dim=1)
     followed = chosen[source] & together[owners[source]] & maskable[target]
     source, target = source[followed], target[followed]
-    # Of several fates the lowest draw, which is the mask's, so that nothing gives a word away.
+    # Of several fates the lowest draw, which is the mask's: what stands for several words is
+    # shown only if all of them are.
     fate = torch.rand(len(owners))
     alone = torch.where(chosen, fate, torch.inf)
     fate = alone.scatter_reduce(0, target, fate[source], "amin")

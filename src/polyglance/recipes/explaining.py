@@ -21,6 +21,7 @@ from polyglance.models.uc2 import UC2
 from polyglance.models.word_looks import STEPS, answered_from, attended, told_from
 from polyglance.nn.joint import Text
 from polyglance.nn.packing import Packing
+from polyglance.progress import progress
 from polyglance.recipes.pairs.folder import (
     TELLING,
     NoPairModel,
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 Way = Literal["relevance", "attention"]
 _SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 """As the names of their letters begin."""
+_TRAIN = (
+    "train one by 'polyglance train uc2-flickr8k --data DATA --out RUN' and give --model RUN"
+    " --features DATA/flickr8k/features"
+)
+"""It is trained on stored features, and only their store says how pictures are seen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +61,9 @@ class Looks:
     """How it was found, which may be another way than was asked for."""
     cut_after: str | None = None
     """The last word that the model reads, of a sentence that is too long for it."""
+    untold: bool = False
+    """Whether the model has embeddings of languages and was told of none: of one that it has none
+    of, or of a sentence whose language is not known."""
 
 
 class Explainer:
@@ -96,10 +105,7 @@ class Explainer:
         eyes of its own.
         """
         if folder is None:
-            raise PolyglanceError(
-                "no model to look into comes along: train one by 'polyglance train uc2-flickr8k"
-                " --data DATA --out RUN' and give --model RUN"
-            )
+            raise PolyglanceError(f"no model to look into comes along: {_TRAIN}")
         try:
             pair = open_pair_model(
                 folder, stages=TELLING, backbone=backbone, features=features, device=device
@@ -109,8 +115,8 @@ class Explainer:
             if "vqa" not in (kind_of(path), kind_of(path / "model")):
                 raise PolyglanceError(
                     f"{path} holds no model to look into, neither UC2 or M3P nor one that answers"
-                    " questions: train one by 'polyglance train uc2-flickr8k --data DATA --out RUN'"
-                    " or 'polyglance train vqa-en-vi --data DATA --out RUN' and give --model RUN"
+                    f" questions: {_TRAIN}, or by 'polyglance train vqa-en-vi --data DATA --out"
+                    " RUN' and give --model RUN"
                 ) from error
             refuse_unused(path, features=features, backbone=backbone)
             found = Answerer.open(folder, device=device)
@@ -142,11 +148,13 @@ class Explainer:
         layers: Sequence[int] = (),
         first: int | None = None,
         steps: int = STEPS,
+        quiet: bool = True,
     ) -> Looks:
         """Where each word of a sentence looks; ``layers``, from 1, are those of attention.
 
         By relevance each word takes its time, in proportion to the ``steps``: only the ``first``
-        so many look, if that is given.
+        so many look, if that is given, and a bar shows how many have, unless ``quiet``.
+        A language that M3P has no embedding of is read without (`Looks.untold`).
         A model that answers questions was not trained to tell hidden words: by relevance
         its answer looks, and by attention the words of the question do. Of any other model that
         was not, the words look by attention, whatever was asked for (`Looks.by`).
@@ -162,11 +170,10 @@ class Explainer:
         words = cut_at_words(sentence, encoding, spaces=spaces)
         if not words:
             raise PolyglanceError(f"there is no word in {sentence!r} to look from")
-        whole = len(self.tokenizer.encode(sentence)) <= len(encoding.ids)
-        cut_after = None if whole else words[-1][0]
+        cut_after = last_read(sentence, self.tokenizer, self.longest, spaces=spaces)
         words = words[:first]
         if self.answerer is not None and by == "relevance":
-            found = self._answered(self.answerer, picture, sentence, language, steps)
+            found = self._answered(self.answerer, picture, sentence, language, steps, quiet)
             return replace(found, cut_after=cut_after)
         if not self.tells_words:
             by = "attention"
@@ -176,8 +183,9 @@ class Explainer:
             encoding = self.tokenizer.analyse(told_too, max_length=self.longest)
         device = self.eyes.device
         told = None
-        if isinstance(reader, M3P) and spoken is not None:
+        if isinstance(reader, M3P) and spoken in reader.config.languages:
             told = torch.from_numpy(reader.config.language_numbers([spoken])).to(device)
+        untold = isinstance(reader, M3P) and told is None
         text = Text(torch.tensor(encoding.ids), Packing.of([len(encoding.ids)]), told).to(device)
         table = look_at([picture], self.eyes, self.settings)
         regions, _ = table.take(np.array([0]))
@@ -188,8 +196,13 @@ class Explainer:
             mask = self.tokenizer.mask_id
             if mask is None:
                 raise PolyglanceError("the tokenizer has no mask: look by attention instead")
-            looks = told_from(reader, text, regions, places, mask, steps)
-        return Looks(language, names, _shown(_laid_out(looks)), by, cut_after)
+            each = []
+            with progress(_doing(spoken), len(places), quiet=quiet) as advance:
+                for own in places:
+                    each.append(told_from(reader, text, regions, [own], mask, steps))
+                    advance(1)
+            looks = torch.cat(each)
+        return Looks(language, names, _shown(_laid_out(looks)), by, cut_after, untold)
 
     def _answered(
         self,
@@ -198,19 +211,27 @@ class Explainer:
         question: str,
         language: str | None,
         steps: int,
+        quiet: bool,
     ) -> Looks:
         """Where the first answer of `Answerer.ask` looks, over all the looks that it takes."""
         text, seen = answerer.read(question, picture), answerer.looks(picture)
         (best,) = answerer.answers(text, seen, language or answerer.language_of(question), k=1)
         number = answerer.classes.names.index((best.language, best.text))
         credit = []
-        for view, regions in enumerate(seen):
-            found = answered_from(answerer.model, text, regions, number, steps)
-            cells = _laid_out(found[None])
-            # Of several looks every second one is mirrored.
-            credit.append(cells.flip(2) if view % 2 else cells)
+        with progress(_doing(best.language), len(seen), quiet=quiet) as advance:
+            for view, regions in enumerate(seen):
+                found = answered_from(answerer.model, text, regions, number, steps)
+                cells = _laid_out(found[None])
+                # Of several looks every second one is mirrored.
+                credit.append(cells.flip(2) if view % 2 else cells)
+                advance(1)
         # The logit is the mean over all looks, and so is what regions do for it.
         return Looks(language, [f"→ {best.text}"], _shown(torch.stack(credit).mean(0)))
+
+
+def _doing(language: str | None) -> str:
+    """What a bar says."""
+    return f"Looking ({language})" if language else "Looking"
 
 
 def _laid_out(looks: Tensor) -> Tensor:
@@ -222,6 +243,17 @@ def _laid_out(looks: Tensor) -> Tensor:
 def _shown(cells: Tensor) -> NDArray[np.float32]:
     """Without what speaks against a word."""
     return cells.clamp(min=0).float().cpu().numpy()
+
+
+def last_read(
+    sentence: str, tokenizer: Tokenizer, longest: int, *, spaces: bool = True
+) -> str | None:
+    """The last word that is read of a sentence of more than so many sub-words; None of others."""
+    encoding = tokenizer.analyse(sentence, max_length=longest)
+    if len(tokenizer.encode(sentence)) <= len(encoding.ids):
+        return None
+    words = cut_at_words(sentence, encoding, spaces=spaces)
+    return words[-1][0] if words else ""
 
 
 def cut_at_words(

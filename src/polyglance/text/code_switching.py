@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from polyglance.errors import PolyglanceError
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.english import lemmas, possessor
+from polyglance.text.english import possessor
 from polyglance.text.flat import spread
-from polyglance.text.glossing import cased
+from polyglance.text.glossing import cased, known_translations
 from polyglance.text.segment import Cut, addresses, cut_words
 
 LONGEST_WORD = 8
@@ -88,7 +88,7 @@ class CodeSwitcher:
     ) -> None:
         if not 0 <= beta <= 1:
             raise PolyglanceError(f"beta is a probability between 0 and 1, not {beta}")
-        if preference < 0:
+        if not preference >= 0:  # NaN is refused as well
             raise PolyglanceError(
                 f"the preference for first translations is at least 0, not {preference}"
             )
@@ -101,8 +101,10 @@ class CodeSwitcher:
         self.one_a_sentence = one_a_sentence
         self._preference = preference
         self._weights = [1.0 if weights is None else weights.get(n, 0.0) for n in self.languages]
-        if min(self._weights) < 0 or not sum(self._weights):
-            raise PolyglanceError("the weights of languages are positive, for one of them at least")
+        if not all(0 <= weight < np.inf for weight in self._weights) or not sum(self._weights):
+            raise PolyglanceError(
+                "the weights of languages are finite and at least 0, and above 0 for one of them"
+            )
         self._longest = max(longest, LONGEST_WORD if is_spaceless(self.source) else 1)
 
     def __call__(self, text: str, rng: np.random.Generator) -> Switched:
@@ -131,11 +133,7 @@ class CodeSwitcher:
 
         Explanations are left out, and phrases come after words.
         """
-        dictionary = self.dictionaries[language]
-        found = dictionary.translations(word)
-        if not found and self.source == "en":
-            bases = (dictionary.translations(base) for base in lemmas(dictionary.folded(word)))
-            found = next(filter(None, bases), ())
+        found = known_translations(word, self.dictionaries[language], self.source)
         return tuple(sorted(filter(is_translation, found), key=lambda text: " " in text))
 
     def _choices(self, forms: Iterable[tuple[str, bool]]) -> _Choices:

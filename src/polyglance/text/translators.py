@@ -113,7 +113,7 @@ class WordByWord:
     def fingerprint(self) -> str:
         """Of the dictionary's words and translations, and how they are put to use."""
         pairs = (f"{word}\t{translation}" for word, translation in self.dictionary.pairs())
-        return fingerprint("words", self.longest, self.keep_unknown, *pairs)
+        return fingerprint("words by base forms", self.longest, self.keep_unknown, *pairs)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text word by word; an empty one where the dictionary has nothing of it."""

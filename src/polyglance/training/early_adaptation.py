@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -39,26 +40,29 @@ class BelievedLabels:
     """``(regions, k)``: how likely they are."""
 
     @classmethod
-    def of_store(
-        cls, store: FeatureStore, keys: Sequence[str], regions: RegionTable
+    def of_stores(
+        cls, stores: Sequence[tuple[FeatureStore, Sequence[str]]], regions: RegionTable
     ) -> BelievedLabels:
-        """Those of a feature store, for the table that was made of it with the same keys."""
-        if not store.info.labels:
-            raise PolyglanceError(
-                f"{store.path} has no labels of regions: extract features with labels, or leave"
-                " early adaptation and MRTM out"
-            )
+        """Those of feature stores, for the table that was made of them with the same keys."""
+        for store, _ in stores:
+            if not store.info.labels:
+                raise PolyglanceError(
+                    f"{store.path} has no labels of regions: extract features with labels, or leave"
+                    " early adaptation and MRTM out"
+                )
         known = regions.labels.cpu() != NO_LABEL
         owners = np.repeat(np.arange(len(regions)), regions.lengths)[known.numpy()]
-        kept = np.bincount(owners, minlength=len(regions))
+        kept = iter(np.bincount(owners, minlength=len(regions)))
+        most = min(store.info.labels for store, _ in stores)
         labels, shares = [], []
-        for start in range(0, len(keys), _AT_ONCE):
-            tokens = store.gather(keys[start : start + _AT_ONCE])
-            first = np.cumsum(tokens.lengths) - tokens.lengths
-            # A table keeps the first regions of a picture.
-            rows = spread(first, kept[start : start + _AT_ONCE])
-            labels.append(torch.from_numpy(tokens.label_ids[rows].astype(np.int64)))
-            shares.append(torch.from_numpy(tokens.label_probs[rows].astype(np.float32)))
+        for store, keys in stores:
+            for start in range(0, len(keys), _AT_ONCE):
+                tokens = store.gather(keys[start : start + _AT_ONCE])
+                first = np.cumsum(tokens.lengths) - tokens.lengths
+                # A table keeps the first regions of a picture.
+                rows = spread(first, np.fromiter(islice(kept, len(first)), np.int64))
+                labels.append(torch.from_numpy(tokens.label_ids[rows, :most].astype(np.int64)))
+                shares.append(torch.from_numpy(tokens.label_probs[rows, :most].astype(np.float32)))
         device = regions.labels.device
         found = cls(
             known.nonzero()[:, 0].to(device),
@@ -66,7 +70,7 @@ class BelievedLabels:
             torch.cat(shares).to(device),
         )
         if not torch.equal(found.labels[:, 0], regions.labels[found.rows]):
-            raise ValueError("the table of regions was made of another store, or of other keys")
+            raise ValueError("the table of regions was made of other stores, or of other keys")
         return found
 
     def __len__(self) -> int:

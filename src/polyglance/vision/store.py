@@ -142,10 +142,13 @@ class FeatureStore:
             arrays["spans"][rows],
         )
 
+    def lengths(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """How many tokens each of these items has."""
+        return np.array([self._length[self._item(key)] for key in keys], np.int64)
+
     def gather(self, keys: Sequence[str]) -> PackedTokens:
         """The tokens of many items end to end, in the order asked for."""
-        items = [self._item(key) for key in keys]
-        lengths = np.array([self._length[item] for item in items], np.int64)
+        items, lengths = [self._item(key) for key in keys], self.lengths(keys)
         total = int(lengths.sum())
         out = {
             name: np.empty((total if name in _TOKEN_ARRAYS else len(items), *shape), dtype)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyglance.data.toy import ToyWorld
+from polyglance.errors import PolyglanceError
 from polyglance.text.translation.checks import (
     Alike,
     LengthRatio,
@@ -70,6 +71,12 @@ def test_lengths_are_compared_across_scripts() -> None:
     ]
     assert LengthRatio()(pairs, "en", "de") == [True, True, False, False]
     assert LengthRatio(0.1, 9.0)(pairs, "en", "de") == [True] * 4
+
+
+@pytest.mark.parametrize(("least", "most"), [(3, 1), (0, 0), (float("nan"), 1), (0, float("nan"))])
+def test_lengths_that_no_translation_has_are_refused(least: float, most: float) -> None:
+    with pytest.raises(PolyglanceError, match=r"at least .* and at most .* times as long"):
+        LengthRatio(least, most)
 
 
 def test_a_phrase_said_over_and_over() -> None:

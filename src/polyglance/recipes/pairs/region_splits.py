@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_language import WordMasking
 from polyglance.records import Record, read_manifest
 from polyglance.text import Tokenizer
+from polyglance.training.distribution import rank
 from polyglance.training.region_table import RegionTable
 from polyglance.training.region_views import region_views
 from polyglance.training.visuals import PixelTable, read_pixels
@@ -105,7 +107,7 @@ class SplitReader:
         return None if part is None else self._split([part], most, None)
 
     def _split(self, parts: Sequence[Described], most: int | None, views: int | None) -> Split:
-        found = [(part, _pictures(self.data / part.manifest, most)) for part in parts]
+        found = [(part, pictures_of(self.data / part.manifest, most)) for part in parts]
         looks = self._looks(views)
         records = [record for _, some in found for record in some]
         regions = RegionTable.joined([looks(part, some) for part, some in found])
@@ -138,12 +140,16 @@ class SplitReader:
 
     def _stored(self, described: Described, records: Sequence[Record]) -> RegionTable:
         store = FeatureStore(self.data / described.features)
+        keys, most = store_keys(store, records), self.longest_regions
+        cut = int((store.lengths(keys) + self.whole_first > most).sum())
+        if cut and rank() == 0:
+            print(
+                f"{described.features}: {cut:,} of {len(keys):,} pictures have more than {most}"
+                " regions, of which the first are seen; longest_regions in the recipe is how many",
+                file=sys.stderr,
+            )
         return RegionTable.of_store(
-            store,
-            store_keys(store, records),
-            longest=self.longest_regions,
-            whole_first=self.whole_first,
-            device=self.device,
+            store, keys, longest=most, whole_first=self.whole_first, device=self.device
         )
 
 
@@ -202,7 +208,7 @@ def _seen(
     return region_views(table, views=views, grid=settings.grid, seed=seed)
 
 
-def _pictures(manifest: Path, most: int | None) -> list[Record]:
+def pictures_of(manifest: Path, most: int | None = None) -> list[Record]:
     """The first of a manifest; one without captions is no query, but a candidate all the same."""
     return list(islice((r for r in read_manifest(manifest) if r.image or r.video), most))
 

@@ -48,6 +48,9 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     torch.set_float32_matmul_precision("high")
     recipe = recipe.begin("uc2", data, out)
     world = World.open(recipe, data, device)
+    in_english = None  # before training: a translator that is missing is found out now
+    if recipe.translate_test is not None and world.test is not None:
+        in_english = world.translated(world.test, recipe.translate_test)
     model = build_model(recipe, world, device)
     begin_with_stage(model, recipe)
     groups = learning_faster(model, model.encoder, recipe.new_rate)
@@ -93,9 +96,8 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             reranking=recipe.reranking,
             reader=recipe.reader(data, world.tokenizer, device),
         )
-        if recipe.translate_test is not None:
-            english = world.translated(world.test, recipe.translate_test)
-            report["translate_test"] = measure(model, english)
+        if in_english is not None:
+            report["translate_test"] = measure(model, in_english)
     write_report(report, out)
     return report
 

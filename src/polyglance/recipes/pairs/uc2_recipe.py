@@ -144,5 +144,6 @@ class UC2Recipe(PairRecipe):
         default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
     )
     translate_test: str | None = None
-    """Dictionaries to English inside the data folder, with {source} and {target} for codes: the
-    test is measured again with its captions so translated."""
+    """How captions of the test become English, which is then measured again: a model's folder as
+    `polyglance data translate` takes it, or dictionaries, inside the data folder, with {source}
+    and {target} for codes; or apertium."""

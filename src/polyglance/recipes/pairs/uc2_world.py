@@ -11,6 +11,7 @@ from pathlib import Path
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
+from polyglance.languages import describe
 from polyglance.objectives.masked_language import WordMasking
 from polyglance.progress import progress
 from polyglance.recipes.common import spoken
@@ -18,6 +19,7 @@ from polyglance.recipes.pairs.label_names import NamedLabels, named_labels
 from polyglance.recipes.pairs.region_splits import (
     ENGLISH,
     Split,
+    pictures_of,
     store_keys,
     word_masking,
 )
@@ -25,7 +27,8 @@ from polyglance.recipes.pairs.uc2_recipe import Pretraining, UC2Recipe
 from polyglance.records import Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.dictionaries import open_dictionary
-from polyglance.text.translators import WordByWord
+from polyglance.text.translation.opening import open_translator
+from polyglance.text.translators import KnownTranslator, WordByWord
 from polyglance.training.caption_pairs import CaptionPairs
 from polyglance.training.distribution import rank, wait_for_all
 from polyglance.training.early_adaptation import BelievedLabels
@@ -100,9 +103,11 @@ class World:
 
     def believed(self) -> BelievedLabels:
         """What was behind the labels of the training regions."""
-        store = FeatureStore(self.data / self.recipe.train.features)
-        keys = store_keys(store, list(self.train.records))
-        return BelievedLabels.of_store(store, keys, self.train.regions)
+        stores = []
+        for part in (self.recipe.train, *self.recipe.more):
+            store = FeatureStore(self.data / part.features)
+            stores.append((store, store_keys(store, pictures_of(self.data / part.manifest))))
+        return BelievedLabels.of_stores(stores, self.train.regions)
 
     def pairs(self) -> CaptionPairs:
         """Training captions beside English ones, their words linked."""
@@ -137,26 +142,41 @@ class World:
         assert kept is not None
         return kept
 
-    def translated(self, split: Split, pattern: str) -> Split:
-        """The same with every caption in English, word by word by dictionaries to English."""
-        names = sorted(spoken(split.captions) - {ENGLISH})
-        translators = {}
-        for name in names:
-            path = self.data / pattern.replace("{source}", name).replace("{target}", ENGLISH)
-            dictionary = open_dictionary(path, source=name)
-            translators[name] = WordByWord(dictionary, name, ENGLISH, keep_unknown=True)
-        records = [
-            replace(
-                record,
-                captions={
-                    name: tuple(translators[name].translate(said)) if name != ENGLISH else said
-                    for name, said in record.captions.items()
-                },
-            )
-            for record in split.records
-        ]
+    def translated(self, split: Split, by: str) -> Split:
+        """The same with every caption in English, as the recipe's ``translate_test`` has it."""
+        records = list(split.records)
+        for language in sorted(spoken(split.captions) - {ENGLISH}):
+            translator = self._to_english(by, language)
+            texts = [text for record in records for text in record.captions.get(language, ())]
+            english = dict(zip(texts, _in_batches(translator, texts), strict=True))
+            for number, record in enumerate(records):
+                if said := record.captions.get(language):
+                    heard = tuple(english[text] or text for text in said)
+                    records[number] = replace(record, captions={**record.captions, language: heard})
         captions = CaptionTable.build(records, self.tokenizer, longest=self.recipe.longest_text)
         return replace(split, records=records, captions=captions)
+
+    def _to_english(self, by: str, language: str) -> KnownTranslator:
+        """A translator by its name or folder, or word by word by a dictionary's file."""
+        if by == "apertium":
+            return open_translator(by, language, ENGLISH)
+        place = self.data / by.replace("{source}", language).replace("{target}", ENGLISH)
+        if place.is_dir() or place.suffix == ".argosmodel":
+            device = str(self.train.regions.features.device)
+            return open_translator(str(place), language, ENGLISH, device=device)
+        dictionary = open_dictionary(place, source=language)
+        return WordByWord(dictionary, language, ENGLISH, keep_unknown=True)
+
+
+def _in_batches(translator: KnownTranslator, texts: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    what = f"Translating from {describe(translator.source).english}"
+    with progress(what, len(texts), quiet=rank() > 0) as advance:
+        for start in range(0, len(texts), translator.batch):
+            block = texts[start : start + translator.batch]
+            found += translator.translate(block)
+            advance(len(block))
+    return found
 
 
 def _key(pairing: Pairing, language: str, records: Sequence[Record]) -> str:

@@ -121,18 +121,18 @@ def write_looks_page(path: Path, picture: Image.Image, rows: Sequence[Row], *, n
 
 
 def draw_looks(
-    picture: Image.Image, rows: Sequence[Row], *, font: str | Path | None = None
+    picture: Image.Image, rows: Sequence[Row], *, fonts: Sequence[str | Path] = ()
 ) -> Image.Image:
     """All sentences as one picture, each above its words, and first the picture as it is.
 
     Words run as they are read, from the right in Arabic, and go on in a line below where
-    they are many. Each sentence is drawn in a font at hand that has its letters, or all in a
-    ``font``; the page needs none.
+    they are many. Each sentence is drawn in the first of the ``fonts`` that has its letters, else
+    in one at hand that has; the page needs none.
     """
     small = _small(picture)
     columns = min(_ACROSS, 1 + max(len(row.words) for row in rows))
     width = _GAP + columns * (small.width + _GAP)
-    drawn = [_draw_row(small, row, columns, width, font) for row in rows]
+    drawn = [_draw_row(small, row, columns, width, fonts) for row in rows]
     sheet = Image.new("RGB", (width, _GAP + sum(one.height for one in drawn)), "white")
     top = _GAP
     for one in drawn:
@@ -141,13 +141,12 @@ def draw_looks(
     return sheet
 
 
-def missing_letters(rows: Sequence[Row], *, font: str | Path | None = None) -> str:
-    """The letters that `draw_looks` has no font for, each once."""
-    return "".join(
-        dict.fromkeys(
-            letter for row in rows for letter in _lacking(_font(_written(row), font), _written(row))
-        )
-    )
+def missing_letters(
+    rows: Sequence[Row], *, fonts: Sequence[str | Path] = ()
+) -> list[tuple[Row, str]]:
+    """Those rows that `draw_looks` has no font for, with the letters that are missing."""
+    lacking = ((row, "".join(_lacking(_font(_written(row), fonts), _written(row)))) for row in rows)
+    return [(row, letters) for row, letters in lacking if letters]
 
 
 def open_font(font: str | Path) -> ImageFont.FreeTypeFont:
@@ -162,9 +161,9 @@ def open_font(font: str | Path) -> ImageFont.FreeTypeFont:
 
 
 def _draw_row(
-    small: Image.Image, row: Row, columns: int, width: int, font: str | Path | None
+    small: Image.Image, row: Row, columns: int, width: int, fonts: Sequence[str | Path]
 ) -> Image.Image:
-    letters, labels = _font(_written(row), font), _font(_NOWHERE, font)
+    letters, labels = _font(_written(row), fonts), _font(_NOWHERE, fonts)
     lines = _lines(row.sentence, letters, width - 2 * _GAP)
     head, line = len(lines) * _LINE, small.height + _LINE + _GAP
     down = -(-(1 + len(row.words)) // columns)
@@ -233,11 +232,10 @@ def _right_to_left(row: Row) -> bool:
     return next((way for way in ways if way in ("L", "R", "AL")), "L") != "L"
 
 
-def _font(text: str, font: str | Path | None) -> _Letters:
-    """The font that is asked for, or that which lacks the fewest letters of a text."""
-    if font is not None:
-        return open_font(font)
-    return min(_installed(_FONTS), key=lambda letters: len(_lacking(letters, text)))
+def _font(text: str, fonts: Sequence[str | Path]) -> _Letters:
+    """The font that lacks the fewest letters of a text, those that are asked for first."""
+    known = (*map(open_font, fonts), *_installed(_FONTS))
+    return min(known, key=lambda letters: len(_lacking(letters, text)))
 
 
 @cache

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from polyglance.errors import PolyglanceError
 from polyglance.text.detection import LanguageDetector
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.segment import cut_words, normalise_word
@@ -102,6 +103,13 @@ class LengthRatio:
     least: float = 0.4
     most: float = 2.5
     name: str = "length"
+
+    def __post_init__(self) -> None:
+        if not (self.least <= self.most and self.most > 0):  # NaN is refused as well
+            raise PolyglanceError(
+                f"no translation is at least {self.least:g} and at most {self.most:g} times as long"
+                " as its text: give a --longest above 0 and not below --shortest"
+            )
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""

@@ -1,0 +1,98 @@
+"""Measuring a trained UC2 or M3P on any manifest: every pair read, or what an encoder found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from polyglance.data.captions import CaptionTable
+from polyglance.encoders import Encoder
+from polyglance.errors import PolyglanceError
+from polyglance.evaluation.embeddings import chosen_languages, read_layout, split_title
+from polyglance.evaluation.encoders import encoded_captions, encoded_pictures, picture_files
+from polyglance.evaluation.pair_scores import PairScores, read_candidates
+from polyglance.evaluation.results import Evaluation, stamp
+from polyglance.evaluation.retrieval import (
+    RECALL_AT,
+    Integers,
+    Ranks,
+    ranks_from_scores,
+    ranks_from_shortlists,
+    summarise,
+)
+from polyglance.models.m3p import M3P
+from polyglance.recipes.measuring import by_language
+from polyglance.recipes.pairs.folder import PairModel
+from polyglance.recipes.pairs.meeting_vectors import closer_vectors
+from polyglance.recipes.pairs.region_splits import look_again, look_at
+
+
+def evaluate_reader(
+    reader: PairModel,
+    manifest: str | Path,
+    *,
+    encoder: Encoder | None = None,
+    candidates: int = 50,
+    pictures: str | Path | None = None,
+    split: str | None = None,
+    languages: Collection[str] | None = None,
+    human: Collection[str] = (),
+    model: str = "reader",
+    split_name: str | None = None,
+    ks: Sequence[int] = RECALL_AT,
+    quiet: bool = False,
+) -> Evaluation:
+    """Measure retrieval by a model that reads captions beside pictures.
+
+    It reads every pair; with an ``encoder`` only the best ``candidates`` of that, which are
+    then sorted as `polyglance.search.reranking` sorts hits, but read in every look. The rest
+    is as of `polyglance.evaluation.encoders.evaluate_encoder`.
+    """
+    manifest = Path(manifest)
+    layout = read_layout(manifest, split)
+    wanted, people = chosen_languages(layout, manifest, languages, human)
+    files, told = picture_files(layout, manifest, pictures), reader.told
+    captions = CaptionTable.build(
+        layout.pictures, reader.tokenizer, languages=wanted, longest=told.longest_text
+    )
+    if len(captions) != sum(len(layout.captions[language]) for language in wanted):
+        raise PolyglanceError(f"{manifest}: the model knows no word of some captions")
+    look = look_at if encoder is None else look_again
+    regions = look(files, reader.eyes, told.eyes)
+    scores = PairScores(
+        reader.model, regions, captions, languages=_known(reader, wanted), views=regions.views
+    )
+    if encoder is not None:
+        seen, closer = encoded_pictures(encoder, files, quiet=quiet), None
+        meeting = reader.meeting
+        if meeting is not None and meeting.config.model == encoder.fingerprint:
+            closer = closer_vectors(meeting, files, reader.eyes, told.eyes)
+
+    def ranked(language: str, rows: Integers) -> Ranks:
+        owners = captions.owners[rows]
+        if encoder is None:
+            return ranks_from_scores(scores.table(rows), owners)
+        said = encoded_captions(encoder, layout, language, quiet=quiet)
+        near = None if closer is None else closer @ said.T
+        read = read_candidates(seen @ said.T, scores, rows, candidates, closer=near)
+        return ranks_from_shortlists(*read.trusting(told.trust), owners)
+
+    return Evaluation(
+        model=model,
+        split=split_name or split_title(manifest, split),
+        languages={
+            language: summarise(ranked(language, rows), ks)
+            for language, rows in by_language(captions)
+        },
+        human=tuple(people),
+        similarity="pairs read" if encoder is None else "candidates read",
+        **stamp(),
+    )
+
+
+def _known(reader: PairModel, languages: Sequence[str]) -> Integers | None:
+    """How M3P counts the languages; UC2 is told none, and M3P none where it lacks one of them."""
+    model = reader.model
+    if not isinstance(model, M3P) or not set(languages) <= set(model.config.languages):
+        return None
+    return model.config.language_numbers(languages)
