@@ -132,10 +132,9 @@ class Command:
         folder = self.folder
         few = (
             f"towers={self.model}", "eyes.size=64", "eyes.grid=2", "eyes.views=2",
-            "eyes.looks=[96]", "more=[]", "longest_text=30", "alignment.batch=4",
-            "alignment.steps=2", "fine_tuning.batch=4", "fine_tuning.lookalikes=0",
-            "loop.steps=2", "loop.precision=float32", "loop.validate_every=0",
-            "reranking.candidates=3", *changes,
+            "eyes.looks=[96]", "more=[]", "longest_text=30", "fine_tuning.batch=4",
+            "fine_tuning.lookalikes=0", "loop.steps=2", "loop.precision=float32",
+            "loop.validate_every=0", "reranking.candidates=3", *changes,
         )  # fmt: skip
         options = [
             system, "--data", folder / "data", "--runs", folder / "runs", "--out", folder,
@@ -154,12 +153,15 @@ def test_the_command_trains_either_once_and_fills_the_page(
     of_m3p = (
         "texts=[{manifest: text/train.jsonl}]", "switching.languages=[de]",
         "pretraining.batch=4", "pretraining.text_batch=4", "pretraining.steps=2",
+        f"imitation.model={command.model}", "imitation.batch=4", "imitation.steps=2",
     )  # fmt: skip
+    of_uc2 = ("alignment.batch=4", "alignment.steps=2")
     m3p = command("m3p", *of_m3p)
-    assert m3p["steps"] == {"alignment": 2, "pretraining": 2, "fine_tuning": 2}
+    assert m3p["steps"] == {"pretraining": 2, "imitation": 2, "fine_tuning": 2}
     assert set(m3p["test"]) == {"all_pairs", "dual", "closer", "reranked"}
     assert len(list((tmp_path / "cache").glob("dictionaries-*/en-de.tsv"))) == 1
-    uc2 = command("uc2")
+    uc2 = command("uc2", *of_uc2)
+    assert uc2["steps"] == {"alignment": 2, "fine_tuning": 2}
     assert set(uc2["test"]) == {"dual", "closer", "reranked"}
     assert uc2["test"]["dual"] == m3p["test"]["dual"]
     told = (tmp_path / "page.md").read_text(encoding="utf-8")
@@ -171,7 +173,7 @@ def test_the_command_trains_either_once_and_fills_the_page(
 
     run = tmp_path / "runs" / "uc2" / "0"
     written = (run / "report.json").stat().st_mtime_ns
-    assert command("uc2")["test"] == uc2["test"]
+    assert command("uc2", *of_uc2)["test"] == uc2["test"]
     assert (run / "report.json").stat().st_mtime_ns == written
 
     # A run has all that is needed to read with it, and so has what is exported.

@@ -80,6 +80,38 @@ def test_a_resumed_run_is_the_run_in_one_go(tmp_path: Path) -> None:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "pieces" / name).read_bytes()
 
 
+def test_a_step_of_several_batches_takes_their_mean(tmp_path: Path) -> None:
+    run(tmp_path, steps=1, accumulate=3, log_every=1, validate_every=0)
+    logged = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
+    model = Line()
+    losses = []
+    for part in range(3):
+        loss = model.losses(seed_step(0, 0, 0, part))["square"]
+        losses.append(loss.item())
+        loss.backward()
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]) / 3
+    assert len(set(losses)) == 3
+    assert logged["square"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert logged["gradient"] == pytest.approx(gradient.norm().item(), rel=1e-5)
+
+
+def test_several_batches_resume_as_one_run_and_an_older_run_goes_on(tmp_path: Path) -> None:
+    whole, _ = run(tmp_path / "whole", accumulate=2)
+    run(tmp_path / "parts", accumulate=2, stop_at=3)
+    resumed, _ = run(tmp_path / "parts", accumulate=2)
+    assert torch.equal(whole.layer.weight, resumed.layer.weight)
+    # What was saved before there was such a setting had one batch a step.
+    run(tmp_path / "old", stop_at=3)
+    path = tmp_path / "old" / "latest" / "state.json"
+    state = json.loads(path.read_text())
+    del state["config"]["accumulate"]
+    path.write_text(json.dumps(state))
+    with pytest.raises(PolyglanceError, match="accumulate = 1, not 2"):
+        run(tmp_path / "old", accumulate=2)
+    old, _ = run(tmp_path / "old")
+    assert torch.equal(old.layer.weight, run(tmp_path / "new")[0].layer.weight)
+
+
 def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(PolyglanceError, match=r"learning_rate = 0\.1, not 0\.5"):
@@ -215,6 +247,7 @@ def test_processes_draw_different_batches() -> None:
         ("weight_decay", -0.1),
         ("betas", (0.9, 1.0)),
         ("betas", (-0.1, 0.9)),
+        ("accumulate", 0),
         ("clip", 0.0),
         ("clip", -1.0),
         ("seed", -1),

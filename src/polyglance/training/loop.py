@@ -47,6 +47,8 @@ class LoopConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     clip: float | None = None
     """The largest norm of a step's gradient; None for any."""
+    accumulate: int = 1
+    """Batches of one task whose mean gradient makes a step, where one does not fit into memory."""
     precision: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
     validate_every: int = 0
@@ -60,6 +62,7 @@ class LoopConfig:
         check(self, lambda value: value > 0, "a number above 0", "learning_rate")
         check(self, lambda value: value > 0, "a number above 0, or null to clip nothing", "clip")
         check(self, lambda value: value >= 0, "0 or more", "steps", "warmup", "weight_decay")
+        check(self, lambda value: value >= 1, "1 or more", "accumulate")
         every = ("validate_every", "save_every", "log_every")
         check(self, lambda value: value >= 0, "a number of steps, or 0", *every)
         check(self, lambda value: 0 <= value < 2**32, "a number from 0 to 4294967295", "seed")
@@ -155,16 +158,20 @@ def _step(
     for group in optimiser.param_groups:
         group["lr"] = config.learning_rate * group["rate"] * share
     name, task = tasks.choose(config.seed, step)
-    generator = seed_step(config.seed, step, rank())
-    with _precision(model, config):
-        losses = task.losses(generator)
-    torch.stack([loss.float() for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+    values: dict[str, Tensor] = {}
+    for part in range(config.accumulate):
+        generator = seed_step(config.seed, step, rank(), part)
+        with _precision(model, config):
+            losses = task.losses(generator)
+        shares = {key: loss.float() / config.accumulate for key, loss in losses.items()}
+        torch.stack([*shares.values()]).sum().backward()  # type: ignore[no-untyped-call]
+        values = {key: values.get(key, 0.0) + share.detach() for key, share in shares.items()}
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     average_gradients(parameters)
     norm = nn.utils.clip_grad_norm_(parameters, config.clip or math.inf)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
-    return name, {**{key: loss.detach() for key, loss in losses.items()}, "gradient": norm}
+    return name, {**values, "gradient": norm}
 
 
 def _precision(
@@ -222,11 +229,12 @@ def _plain(config: LoopConfig) -> dict[str, Any]:
 def _same_settings(saved: dict[str, Any], config: LoopConfig, folder: Path) -> None:
     """A run goes on only under the settings it began with; more steps are allowed."""
     endless = config.schedule in ("constant", "inverse-sqrt")
+    saved = _plain(LoopConfig()) | saved  # a setting that is newer than the run
     for name, value in _plain(config).items():
         longer = name == "steps" and endless and value >= saved[name]
-        if saved.get(name) != value and not longer:
+        if saved[name] != value and not longer:
             raise PolyglanceError(
-                f"{folder} holds a run with {name} = {saved.get(name)}, not {value};"
+                f"{folder} holds a run with {name} = {saved[name]}, not {value};"
                 " train into another folder or remove it"
             )
 

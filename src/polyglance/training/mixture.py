@@ -46,14 +46,15 @@ class StepGenerator(np.random.Generator):
         self.step = step
 
 
-def seed_step(seed: int, step: int, rank: int) -> StepGenerator:
+def seed_step(seed: int, step: int, rank: int, part: int = 0) -> StepGenerator:
     """The randomness of one step on one process: for sampling (returned), dropout and noise (set).
 
-    Nothing is carried from step to step, so that a resumed run goes on as if it
-    had never stopped.
+    Each ``part`` of a step that takes several batches has its own. Nothing is carried from
+    step to step, so that a resumed run goes on as if it had never stopped.
     """
-    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank)
-    return StepGenerator(np.random.PCG64([seed, step, rank + 1]), step)
+    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank + (part << 50))
+    parts = [part] if part else []
+    return StepGenerator(np.random.PCG64([seed, step, rank + 1, *parts]), step)
 
 
 def step_of(generator: np.random.Generator) -> int:
