@@ -218,6 +218,7 @@ def test_the_page_is_filled_again_and_again(
 def test_the_command_runs_and_resumes(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("POLYGLANCE_CACHE", str(tmp_path / "own"))  # of translations
     command = PairCommand(benchmark, tmp_path, monkeypatch, CHANGES)
     data = set((tmp_path / "data").rglob("*"))
     some = (

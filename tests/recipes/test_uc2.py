@@ -38,6 +38,12 @@ LANGUAGES = ("en", "de", "fr")
 COUNTS = {"train": 60, "val": 10, "test": 12}
 
 
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is translated is kept elsewhere than people keep it."""
+    monkeypatch.setenv("POLYGLANCE_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
@@ -261,12 +267,18 @@ def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Pat
         "pretraining.matching_first=1",
         "pretraining.batch=4",
         "fine_tuning.batch=4", "fine_tuning.lookalikes=5", "loop.steps=1",
-        "loop.precision=float32",
+        "loop.precision=float32", "translate_test=dictionaries/{source}-{target}.tsv",
     ]  # fmt: skip
     options = [part for change in changes for part in ("--set", change)]
     command = ["train", "uc2-flickr8k", "--data", str(data), "--out", str(tmp_path), *options]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
+    for figure in (
+        "adaptation.rank_after.en",
+        "test.all_pairs.average",
+        "translate_test.all_pairs.average",
+    ):
+        assert f"\n{figure} " in f"\n{result.stdout}"
     again = CliRunner().invoke(app, command)  # all is done: it only measures
     assert again.exit_code == 0, again.output
     assert "reranked" in json.loads((tmp_path / "report.json").read_text())["test"]

@@ -117,8 +117,12 @@ def train(
     opened = open_recipe(recipe, change or ())
     with joined():
         report = opened.run(data, out, device=device)
-    measured = ("adaptation", "validation", "test", "translate_test", "compressed")
-    for line in lines({name: found for name, found in report.items() if name in measured}):
+    measured = ("validation", "test", "translate_test", "compressed")
+    figures = {name: found for name, found in report.items() if name in measured}
+    if "adaptation" in report:  # where it brought the words of labels
+        ranks = ("rank_before", "rank_after")
+        figures = {"adaptation": {name: report["adaptation"][name] for name in ranks}, **figures}
+    for line in lines(figures):
         print(line)
 
 

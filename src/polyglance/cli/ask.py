@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.explain import tell_cut
-from polyglance.cli.telling import console
+from polyglance.cli.telling import console, tell_cut
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ def evaluate(
         typer.Option(help="A model's name or folder, CLIP's too; without it, the one shipped."),
     ] = None,
     reader: Annotated[
-        Path | None, typer.Option(help="A trained UC2 or M3P, which reads every pair.")
+        Path | None,
+        typer.Option(help="A UC2 or M3P of `polyglance export`, which reads every pair."),
     ] = None,
     candidates: Annotated[
         int | None,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, whole_numbers
+from polyglance.cli.telling import Quiet, shortened, tell_cut, whole_numbers
 from polyglance.errors import PolyglanceError
 
 
@@ -101,7 +101,7 @@ def explain(
         )
     if missing := missing_letters(rows, fonts=fonts):
         named = [
-            f"{row.language or repr(_shortened(row.sentence))} ({_shortened(letters, 6)})"
+            f"{row.language or repr(shortened(row.sentence))} ({shortened(letters, 6)})"
             for row, letters in missing
         ]
         print(
@@ -110,15 +110,6 @@ def explain(
             file=sys.stderr,
         )
     print(f"{out / 'looks.html'}\n{out / 'looks.png'}")
-
-
-def tell_cut(text: str, longest: int, after: str) -> None:
-    """Say that a model does not read all of a text."""
-    print(
-        f"the model reads {longest} sub-words at most: {_shortened(text)!r} was cut after"
-        f" {after!r}",
-        file=sys.stderr,
-    )
 
 
 def _untold(language: str | None) -> str:
@@ -132,10 +123,6 @@ def _untold(language: str | None) -> str:
 
 def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-
-
-def _shortened(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def _in_language(text: str) -> tuple[str, str]:

@@ -41,6 +41,19 @@ def whole_numbers(text: str, option: str) -> list[int]:
         raise PolyglanceError(f"{option} takes whole numbers with commas, not {text!r}") from None
 
 
+def shortened(text: str, most: int = 40) -> str:
+    """The beginning of a text that is too long to be told."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def tell_cut(text: str, longest: int, after: str) -> None:
+    """Say that a model does not read all of a text."""
+    print(
+        f"the model reads {longest} sub-words at most: {shortened(text)!r} was cut after {after!r}",
+        file=sys.stderr,
+    )
+
+
 def tell(problems: Problems, most: int = 10) -> None:
     """Name the malformed places that were skipped, and count them."""
     for problem in problems.found[:most]:

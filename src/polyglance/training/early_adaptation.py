@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import torch
@@ -52,7 +51,7 @@ class BelievedLabels:
                 )
         known = regions.labels.cpu() != NO_LABEL
         owners = np.repeat(np.arange(len(regions)), regions.lengths)[known.numpy()]
-        kept = iter(np.bincount(owners, minlength=len(regions)))
+        kept, done = np.bincount(owners, minlength=len(regions)), 0
         most = min(store.info.labels for store, _ in stores)
         labels, shares = [], []
         for store, keys in stores:
@@ -60,7 +59,8 @@ class BelievedLabels:
                 tokens = store.gather(keys[start : start + _AT_ONCE])
                 first = np.cumsum(tokens.lengths) - tokens.lengths
                 # A table keeps the first regions of a picture.
-                rows = spread(first, np.fromiter(islice(kept, len(first)), np.int64))
+                rows = spread(first, kept[done : done + len(first)])
+                done += len(first)
                 labels.append(torch.from_numpy(tokens.label_ids[rows, :most].astype(np.int64)))
                 shares.append(torch.from_numpy(tokens.label_probs[rows, :most].astype(np.float32)))
         device = regions.labels.device

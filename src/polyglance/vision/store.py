@@ -148,7 +148,8 @@ class FeatureStore:
 
     def gather(self, keys: Sequence[str]) -> PackedTokens:
         """The tokens of many items end to end, in the order asked for."""
-        items, lengths = [self._item(key) for key in keys], self.lengths(keys)
+        items = [self._item(key) for key in keys]
+        lengths = np.array([self._length[item] for item in items], np.int64)
         total = int(lengths.sum())
         out = {
             name: np.empty((total if name in _TOKEN_ARRAYS else len(items), *shape), dtype)

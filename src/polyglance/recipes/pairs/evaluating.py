@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders import Encoder
@@ -21,8 +24,10 @@ from polyglance.evaluation.retrieval import (
     summarise,
 )
 from polyglance.models.m3p import M3P
+from polyglance.models.uc2 import UC2
 from polyglance.recipes.measuring import by_language
 from polyglance.recipes.pairs.folder import PairModel
+from polyglance.recipes.pairs.measuring import pair_scores
 from polyglance.recipes.pairs.meeting_vectors import closer_vectors
 from polyglance.recipes.pairs.region_splits import look_again, look_at
 
@@ -46,7 +51,8 @@ def evaluate_reader(
 
     It reads every pair; with an ``encoder`` only the best ``candidates`` of that, which are
     then sorted as `polyglance.search.reranking` sorts hits, but read in every look. The rest
-    is as of `polyglance.evaluation.encoders.evaluate_encoder`.
+    is as of `polyglance.evaluation.encoders.evaluate_encoder`. A language that M3P has no
+    embedding of is read without.
     """
     manifest = Path(manifest)
     layout = read_layout(manifest, split)
@@ -59,9 +65,12 @@ def evaluate_reader(
         raise PolyglanceError(f"{manifest}: the model knows no word of some captions")
     look = look_at if encoder is None else look_again
     regions = look(files, reader.eyes, told.eyes)
-    scores = PairScores(
-        reader.model, regions, captions, languages=_known(reader, wanted), views=regions.views
-    )
+
+    @cache
+    def scores(*, told_language: bool) -> PairScores:
+        numbers = _numbers(reader.model, wanted) if told_language else None
+        return pair_scores(reader.model, regions, captions, languages=numbers, views=regions.views)
+
     if encoder is not None:
         seen, closer = encoded_pictures(encoder, files, quiet=quiet), None
         meeting = reader.meeting
@@ -69,12 +78,14 @@ def evaluate_reader(
             closer = closer_vectors(meeting, files, reader.eyes, told.eyes)
 
     def ranked(language: str, rows: Integers) -> Ranks:
-        owners = captions.owners[rows]
+        owners, model = captions.owners[rows], reader.model
+        known = isinstance(model, M3P) and language in model.config.languages
+        pairs = scores(told_language=known)
         if encoder is None:
-            return ranks_from_scores(scores.table(rows), owners)
+            return ranks_from_scores(pairs.table(rows), owners)
         said = encoded_captions(encoder, layout, language, quiet=quiet)
         near = None if closer is None else closer @ said.T
-        read = read_candidates(seen @ said.T, scores, rows, candidates, closer=near)
+        read = read_candidates(seen @ said.T, pairs, rows, candidates, closer=near)
         return ranks_from_shortlists(*read.trusting(told.trust), owners)
 
     return Evaluation(
@@ -90,9 +101,7 @@ def evaluate_reader(
     )
 
 
-def _known(reader: PairModel, languages: Sequence[str]) -> Integers | None:
-    """How M3P counts the languages; UC2 is told none, and M3P none where it lacks one of them."""
-    model = reader.model
-    if not isinstance(model, M3P) or not set(languages) <= set(model.config.languages):
-        return None
-    return model.config.language_numbers(languages)
+def _numbers(model: M3P | UC2, languages: Sequence[str]) -> Integers:
+    """How M3P counts languages; one that it does not know has any number, and is not told."""
+    known = model.config.languages if isinstance(model, M3P) else ()
+    return np.array([known.index(code) if code in known else 0 for code in languages], np.int64)

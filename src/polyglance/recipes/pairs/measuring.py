@@ -27,6 +27,7 @@ from polyglance.models.uc2 import UC2
 from polyglance.recipes.measuring import by_language, checkpoint_score, figures
 from polyglance.recipes.pairs.meeting_vectors import closer_vectors
 from polyglance.recipes.pairs.region_splits import Eyes, Split, SplitReader, open_eyes
+from polyglance.training.region_table import RegionTable
 
 _TRUSTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
@@ -215,15 +216,23 @@ def language_numbers(model: M3P | UC2, captions: CaptionTable) -> Integers | Non
 
 
 def _scores(model: M3P | UC2, split: Split, *, views: int = 1) -> PairScores:
+    numbers = language_numbers(model, split.captions)
+    return pair_scores(model, split.regions, split.captions, languages=numbers, views=views)
+
+
+def pair_scores(
+    model: M3P | UC2,
+    regions: RegionTable,
+    captions: CaptionTable,
+    *,
+    languages: Integers | None,
+    views: int = 1,
+) -> PairScores:
+    """The model before pictures and captions, in the precision that its device reads fastest."""
     cuda = next(model.parameters()).is_cuda  # where flash attention takes no other
     precision: Precision = "float16" if cuda else "float32"
     return PairScores(
-        model,
-        split.regions,
-        split.captions,
-        languages=language_numbers(model, split.captions),
-        precision=precision,
-        views=views,
+        model, regions, captions, languages=languages, precision=precision, views=views
     )
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
-from polyglance.languages import describe
 from polyglance.objectives.masked_language import WordMasking
 from polyglance.progress import progress
 from polyglance.recipes.common import spoken
@@ -27,6 +26,8 @@ from polyglance.recipes.pairs.uc2_recipe import Pretraining, UC2Recipe
 from polyglance.records import Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.dictionaries import open_dictionary
+from polyglance.text.translation.batches import translate_all
+from polyglance.text.translation.cache import TranslationCache
 from polyglance.text.translation.opening import open_translator
 from polyglance.text.translators import KnownTranslator, WordByWord
 from polyglance.training.caption_pairs import CaptionPairs
@@ -143,15 +144,18 @@ class World:
         return kept
 
     def translated(self, split: Split, by: str) -> Split:
-        """The same with every caption in English, as the recipe's ``translate_test`` has it."""
+        """The same with every caption in English, as the recipe's ``translate_test`` has it.
+
+        What no translator has an answer to stays as it was said.
+        """
         records = list(split.records)
         for language in sorted(spoken(split.captions) - {ENGLISH}):
-            translator = self._to_english(by, language)
             texts = [text for record in records for text in record.captions.get(language, ())]
-            english = dict(zip(texts, _in_batches(translator, texts), strict=True))
+            with TranslationCache.open() as cache:
+                done = translate_all(self._to_english(by, language), texts, cache, quiet=rank() > 0)
             for number, record in enumerate(records):
                 if said := record.captions.get(language):
-                    heard = tuple(english[text] or text for text in said)
+                    heard = tuple(done.texts.get(text) or text for text in said)
                     records[number] = replace(record, captions={**record.captions, language: heard})
         captions = CaptionTable.build(records, self.tokenizer, longest=self.recipe.longest_text)
         return replace(split, records=records, captions=captions)
@@ -166,17 +170,6 @@ class World:
             return open_translator(str(place), language, ENGLISH, device=device)
         dictionary = open_dictionary(place, source=language)
         return WordByWord(dictionary, language, ENGLISH, keep_unknown=True)
-
-
-def _in_batches(translator: KnownTranslator, texts: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    what = f"Translating from {describe(translator.source).english}"
-    with progress(what, len(texts), quiet=rank() > 0) as advance:
-        for start in range(0, len(texts), translator.batch):
-            block = texts[start : start + translator.batch]
-            found += translator.translate(block)
-            advance(len(block))
-    return found
 
 
 def _key(pairing: Pairing, language: str, records: Sequence[Record]) -> str:
