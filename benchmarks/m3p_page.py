@@ -88,6 +88,7 @@ def main() -> None:
 
 def fill(figures: Figures, document: Path = PAGE) -> None:
     """Put fresh tables between the marks of a document."""
+    figures = pair_tables.of_whole_seeds(figures)
     contents = {f"table {number}": table(figures, number) for number in TABLES}
     contents |= {
         "order": pair_tables.listed(claims(figures)),

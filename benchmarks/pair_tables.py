@@ -89,6 +89,38 @@ class Measured:
         return {seed: sum(recalls[seed] for recalls in some) / len(some) for seed in common}
 
 
+def of_whole_seeds(figures: Figures) -> Figures:
+    """Without seeds that some run has and another has not yet: rows would differ by luck.
+
+    Where no seed has all runs, everything stays.
+    """
+    runs = figures["runs"].values()
+    whole = {seed for seed in figures["seeds"] if all(seed in run["seeds"] for run in runs)}
+    if not whole:
+        return figures
+    return {
+        **figures,
+        "runs": {
+            name: {
+                **_of_seeds(run, [seed in whole for seed in run["seeds"]]),
+                "seeds": [seed for seed in run["seeds"] if seed in whole],
+            }
+            for name, run in figures["runs"].items()
+        },
+    }
+
+
+def _of_seeds(found: Any, kept: Sequence[bool]) -> Any:
+    """The same with all figures of seeds, however deep, of some seeds alone."""
+    if not isinstance(found, Mapping):
+        return found
+    if found.keys() == seeds.spread([0.0]).keys():
+        return seeds.spread(
+            [value for value, keep in zip(found["seeds"], kept, strict=True) if keep]
+        )
+    return {name: _of_seeds(value, kept) for name, value in found.items()}
+
+
 def others(figures: Figures) -> list[str]:
     """All languages but English."""
     return [language for language in figures["languages"] if language != ENGLISH]
@@ -198,11 +230,14 @@ def how(figures: Figures) -> str:
     changed = ", ".join(f"`{change}`" for change in figures["changed_everywhere"])
     most = max(len(run["seeds"]) for run in runs)
     each = "one seed" if most == 1 else f"up to {most} seeds"
+    used = {seed for run in runs for seed in run["seeds"]}
+    begun = [str(seed) for seed in figures["seeds"] if seed not in used]
+    left_out = f" Not all runs have seed {' and '.join(begun)} yet, left out here." if begun else ""
     return (
         f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
         f" {len(runs)} runs, with {each} each,"
         f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
         f" Tables are of the first {figures['test_on']} test pictures and all their captions"
-        " (`--test-on`)."
+        f" (`--test-on`).{left_out}"
         + (f" All runs differ from the recipe by {changed} (`--set`)." if changed else "")
     )

@@ -84,6 +84,8 @@ def of_m3p(folder: Path) -> Figures | None:
 
 def fill(figures: Figures, document: Path = PAGE, *, m3p: Figures | None = None) -> None:
     """Put fresh tables between the marks of a document, and a plot beside it."""
+    figures = pair_tables.of_whole_seeds(figures)
+    m3p = None if m3p is None else pair_tables.of_whole_seeds(m3p)
     contents = {f"table {number}": table(figures, number) for number in TABLES}
     contents |= {
         "plot": _plotted(figures, m3p, document.parent / "images" / PLOT),

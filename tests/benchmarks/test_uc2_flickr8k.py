@@ -141,6 +141,25 @@ def test_rows_take_each_language_from_its_own_run_and_translations_from_english(
     assert row(page.table(found, 1), "on each")[-4:-1] == ["–", "–", "–"]
 
 
+def test_a_seed_that_is_not_whole_yet_is_left_out(benchmark: Any, page: ModuleType) -> None:
+    """A row of seeds 0 to 2 beside one of seed 0 would compare luck."""
+    found = figures(benchmark, page)
+    late = found["runs"]["UC2 > ar"]
+    late["seeds"] = late["seeds"][:2]
+    for spread in late["test"]["all_pairs"].values():
+        spread["seeds"] = spread["seeds"][:2]
+    whole = page.pair_tables.of_whole_seeds(found)
+    assert {tuple(run["seeds"]) for run in whole["runs"].values()} == {(0, 1)}
+    assert row(page.table(whole, 3), "without VTLM")[0] == "30.5 ± 0.7"
+    ranks = whole["runs"]["UC2"]["adaptation"]["before"]["en"]["mean"]
+    assert (ranks["mean"], ranks["seeds"]) == (480.5, [480.0, 481.0])
+    assert "Not all runs have seed 2 yet, left out here." in page.pair_tables.how(whole)
+    assert "Not all" not in page.pair_tables.how(figures(benchmark, page))
+    assert found["runs"]["UC2"]["seeds"] == [0, 1, 2]  # what was measured stays as it is
+    late["seeds"] = [7, 8]
+    assert page.pair_tables.of_whole_seeds(found) == found
+
+
 def test_claims_are_computed(benchmark: Any, page: ModuleType) -> None:
     found = figures(benchmark, page, UC2_all=4.0, no_VTLM_all=5.0, no_VTLM_no_MRTM_all=1.0)
     lines = page.claims(found)
