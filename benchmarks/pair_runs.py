@@ -243,11 +243,13 @@ class PairBenchmark(ABC):
             for report in reports.values()
         ]
         measured = [ways_of(report) for report in reports.values()]
+        first = next(iter(reports.values()))
         return {
             "after": run.after,
             "seeds": list(reports),
             "seconds": statistics.mean(sum(stage["seconds"] for stage in each) for each in stages),
             "steps": sum(stage["steps"] for stage in stages[0]),
+            "stages": {s: first[s]["steps"] for s in self.reported if s in first},
             "best_steps": [stage["best_step"] for each in stages for stage in each],
             "test": {
                 way: {

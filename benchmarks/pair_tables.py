@@ -89,12 +89,13 @@ class Measured:
         return {seed: sum(recalls[seed] for recalls in some) / len(some) for seed in common}
 
 
-def of_whole_seeds(figures: Figures) -> Figures:
+def of_whole_seeds(figures: Figures, beside: Figures | None = None) -> Figures:
     """Without seeds that some run has and another has not yet: rows would differ by luck.
 
+    ``beside`` are figures of another system in the same table, whose runs must have them too.
     Where no seed has all runs, everything stays.
     """
-    runs = figures["runs"].values()
+    runs = [*figures["runs"].values(), *(beside["runs"].values() if beside else ())]
     whole = {seed for seed in figures["seeds"] if all(seed in run["seeds"] for run in runs)}
     if not whole:
         return figures
@@ -196,6 +197,11 @@ def way(found: seeds.Gain) -> str:
     words = {"yes": "a gain", "no": "a loss"}
     first, comma, rest = seeds.verdict(found).partition(",")
     return f"{words.get(first, first)}{comma}{rest} ({seeds.signed(found)})"
+
+
+def company(found: Figures) -> str:
+    """Whether runs had the machine for themselves."""
+    return ", with other runs beside it" if found["runs_at_once"] > 1 else ""
 
 
 def speed(path: Path) -> str:

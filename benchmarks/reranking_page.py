@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pages
+import pair_tables
 import seeds
 from measuring import RESULTS
 from pair_tables import UNKNOWN, listed
@@ -85,13 +86,13 @@ def goals(figures: Figures) -> list[str]:
             least, reached = LEAST_RECALL[system], found["test"]["all_pairs"]["average"]["mean"]
             lines.append(
                 f"{system}, every pair read, reaches at least {least:.0f} mR:"
-                f" {'yes' if reached >= least else 'no'} ({reached:.1f})."
+                f" {_whether(reached >= least, found)} ({reached:.1f})."
             )
         gain, least = seeds.gain(means["reranked"], means["dual"]), LEAST_GAIN[system]
         line = (
             f"The default model's best 50, sorted again with {system}, are at least {least:.0f}"
             " points above it alone:"
-            f" {'yes' if gain[0] >= least else 'no'} ({seeds.signed(gain)}"
+            f" {_whether(gain[0] >= least, found)} ({seeds.signed(gain)}"
         )
         if "closer" in means:
             closer = seeds.gain(means["closer"], means["dual"])
@@ -103,6 +104,11 @@ def goals(figures: Figures) -> list[str]:
     return lines
 
 
+def _whether(reached: bool, found: Mapping[str, Any]) -> str:
+    """One seed may be chance."""
+    return ("yes" if reached else "no") + (", by one seed" if len(found["seeds"]) == 1 else "")
+
+
 def _how(system: str, found: Mapping[str, Any]) -> str:
     """When, where and how a system was measured."""
     stages = ", ".join(
@@ -111,10 +117,12 @@ def _how(system: str, found: Mapping[str, Any]) -> str:
     minutes = sum(found["seconds"].values()) / 60
     trust = ", ".join(f"{trust:g}" for trust in found["trust"])
     changed = ", ".join(f"`{change}`" for change in found["changed_everywhere"])
+    used = ", ".join(map(str, found["seeds"]))
     return (
-        f"{system}: measured {found['date']} at {found['commit']} on {found['hardware']}, seeds"
-        f" {', '.join(map(str, found['seeds']))}; {stages} in {minutes:.1f} minutes with other runs"
-        f" beside it. To the score of a pair is added {trust} times the default model's cosine"
+        f"{system}: measured {found['date']} at {found['commit']} on {found['hardware']},"
+        f" {'seed' if len(found['seeds']) == 1 else 'seeds'} {used};"
+        f" {stages} in {minutes:.1f} minutes{pair_tables.company(found)}."
+        f" To the score of a pair is added {trust} times the default model's cosine"
         " in the closer look, in standard deviations of all."
         + (f" Changed in the recipe: {changed}." if changed else "")
     )

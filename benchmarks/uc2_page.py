@@ -142,6 +142,10 @@ def beside_m3p(figures: Figures, m3p: Figures | None) -> str:
                 f"There is nothing to compare: `{what}` was {m3p[what]} for M3P and"
                 f" {figures[what]} for UC2."
             )
+    figures, m3p = (
+        pair_tables.of_whole_seeds(figures, m3p),
+        pair_tables.of_whole_seeds(m3p, figures),
+    )
     rows = [
         [FINE_TUNED[on], name, *pair_tables.recall_cells(found, (name, on))]
         for on in SHARED
@@ -162,12 +166,19 @@ def _budget(figures: Figures, m3p: Figures) -> list[str]:
         both = m3p["runs"].get(theirs), figures["runs"].get(ours)
         if None not in both:
             took = (f"{_steps(run)}{run['seconds'] / 60:.1f} minutes" for run in both if run)
-            lines.append(f"{what}: {' for M3P, '.join(took)} for UC2, with other runs beside it.")
+            lines.append(
+                f"{what}: {' for M3P, '.join(took)} for UC2{pair_tables.company(figures)}."
+            )
     return lines
 
 
 def _steps(run: Any) -> str:
-    return f"{run['steps']:,} steps in " if "steps" in run else ""
+    """In all, and of each stage where there are several."""
+    if "steps" not in run:
+        return ""
+    stages = run.get("stages", {})
+    parts = ", ".join(f"{steps:,} of {stage.replace('_', '-')}" for stage, steps in stages.items())
+    return f"{run['steps']:,} steps{f' ({parts})' if len(stages) > 1 else ''} in "
 
 
 def _above_m3p(figures: Figures, m3p: Figures) -> list[str]:
