@@ -28,6 +28,7 @@ from polyglance.recipes.pairs.region_splits import Described, Eyes, Sentences
 from polyglance.recipes.stages import begin_from
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
+from polyglance.training.mixture import seed_step
 from polyglance.vision.store import StoreInfo, hash_keys
 from polyglance.vision.store_writer import StoreWriter
 from polyglance.vision.tokens import VisualTokens, no_spans
@@ -312,6 +313,17 @@ def test_matching_may_come_first(data: Path, recipe: M3PRecipe, tmp_path: Path) 
     report = run(replace(few, pretraining=without), data, tmp_path / "without")
     assert set(report) == {"languages", "pretraining"}
     assert report["pretraining"]["steps"] == 5
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
+def test_as_many_captions_are_switched_as_the_recipe_says(
+    data: Path, recipe: M3PRecipe, alpha: float
+) -> None:
+    switching = replace(recipe.switching, alpha=alpha, variants=3)
+    world = World.open(replace(recipe, switching=switching), data, "cpu")
+    source = world.captions(switched=True, languages=None)
+    rows = source.sample(np.resize(source.items, 4000), seed_step(0, 0, 0))
+    assert np.mean(rows % 4 > 0) == pytest.approx(alpha, abs=0.04)  # each, then its variants
 
 
 def test_every_seed_switches_other_words(data: Path, recipe: M3PRecipe) -> None:

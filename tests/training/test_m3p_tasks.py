@@ -214,6 +214,32 @@ def test_each_pair_of_a_step_has_one_task(world: World) -> None:
         assert (not seen.any()) == (5 <= pair < 10)
 
 
+@torch.no_grad()
+def test_fifteen_percent_of_regions_are_asked_for_and_nine_in_ten_of_them_hidden(
+    world: World,
+) -> None:
+    """The paper's rates, section 3.2, as a step of the task has them."""
+    model, table = world.model(layers=1), region_table(world.pictures)
+    captions = PlainCaptions(CaptionTable.build(only(world.pictures, "en"), world.tokenizer))
+    objective = PairObjective(world.masking, tasks=("regions",))
+    task = DescribedRegions(model, table, captions, objective, batch=500)
+    spy, named = Spy(model), model.region_logits
+    asked: list[int] = []
+
+    def counted(rows: torch.Tensor) -> torch.Tensor:
+        asked.append(len(rows))
+        return named(rows)
+
+    model.region_logits = counted  # type: ignore[method-assign]
+    hidden = seen = 0
+    for step in range(12):
+        task.losses(seed_step(0, step, 0))
+        hidden += int((~spy.regions.features.any(1)).sum())
+        seen += len(spy.regions.features)
+    assert sum(asked) / seen == pytest.approx(0.15, abs=0.015)
+    assert hidden / sum(asked) == pytest.approx(0.9, abs=0.03)
+
+
 @pytest.mark.parametrize("tasks", [("words",), ("regions",), ("matching", "words")])
 def test_tasks_can_be_left_out_and_a_step_can_be_repeated(
     world: World, tasks: tuple[PairTask, ...]

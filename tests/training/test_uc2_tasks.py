@@ -197,6 +197,32 @@ def test_mrtm_asks_for_hidden_regions_in_the_language_of_the_caption(world: Worl
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(("form", "share"), [("paper", 0.9), ("reference", 1.0)])
+def test_mrtm_asks_for_fifteen_percent_and_hides_what_its_form_says(
+    world: World, form: Any, share: float
+) -> None:
+    model, corpus = world.model(), world.scenes(*LANGUAGES)
+    torch.nn.init.normal_(model.region_mask)
+    task = RegionNames(model, corpus, world.label_words, batch=400, form=form)
+    spy, asked, hidden, seen = Spy(model), 0, 0, 0
+    reading = spy.read_at
+
+    def counted(places: torch.Tensor, *rest: Any) -> torch.Tensor:
+        nonlocal asked
+        asked += len(places)
+        return reading(places, *rest)
+
+    model.read_at = counted  # type: ignore[method-assign]
+    for step in range(12):
+        task.losses(seed_step(0, step, 0))
+        assert spy.regions is not None
+        hidden += int((spy.regions.features == model.region_mask).all(1).sum())
+        seen += len(spy.regions.features)
+    assert asked / seen == pytest.approx(0.15, abs=0.015)
+    assert hidden / asked == pytest.approx(share, abs=0.03)
+
+
+@torch.no_grad()
 def test_vtlm_reads_two_captions_of_one_picture_and_tells_both(world: World) -> None:
     model = world.model()
     records = only(world.pictures, *LANGUAGES)
