@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from polyglance.cli import app
 from polyglance.cli.switching import meanings_of, ranked_by_captions, show
+from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
 from polyglance.data.toy import ToyWorld
 from polyglance.errors import DataError, MissingExtra, PolyglanceError
 from polyglance.records import Record, read_manifest, write_manifest
@@ -311,6 +312,24 @@ def test_a_manifest_in_and_a_manifest_out(words: Path, tmp_path: Path) -> None:
     assert found[1] == records[1]
     assert found[2].captions == {"en": ("ein Hund", "ein Hund")}
     json.loads(out.read_text(encoding="utf-8").splitlines()[0])
+
+
+def test_what_a_machine_made_is_known_of_the_new_manifest_too(words: Path, tmp_path: Path) -> None:
+    """Each English caption has two variants: the second one's are the third and fourth."""
+    path, out = tmp_path / "m.jsonl", tmp_path / "out" / "m.jsonl"
+    captions = {"en": ("A dog.", "Dogs"), "fr": ("Un chien.", "Des chiens")}
+    records = [Record(image="1.jpg", captions=captions), Record(image="2.jpg", captions=captions)]
+    (tmp_path / "1.jpg").touch()
+    write_manifest(path, records)
+    mark_fresh(path, records, [{"fr": (0, 1)}, {"en": (0, 1)}])
+    options = ("--dictionaries", words, "--languages", "de", "--variants", 2, "--out", out)
+    text("code-switch", path, *options)
+    (one, of_one), (_, of_other) = read_with_machine(out)
+    assert one.image == "../1.jpg"
+    assert (of_one, of_other) == ({"fr": (0, 2)}, {"en": (0, 0, 1, 1)})
+    machine_file(path).unlink()
+    text("code-switch", path, *options)
+    assert not machine_file(out).exists()
 
 
 def test_captions_put_common_translations_first(words: Path, tmp_path: Path) -> None:

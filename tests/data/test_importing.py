@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from polyglance.data.importing import import_dataset
+from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
 from polyglance.data.readers import ReadOptions
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.records import read_manifest
+from polyglance.records import Record, read_manifest, write_manifest
 
 LINES = '{"image": "images/1.webp", "captions": {"en": ["A dog."]}}\nbad\n{"video": "bare-id"}\n'
 
@@ -28,6 +29,18 @@ def test_bad_lines_are_skipped_and_counted(source: Path, tmp_path: Path) -> None
     result = import_dataset("jsonl", source, tmp_path / "out" / "manifest.jsonl")
     assert (result.records, len(result.problems)) == (2, 1)
     assert str(result.problems.found[0]).startswith(f"{source}:2: expected valid JSON")
+
+
+def test_what_a_machine_made_is_known_of_the_import_too(tmp_path: Path) -> None:
+    source, out = tmp_path / "many.jsonl", tmp_path / "out" / "m.jsonl"
+    records = [Record(image=f"{n}.jpg", captions={"en": ("x",), "de": ("y",)}) for n in range(2)]
+    write_manifest(source, records)
+    mark_fresh(source, records, [{"de": (0,)}, {}])
+    import_dataset("jsonl", source, out)
+    assert [machine for _, machine in read_with_machine(out)] == [{"de": (0,)}, {}]
+    machine_file(source).unlink()
+    import_dataset("jsonl", source, out)
+    assert not machine_file(out).exists()
 
 
 def test_strict_stops_and_writes_nothing(source: Path, tmp_path: Path) -> None:

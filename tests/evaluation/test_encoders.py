@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 
 import polyglance
 from polyglance.cli import app
+from polyglance.data.machine_captions import ByMachine, mark_fresh
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.embeddings import evaluate_files
 from polyglance.evaluation.encoders import evaluate_encoder
 from polyglance.evaluation.results import Evaluation, read_results
+from polyglance.records import read_manifest, write_manifest
 from sentences import SENTENCES
 from tiny_towers import pictures, save_clip
 
@@ -74,6 +76,26 @@ def test_from_the_command_line(
     assert done.exit_code == 0, done.output
     assert "tiny-clip, cosine" in " ".join(done.output.split())
     assert read_results(out).languages == {"de": expected.languages["de"]}
+
+
+def test_what_a_machine_made_is_told_and_can_be_left_out(
+    manifest: Path, clip: Path, tmp_path: Path
+) -> None:
+    """Of nine German captions a machine made three; a language all of its making is not there."""
+    with_machine = tmp_path / "photos" / "many.jsonl"
+    marks: list[ByMachine] = [{"de": (0,)} if number < 3 else {} for number in range(10)]
+    records = list(read_manifest(manifest))
+    write_manifest(with_machine, records)
+    mark_fresh(with_machine, records, marks)
+    command = ["evaluate", str(with_machine), "--encoder", str(clip)]
+    done = CliRunner().invoke(app, command)
+    assert "a machine made some of these captions: de 3 of 9; --people-only" in done.stderr
+    done = CliRunner().invoke(app, [*command, "--people-only", "--json", str(tmp_path / "r.json")])
+    assert done.exit_code == 0, done.output
+    assert "machine" not in done.stderr
+    found = read_results(tmp_path / "r.json").languages
+    assert {code: one.text_to_image.queries for code, one in found.items()} == {"en": 20, "de": 6}
+    assert "machine" not in CliRunner().invoke(app, ["evaluate", str(manifest)]).stderr
 
 
 def test_a_language_is_told_to_models_of_words(manifest: Path) -> None:

@@ -341,6 +341,13 @@ def test_a_language_that_m3p_does_not_know_is_read_without(
     assert invoke("explain", picture, TEXT, *asked, *also).stderr == ""
 
 
+@pytest.mark.parametrize("also", ["de:", "de: ", "ein Hund", ":ein Hund"])
+def test_a_sentence_beside_needs_its_language_and_itself(also: str) -> None:
+    """Said at once: no model is opened for it."""
+    with pytest.raises(PolyglanceError, match="takes a language and a sentence, as de:ein Hund"):
+        invoke("explain", "p.jpg", TEXT, "--model", "none", "--also", also)
+
+
 @pytest.mark.parametrize(("of", "steps"), [("words", 3), ("answer", 4)])
 def test_a_bar_counts_the_words_that_have_looked(
     of: str, steps: int, request: pytest.FixtureRequest, data: Path, tmp_path: Path,

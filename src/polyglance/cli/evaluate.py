@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +45,10 @@ def evaluate(
     human: Annotated[
         str | None, typer.Option(help="Languages whose captions people wrote, for HA.")
     ] = None,
+    people_only: Annotated[
+        bool,
+        typer.Option("--people-only", help="Leave captions out that `data translate` made."),
+    ] = False,
     model: Annotated[str | None, typer.Option(help="A name for the results file.")] = None,
     split_name: Annotated[str | None, typer.Option(help="What the split is called.")] = None,
     at: Annotated[str, typer.Option(help="The k of recall at k.")] = "1,5,10",
@@ -79,17 +84,17 @@ def evaluate(
     if not embeddings:
         if inner_product:
             raise PolyglanceError("--inner-product is for embeddings: encoders make unit vectors")
-        alike = {"pictures": pictures, "quiet": quiet, **shared}
+        alike = {"pictures": pictures, "quiet": quiet, "people_only": people_only, **shared}
         if reader is not None:
             found = _evaluate_reader(reader, manifest, encoder, candidates, device, alike)
         elif candidates is not None:
             raise PolyglanceError("--candidates are read by a model: give it as --reader")
         else:
             found = evaluate_encoder(load(encoder, device=device), manifest, **alike)
-    elif encoder or pictures or reader or candidates:
+    elif encoder or pictures or reader or candidates or people_only:
         raise PolyglanceError(
-            "--encoder, --reader, --candidates and --pictures are for measuring a model: give the"
-            " manifest alone"
+            "--encoder, --reader, --candidates, --pictures and --people-only are for measuring a"
+            " model: give the manifest alone"
         )
     else:
         images, texts = embeddings
@@ -97,6 +102,26 @@ def evaluate(
     console().print(terminal_table(found))
     if json_file:
         write_results(json_file, found)
+    if not people_only:
+        _tell_machine(manifest, split, found)
+
+
+def _tell_machine(manifest: Path, split: str | None, found: Evaluation) -> None:
+    """A model may have learned from the same translator: such figures are not of people."""
+    from polyglance.data.machine_captions import count_machine
+
+    made = {
+        code: n for code, n in count_machine(manifest, split).items() if code in found.languages
+    }
+    if made:
+        said = ", ".join(
+            f"{code} {count:,} of {found.languages[code].text_to_image.queries:,}"
+            for code, count in sorted(made.items())
+        )
+        print(
+            f"a machine made some of these captions: {said}; --people-only leaves them out",
+            file=sys.stderr,
+        )
 
 
 def _evaluate_reader(

@@ -128,10 +128,13 @@ def _listed(names: list[str]) -> str:
 def _in_language(text: str) -> tuple[str, str]:
     from polyglance.languages import normalise_language
 
-    code, colon, words = text.partition(":")
+    code, _, words = text.partition(":")
     try:
-        return normalise_language(code.strip()), words.strip() if colon else ""
+        language = normalise_language(code.strip())
+        if not words.strip():
+            raise ValueError("nothing is said in it")
+        return language, words.strip()
     except ValueError:
         raise PolyglanceError(
-            f"--also takes a language first, as de:ein Hund, not {text!r}"
+            f"--also takes a language and a sentence, as de:ein Hund, not {text!r}"
         ) from None

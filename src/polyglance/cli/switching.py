@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from polyglance.data.machine_captions import ByMachine, machine_file, read_with_machine
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.languages import describe
 from polyglance.records import Record, decoded_lines, moved, read_lines, read_manifest
@@ -74,6 +77,22 @@ def switched_records(
             ours = {source: tuple(next(texts).text for _ in range(count))}
             record = replace(record, captions={**record.captions, **ours})
         yield record
+
+
+def machine_marks(arguments: Sequence[str], source: str, variants: int) -> list[ByMachine] | None:
+    """What of each record of manifests a machine made, once switched; None for nothing."""
+    if not any(machine_file(name).exists() for name in arguments):
+        return None
+    return [
+        {
+            code: tuple(np.repeat(of, variants).tolist())
+            if code == source
+            else tuple(variants * number for number in of)
+            for code, of in machine.items()
+        }
+        for name in arguments
+        for _, machine in read_with_machine(name, Problems())
+    ]
 
 
 def ranked_by_captions(

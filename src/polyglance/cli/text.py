@@ -157,7 +157,14 @@ def text_code_switch(
     """Replace words by translations in other languages, as M3P trains on."""
     import numpy as np
 
-    from polyglance.cli.switching import ranked_by_captions, read_texts, show, switched_records
+    from polyglance.cli.switching import (
+        machine_marks,
+        ranked_by_captions,
+        read_texts,
+        show,
+        switched_records,
+    )
+    from polyglance.data.machine_captions import mark_fresh
     from polyglance.records import replacing, write_manifest
     from polyglance.text.code_switching import CodeSwitcher
     from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
@@ -186,7 +193,10 @@ def text_code_switch(
         with replacing(out) as file:
             file.writelines(f"{one.text}\n" for one in switched)
     else:
-        write_manifest(out, switched_records(records, source, switched, variants))
+        made = list(switched_records(records, source, switched, variants))
+        marks = machine_marks(texts or (), source, variants)
+        write_manifest(out, made)
+        mark_fresh(out, made, marks)
     if out:
         print(f"{out}: {len(switched):,} texts, {prepared.coverage:.0%} of words known")
 

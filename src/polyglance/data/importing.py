@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
 from polyglance.data.readers import ReadOptions, find_format, read
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.progress import progress
-from polyglance.records import Record, write_manifest
+from polyglance.records import Record, read_manifest, write_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,20 @@ def import_dataset(
     ``options.images`` is the folder of the pictures as seen from here; the
     manifest has them as seen from its own folder. Malformed entries are
     skipped and counted, or, with ``strict``, the first one is an error; so is
-    a source without any record, for which nothing is written.
+    a source without any record, for which nothing is written. What a manifest
+    says of captions that a machine made is said beside the new one too.
     """
     if Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
         raise PolyglanceError(f"{printable(str(out))} is the source itself: give another --out")
     problems = Problems(strict=strict)
     options = _seen_from_manifest(format, Path(source), Path(out), options or ReadOptions())
     records = _counted(read(format, source, options, problems), format, source, problems, quiet)
-    return ImportResult(write_manifest(out, records), problems)
+    marks = None
+    if find_format(format).name == "jsonl" and machine_file(source).is_file():
+        marks = [machine for _, machine in read_with_machine(source)]
+    count = write_manifest(out, records)
+    mark_fresh(out, [] if marks is None else list(read_manifest(out)), marks)
+    return ImportResult(count, problems)
 
 
 def _counted(

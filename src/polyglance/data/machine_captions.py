@@ -10,7 +10,8 @@ the source language. Languages that a line does not name were written by people.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,6 +37,21 @@ def write_machine(manifest: str | Path, records: Iterable[tuple[Record, ByMachin
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
+def mark_fresh(
+    manifest: str | Path, records: Sequence[Record], marks: Sequence[ByMachine] | None
+) -> None:
+    """Say beside a manifest just written what of each record a machine made; None for nothing."""
+    if marks is None:
+        machine_file(manifest).unlink(missing_ok=True)  # of what was there before
+        return
+    if len(marks) != len(records):
+        raise DataError(
+            f"{manifest}: {len(records):,} records were written of {len(marks):,} that a file"
+            " says which captions a machine made of: mend what is malformed, or remove that file"
+        )
+    write_machine(manifest, zip(records, marks, strict=True))
+
+
 def read_with_machine(
     manifest: str | Path, problems: Problems | None = None
 ) -> Iterator[tuple[Record, ByMachine]]:
@@ -58,6 +74,15 @@ def read_with_machine(
         yield record, machine
     if next(lines, None) is not None:
         raise _apart(beside, manifest)
+
+
+def count_machine(manifest: str | Path, split: str | None = None) -> dict[str, int]:
+    """How many captions of a manifest, or one split of it, a machine made, by language."""
+    counts: Counter[str] = Counter()
+    for record, machine in read_with_machine(manifest):
+        if split is None or record.split == split:
+            counts.update({code: len(record.captions.get(code, ())) for code in machine})
+    return dict(counts)
 
 
 def by_people(manifest: str | Path) -> Iterator[Record]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from polyglance.data.machine_captions import by_people
 from polyglance.errors import DataError, MissingExtra, PolyglanceError
 from polyglance.evaluation.results import Evaluation, stamp
 from polyglance.evaluation.retrieval import RECALL_AT, Array, Integers, evaluate_retrieval
@@ -40,13 +41,15 @@ class Layout:
     """For each caption of a language, the row of its picture."""
 
 
-def read_layout(manifest: str | Path, split: str | None = None) -> Layout:
-    """Lay out a manifest, or one split of it."""
+def read_layout(
+    manifest: str | Path, split: str | None = None, *, people_only: bool = False
+) -> Layout:
+    """Lay out a manifest, or one split of it, with ``people_only`` without what a machine made."""
     pictures: dict[object, Record] = {}
     captions: dict[str, list[str]] = {}
     owners: dict[str, list[int]] = {}
     splits: set[str] = set()
-    for record in read_manifest(manifest):
+    for record in by_people(manifest) if people_only else read_manifest(manifest):
         seen = record.image or record.video
         splits.add(record.split or "(none)")
         if seen is None or (split is not None and record.split != split):

@@ -30,15 +30,17 @@ def evaluate_encoder(
     model: str | None = None,
     split_name: str | None = None,
     ks: Sequence[int] = RECALL_AT,
+    people_only: bool = False,
     quiet: bool = False,
 ) -> Evaluation:
     """Measure retrieval by an encoder, in each language of the manifest.
 
     ``pictures`` is the folder that the manifest's pictures are named in, by default the
-    manifest's own. The rest is as of `polyglance.evaluation.embeddings.evaluate_files`.
+    manifest's own; ``people_only`` leaves captions out that a machine made. The rest is as of
+    `polyglance.evaluation.embeddings.evaluate_files`.
     """
     manifest = Path(manifest)
-    layout = read_layout(manifest, split)
+    layout = read_layout(manifest, split, people_only=people_only)
     wanted, people = chosen_languages(layout, manifest, languages, human)
     seen = encoded_pictures(encoder, picture_files(layout, manifest, pictures), quiet=quiet)
     results = {}

@@ -45,6 +45,7 @@ def evaluate_reader(
     model: str = "reader",
     split_name: str | None = None,
     ks: Sequence[int] = RECALL_AT,
+    people_only: bool = False,
     quiet: bool = False,
 ) -> Evaluation:
     """Measure retrieval by a model that reads captions beside pictures.
@@ -55,7 +56,7 @@ def evaluate_reader(
     embedding of is read without.
     """
     manifest = Path(manifest)
-    layout = read_layout(manifest, split)
+    layout = read_layout(manifest, split, people_only=people_only)
     wanted, people = chosen_languages(layout, manifest, languages, human)
     files, told = picture_files(layout, manifest, pictures), reader.told
     captions = CaptionTable.build(
