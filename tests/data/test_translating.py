@@ -225,11 +225,15 @@ def test_the_command_refuses_options_that_leave_nothing_or_do_nothing(
         (["--encoder", "foo"], "--encoder is the model of --check embedding"),
         (["--encoder", "foo", *CHECKED], "--encoder is the model of --check embedding"),
         (["--shortest", "3", "--longest", "1"], "at least 3 and at most 1 times as long"),
+        (["--out", str(tmp_path / "x.txt")], "ends in .jsonl or .jsonl.gz, not 'x.txt'"),
     ):
         done = CliRunner().invoke(app, [*command, *options])
         assert isinstance(done.exception, PolyglanceError), done.output
         assert message in str(done.exception)
         assert not out.exists()
+    manifest.unlink()
+    done = CliRunner().invoke(app, [*command, "--dictionaries", "nowhere"])
+    assert "there is no manifest" in str(done.exception)  # before any dictionary is looked for
 
 
 def test_the_command_says_what_it_found_to_do(manifest: Path, tmp_path: Path) -> None:

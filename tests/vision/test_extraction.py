@@ -325,6 +325,14 @@ def test_no_pictures_is_an_error(toy, tmp_path):
         extract(tmp_path / "nope", tmp_path / "store", toy.SETTINGS)
 
 
+def test_a_linked_folder_is_not_looked_into_and_that_is_said(colours, tmp_path):
+    folder = tmp_path / "links"
+    folder.mkdir()
+    (folder / "images").symlink_to(colours)
+    with pytest.raises(PolyglanceError, match="folders that are linked are not looked into"):
+        find_items(folder)
+
+
 def test_clips_without_the_extra_are_refused_before_anything_is_done(
     toy, tmp_path, monkeypatch, colours
 ):

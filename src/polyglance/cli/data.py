@@ -194,6 +194,12 @@ def data_translate(
     opening = partial(
         open_first, translator, dictionaries=dictionaries or (FREEDICT,), device=device
     )
+    if not manifest.is_file():
+        raise PolyglanceError(f"there is no manifest {printable(str(manifest))}: give one")
+    if not out.name.endswith((".jsonl", ".jsonl.gz")):
+        raise PolyglanceError(
+            f"--out takes a name that ends in .jsonl or .jsonl.gz, not {out.name!r}"
+        )
     if check not in (None, "embedding", "round-trip"):
         raise PolyglanceError(f"--check takes embedding or round-trip, not {check!r}")
     if least is not None and check is None:

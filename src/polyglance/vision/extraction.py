@@ -210,7 +210,9 @@ def find_items(source: str | Path, problems: Problems | None = None) -> list[Ite
         items = list(_listed(source, problems))
     unique = {item.key: item for item in items}
     if not unique:
-        raise PolyglanceError(f"{name}: there is no picture or clip in it")
+        linked = source.is_dir() and any(p.is_symlink() and p.is_dir() for p in source.iterdir())
+        hint = ", and folders that are linked are not looked into" if linked else ""
+        raise PolyglanceError(f"{name}: there is no picture or clip in it{hint}")
     return list(unique.values())
 
 
