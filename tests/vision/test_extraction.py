@@ -325,10 +325,12 @@ def test_no_pictures_is_an_error(toy, tmp_path):
         extract(tmp_path / "nope", tmp_path / "store", toy.SETTINGS)
 
 
-def test_a_linked_folder_is_not_looked_into_and_that_is_said(colours, tmp_path):
-    folder = tmp_path / "links"
+def test_a_linked_folder_is_not_looked_into_and_that_is_said(tmp_path):
+    folder, elsewhere = tmp_path / "links", tmp_path / "elsewhere"
     folder.mkdir()
-    (folder / "images").symlink_to(colours)
+    elsewhere.mkdir()
+    Image.new("RGB", (8, 8)).save(elsewhere / "a.png")
+    (folder / "images").symlink_to(elsewhere)
     with pytest.raises(PolyglanceError, match="folders that are linked are not looked into"):
         find_items(folder)
 
