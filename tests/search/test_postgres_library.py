@@ -124,6 +124,7 @@ def test_an_index_lives_through_kills_of_the_server(
     reached = []
     for least in sorted(rng.sample(range(100), 2)):
         while kept_in(url) < least:
+            assert process.poll() is None
             time.sleep(0.02)
         time.sleep(rng.uniform(0, 0.2))
         postgres.kill()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from benchmarks.postgres_server import Server
+from psycopg import errors
 
 from polyglance.errors import DataError, MissingExtra, PolyglanceError
 from polyglance.search.home import FileHome, home_of
@@ -212,6 +213,19 @@ def test_a_connection_that_is_cut_in_a_transaction_does_it_again_as_a_whole(
 
     store.transaction(work)
     assert store.places("walked") == ["/2"]
+
+
+def test_a_server_that_takes_its_leave_is_waited_for(store: PostgresStore) -> None:
+    """Its word may come before the end of the connection, which then seems to be open."""
+    leaves: list[type[psycopg.OperationalError]] = [errors.AdminShutdown, errors.CrashShutdown]
+
+    def work(connection: psycopg.Connection[tuple[int]]) -> None:
+        connection.execute("INSERT INTO places VALUES ('walked', %s)", (f"/{len(leaves)}",))
+        if leaves:
+            raise leaves.pop()("terminating connection due to unexpected postmaster exit")
+
+    store.transaction(work)
+    assert store.places("walked") == ["/0"]
 
 
 def test_what_kills_the_server_again_and_again_is_given_up(store: PostgresStore, url: str) -> None:

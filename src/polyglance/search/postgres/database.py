@@ -52,6 +52,8 @@ CREATING, LINKING = 1, 2
 
 Overtaken: TypeAlias = errors.SerializationFailure
 """Another writer was quicker: the whole once more."""
+_LEAVING = ("57P01", "57P02", "57P03")
+"""The server takes its leave of a session: it was told to, it crashed, or it starts."""
 _PAUSED = ("25P03", "25P04")
 """A server lets go of one who pauses in a transaction, as a machine that was asleep."""
 _SESSION = {
@@ -184,6 +186,8 @@ class PostgresDatabase:
                     since, why = time.monotonic(), error  # the pause was not the server's
                 except psycopg.OperationalError as error:
                     if self._connection is not None:
+                        if error.sqlstate in _LEAVING:
+                            self._connection.close()  # it does not know yet that nobody is there
                         if not self._connection.closed:
                             raise  # it is there, and says no
                         self._connection, losses = None, losses + 1
