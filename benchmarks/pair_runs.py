@@ -244,12 +244,13 @@ class PairBenchmark(ABC):
         ]
         measured = [ways_of(report) for report in reports.values()]
         first = next(iter(reports.values()))
+        steps = {stage: first[stage]["steps"] for stage in self.reported if stage in first}
         return {
             "after": run.after,
             "seeds": list(reports),
             "seconds": statistics.mean(sum(stage["seconds"] for stage in each) for each in stages),
-            "steps": sum(stage["steps"] for stage in stages[0]),
-            "stages": {s: first[s]["steps"] for s in self.reported if s in first},
+            "steps": sum(steps.values()),
+            "stages": steps,
             "best_steps": [stage["best_step"] for each in stages for stage in each],
             "test": {
                 way: {

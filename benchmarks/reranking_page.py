@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pages
-import pair_tables
 import seeds
 from measuring import RESULTS
-from pair_tables import UNKNOWN, listed
+from pair_tables import UNKNOWN, company, listed
 
 PAGE = Path(__file__).parent.parent / "docs" / "results-reranking.md"
 WAYS = {
@@ -121,7 +120,7 @@ def _how(system: str, found: Mapping[str, Any]) -> str:
     return (
         f"{system}: measured {found['date']} at {found['commit']} on {found['hardware']},"
         f" {'seed' if len(found['seeds']) == 1 else 'seeds'} {used};"
-        f" {stages} in {minutes:.1f} minutes{pair_tables.company(found)}."
+        f" {stages} in {minutes:.1f} minutes{company(found)}."
         f" To the score of a pair is added {trust} times the default model's cosine"
         " in the closer look, in standard deviations of all."
         + (f" Changed in the recipe: {changed}." if changed else "")

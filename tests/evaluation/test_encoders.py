@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import polyglance
 from polyglance.cli import app
 from polyglance.data.machine_captions import ByMachine, mark_fresh
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.embeddings import evaluate_files
 from polyglance.evaluation.encoders import evaluate_encoder
 from polyglance.evaluation.results import Evaluation, read_results
@@ -96,6 +96,10 @@ def test_what_a_machine_made_is_told_and_can_be_left_out(
     found = read_results(tmp_path / "r.json").languages
     assert {code: one.text_to_image.queries for code, one in found.items()} == {"en": 20, "de": 6}
     assert "machine" not in CliRunner().invoke(app, ["evaluate", str(manifest)]).stderr
+    with_machine.write_text(manifest.read_text().replace("0.png", "other.png"))
+    done = CliRunner().invoke(app, command)  # the file beside it is of another manifest
+    assert isinstance(done.exception, DataError)
+    assert done.stdout == ""
 
 
 def test_a_language_is_told_to_models_of_words(manifest: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,6 +62,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Measure retrieval: recall both ways, by language, of a model or of embeddings on disk."""
+    from polyglance.data.machine_captions import count_machine
     from polyglance.encoders import load
     from polyglance.evaluation.embeddings import evaluate_files
     from polyglance.evaluation.encoders import evaluate_encoder
@@ -73,6 +75,8 @@ def evaluate(
             "evaluate takes a manifest alone, or embeddings of pictures, of captions, and a"
             f" manifest, not {len(files)} files"
         )
+    # Before anything is measured: the file that says so may not fit the manifest.
+    by_machine = {} if people_only else count_machine(manifest, split)
     shared: dict[str, Any] = {
         "split": split,
         "languages": names(languages),
@@ -102,24 +106,20 @@ def evaluate(
     console().print(terminal_table(found))
     if json_file:
         write_results(json_file, found)
-    if not people_only:
-        _tell_machine(manifest, split, found)
+    _tell_machine(by_machine, found)
 
 
-def _tell_machine(manifest: Path, split: str | None, found: Evaluation) -> None:
+def _tell_machine(counts: Mapping[str, int], found: Evaluation) -> None:
     """A model may have learned from the same translator: such figures are not of people."""
-    from polyglance.data.machine_captions import count_machine
-
-    made = {
-        code: n for code, n in count_machine(manifest, split).items() if code in found.languages
-    }
-    if made:
-        said = ", ".join(
-            f"{code} {count:,} of {found.languages[code].text_to_image.queries:,}"
-            for code, count in sorted(made.items())
-        )
+    said = [
+        f"{code} {count:,} of {found.languages[code].text_to_image.queries:,}"
+        for code, count in sorted(counts.items())
+        if code in found.languages
+    ]
+    if said:
         print(
-            f"a machine made some of these captions: {said}; --people-only leaves them out",
+            f"a machine made some of these captions: {', '.join(said)}; --people-only leaves them"
+            " out",
             file=sys.stderr,
         )
 

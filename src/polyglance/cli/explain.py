@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -129,12 +130,7 @@ def _in_language(text: str) -> tuple[str, str]:
     from polyglance.languages import normalise_language
 
     code, _, words = text.partition(":")
-    try:
-        language = normalise_language(code.strip())
-        if not words.strip():
-            raise ValueError("nothing is said in it")
-        return language, words.strip()
-    except ValueError:
-        raise PolyglanceError(
-            f"--also takes a language and a sentence, as de:ein Hund, not {text!r}"
-        ) from None
+    with suppress(ValueError):
+        if words.strip():
+            return normalise_language(code.strip()), words.strip()
+    raise PolyglanceError(f"--also takes a language and a sentence, as de:ein Hund, not {text!r}")

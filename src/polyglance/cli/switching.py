@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from polyglance.data.machine_captions import ByMachine, machine_file, read_with_machine
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.languages import describe
@@ -85,7 +83,7 @@ def machine_marks(arguments: Sequence[str], source: str, variants: int) -> list[
         return None
     return [
         {
-            code: tuple(np.repeat(of, variants).tolist())
+            code: tuple(number for number in of for _ in range(variants))
             if code == source
             else tuple(variants * number for number in of)
             for code, of in machine.items()

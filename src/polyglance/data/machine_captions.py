@@ -76,13 +76,15 @@ def read_with_machine(
         raise _apart(beside, manifest)
 
 
-def count_machine(manifest: str | Path, split: str | None = None) -> dict[str, int]:
+def count_machine(manifest: str | Path, split: str | None = None) -> Mapping[str, int]:
     """How many captions of a manifest, or one split of it, a machine made, by language."""
     counts: Counter[str] = Counter()
+    if not machine_file(manifest).exists():
+        return counts
     for record, machine in read_with_machine(manifest):
         if split is None or record.split == split:
             counts.update({code: len(record.captions.get(code, ())) for code in machine})
-    return dict(counts)
+    return counts
 
 
 def by_people(manifest: str | Path) -> Iterator[Record]:
