@@ -152,10 +152,10 @@ class PairBenchmark(ABC):
 
         def finished(job: Job, reports: Mapping[Job, Report]) -> None:
             print(f"{job[0]}, seed {job[1]}: {self._line(reports[job])}", flush=True)
-            self._write(runs, reports, languages, options)
+            self._write(runs, reports, shop, languages, options)
 
         reports = staged_runs.run_all(runs, wanted, shop, at_once=options.jobs, finished=finished)
-        written = self._write(runs, reports, languages, options)
+        written = self._write(runs, reports, shop, languages, options)
         if options.document.is_file():
             figures = json.loads(written.read_text(encoding="utf-8"))
             self.fill(figures, options.document, options.out)
@@ -215,6 +215,7 @@ class PairBenchmark(ABC):
         self,
         runs: Sequence[Run],
         reports: Mapping[Job, Report],
+        shop: Workshop,
         languages: Sequence[str],
         options: Options,
     ) -> Path:
@@ -225,6 +226,7 @@ class PairBenchmark(ABC):
                 found[run.name] = self.summary(run, of_run)
                 found[run.name]["changes"] = anywhere(run.changes, options)
         figures = {
+            "made_at": staged_runs.commits(shop, reports),
             "recipe": options.recipe,
             "changed_everywhere": anywhere(options.change, options),
             "device": options.device,

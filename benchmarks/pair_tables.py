@@ -235,12 +235,15 @@ def how(figures: Figures) -> str:
     minutes = sum(run["seconds"] * len(run["seeds"]) for run in runs) / 60
     changed = ", ".join(f"`{change}`" for change in figures["changed_everywhere"])
     most = max(len(run["seeds"]) for run in runs)
-    each = "one seed" if most == 1 else f"up to {most} seeds"
+    least = min(len(run["seeds"]) for run in runs)
+    each = "one seed" if most == 1 else f"{'' if least == most else 'up to '}{most} seeds"
     used = {seed for run in runs for seed in run["seeds"]}
     begun = [str(seed) for seed in figures["seeds"] if seed not in used]
     left_out = f" Not all runs have seed {' and '.join(begun)} yet, left out here." if begun else ""
+    commits = figures.get("made_at", {figures["commit"]: 0})
+    made_at = " and ".join(commits) + (", which train alike," if len(commits) > 1 else "")
     return (
-        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
+        f"Measured {figures['date']} at {made_at} on {figures['hardware']}:"
         f" {len(runs)} runs, with {each} each,"
         f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
         f" Tables are of the first {figures['test_on']} test pictures and all their captions"

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -281,6 +282,11 @@ def made(folder: Path) -> dict[str, str]:
     """When, at which commit and on which machine a run was made: another may read its reports."""
     noted = json.loads((folder / "made-from.json").read_text(encoding="utf-8"))
     return {name: noted[name] for name in circumstances() if name in noted}
+
+
+def commits(shop: Workshop, jobs: Iterable[Job]) -> dict[str, int]:
+    """How many runs each commit made: some may be older than what reads their reports."""
+    return dict(sorted(Counter(made(shop.folder(job))["commit"] for job in jobs).items()))
 
 
 def same_making(folder: Path, identity: Mapping[str, str]) -> bool:

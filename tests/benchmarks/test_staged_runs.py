@@ -124,6 +124,16 @@ def test_what_is_there_is_not_made_again_unless_it_would_be_another(
     assert len(made(replace(shop, made_from={"code": "2"}), *both)) == 4
 
 
+def test_runs_of_an_older_commit_stay_its_own(
+    shop: Any, made: Made, staged: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(shop, "first > more")
+    monkeypatch.setenv("POLYGLANCE_COMMIT", "def5678")
+    jobs = [("first", 0), ("first > more", 0), ("second", 0)]
+    assert made(shop, *(name for name, _ in jobs)) == [("second", 0)]
+    assert staged.commits(shop, jobs) == {"abc1234": 2, "def5678": 1}
+
+
 def test_weights_are_kept_as_long_as_a_run_of_the_plan_starts_from_them(
     shop: Any, made: Made
 ) -> None:

@@ -154,7 +154,12 @@ def test_a_seed_that_is_not_whole_yet_is_left_out(benchmark: Any, page: ModuleTy
     ranks = whole["runs"]["UC2"]["adaptation"]["before"]["en"]["mean"]
     assert (ranks["mean"], ranks["seeds"]) == (480.5, [480.0, 481.0])
     assert "Not all runs have seed 2 yet, left out here." in page.pair_tables.how(whole)
-    assert "Not all" not in page.pair_tables.how(figures(benchmark, page))
+    all_whole = figures(benchmark, page)
+    assert "Not all" not in page.pair_tables.how(all_whole)
+    assert "at abc1234 on an abacus: 17 runs, with 3 seeds each" in page.pair_tables.how(all_whole)
+    assert "with up to 3 seeds each" in page.pair_tables.how(found)
+    two = {**all_whole, "made_at": {"abc1234": 40, "def5678": 11}}
+    assert "at abc1234 and def5678, which train alike, on" in page.pair_tables.how(two)
     assert found["runs"]["UC2"]["seeds"] == [0, 1, 2]  # what was measured stays as it is
     late["seeds"] = [7, 8]
     assert page.pair_tables.of_whole_seeds(found) == found
