@@ -168,8 +168,8 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
             yield from decoded_lines(cast("IO[bytes]", raw), path, problems)
-    except OSError as error:  # of opening it
-        problems.report(path, None, f"cannot be read on ({reason(error)})")
+    except OSError as error:
+        problems.report(path, None, f"cannot be opened ({reason(error)})")
 
 
 def decoded_lines(

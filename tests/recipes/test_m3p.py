@@ -352,6 +352,38 @@ def test_what_is_missing_is_said_plainly(
         run(replace(recipe, **changes), data, tmp_path)
 
 
+def test_all_that_is_missing_is_said_at_once_and_nothing_is_written(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    lacking = replace(
+        recipe,
+        train=Described("train.jsonl", "nowhere"),
+        switching=CodeSwitching("none/{source}-{target}.tsv", ("de", "fr")),
+        reranking=Reranking("far"),
+    )
+    with pytest.raises(PolyglanceError) as told:
+        run(lacking, data, tmp_path / "run")
+    for name in ("nowhere: there is no store", "far: there are no emb", "en-de.tsv", "en-fr.tsv"):
+        assert name in str(told.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_model_s_run_is_not_said_to_be_removed(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    run(replace(recipe, fine_tuning=None, test=None), data, tmp_path / "first")
+    again = replace(recipe, layout="reference", initialise_from=str(tmp_path / "first/pretraining"))
+    with pytest.raises(PolyglanceError) as told:
+        run(again, data, tmp_path / "second")
+    assert "start from a run of the same kind of model" in str(told.value)
+    assert "remove" not in str(told.value)
+
+
+def test_switched_english_is_no_other_language() -> None:
+    with pytest.raises(PolyglanceError, match=r"leave fine_tuning\.languages out"):
+        FineTuning(switched=True, languages=("fr",))
+
+
 def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Path) -> None:
     published = open_recipe("m3p-flickr8k")
     assert published.kind == "m3p"

@@ -220,6 +220,23 @@ def test_pivoting_on_english_shows_no_picture_beside_another_language(
     assert [tasks[name].masking.masked for name in ("mlm", "vtlm")] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("pivot", ["image", "english"])
+def test_languages_that_are_not_named_are_not_seen_by_any_objective(
+    data: Path, recipe: UC2Recipe, pivot: Any
+) -> None:
+    """Else a model that is to meet French for the first time has read it beside English."""
+    from polyglance.recipes.pairs.uc2 import _objectives, build_model
+
+    world = World.open(recipe, data, "cpu")
+    model, stage = build_model(recipe, world), Pretraining(batch=4, pivot=pivot)
+    some = replace(stage, languages=("en", "de"))
+    tasks: dict[str, Any] = _objectives(recipe, some, model, world).tasks
+    table, second = tasks["vtlm"].pairs.table, tasks["vtlm"].pairs.second
+    assert {table.names[number] for number in table.languages[second]} == {"de"}
+    with pytest.raises(PolyglanceError, match=r"in another language .*mixture\.vtlm to 0"):
+        _objectives(recipe, replace(stage, languages=("en",)), model, world)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -250,6 +267,8 @@ def test_settings_out_of_bounds_are_refused() -> None:
         Pretraining(batch=1)
     with pytest.raises(PolyglanceError, match="temperature is 0"):
         Adaptation(temperature=0)
+    with pytest.raises(PolyglanceError, match="beside English: leave en out"):
+        Translations(languages=("en", "de"))  # a caption beside itself teaches copying
 
 
 def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_damaged_archive_is_one_sentence(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match=r"end in \.vec"):
         open_word_vectors(tmp_path / "vectors.npy")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot be opened"):
         open_word_vectors(tmp_path / "none.vec")
     with pytest.raises(DataError, match="cannot be read"):
         open_word_vectors(tmp_path / "none.bin")

@@ -95,6 +95,7 @@ def begin_from(model: nn.Module, folder: Path) -> None:
     """Give a model the weights of a checkpoint, or of a stage's best one, else its latest."""
     for place in (folder / "best", folder / "latest", folder):
         if (place / "state.json").is_file():
-            load_checkpoint(place, model)
+            way_out = "start from a run of the same kind of model with the same settings"
+            load_checkpoint(place, model, way_out=way_out)
             return
     raise PolyglanceError(f"{folder}: there is no checkpoint to start from")

@@ -42,9 +42,16 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None = None
+    folder: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer | None = None,
+    *,
+    way_out: str = "train into another folder or remove it",
 ) -> dict[str, Any] | None:
-    """Fill model and optimiser from a checkpoint and return its state; None where there is none."""
+    """Fill model and optimiser from a checkpoint and return its state; None where there is none.
+
+    ``way_out`` is what to do with one that does not fit.
+    """
     if not folder.exists():
         # A stop between the two moves of saving leaves the older one under its other name.
         folder = folder.with_name(folder.name + ".old")
@@ -63,8 +70,7 @@ def load_checkpoint(
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         detail = " ".join(str(error).split())
         raise DataError(
-            f"{folder}: the checkpoint does not fit this run ({detail});"
-            " train into another folder or remove it"
+            f"{folder}: the checkpoint does not fit this run ({detail}); {way_out}"
         ) from error
     return state
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from polyglance.config import check
+from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import Layout
 from polyglance.recipes.pairs.recipe import PairRecipe
-from polyglance.recipes.pairs.region_splits import Sentences
+from polyglance.recipes.pairs.region_splits import ENGLISH, Sentences
 from polyglance.training.m3p_tasks import (
     PairTask,
 )
@@ -31,6 +33,10 @@ class CodeSwitching:
     """One word a sentence instead, as the published code pre-trains."""
     variants: int = 4
     refresh: int = 2000
+
+    def file(self, language: str) -> str:
+        """The dictionary from English to a language, inside the data folder."""
+        return self.dictionaries.replace("{source}", ENGLISH).replace("{target}", language)
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,10 @@ class FineTuning:
         check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
         check(self, lambda value: value >= 0, "0 or more", "lookalikes", "smoothing")
         check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
+        if self.switched and self.languages is not None:
+            raise PolyglanceError(
+                "fine_tuning.switched is of English captions: leave fine_tuning.languages out"
+            )
 
 
 @dataclass(frozen=True)
@@ -96,3 +106,13 @@ class M3PRecipe(PairRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self, lambda value: value >= 1, "1 or more", "labels")
+
+    def missing(self, data: Path) -> list[str]:
+        """Dictionaries too."""
+        names = [self.switching.file(language) for language in self.switching.languages]
+        return super().missing(data) + [
+            f"{data / name}: there is no dictionary; learn one from translations by polyglance text"
+            " align --dictionary, or leave its language out of switching.languages"
+            for name in names
+            if not (data / name).is_file()
+        ]

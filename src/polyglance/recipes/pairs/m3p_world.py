@@ -108,7 +108,7 @@ def _switcher(settings: CodeSwitching, data: Path) -> CodeSwitcher | None:
         return None
     dictionaries = {}
     for language in settings.languages:
-        name = settings.dictionaries.replace("{source}", ENGLISH).replace("{target}", language)
+        name = settings.file(language)
         dictionaries[language] = open_dictionary(data / name, source=ENGLISH)
     return CodeSwitcher(
         dictionaries,

@@ -55,25 +55,24 @@ class Reranking:
     def __post_init__(self) -> None:
         check(self, lambda value: value >= 1, "1 or more", "candidates")
 
+    def missing(self, data: Path) -> list[str]:
+        """Embeddings that are not there: a sentence each."""
+        return [
+            f"{data / folder}: there are no embeddings of the dual encoder; make them by"
+            " benchmarks/dual_embeddings.py, or set reranking to null"
+            for folder in (self.dual, self.validation)
+            if folder is not None and not (data / folder).is_dir()
+        ]
+
     def check_folders(self, data: Path, eyes: Eyes | None) -> None:
         """Refuse before training what could not be measured after it."""
-        if self.meeting is not None:
-            if eyes is None:
-                raise PolyglanceError(
-                    "reranking.meeting needs eyes, the picture network of the dual encoder"
-                )
+        if self.meeting is not None and eyes is not None:
             opened = open_eyes(eyes)
             config = read_meeting(self.meeting).config
             config.check_fits(opened.width, opened.fingerprint)
             for folder in (self.dual, self.validation):
                 if folder is not None and (data / folder).is_dir():
                     _check_same_model(data / folder, config, self.meeting)
-        for folder in (self.dual, self.validation):
-            if folder is not None and not (data / folder).is_dir():
-                raise DataError(
-                    f"{data / folder}: there are no embeddings of the dual encoder; make them by"
-                    " benchmarks/dual_embeddings.py, or set reranking to null"
-                )
 
 
 def _check_same_model(folder: Path, config: MeetingConfig, meeting: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from polyglance.config import check
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.recipes.common import check_there, keep
 from polyglance.recipes.pairs.aligning import Alignment
 from polyglance.recipes.pairs.imitating import Imitation
@@ -68,6 +68,10 @@ class PairRecipe:
         check(self, lambda value: value > 0, "a number above 0", "new_rate")
         if self.towers is not None and self.eyes is None:
             raise PolyglanceError("towers has eyes of its own: say how they look in eyes")
+        if self.reranking is not None and self.reranking.meeting and self.eyes is None:
+            raise PolyglanceError(
+                "reranking.meeting needs eyes, the picture network of the dual encoder"
+            )
 
     @property
     def manifests(self) -> tuple[str, ...]:
@@ -78,14 +82,30 @@ class PairRecipe:
     def begin(self, kind: str, data: Path, run: Path) -> Self:
         """Lay it beside its run; returns it as it is trained by, with towers.
 
-        Data that is missing is found out before anything is made.
+        Data that is missing is found out before anything is made, all of it at once.
         """
         check_there(data, *self.manifests)
+        if missing := self.missing(data):
+            raise DataError("; ".join(missing))
         keep(self, kind, run)
         begun = self.with_towers(run)
         if begun.reranking is not None:
             begun.reranking.check_folders(data, begun.eyes)
         return begun
+
+    def missing(self, data: Path) -> list[str]:
+        """What is to be made of the data before training, and is not there: a sentence each."""
+        parts = (self.train, *self.more, self.validation, self.test)
+        stores = {part.features for part in parts if part is not None and self.eyes is None}
+        found = [
+            f"{data / folder}: there is no store of features; make it by polyglance features"
+            " extract, as the head of the recipe says"
+            for folder in sorted(stores)
+            if not (data / folder / "store.json").is_file()
+        ]
+        if self.reranking is not None:
+            found += self.reranking.missing(data)
+        return found
 
     def with_towers(self, run: Path) -> Self:
         """The same with the encoder and the eyes of a dual encoder that is taken apart."""

@@ -145,7 +145,7 @@ def _objectives(recipe: UC2Recipe, stage: Pretraining, model: UC2, world: World)
         "vtlm": lambda: TranslatedWords(
             model,
             world.train.regions if by_image else None,
-            world.pairs(),
+            world.pairs(stage.languages),
             world.masking(stage),
             batch=stage.batch,
             co_masked=stage.co_masked if by_image else 0.0,

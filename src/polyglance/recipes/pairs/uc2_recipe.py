@@ -36,6 +36,12 @@ class Translations:
     keep: str | None = None
     """A folder inside the data folder for the links of words, which are found once."""
 
+    def __post_init__(self) -> None:
+        if ENGLISH in (self.languages or ()):
+            raise PolyglanceError(
+                "translations.languages are those beside English: leave en out of them"
+            )
+
 
 @dataclass(frozen=True)
 class Adaptation:
@@ -78,7 +84,7 @@ class Pretraining:
     """Pairs a step, of whichever objective."""
     mixture: Shares = field(default_factory=Shares)
     languages: tuple[str, ...] | None = None
-    """Of the captions beside pictures; None for all."""
+    """Of all captions, those of VTLM and TLM too; None for all."""
     pivot: Literal["image", "english"] = "image"
     """``english``: pictures beside English captions alone, and languages beside English
     without pictures, any words hidden (TLM), as in Table 4."""

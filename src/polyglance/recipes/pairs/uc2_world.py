@@ -110,10 +110,19 @@ class World:
             stores.append((store, store_keys(store, pictures_of(self.data / part.manifest))))
         return BelievedLabels.of_stores(stores, self.train.regions)
 
-    def pairs(self) -> CaptionPairs:
-        """Training captions beside English ones, their words linked."""
+    def pairs(self, seen: Sequence[str] | None = None) -> CaptionPairs:
+        """Training captions beside English ones, their words linked.
+
+        ``seen`` are the languages that may be seen at all; None for all.
+        """
         settings, records = self.recipe.translations, self.train.records
-        languages = settings.languages or self.languages[1:]
+        chosen = settings.languages or self.languages[1:]
+        languages = [one for one in chosen if seen is None or one in seen]
+        if not languages:
+            raise PolyglanceError(
+                "VTLM needs captions in another language than English: name one in"
+                " pretraining.languages, or set pretraining.mixture.vtlm to 0"
+            )
         texts = [
             record
             for text in settings.texts
