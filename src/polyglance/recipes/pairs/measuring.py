@@ -11,7 +11,7 @@ import numpy as np
 
 from polyglance.config import check
 from polyglance.data.captions import CaptionTable
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import DataError
 from polyglance.evaluation.pair_scores import PairScores, Precision, read_candidates
 from polyglance.evaluation.retrieval import (
     Array,
