@@ -368,7 +368,7 @@ def test_the_preview_of_a_terminal(
         (["align", "a", "b", "--links", "c", "--fast-align"], "--fast-align would do nothing"),
         (["code-switch", "a dog", "--dictionaries", ".", "--preference", "nan"], "not nan"),
         (["code-switch", "a dog", "--dictionaries", ".", "--beta", "nan"], "not nan"),
-        (["align", "a", "b", "--symmetry", "x"], "a: cannot be read"),
+        (["align", "a", "b", "--symmetry", "x"], "a: cannot be opened"),
         (["code-switch", "a dog", "--languages", "tlh"], "no dictionary"),
         (["code-switch", "a dog", "--dictionaries", "nowhere"], "no dictionaries there"),
         (["code-switch", "a dog", "--source", "?"], "expected a language code"),
