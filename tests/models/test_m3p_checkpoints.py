@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -240,6 +241,9 @@ def test_a_checkpoint_file_is_read_and_what_does_not_fit_is_said(tmp_path: Path)
         load_m3p(path)
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(DataError, match="not a file of tensors alone"):
+        load_m3p(path)
+    torch.save({"model": PUBLISHED, "params": Namespace(epoch=22)}, path)
+    with pytest.raises(DataError, match=r"by themselves \(it holds argparse\.Namespace\)$"):
         load_m3p(path)
     with pytest.raises(DataError, match="no such checkpoint"):
         load_m3p(tmp_path / "elsewhere.pth")

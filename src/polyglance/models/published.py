@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import torch
@@ -28,9 +29,9 @@ def read_parameters(path: str | Path) -> dict[str, Tensor]:
         ValueError,
         pickle.UnpicklingError,
     ) as error:
-        reason = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{path}: not a file of tensors alone; save its parameters by themselves ({reason})"
+            f"{path}: not a file of tensors alone; save its parameters by themselves"
+            f" ({_reason(error)})"
         ) from error
     state = loaded
     if isinstance(loaded, dict):  # microsoft/M3P has the first, the restore.pt of UC2 the second
@@ -38,3 +39,12 @@ def read_parameters(path: str | Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise DataError(f"{path}: not a dictionary of parameters by name")
     return state
+
+
+def _reason(error: Exception) -> str:
+    """Why torch refused a file; of its own advice, only what concerns the file."""
+    if refused := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
+        return f"it holds {refused[1]}"
+    if isinstance(error, (OSError, RuntimeError)):
+        return " ".join(str(error).split())[:200]
+    return "torch cannot read it"
