@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -25,8 +27,10 @@ from polyglance.recipes.pairs.m3p_recipe import CodeSwitching, FineTuning, M3PRe
 from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import Reranking
 from polyglance.recipes.pairs.region_splits import Described, Eyes, Sentences
+from polyglance.recipes.pairs.untrained import begin_with_stage, untrained_m3p
 from polyglance.recipes.stages import begin_from
 from polyglance.records import read_manifest, write_manifest
+from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig
 from polyglance.training.mixture import seed_step
 from polyglance.vision.store import StoreInfo, hash_keys
@@ -358,14 +362,71 @@ def test_all_that_is_missing_is_said_at_once_and_nothing_is_written(
     lacking = replace(
         recipe,
         train=Described("train.jsonl", "nowhere"),
+        validation=Described("dev.jsonl", "regions"),
+        texts=(Sentences("novel.jsonl"),),
         switching=CodeSwitching("none/{source}-{target}.tsv", ("de", "fr")),
         reranking=Reranking("far"),
     )
     with pytest.raises(PolyglanceError) as told:
         run(lacking, data, tmp_path / "run")
+    kinds = str(told.value).split("; ", 1)[0], str(told.value)
+    assert kinds[0].startswith(f"{data / 'dev.jsonl'}, {data / 'novel.jsonl'}: there is no such")
     for name in ("nowhere: there is no store", "far: there are no emb", "en-de.tsv", "en-fr.tsv"):
-        assert name in str(told.value)
+        assert name in kinds[1]
+    assert kinds[1].count("text align --dictionary") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_dictionaries_are_asked_for_where_words_are_switched_alone(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    none = replace(recipe, switching=CodeSwitching("none/{source}-{target}.tsv", ("de",)))
+    plain = replace(none, pretraining=replace(recipe.pretraining, switched=False))
+    assert plain.missing(data) == []
+    assert World.open(plain, data, "cpu").switcher is None
+    assert none.missing(data)
+    assert replace(plain, fine_tuning=FineTuning(switched=True)).missing(data)
+    # Whichever file of a dictionary of dictd is named, all of it is there or it is not.
+    for ending in (".index", ".dict.dz"):
+        (tmp_path / f"en-de{ending}").write_bytes(b"")
+    for ending in (".index", ".dict.dz", ".dict"):
+        named = CodeSwitching("{source}-{target}" + ending, ("de",))
+        assert not any(
+            "dictionary" in said for said in replace(none, switching=named).missing(tmp_path)
+        )
+    (tmp_path / "en-de.index").unlink()
+    assert any("dictionary" in said for said in replace(none, switching=named).missing(tmp_path))
+
+
+def test_what_cannot_be_fine_tuned_on_is_found_out_before_anything_is_trained(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    with pytest.raises(PolyglanceError, match="no caption is in cs"):
+        run(replace(recipe, fine_tuning=FineTuning(languages=("cs",))), data, tmp_path)
+    assert not (tmp_path / "pretraining").exists()
+
+
+def test_a_language_keeps_its_embedding_beside_others(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    run(replace(recipe, fine_tuning=None, test=None), data, tmp_path / "first")
+    stage = tmp_path / "first" / "pretraining"
+    tokenizer = open_tokenizer(recipe.encoder)
+    before = untrained_m3p(recipe, tokenizer, WIDTH, ("en", "de"))
+    begin_from(before, stage)
+    english, german = before.languages.weight.tolist()
+    assert any(english)
+    assert any(german)
+    for folder in (stage, stage / "latest"):
+        after = untrained_m3p(recipe, tokenizer, WIDTH, ("en", "ar", "de", "zh"))
+        begin_with_stage(after, replace(recipe, initialise_from=str(folder)))
+        unknown = [0.0] * len(english)
+        assert after.languages.weight.tolist() == [english, unknown, german, unknown]
+        learned = {k: v for k, v in before.state_dict().items() if k != "languages.weight"}
+        assert all(torch.equal(after.state_dict()[name], learned[name]) for name in learned)
+    lost = shutil.copytree(stage / "latest", tmp_path / "lost" / "pretraining" / "latest").parent
+    with pytest.raises(PolyglanceError, match="does not tell which languages"):
+        begin_with_stage(after, replace(recipe, initialise_from=str(lost)))
 
 
 def test_another_model_s_run_is_not_said_to_be_removed(
@@ -379,9 +440,13 @@ def test_another_model_s_run_is_not_said_to_be_removed(
     assert "remove" not in str(told.value)
 
 
-def test_switched_english_is_no_other_language() -> None:
+def test_switched_english_is_no_other_language(
+    data: Path, recipe: M3PRecipe, tmp_path: Path
+) -> None:
+    french = replace(recipe, fine_tuning=FineTuning(switched=True, languages=("fr",)))
     with pytest.raises(PolyglanceError, match=r"leave fine_tuning\.languages out"):
-        FineTuning(switched=True, languages=("fr",))
+        run(french, data, tmp_path)
+    replace(recipe, fine_tuning=FineTuning(switched=True, languages=("en",))).check_trainable()
 
 
 def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Path) -> None:

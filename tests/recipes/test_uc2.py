@@ -267,8 +267,40 @@ def test_settings_out_of_bounds_are_refused() -> None:
         Pretraining(batch=1)
     with pytest.raises(PolyglanceError, match="temperature is 0"):
         Adaptation(temperature=0)
-    with pytest.raises(PolyglanceError, match="beside English: leave en out"):
-        Translations(languages=("en", "de"))  # a caption beside itself teaches copying
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # A caption beside itself teaches copying.
+        ({"translations": Translations(languages=("en", "de"))}, "beside English: leave en out"),
+        ({"pretraining": Pretraining(languages=("en",))}, "VTLM needs captions in another"),
+        ({"pretraining": Pretraining(languages=("en", "cs"))}, "captions in cs"),
+        ({"translations": Translations(texts=(Sentences("no.jsonl"),))}, r"no\.jsonl: there is no"),
+        ({"fine_tuning": FineTuning(languages=("cs",))}, "captions in cs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_on_is_found_out_before_anything_is_trained(
+    data: Path, recipe: UC2Recipe, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PolyglanceError, match=message):
+        run(replace(recipe, **changes), data, tmp_path)
+    assert not any((tmp_path / stage).exists() for stage in ("adaptation", "matching"))
+
+
+def test_all_dictionaries_of_labels_that_are_missing_are_said_at_once(
+    data: Path, recipe: UC2Recipe, tmp_path: Path
+) -> None:
+    (data / "english.tsv").write_text("en\n" + "a\n" * 48, encoding="utf-8")
+    labels = Labels("english.tsv", "none/{source}-{target}.tsv")
+    lacking = replace(recipe, labels=labels, train=Described("train.jsonl", "nowhere"))
+    with pytest.raises(PolyglanceError) as told:
+        run(lacking, data, tmp_path / "run")
+    for name in ("nowhere: there is no store", "en-de.tsv, ", "en-fr.tsv: there is no dictionary"):
+        assert name in str(told.value)
+    assert not (tmp_path / "run").exists()
+    unasked = replace(recipe.pretraining, mixture=Shares(mrtm=0))
+    assert replace(recipe, labels=labels, adaptation=None, pretraining=unasked).missing(data) == []
 
 
 def test_the_published_recipe_runs_by_the_real_command(data: Path, tmp_path: Path) -> None:

@@ -96,12 +96,23 @@ def with_mask(objective: MMPObjective, tokenizer: Tokenizer, name: str) -> MMPOb
 
 def check_there(data: Path, *files: str) -> None:
     """Refuse data without these files before anything is made that takes time and room."""
-    for name in files:
-        if not (data / name).exists():
-            raise DataError(
-                f"{data / name}: there is no such file: name the folder that the recipe's files"
-                " are in as --data, or other files in the recipe"
-            )
+    if missing := files_missing(data, files):
+        raise DataError("; ".join(missing))
+
+
+def files_missing(data: Path, files: Iterable[str]) -> list[str]:
+    """Those that are not there, in one sentence with the way out; nothing where all are."""
+    return not_there(
+        [data / name for name in files if not (data / name).exists()],
+        "there is no such file: name the folder that the recipe's files are in as --data, or"
+        " other files in the recipe",
+    )
+
+
+def not_there(places: Iterable[Path], said: str) -> list[str]:
+    """Say one thing of all these places; nothing where there are none."""
+    named = ", ".join(map(str, dict.fromkeys(places)))
+    return [f"{named}: {said}"] if named else []
 
 
 def keep(recipe: Any, kind: str, out: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from polyglance.errors import PolyglanceError
-from polyglance.training.checkpoints import load_checkpoint
+from polyglance.training.checkpoints import Fit, load_checkpoint
 from polyglance.training.loop import LoopConfig, Validate, train
 from polyglance.training.mixture import Mixture
 
@@ -91,11 +91,14 @@ def run_stage(
     }
 
 
-def begin_from(model: nn.Module, folder: Path) -> None:
-    """Give a model the weights of a checkpoint, or of a stage's best one, else its latest."""
+def begin_from(model: nn.Module, folder: Path, *, fit: Fit | None = None) -> None:
+    """Give a model the weights of a checkpoint, or of a stage's best one, else its latest.
+
+    ``fit`` makes them those of this model, where it is not quite the same.
+    """
     for place in (folder / "best", folder / "latest", folder):
         if (place / "state.json").is_file():
             way_out = "start from a run of the same kind of model with the same settings"
-            load_checkpoint(place, model, way_out=way_out)
+            load_checkpoint(place, model, way_out=way_out, fit=fit)
             return
     raise PolyglanceError(f"{folder}: there is no checkpoint to start from")

@@ -109,12 +109,18 @@ def _plain(text: str) -> str:
     return "" if _NO_WORD.search(text) else _END.sub("", " ".join(text.replace("~", " ").split()))
 
 
-def _files(path: Path) -> tuple[list[str], bytes]:
-    """The lines of the index and all articles, whichever of the files was named."""
+def dictd_files(path: Path) -> tuple[Path, Path, Path]:
+    """The index, the articles and the articles not zipped, whichever of them was named."""
     stem = path.with_name(re.sub(r"\.(index|dict|dict\.dz)$", "", path.name))
     index, zipped, plain = (
         stem.with_name(stem.name + ending) for ending in (".index", ".dict.dz", ".dict")
     )
+    return index, zipped, plain
+
+
+def _files(path: Path) -> tuple[list[str], bytes]:
+    """The lines of the index and all articles, whichever of the files was named."""
+    index, zipped, plain = dictd_files(path)
     try:
         lines = index.read_text(encoding="utf-8").split("\n")
         articles = gzip.decompress(zipped.read_bytes()) if zipped.exists() else plain.read_bytes()
@@ -124,7 +130,9 @@ def _files(path: Path) -> tuple[list[str], bytes]:
             f"{name}: cannot be read ({reason(error)}); a dictionary is a .index beside a .dict.dz"
         ) from error
     except (ValueError, EOFError, zlib.error) as error:
-        raise DataError(f"{stem}: the dictionary is damaged ({reason(error)})") from error
+        raise DataError(
+            f"{index.with_suffix('')}: the dictionary is damaged ({reason(error)})"
+        ) from error
     return lines[:-1] if lines and not lines[-1] else lines, articles
 
 

@@ -17,6 +17,8 @@ from polyglance.errors import DataError, Problems
 from polyglance.records import read_lines, replacing
 from polyglance.text.segment import normalise_word
 
+_DICTD = (".index", ".dict", ".dict.dz")
+
 
 class Dictionary:
     """Words and phrases with their translations, the first the best, as far as is known.
@@ -101,13 +103,23 @@ def open_dictionary(
     from polyglance.text.dictd import read_dictd
 
     path = Path(path).expanduser()
-    if path.name.endswith((".index", ".dict", ".dict.dz")):
+    if path.name.endswith(_DICTD):
         return Dictionary(read_dictd(path), source=source)
     problems = Problems(strict=True) if problems is None else problems
     found = Dictionary(_read_pairs(path, source, problems), source=source)
     if not len(found):
         raise DataError(f"{path}: expected a word and its translation a line, and there is none")
     return found
+
+
+def dictionary_is_there(path: Path) -> bool:
+    """Whether there is something that `open_dictionary` could read."""
+    from polyglance.text.dictd import dictd_files
+
+    if path.name.endswith(_DICTD):
+        index, zipped, plain = dictd_files(path)
+        return index.is_file() and (zipped.is_file() or plain.is_file())
+    return path.is_file()
 
 
 def _folded(word: str, source: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError
+
+Fit = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+"""What makes the tensors of one model those of another."""
 
 
 def save_checkpoint(
@@ -47,10 +51,11 @@ def load_checkpoint(
     optimiser: torch.optim.Optimizer | None = None,
     *,
     way_out: str = "train into another folder or remove it",
+    fit: Fit | None = None,
 ) -> dict[str, Any] | None:
     """Fill model and optimiser from a checkpoint and return its state; None where there is none.
 
-    ``way_out`` is what to do with one that does not fit.
+    ``way_out`` is what to do with one that does not fit, and ``fit`` what makes it fit.
     """
     if not folder.exists():
         # A stop between the two moves of saving leaves the older one under its other name.
@@ -60,6 +65,7 @@ def load_checkpoint(
     try:
         state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         tensors = load_file(folder / "model.safetensors")
+        tensors = tensors if fit is None else fit(tensors)
         # Tied parameters are stored once; strictness is kept for all other names.
         missing, unexpected = model.load_state_dict(tensors, strict=False)
         lacking = [name for name in missing if name in _distinct(model)]

@@ -34,7 +34,7 @@ from polyglance.recipes.pairs.model_folder import (
 )
 from polyglance.recipes.pairs.region_splits import Eyes, open_eyes
 from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
-from polyglance.recipes.pairs.untrained import untrained_m3p, untrained_uc2
+from polyglance.recipes.pairs.untrained import kept_languages, untrained_m3p, untrained_uc2
 from polyglance.recipes.stages import begin_from
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.vision.store import read_info
@@ -116,14 +116,14 @@ def open_pair_model(
             " not there: say where it is by --backbone"
         )
     eyes, tokenizer = open_eyes(settings, device), open_tokenizer(recipe.encoder)
-    report = _report(run)
-    if isinstance(recipe, M3PRecipe) and "languages" not in report:
-        raise DataError(f"{run / 'report.json'}: the run has not ended")
+    report, languages = _report(run), kept_languages(run)
+    if isinstance(recipe, M3PRecipe) and not languages:
+        raise DataError(f"{run / 'languages.json'}: the run has not begun")
     model: UC2 | M3P
     if isinstance(recipe, UC2Recipe):
         model = untrained_uc2(recipe, tokenizer, eyes.width)
     else:
-        model = untrained_m3p(recipe, tokenizer, eyes.width, report["languages"])
+        model = untrained_m3p(recipe, tokenizer, eyes.width, languages)
     place = _first_stage(run, stages) if path == run else path
     begin_from(model, place)
     trust = recipe.reranking.trust if recipe.reranking else 0.0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.languages import is_language_code
+from polyglance.recipes.common import not_there
 from polyglance.records import read_lines
-from polyglance.text.dictionaries import Dictionary, open_dictionary
+from polyglance.text.dictionaries import Dictionary, dictionary_is_there, open_dictionary
 from polyglance.vision.labels import LABEL_LANGUAGES, label_names
 
 ENGLISH = "en"
@@ -46,16 +47,31 @@ def named_labels(labels: Labels, languages: Sequence[str], data: Path) -> NamedL
     english = known.get(ENGLISH)
     if english is None:
         raise PolyglanceError(f"{labels.names}: labels need names in English beside the others")
+    if missing := missing_dictionaries(labels, languages, data):
+        raise DataError(*missing)
     names: dict[str, Sequence[str]] = {ENGLISH: english}
     own = {ENGLISH: 1.0}
     for language in languages:
         found: Sequence[str | None] = known.get(language, [None] * len(english))
         if language not in known and labels.dictionaries is not None:
-            dictionary = _dictionary(labels.dictionaries, language, data)
+            dictionary = open_dictionary(_dictionary(labels, language, data), source=ENGLISH)
             found = [_translated(name, dictionary) for name in english]
         names[language] = [name or plain for name, plain in zip(found, english, strict=True)]
         own[language] = sum(name is not None for name in found) / len(english)
     return NamedLabels(names, own)
+
+
+def missing_dictionaries(labels: Labels, languages: Iterable[str], data: Path) -> list[str]:
+    """Say it of dictionaries for languages without names that are not there."""
+    if labels.dictionaries is None:
+        return []
+    known = LABEL_LANGUAGES if labels.names is None else read_names(data / labels.names)
+    paths = [_dictionary(labels, code, data) for code in languages if code not in (ENGLISH, *known)]
+    return not_there(
+        [path for path in paths if not dictionary_is_there(path)],
+        "there is no dictionary; learn one from translations by polyglance text align"
+        " --dictionary, or set labels.dictionaries to null: then labels keep their English names",
+    )
 
 
 def read_names(path: Path) -> dict[str, list[str]]:
@@ -77,6 +93,6 @@ def _translated(name: str, dictionary: Dictionary) -> str | None:
     return None
 
 
-def _dictionary(pattern: str, language: str, data: Path) -> Dictionary:
-    name = pattern.replace("{source}", ENGLISH).replace("{target}", language)
-    return open_dictionary(data / name, source=ENGLISH)
+def _dictionary(labels: Labels, language: str, data: Path) -> Path:
+    pattern = labels.dictionaries or ""
+    return data / pattern.replace("{source}", ENGLISH).replace("{target}", language)

@@ -21,7 +21,7 @@ from polyglance.recipes.pairs.m3p_recipe import FineTuning, M3PRecipe, Pretraini
 from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import report_test, validate
 from polyglance.recipes.pairs.region_splits import ENGLISH
-from polyglance.recipes.pairs.untrained import begin_with_stage, untrained_m3p
+from polyglance.recipes.pairs.untrained import begin_with_stage, keep_languages, untrained_m3p
 from polyglance.recipes.stages import learning_faster, matching_steps, run_stage, stage_loop
 from polyglance.training.loop import Validate
 from polyglance.training.m3p_tasks import (
@@ -44,6 +44,8 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     begin_with_stage(model, recipe)
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(model.config.languages)}
+    keep_languages(model.config.languages, out)
+    tasks = _tasks(recipe, model, world)
     if recipe.alignment is not None:
         report["alignment"] = recipe.alignment.run(
             model, world.train, world.validation, recipe.loop, out / "alignment", groups
@@ -55,12 +57,11 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             task = _pairs(stage, ("matching",), model, world)
             loop = stage_loop(recipe.loop, stage, steps=first)
             report["matching"] = run_stage(
-                model, _alone(task), loop, out / "matching", groups=groups
+                model, Mixture({"all": task}), loop, out / "matching", groups=groups
             )
-        task = _pretraining(stage, model, world)
         loop = stage_loop(recipe.loop, stage, steps=steps)
         report["pretraining"] = run_stage(
-            model, _alone(task), loop, out / "pretraining", groups=groups
+            model, tasks["pretraining"], loop, out / "pretraining", groups=groups
         )
     if recipe.imitation is not None:
         reader = recipe.reader(data, world.tokenizer, device)
@@ -68,10 +69,14 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             model, world.train, reader, recipe.loop, out / "imitation", groups
         )
     if recipe.fine_tuning is not None:
-        task = _fine_tuning(recipe.fine_tuning, model, world)
         choose = _choosing(recipe.fine_tuning, model, world)
         report["fine_tuning"] = run_stage(
-            model, _alone(task), recipe.loop, out / "fine_tuning", choose=choose, groups=groups
+            model,
+            tasks["fine_tuning"],
+            recipe.loop,
+            out / "fine_tuning",
+            choose=choose,
+            groups=groups,
         )
     if world.test is not None:
         report |= report_test(
@@ -87,8 +92,14 @@ def run(recipe: M3PRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     return report
 
 
-def _alone(task: Task) -> Mixture:
-    return Mixture({"all": task})
+def _tasks(recipe: M3PRecipe, model: M3P, world: World) -> dict[str, Mixture]:
+    """What stages learn from, before the first begins: what is not there ends none half-way."""
+    tasks: dict[str, Task] = {}
+    if recipe.pretraining is not None:
+        tasks["pretraining"] = _pretraining(recipe.pretraining, model, world)
+    if recipe.fine_tuning is not None:
+        tasks["fine_tuning"] = _fine_tuning(recipe.fine_tuning, model, world)
+    return {stage: Mixture({"all": task}) for stage, task in tasks.items()}
 
 
 def _choosing(stage: FineTuning, model: M3P, world: World) -> Validate | None:

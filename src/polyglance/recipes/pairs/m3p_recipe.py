@@ -8,8 +8,10 @@ from pathlib import Path
 from polyglance.config import check
 from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import Layout
+from polyglance.recipes.common import not_there
 from polyglance.recipes.pairs.recipe import PairRecipe
 from polyglance.recipes.pairs.region_splits import ENGLISH, Sentences
+from polyglance.text.dictionaries import dictionary_is_there
 from polyglance.training.m3p_tasks import (
     PairTask,
 )
@@ -85,10 +87,6 @@ class FineTuning:
         check(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
         check(self, lambda value: value >= 0, "0 or more", "lookalikes", "smoothing")
         check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "easy_share")
-        if self.switched and self.languages is not None:
-            raise PolyglanceError(
-                "fine_tuning.switched is of English captions: leave fine_tuning.languages out"
-            )
 
 
 @dataclass(frozen=True)
@@ -107,12 +105,30 @@ class M3PRecipe(PairRecipe):
         super().__post_init__()
         check(self, lambda value: value >= 1, "1 or more", "labels")
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Texts too."""
+        return (*self.manifests, *(text.manifest for text in self.texts))
+
+    @property
+    def switches(self) -> bool:
+        """Whether any stage reads code-switched captions."""
+        return any(stage.switched for stage in (self.pretraining, self.fine_tuning) if stage)
+
+    def check_trainable(self) -> None:
+        """See `PairRecipe.check_trainable`."""
+        stage = self.fine_tuning
+        if stage is not None and stage.switched and stage.languages not in (None, (ENGLISH,)):
+            raise PolyglanceError(
+                "fine_tuning.switched is of English captions: leave fine_tuning.languages out"
+            )
+
     def missing(self, data: Path) -> list[str]:
-        """Dictionaries too."""
-        names = [self.switching.file(language) for language in self.switching.languages]
-        return super().missing(data) + [
-            f"{data / name}: there is no dictionary; learn one from translations by polyglance text"
-            " align --dictionary, or leave its language out of switching.languages"
-            for name in names
-            if not (data / name).is_file()
-        ]
+        """Dictionaries too, where words are switched by them."""
+        languages = self.switching.languages if self.switches else ()
+        paths = [data / self.switching.file(language) for language in languages]
+        return super().missing(data) + not_there(
+            [path for path in paths if not dictionary_is_there(path)],
+            "there is no dictionary; learn one from translations by polyglance text align"
+            " --dictionary, or leave its language out of switching.languages",
+        )

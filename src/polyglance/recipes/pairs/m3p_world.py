@@ -58,7 +58,7 @@ class World:
                 if sentences
                 else None
             ),
-            switcher=_switcher(recipe.switching, data),
+            switcher=_switcher(recipe.switching, data) if recipe.switches else None,
         )
 
     @property

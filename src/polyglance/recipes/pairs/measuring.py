@@ -24,6 +24,7 @@ from polyglance.evaluation.retrieval import (
 from polyglance.models.m3p import M3P
 from polyglance.models.meeting import MeetingConfig, read_meeting
 from polyglance.models.uc2 import UC2
+from polyglance.recipes.common import not_there
 from polyglance.recipes.measuring import by_language, checkpoint_score, figures
 from polyglance.recipes.pairs.meeting_vectors import closer_vectors
 from polyglance.recipes.pairs.region_splits import Eyes, Split, SplitReader, open_eyes
@@ -56,13 +57,13 @@ class Reranking:
         check(self, lambda value: value >= 1, "1 or more", "candidates")
 
     def missing(self, data: Path) -> list[str]:
-        """Embeddings that are not there: a sentence each."""
-        return [
-            f"{data / folder}: there are no embeddings of the dual encoder; make them by"
-            " benchmarks/dual_embeddings.py, or set reranking to null"
-            for folder in (self.dual, self.validation)
-            if folder is not None and not (data / folder).is_dir()
-        ]
+        """Say it of embeddings that are not there."""
+        folders = [data / folder for folder in (self.dual, self.validation) if folder is not None]
+        return not_there(
+            [folder for folder in folders if not folder.is_dir()],
+            "there are no embeddings of the dual encoder; make them by"
+            " benchmarks/dual_embeddings.py, or set reranking to null",
+        )
 
     def check_folders(self, data: Path, eyes: Eyes | None) -> None:
         """Refuse before training what could not be measured after it."""

@@ -8,7 +8,7 @@ from typing import Self
 
 from polyglance.config import check
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.recipes.common import check_there, keep
+from polyglance.recipes.common import files_missing, keep, not_there
 from polyglance.recipes.pairs.aligning import Alignment
 from polyglance.recipes.pairs.imitating import Imitation
 from polyglance.recipes.pairs.measuring import Reranking
@@ -79,12 +79,17 @@ class PairRecipe:
         parts = (self.train, *self.more, self.validation, self.test)
         return tuple(part.manifest for part in parts if part is not None)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files of the data that it is trained by."""
+        return self.manifests
+
     def begin(self, kind: str, data: Path, run: Path) -> Self:
         """Lay it beside its run; returns it as it is trained by, with towers.
 
         Data that is missing is found out before anything is made, all of it at once.
         """
-        check_there(data, *self.manifests)
+        self.check_trainable()
         if missing := self.missing(data):
             raise DataError("; ".join(missing))
         keep(self, kind, run)
@@ -93,16 +98,18 @@ class PairRecipe:
             begun.reranking.check_folders(data, begun.eyes)
         return begun
 
+    def check_trainable(self) -> None:
+        """Refuse settings that contradict one another; runs by them can be opened all the same."""
+
     def missing(self, data: Path) -> list[str]:
-        """What is to be made of the data before training, and is not there: a sentence each."""
+        """What is to be there before training, and is not: a sentence for each kind of thing."""
         parts = (self.train, *self.more, self.validation, self.test)
         stores = {part.features for part in parts if part is not None and self.eyes is None}
-        found = [
-            f"{data / folder}: there is no store of features; make it by polyglance features"
-            " extract, as the head of the recipe says"
-            for folder in sorted(stores)
-            if not (data / folder / "store.json").is_file()
-        ]
+        found = files_missing(data, self.files) + not_there(
+            [data / name for name in sorted(stores) if not (data / name / "store.json").is_file()],
+            "there is no store of features; make it by polyglance features extract, as the head of"
+            " the recipe says",
+        )
         if self.reranking is not None:
             found += self.reranking.missing(data)
         return found

@@ -55,9 +55,9 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     begin_with_stage(model, recipe)
     groups = learning_faster(model, model.encoder, recipe.new_rate)
     report: dict[str, Any] = {"languages": list(world.languages)}
-    names_regions = recipe.pretraining is not None and recipe.pretraining.mixture.mrtm > 0
-    if recipe.adaptation is not None or names_regions:
+    if recipe.names_labels:
         report["labels"] = {"named": dict(world.labels.own)}
+    tasks = _tasks(recipe, model, world)
     if recipe.adaptation is not None:
         report["adaptation"] = _adapt(recipe, recipe.adaptation, model, world, out / "adaptation")
     if recipe.alignment is not None:
@@ -68,23 +68,27 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         stage = recipe.pretraining
         first, steps = matching_steps(stage, matches=stage.mixture.itm > 0)
         if first:
-            tasks = _objectives(recipe, replace(stage, mixture=Shares(1, 0, 0, 0)), model, world)
+            alone = _objectives(recipe, replace(stage, mixture=Shares(1, 0, 0, 0)), model, world)
             loop = stage_loop(recipe.loop, stage, steps=first)
-            report["matching"] = run_stage(model, tasks, loop, out / "matching", groups=groups)
-        tasks = _objectives(recipe, stage, model, world)
+            report["matching"] = run_stage(model, alone, loop, out / "matching", groups=groups)
         loop = stage_loop(recipe.loop, stage, steps=steps)
-        report["pretraining"] = run_stage(model, tasks, loop, out / "pretraining", groups=groups)
+        report["pretraining"] = run_stage(
+            model, tasks["pretraining"], loop, out / "pretraining", groups=groups
+        )
     if recipe.imitation is not None:
         reader = recipe.reader(data, world.tokenizer, device)
         report["imitation"] = recipe.imitation.run(
             model, world.train, reader, recipe.loop, out / "imitation", groups
         )
     if recipe.fine_tuning is not None:
-        ranking = _ranking(recipe.fine_tuning, model, world, recipe.loop.steps)
-        tasks = Mixture({"ranking": ranking})
         choose = _choosing(recipe.fine_tuning, model, world)
         report["fine_tuning"] = run_stage(
-            model, tasks, recipe.loop, out / "fine_tuning", choose=choose, groups=groups
+            model,
+            tasks["fine_tuning"],
+            recipe.loop,
+            out / "fine_tuning",
+            choose=choose,
+            groups=groups,
         )
     if world.test is not None:
         report |= report_test(
@@ -100,6 +104,17 @@ def run(recipe: UC2Recipe, data: Path, out: Path, *, device: str = "cpu") -> dic
             report["translate_test"] = measure(model, in_english)
     write_report(report, out)
     return report
+
+
+def _tasks(recipe: UC2Recipe, model: UC2, world: World) -> dict[str, Mixture]:
+    """What stages learn from, before the first begins: what is not there ends none half-way."""
+    tasks = {}
+    if recipe.pretraining is not None:
+        tasks["pretraining"] = _objectives(recipe, recipe.pretraining, model, world)
+    if recipe.fine_tuning is not None:
+        ranking = _ranking(recipe.fine_tuning, model, world, recipe.loop.steps)
+        tasks["fine_tuning"] = Mixture({"ranking": ranking})
+    return tasks
 
 
 def build_model(recipe: UC2Recipe, world: World, device: str = "cpu") -> UC2:

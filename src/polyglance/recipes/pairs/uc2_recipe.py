@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from polyglance.config import as_plain, check
+from polyglance.data.readers import read_all
 from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import Form
-from polyglance.recipes.pairs.label_names import Labels
+from polyglance.recipes.common import files_missing
+from polyglance.recipes.pairs.label_names import Labels, missing_dictionaries
 from polyglance.recipes.pairs.recipe import PairRecipe
 from polyglance.recipes.pairs.region_splits import (
     ENGLISH,
@@ -35,12 +38,6 @@ class Translations:
     """More sentences with translations, for the word aligner to learn from."""
     keep: str | None = None
     """A folder inside the data folder for the links of words, which are found once."""
-
-    def __post_init__(self) -> None:
-        if ENGLISH in (self.languages or ()):
-            raise PolyglanceError(
-                "translations.languages are those beside English: leave en out of them"
-            )
 
 
 @dataclass(frozen=True)
@@ -153,3 +150,34 @@ class UC2Recipe(PairRecipe):
     """How captions of the test become English, which is then measured again: a model's folder as
     `polyglance data translate` takes it, or dictionaries, inside the data folder, with {source}
     and {target} for codes; or apertium."""
+
+    @property
+    def names_labels(self) -> bool:
+        """Whether any stage asks what regions are called."""
+        stage = self.pretraining
+        return self.adaptation is not None or (stage is not None and stage.mixture.mrtm > 0)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of labels and texts for the word aligner too, where they are read."""
+        stage = self.pretraining
+        labels = [self.labels.names] if self.names_labels and self.labels.names else []
+        texts = self.translations.texts if stage and stage.mixture.vtlm > 0 else ()
+        return (*self.manifests, *labels, *(text.manifest for text in texts))
+
+    def check_trainable(self) -> None:
+        """See `PairRecipe.check_trainable`."""
+        if ENGLISH in (self.translations.languages or ()):
+            raise PolyglanceError(
+                "translations.languages are those beside English: leave en out of them"
+            )
+
+    def missing(self, data: Path) -> list[str]:
+        """Dictionaries of labels too, for the languages that captions are in."""
+        found = super().missing(data)
+        if self.names_labels and not files_missing(data, self.files):
+            parts = (self.train, *self.more)
+            records = (r for part in parts for r in read_all("jsonl", data / part.manifest))
+            languages = sorted(set().union(*(record.captions for record in records)))
+            found += missing_dictionaries(self.labels, languages, data)
+        return found

@@ -7,12 +7,14 @@ alone: that of the XLM-R which it was trained from.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from polyglance import weights
 from polyglance.errors import PolyglanceError
@@ -25,9 +27,12 @@ from polyglance.recipes.pairs.m3p_recipe import M3PRecipe
 from polyglance.recipes.pairs.recipe import PairRecipe
 from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
 from polyglance.recipes.stages import begin_from
+from polyglance.records import replacing
 from polyglance.text import Tokenizer
+from polyglance.training.distribution import rank
 
 _PUBLISHED = (".bin", ".ckpt", ".pt", ".pth")
+_LANGUAGES = "languages.weight"
 
 
 def untrained_uc2(recipe: UC2Recipe, tokenizer: Tokenizer, width: int) -> UC2:
@@ -58,7 +63,7 @@ def untrained_m3p(
         found = load_m3p(path)
         _check(path, tokenizer, width, found.config.encoder.vocabulary, found.config.visual_width)
         model = M3P(replace(found.config, languages=tuple(languages)))
-        own = {"languages.weight": model.languages.weight}
+        own = {_LANGUAGES: model.languages.weight}
         model.load_state_dict(dict(found.state_dict()) | own)
         _drop(model, recipe.dropout)
         return model
@@ -77,7 +82,42 @@ def untrained_m3p(
 def begin_with_stage(model: nn.Module, recipe: PairRecipe) -> None:
     """Give a model the weights of the stage of another run that a recipe names, if it does."""
     if recipe.initialise_from is not None and _published(recipe) is None:
-        begin_from(model, Path(recipe.initialise_from))
+        folder = Path(recipe.initialise_from)
+        fit = partial(_rows_by_language, model, folder) if isinstance(model, M3P) else None
+        begin_from(model, folder, fit=fit)
+
+
+def _rows_by_language(model: M3P, folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give each language its own embedding of another run; those it did not know begin anew."""
+    runs = [place for place in (folder.parent, folder.parent.parent) if kept_languages(place)]
+    known = kept_languages(runs[0]) if runs else ()
+    before, rows = tensors[_LANGUAGES], torch.zeros_like(model.languages.weight)
+    if len(known) != len(before):
+        raise ValueError("its run does not tell which languages its model knows")
+    for number, name in enumerate(model.config.languages):
+        if name in known:
+            rows[number] = before[known.index(name)]
+    return tensors | {_LANGUAGES: rows}
+
+
+def keep_languages(names: Sequence[str], run: Path) -> None:
+    """Write into a run which languages its M3P has embeddings of, in their order."""
+    if rank() == 0:
+        with replacing(run / "languages.json") as file:
+            file.write(json.dumps(list(names)) + "\n")
+
+
+def kept_languages(run: Path) -> tuple[str, ...]:
+    """Read them again, if need be from the report; none where it is no run, or of another model."""
+    for name in ("languages.json", "report.json"):
+        try:
+            found = json.loads((run / name).read_bytes())
+        except (OSError, ValueError):
+            continue
+        told = found.get("languages") if isinstance(found, dict) else found
+        if isinstance(told, list):
+            return tuple(map(str, told))
+    return ()
 
 
 def _published(recipe: PairRecipe) -> Path | None:
