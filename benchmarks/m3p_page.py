@@ -185,18 +185,16 @@ def _of_tasks(figures: Figures) -> list[str]:
                 f" {seeds.verdict(english)} in English ({seeds.signed(english)}),"
                 f" {seeds.verdict(rest)} in others ({seeds.signed(rest)})."
             )
-            gains[task] = english[0], rest[0]
+            gains[task] = english, rest
     if len(gains) == len(TASKS):
-        in_english, in_others = (
-            max(gains, key=by.__getitem__)
-            for by in ({task: gain[part] for task, gain in gains.items()} for part in (0, 1))
-        )
+        most = [max(gains, key=lambda task: gains[task][part][0]) for part in (0, 1)]
+        said = [f"{task} ({seeds.signed(gains[task][part])})" for part, task in enumerate(most)]
         lines.append(
-            f"The task that brings most (the paper: MC-VLM in both): {in_english} in English,"
-            f" {in_others} in others."
+            f"The task that brings most by the mean (the paper: MC-VLM in both): {said[0]} in"
+            f" English, {said[1]} in others."
         )
     if "xMLM" in gains:
-        to_english, to_others = gains["xMLM"]
+        to_english, to_others = (gain[0] for gain in gains["xMLM"])
         lines.append(
             "xMLM brings more to other languages than to English (the paper: yes):"
             f" {'yes' if to_others > to_english else 'no'}"

@@ -251,6 +251,18 @@ def test_the_command_says_what_it_found_to_do(manifest: Path, tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     assert "sw: nothing to translate, 1 record has captions in it already" in done.output
     assert list(read_manifest(out)) == list(read_manifest(manifest))
+    # For a language that people wrote throughout no translator is looked for.
+    words.rename(words.with_name("en-de.txt"))
+    german = [part if part != str(words) else str(words.with_name("en-de.txt")) for part in command]
+    done = CliRunner().invoke(app, [*german, "--to", "de"])
+    assert done.exit_code == 0, done.output
+    assert "sw: nothing to translate" in done.output
+    assert "de: " in done.output
+    for wrong, said in (("es,de", "expected a language code"), ("en", "English already: give")):
+        done = CliRunner().invoke(app, [*german, "--to", wrong])
+        assert isinstance(done.exception, PolyglanceError)
+        assert said in str(done.exception)
+    words.with_name("en-de.txt").rename(words)
     kite = "A kite surfer is doing a flip over the waves."
     write_manifest(manifest, [Record(image="1.jpg", captions={"en": (kite, "")})])
     done = CliRunner().invoke(app, command)

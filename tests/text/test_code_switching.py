@@ -202,6 +202,22 @@ def tokenizer() -> Tokenizer:
     return open_tokenizer("e5-small")
 
 
+def test_what_needs_another_word_after_it_is_no_translation(tokenizer: Tokenizer) -> None:
+    """The aligner learns *quelqu'* and *l’*, as its words are cut."""
+    learned = [
+        ("someone", "quelqu'"),
+        ("someone", "quelqu’"),
+        ("water", "eau"),
+        ("today", "aujourd'hui"),
+    ]
+    switcher = always(fr=Dictionary(learned, source="en"))
+    found = switcher("Someone's water today", np.random.default_rng(0))
+    assert found.text == "Someone's eau aujourd'hui"
+    edges = {edge for span in found.spans for edge in (span.start, span.end)}
+    for start, end in tokenizer.analyse(found.text, specials=False).spans:
+        assert not [e for e in edges if start < e < end and found.text[start:e].strip()]
+
+
 def test_tokenisation_is_never_broken(tokenizer: Tokenizer) -> None:
     """Nothing unknown, no token across a span's edge, and all other tokens as they were."""
     texts = toy_captions(300)

@@ -46,6 +46,15 @@ def test_all_that_lead_from_a_language(folder: Path) -> None:
     assert open_dictionaries([folder], source="fr")["en"].translations("chien") == ("dog",)
 
 
+def test_scores_rule_in_a_dictionary_that_is_turned_around_too(tmp_path: Path) -> None:
+    """The aligner's: else *Mann* would be whichever English word of it comes first, a *guy*."""
+    learned = "guy\tMann\t0.52\nguy\tKerl\t0.3\nman\tMann\t0.96\nmale\tMann\t0.38\n"
+    (tmp_path / "en-de.tsv").write_text(learned, encoding="utf-8")
+    english = open_dictionaries([tmp_path], source="de")["en"]
+    assert english.translations("mann") == ("man", "guy", "male")
+    assert english.source == "de"
+
+
 def test_files_and_patterns(folder: Path) -> None:
     named = open_dictionaries([folder / "freedict-*.index", folder / "en-de.txt"])
     assert named["de"].translations("dog") == ("Hund", "Köter")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, Strict, console, counted, tell
+from polyglance.cli.telling import Quiet, Strict, console, counted, language_code, tell
 from polyglance.errors import PolyglanceError, Problems, printable
 
 if TYPE_CHECKING:
@@ -110,7 +110,6 @@ def data_enrich(
     quiet: Quiet = False,
 ) -> None:
     """Make captions and words in more languages out of English captions, by dictionaries."""
-    from polyglance.languages import normalise_language
     from polyglance.recipes.mmp.enriching import SWITCHED, enrich
     from polyglance.text.translators import Apertium
 
@@ -120,7 +119,7 @@ def data_enrich(
         pictures=pictures or (),
         parallel=parallel or (),
         emoji=emoji,
-        switched=[normalise_language(language) for language in into or SWITCHED],
+        switched=[language_code(language) for language in into or SWITCHED],
         translators=[Apertium("en", language) for language in translate or ()],
         device=device,
         quiet=quiet,
@@ -181,7 +180,9 @@ def data_translate(
 ) -> None:
     """Translate the captions of a manifest; those that people wrote stay as they are."""
     from polyglance.data.translating import (
+        NothingToTranslate,
         embedding_check,
+        languages_lacking,
         round_trip_check,
         standard_checks,
         translate_manifest,
@@ -219,7 +220,14 @@ def data_translate(
         copied=copied,
         examples=examples or (),
     )
-    opened = [opening(source=source, target=language) for language in to]
+    source, targets = language_code(source), [language_code(language) for language in to]
+    needed = {source, *languages_lacking(manifest, targets)}
+    opened = [
+        opening(source=source, target=language)
+        if language in needed
+        else NothingToTranslate(source, language)
+        for language in targets
+    ]
     problems = Problems(strict=strict)
     with TranslationCache.open(cache) as kept:
         if check == "embedding":
@@ -227,7 +235,11 @@ def data_translate(
 
             checks.append(embedding_check(load(encoder), least=0.7 if least is None else least))
         elif check == "round-trip":
-            back = [opening(source=language, target=source) for language in to]
+            back = [
+                opening(source=language, target=source)
+                for language in targets
+                if language in needed
+            ]
             threshold = 0.4 if least is None else least
             checks.append(round_trip_check(back, least=threshold, cache=kept, quiet=quiet))
         result = translate_manifest(

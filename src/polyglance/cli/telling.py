@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.errors import PolyglanceError, Problems
+from polyglance.languages import normalise_language
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +32,14 @@ def counted(number: int, thing: str) -> str:
 def names(text: str | None) -> list[str] | None:
     """Names with commas between them; None where the option was not given."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def language_code(name: str) -> str:
+    """The code of a language that was given by code or by name."""
+    try:
+        return normalise_language(name)
+    except ValueError as error:
+        raise PolyglanceError(f"expected {error}") from None
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, Strict, names, tell
+from polyglance.cli.telling import Quiet, Strict, language_code, names, tell
 from polyglance.errors import PolyglanceError, Problems
-from polyglance.languages import normalise_language
 
 app = typer.Typer(
     no_args_is_help=True, help="Words: tokenize, align, code-switch, and vectors of them."
@@ -169,7 +168,7 @@ def text_code_switch(
     from polyglance.text.code_switching import CodeSwitcher
     from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
 
-    source = _code(source)
+    source = language_code(source)
     with _told(Problems(strict=strict)) as problems:
         originals, records = read_texts(texts or (), source, problems, out)
         found = open_dictionaries(
@@ -258,11 +257,4 @@ def _told(problems: Problems) -> Iterator[Problems]:
 
 def _codes(text: str | None) -> list[str] | None:
     found = names(text)
-    return None if found is None else [_code(name) for name in found]
-
-
-def _code(name: str) -> str:
-    try:
-        return normalise_language(name)
-    except ValueError as error:
-        raise PolyglanceError(f"expected {error}") from None
+    return None if found is None else [language_code(name) for name in found]

@@ -143,6 +143,31 @@ def translate_manifest(
     return report
 
 
+def languages_lacking(manifest: str | Path, languages: Sequence[str]) -> list[str]:
+    """Those in which not every record has captions, so that a translator is needed."""
+    records = [record for record, _ in read_with_machine(manifest, Problems())]
+    return [
+        language
+        for language in languages
+        if not records or not all(record.captions.get(language) for record in records)
+    ]
+
+
+@dataclass
+class NothingToTranslate:
+    """Stands where no translator is needed: every record has captions in the language."""
+
+    source: str
+    target: str
+    name: str = "nobody"
+    fingerprint: str = "nobody"
+    batch: int = 1
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """See `KnownTranslator`."""
+        raise PolyglanceError(f"there is no translator into {self.target} for {len(texts)} texts")
+
+
 def standard_checks(
     *,
     shortest: float = 0.4,

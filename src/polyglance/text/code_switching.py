@@ -317,8 +317,15 @@ class PreparedTexts:
 
 
 def is_translation(text: str) -> bool:
-    """Whether a dictionary's entry is a word or a short phrase, and no explanation or sign."""
-    return text.count(" ") < LONGEST_TRANSLATION and all(map(_is_spelling, text))
+    """Whether a dictionary's entry is a word or a short phrase, and no explanation or sign.
+
+    Nor one that needs another after it, such as the French *quelqu'*.
+    """
+    return (
+        text.count(" ") < LONGEST_TRANSLATION
+        and not text.endswith(("'", "’"))
+        and all(map(_is_spelling, text))
+    )
 
 
 @cache

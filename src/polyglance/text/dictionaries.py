@@ -91,22 +91,23 @@ class Dictionary:
 
 
 def open_dictionary(
-    path: str | Path, *, source: str = "", problems: Problems | None = None
+    path: str | Path, *, source: str = "", problems: Problems | None = None, backwards: bool = False
 ) -> Dictionary:
     """Read a dictionary: dictd's ``.index``, ``.dict`` or ``.dict.dz``, else pairs a line.
 
     A line is ``word translation`` or, with tabs, ``word<TAB>translation`` and
     perhaps a third column, a score by which translations are put in order, the
     highest first. Malformed lines go to ``problems``; without it the first is an
-    error.
+    error. ``backwards`` reads it from the translations, in ``source``, to the words.
     """
     from polyglance.text.dictd import read_dictd
 
     path = Path(path).expanduser()
     if path.name.endswith(_DICTD):
-        return Dictionary(read_dictd(path), source=source)
+        found = Dictionary(read_dictd(path), source="" if backwards else source)
+        return found.reversed(source=source) if backwards else found
     problems = Problems(strict=True) if problems is None else problems
-    found = Dictionary(_read_pairs(path, source, problems), source=source)
+    found = Dictionary(_read_pairs(path, source, problems, backwards=backwards), source=source)
     if not len(found):
         raise DataError(f"{path}: expected a word and its translation a line, and there is none")
     return found
@@ -127,11 +128,14 @@ def _folded(word: str, source: str) -> str:
     return word.lower() if plain else normalise_word(word, source)
 
 
-def _read_pairs(path: Path, source: str, problems: Problems) -> Iterator[tuple[str, str]]:
+def _read_pairs(
+    path: Path, source: str, problems: Problems, *, backwards: bool
+) -> Iterator[tuple[str, str]]:
     """Words in the order of the file, the translations of each by their scores."""
     entries: dict[str, list[tuple[str, str, float]]] = {}
-    for row in _read_rows(path, problems):
-        entries.setdefault(_folded(row[0], source), []).append(row)
+    for here, there, score in _read_rows(path, problems):
+        word, translation = (there, here) if backwards else (here, there)
+        entries.setdefault(_folded(word, source), []).append((word, translation, score))
     for found in entries.values():
         # Python's sort leaves those of the same score as the file has them.
         for word, translation, _ in sorted(found, key=lambda row: -row[2]):

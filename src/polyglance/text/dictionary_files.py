@@ -85,8 +85,7 @@ def open_dictionaries(
 
 def _open(path: Path, source: str, problems: Problems | None) -> Dictionary:
     here, _ = languages_of(path) or ("", "")
-    opened = open_dictionary(path, source=here, problems=problems)
-    return opened if here == source else opened.reversed(source=source)
+    return open_dictionary(path, source=source, problems=problems, backwards=here != source)
 
 
 def _files(place: Path) -> list[Path]:

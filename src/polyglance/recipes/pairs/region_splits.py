@@ -218,8 +218,9 @@ def store_keys(store: FeatureStore, records: Sequence[Record]) -> list[str]:
     keys = [store.find(record) for record in records]
     if missing := [record.key for record, key in zip(records, keys, strict=True) if key is None]:
         raise PolyglanceError(
-            f"{store.path} has no regions of {len(missing):,} pictures, such as {missing[0]!r}:"
-            " run 'polyglance features extract' on them"
+            f"{store.path} has no regions of {len(missing):,} pictures, such as {missing[0]!r}"
+            f" (it has {next(iter(store.keys), 'none')!r}): run 'polyglance features extract' on"
+            " the folder that their manifest is in"
         )
     return [key for key in keys if key is not None]
 
