@@ -45,7 +45,8 @@ class PairRecipe:
     """What a dual encoder teaches before fine-tuning; None for nothing."""
     initialise_from: str | None = None
     """A checkpoint, or the folder of a stage of another run, such as RUN/pretraining; or the file
-    of a published one, see `polyglance.recipes.pairs.untrained`."""
+    of a published one, see `polyglance.recipes.pairs.untrained`. M3P's languages may be others:
+    those it knew keep their embeddings."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
     )
