@@ -27,7 +27,7 @@ from polyglance.recipes.pairs.m3p_recipe import CodeSwitching, FineTuning, M3PRe
 from polyglance.recipes.pairs.m3p_world import World
 from polyglance.recipes.pairs.measuring import Reranking
 from polyglance.recipes.pairs.region_splits import Described, Eyes, Sentences
-from polyglance.recipes.pairs.untrained import begin_with_stage, untrained_m3p
+from polyglance.recipes.pairs.untrained import begin_with_stage, keep_languages, untrained_m3p
 from polyglance.recipes.stages import begin_from
 from polyglance.records import read_manifest, write_manifest
 from polyglance.text import open_tokenizer
@@ -424,6 +424,8 @@ def test_a_language_keeps_its_embedding_beside_others(
         assert after.languages.weight.tolist() == [english, unknown, german, unknown]
         learned = {k: v for k, v in before.state_dict().items() if k != "languages.weight"}
         assert all(torch.equal(after.state_dict()[name], learned[name]) for name in learned)
+    with pytest.raises(PolyglanceError, match=r"in other languages \(en, de\): train into another"):
+        keep_languages(("en", "fr"), tmp_path / "first")  # of data that was changed meanwhile
     lost = shutil.copytree(stage / "latest", tmp_path / "lost" / "pretraining" / "latest").parent
     with pytest.raises(PolyglanceError, match="does not tell which languages"):
         begin_with_stage(after, replace(recipe, initialise_from=str(lost)))

@@ -175,7 +175,8 @@ class UC2Recipe(PairRecipe):
     def missing(self, data: Path) -> list[str]:
         """Dictionaries of labels too, for the languages that captions are in."""
         found = super().missing(data)
-        if self.names_labels and not files_missing(data, self.files):
+        asked = self.names_labels and self.labels.dictionaries is not None
+        if asked and not files_missing(data, self.files):
             parts = (self.train, *self.more)
             records = (r for part in parts for r in read_all("jsonl", data / part.manifest))
             languages = sorted(set().union(*(record.captions for record in records)))

@@ -23,6 +23,7 @@ from polyglance.models.m3p_checkpoints import load_m3p
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.uc2_checkpoints import load_uc2
 from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.common import has_begun
 from polyglance.recipes.pairs.m3p_recipe import M3PRecipe
 from polyglance.recipes.pairs.recipe import PairRecipe
 from polyglance.recipes.pairs.uc2_recipe import UC2Recipe
@@ -89,8 +90,7 @@ def begin_with_stage(model: nn.Module, recipe: PairRecipe) -> None:
 
 def _rows_by_language(model: M3P, folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Give each language its own embedding of another run; those it did not know begin anew."""
-    runs = [place for place in (folder.parent, folder.parent.parent) if kept_languages(place)]
-    known = kept_languages(runs[0]) if runs else ()
+    known = kept_languages(folder.parent) or kept_languages(folder.parent.parent)
     before, rows = tensors[_LANGUAGES], torch.zeros_like(model.languages.weight)
     if len(known) != len(before):
         raise ValueError("its run does not tell which languages its model knows")
@@ -101,7 +101,15 @@ def _rows_by_language(model: M3P, folder: Path, tensors: dict[str, Tensor]) -> d
 
 
 def keep_languages(names: Sequence[str], run: Path) -> None:
-    """Write into a run which languages its M3P has embeddings of, in their order."""
+    """Write into a run which languages its M3P has embeddings of, in their order.
+
+    A run that has begun goes on with the same alone.
+    """
+    if has_begun(run) and kept_languages(run) not in ((), tuple(names)):
+        raise PolyglanceError(
+            f"{run} holds a run in other languages ({', '.join(kept_languages(run))}): train into"
+            " another folder"
+        )
     if rank() == 0:
         with replacing(run / "languages.json") as file:
             file.write(json.dumps(list(names)) + "\n")
