@@ -116,7 +116,7 @@ def keep_languages(names: Sequence[str], run: Path) -> None:
 
 
 def kept_languages(run: Path) -> tuple[str, ...]:
-    """Read them again, if need be from the report; none where it is no run, or of another model."""
+    """Read them again, if need be from the report; none where there is neither."""
     for name in ("languages.json", "report.json"):
         try:
             found = json.loads((run / name).read_bytes())
