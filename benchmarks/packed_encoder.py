@@ -62,16 +62,20 @@ def make_batch(lengths: Tensor, config: EncoderConfig, device: str, dtype: torch
     pictures = Packing.of([REGIONS] * len(lengths), device)
     joint, index = join(sentences, pictures)
     generator = torch.Generator().manual_seed(0)
-    words = joint.positions < sentences.lengths[joint.owners]
-    chosen = words & (torch.rand(joint.total, generator=generator).to(device) < 0.15)
+    words = joint.positions < sentences.lengths[joint.sequence_ids]
+    chosen = words & (torch.rand(joint.num_tokens, generator=generator).to(device) < 0.15)
     masked = chosen.nonzero().flatten()
     # every property that the layers read, before the clock runs
     for packing in (sentences, pictures, joint):
         _ = packing.positions, packing.mask
     return Batch(
-        ids=torch.randint(4, config.vocabulary, (sentences.total,), generator=generator).to(device),
+        ids=torch.randint(4, config.vocabulary, (sentences.num_tokens,), generator=generator).to(
+            device
+        ),
         sentences=sentences,
-        regions=torch.randn(pictures.total, REGION_WIDTH, generator=generator).to(device, dtype),
+        regions=torch.randn(pictures.num_tokens, REGION_WIDTH, generator=generator).to(
+            device, dtype
+        ),
         pictures=pictures,
         joint=joint,
         index=index,
@@ -140,14 +144,14 @@ def main() -> None:
         for name, (model, batch) in ways.items():
             times[name] += seconds(model, batch, 1)
     rates = {name: options.pairs / sorted(t)[len(t) // 2] for name, t in times.items()}
-    print(f"{'way':20} pairs/s   ({options.pairs} pairs, {packed.joint.total} rows packed,"
-          f" {padded.joint.total} padded)")  # fmt: skip
+    print(f"{'way':20} pairs/s   ({options.pairs} pairs, {packed.joint.num_tokens} rows packed,"
+          f" {padded.joint.num_tokens} padded)")  # fmt: skip
     for name, rate in rates.items():
         print(f"{name:20} {rate:8,.0f}")
     print(f"loss in {dtype} against float32: {agreement:.2e} apart")
     figures = {
         "pairs": options.pairs,
-        "rows": {"packed": packed.joint.total, "padded": padded.joint.total},
+        "rows": {"packed": packed.joint.num_tokens, "padded": padded.joint.num_tokens},
         "pairs_per_second": {name: round(rate) for name, rate in rates.items()},
         "relative_loss_difference": agreement,
         "torch": torch.__version__,

@@ -34,15 +34,15 @@ def make(**changes: Any) -> M3P:
 
 def text(lengths: list[int], languages: list[int]) -> Text:
     packing = Packing.of(lengths)
-    ids = torch.randint(4, 39, (packing.total,), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(4, 39, (packing.num_tokens,), generator=torch.Generator().manual_seed(1))
     return Text(ids, packing, torch.tensor(languages))
 
 
 def regions(lengths: list[int]) -> Regions:
     packing = Packing.of(lengths)
     generator = torch.Generator().manual_seed(2)
-    corners = torch.rand(packing.total, 2, 2, generator=generator).sort(1).values
-    features = torch.randn(packing.total, 6, generator=generator)
+    corners = torch.rand(packing.num_tokens, 2, 2, generator=generator).sort(1).values
+    features = torch.randn(packing.num_tokens, 6, generator=generator)
     return Regions(features, corners.flatten(1), packing)
 
 
@@ -52,7 +52,7 @@ TEXT, REGIONS = text([4, 2, 7], [0, 1, 1]), regions([3, 6, 1])
 def one(number: int) -> tuple[Text, Regions]:
     """One pair of the batch alone."""
     words, seen = (
-        slice(*packing.boundaries[number : number + 2].tolist())
+        slice(*packing.cu_seqlens[number : number + 2].tolist())
         for packing in (TEXT.packing, REGIONS.packing)
     )
     assert TEXT.languages is not None
@@ -87,7 +87,7 @@ def slow_pair(model: M3P, words: Text, seen: Regions) -> tuple[torch.Tensor, tor
     encoder, paper = model.encoder, model.config.layout == "paper"
     assert words.languages is not None
     told, shown = [], []
-    count = seen.packing.total
+    count = seen.packing.num_tokens
     for place, word in enumerate(words.ids.tolist()):
         position = 2 + place if paper else 2 + count + place
         row = encoder.words.weight[word] + encoder.positions.weight[position]

@@ -29,7 +29,7 @@ def make(config: MMPConfig = CONFIG) -> MMP:
 def sentences(lengths: list[int], seed: int) -> Sentences:
     packing = Packing.of(lengths)
     generator = torch.Generator().manual_seed(seed)
-    return Sentences(torch.randint(4, 39, (packing.total,), generator=generator), packing)
+    return Sentences(torch.randint(4, 39, (packing.num_tokens,), generator=generator), packing)
 
 
 X, Y = sentences([3, 5, 2], 0), sentences([4, 4, 6], 1)

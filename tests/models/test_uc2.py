@@ -34,15 +34,15 @@ def make(**changes: Any) -> UC2:
 
 def text(lengths: list[int], seed: int) -> Text:
     packing = Packing.of(lengths)
-    ids = torch.randint(4, 39, (packing.total,), generator=torch.Generator().manual_seed(seed))
+    ids = torch.randint(4, 39, (packing.num_tokens,), generator=torch.Generator().manual_seed(seed))
     return Text(ids, packing)
 
 
 def regions(lengths: list[int]) -> Regions:
     packing = Packing.of(lengths)
     generator = torch.Generator().manual_seed(2)
-    corners = torch.rand(packing.total, 2, 2, generator=generator).sort(1).values
-    features = torch.randn(packing.total, 6, generator=generator)
+    corners = torch.rand(packing.num_tokens, 2, 2, generator=generator).sort(1).values
+    features = torch.randn(packing.num_tokens, 6, generator=generator)
     return Regions(features, corners.flatten(1), packing)
 
 
@@ -50,7 +50,7 @@ TEXT, OTHERS, REGIONS = text([4, 2, 7], 1), text([3, 5, 2], 3), regions([3, 6, 1
 
 
 def part(packing: Packing, number: int) -> tuple[slice, Packing]:
-    start, end = packing.boundaries[number : number + 2].tolist()
+    start, end = packing.cu_seqlens[number : number + 2].tolist()
     return slice(start, end), Packing.of([end - start])
 
 

@@ -27,10 +27,10 @@ def test_the_five_numbers_of_a_box() -> None:
 def test_text_is_moved_whole() -> None:
     text = Text(torch.arange(5), Packing.of([2, 3]), torch.tensor([1, 0]))
     moved = text.to("meta")
-    assert moved.ids.device.type == moved.packing.boundaries.device.type == "meta"
+    assert moved.ids.device.type == moved.packing.cu_seqlens.device.type == "meta"
     assert moved.languages is not None
     assert moved.languages.device.type == "meta"
-    assert (moved.packing.total, moved.packing.longest) == (5, 3)
+    assert (moved.packing.num_tokens, moved.packing.max_seqlen) == (5, 3)
 
 
 def test_the_seven_numbers_of_a_box() -> None:

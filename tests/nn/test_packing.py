@@ -12,10 +12,10 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
 def test_the_example_of_the_docstring() -> None:
     packing = Packing.of([3, 1, 2])
-    assert packing.boundaries.tolist() == [0, 3, 4, 6]
+    assert packing.cu_seqlens.tolist() == [0, 3, 4, 6]
     assert packing.positions.tolist() == [0, 1, 2, 0, 0, 1]
-    assert packing.owners.tolist() == [0, 0, 0, 1, 2, 2]
-    assert (packing.longest, packing.total, len(packing)) == (3, 6, 3)
+    assert packing.sequence_ids.tolist() == [0, 0, 0, 1, 2, 2]
+    assert (packing.max_seqlen, packing.num_tokens, len(packing)) == (3, 6, 3)
 
 
 def test_an_empty_batch_and_an_empty_sequence() -> None:
@@ -55,7 +55,7 @@ def test_join_lays_each_sequence_after_its_partner(lengths: list[int], data: st.
     ]
     assert torch.cat([first, second])[index].tolist() == torch.cat(expected).tolist()
     assert joint.lengths.tolist() == [len(piece) for piece in expected]
-    assert joint.longest >= max(len(piece) for piece in expected)
+    assert joint.max_seqlen >= max(len(piece) for piece in expected)
 
 
 def test_join_refuses_batches_of_different_size() -> None:

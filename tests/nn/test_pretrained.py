@@ -62,7 +62,7 @@ def test_parity_with_transformers(kind: str, shape: dict[str, int], tmp_path: Pa
     pad = 1 if kind == "xlm-roberta" else 0
     for lengths in LENGTHS:
         packing = Packing.of(lengths)
-        ids = torch.randint(4, 99, (packing.total,))
+        ids = torch.randint(4, 99, (packing.num_tokens,))
         batch, mask = padded(ids, packing, pad)
         with torch.no_grad():
             states = theirs(batch, attention_mask=mask, output_hidden_states=True).hidden_states

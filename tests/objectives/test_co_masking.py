@@ -19,7 +19,7 @@ def pair(count: int = PAIRS) -> CaptionPair:
     numbers = torch.arange(count)[:, None]
     places = torch.tensor(LINKS).T
     ours = numbers * len(FIRST) + places[0]
-    theirs = first.total + numbers * len(SECOND) + places[1]
+    theirs = first.num_tokens + numbers * len(SECOND) + places[1]
     ids = torch.cat([torch.tensor(FIRST).repeat(count), torch.tensor(SECOND).repeat(count)])
     return CaptionPair(ids, first, second, torch.stack([ours.flatten(), theirs.flatten()]))
 
@@ -67,7 +67,7 @@ def test_the_fate_is_shared_and_as_in_bert() -> None:
     given = pair()
     masked = co_mask(given, MASKING)
     assert torch.equal(masked.targets, given.ids[masked.places])
-    cut = given.first.total
+    cut = given.first.num_tokens
     ours, theirs = masked.ids[:cut].view(PAIRS, -1)[:, 1], masked.ids[cut:].view(PAIRS, -1)[:, 1]
     assert torch.equal(ours == MASK, theirs == MASK)  # neither gives the other away
     told, _ = hidden(masked)

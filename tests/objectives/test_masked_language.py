@@ -20,10 +20,10 @@ MASKING = WordMasking(mask_id=99, words=(4, 99))
 
 def test_fifteen_percent_are_chosen_and_shown_as_the_paper_says() -> None:
     sentences = Packing.of([40, 60, 20] * 1000)
-    ids = torch.randint(4, 99, (sentences.total,))
+    ids = torch.randint(4, 99, (sentences.num_tokens,))
     torch.manual_seed(1)
     masked = mask_words(ids, sentences, MASKING)
-    inside = sentences.total - 2 * len(sentences)
+    inside = sentences.num_tokens - 2 * len(sentences)
     assert len(masked.places) / inside == pytest.approx(0.15, abs=0.003)
     assert torch.equal(masked.targets, ids[masked.places])
     shown = masked.ids[masked.places]

@@ -9,16 +9,16 @@ from polyglance.objectives.noise import mask_features, mask_words
 def test_five_percent_of_words_are_masked_but_not_the_ends() -> None:
     lengths = [3, 40, 2, 60] * 500
     sentences = Packing.of(lengths)
-    ids = torch.randint(10, 99, (sentences.total,))
+    ids = torch.randint(10, 99, (sentences.num_tokens,))
     torch.manual_seed(0)
     noised = mask_words(ids, sentences, mask_id=5)
     changed = noised != ids
     assert set(noised[changed].tolist()) == {5}
-    rate = changed.sum().item() / (sentences.total - 2 * len(lengths))
+    rate = changed.sum().item() / (sentences.num_tokens - 2 * len(lengths))
     assert abs(rate - 0.05) < 0.003
     everything = mask_words(ids, sentences, mask_id=5, rate=1.0)
     kept = (everything == ids).nonzero().flatten().tolist()
-    ends = sentences.boundaries.tolist()
+    ends = sentences.cu_seqlens.tolist()
     assert kept == sorted({*ends[:-1], *(end - 1 for end in ends[1:])})
 
 

@@ -67,7 +67,7 @@ def sampled_cases(pairs: CaptionPairs, tokenizer: Tokenizer, count: int) -> list
     told = torch.zeros(len(pair.ids), dtype=torch.bool)
     told[co_mask(pair, masking).places] = True
     together = pair.links[:, told[pair.links].all(0)].T.tolist()
-    owners = torch.cat([pair.first.owners, pair.second.owners]).tolist()
+    owners = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids]).tolist()
     positions = torch.cat([pair.first.positions, pair.second.positions]).tolist()
     cases = []
     for ours, theirs in (together[i] for i in np.random.default_rng(1).permutation(len(together))):

@@ -205,7 +205,7 @@ def test_each_pair_of_a_step_has_one_task(world: World) -> None:
     losses = task.losses(seed_step(0, 0, 0))
     assert set(losses) == {"words", "features", "labels", "matching"}
     assert len(spy.text.packing) == len(spy.regions.packing) == 5 + 5 + 15
-    ends = spy.text.packing.boundaries.tolist()
+    ends = spy.text.packing.cu_seqlens.tolist()
     for pair in range(25):
         ids = spy.text.ids[ends[pair] : ends[pair + 1]].tolist()
         seen = spy.regions.features[2 * pair : 2 * pair + 2]

@@ -151,7 +151,7 @@ def test_a_batch_is_as_many_videos_each_once(monkeypatch: pytest.MonkeyPatch) ->
     assert len(visuals) == 4
     assert len(features) == visuals.total
     assert [len(text.packing) for text in captions] == [4]
-    assert captions[0].packing.longest <= 8
+    assert captions[0].packing.max_seqlen <= 8
     torch.stack(list(losses.values())).sum().backward()
 
 

@@ -184,7 +184,7 @@ def test_mrtm_asks_for_hidden_regions_in_the_language_of_the_caption(world: Worl
     places = (spy.regions.features != original.features).any(1).nonzero()[:, 0].tolist()
     assert 0.08 < len(places) / 120 < 0.25
     assert all(torch.equal(spy.regions.features[p], model.region_mask) for p in places)
-    owners = original.packing.owners.tolist()
+    owners = original.packing.sequence_ids.tolist()
     spoken = [table.names[table.languages[drawn[owners[place]]]] for place in places]
     words = task.words
     language = np.array([words.languages.index(code) for code in spoken])

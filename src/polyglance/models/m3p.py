@@ -126,7 +126,7 @@ class M3P(nn.Module):
         packing = regions.packing
         rows = self.region_norm(self.region_feature(features) + self.region_box(geometry))
         if self.image_tag is None:
-            self._check_length(packing.longest)
+            self._check_length(packing.max_seqlen)
             first = self.encoder.config.first_position
             rows = self.encoder.dropout(rows) + self.encoder.positions(packing.positions + first)
             return Rows(self.encoder.dropout(self.encoder.norm(rows)), packing)
@@ -139,17 +139,17 @@ class M3P(nn.Module):
     def embed_text(self, text: Text, seen: Rows | None) -> Rows:
         """What sub-words enter the first layer as; ``seen`` is the picture beside them, if any."""
         encoder, packing = self.encoder, text.packing
-        positions, longest = packing.positions, packing.longest
+        positions, longest = packing.positions, packing.max_seqlen
         told = text.languages
         if self.reference and seen is not None:
             told = None
-            positions = positions + seen.packing.lengths[packing.owners]
-            longest += seen.packing.longest
+            positions = positions + seen.packing.lengths[packing.sequence_ids]
+            longest += seen.packing.max_seqlen
         self._check_length(longest)
         rows = encoder.words(text.ids) + encoder.segments.weight[0]
         rows = rows + encoder.positions(positions + encoder.config.first_position)
         if told is not None:
-            rows = rows + self.languages(told)[packing.owners]
+            rows = rows + self.languages(told)[packing.sequence_ids]
         return Rows(encoder.dropout(encoder.norm(rows)), packing)
 
     def read(self, text: Text | None, seen: Rows | None) -> Contextual:
@@ -211,7 +211,7 @@ class M3P(nn.Module):
         """The rows of regions without those of [IMG]."""
         if self.image_tag is None:
             return rows
-        count = packing.total - len(packing)
+        count = packing.num_tokens - len(packing)
         pictures = torch.arange(len(packing), device=rows.device)
         owners = torch.repeat_interleave(pictures, packing.lengths - 1, output_size=count)
         return rows[torch.arange(1, count + 1, device=rows.device) + owners]

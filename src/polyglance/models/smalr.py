@@ -353,5 +353,7 @@ def smalr_losses(
 
 def _twice(packing: Packing) -> Packing:
     """The same sequences once more after themselves."""
-    again = packing.boundaries[1:] + packing.total
-    return Packing(torch.cat([packing.boundaries, again]), packing.longest, 2 * packing.total)
+    again = packing.cu_seqlens[1:] + packing.num_tokens
+    return Packing(
+        torch.cat([packing.cu_seqlens, again]), packing.max_seqlen, 2 * packing.num_tokens
+    )

@@ -193,7 +193,7 @@ class UC2(nn.Module):
 def _in_a_row(sides: Sequence[Rows]) -> tuple[Rows, list[Tensor]]:
     """Each sequence of the first side followed by those of the others, and where all rows went."""
     whole = sides[0]
-    went = [torch.arange(whole.packing.total, device=whole.rows.device)]
+    went = [torch.arange(whole.packing.num_tokens, device=whole.rows.device)]
     for side in sides[1:]:
         pairs = joined(whole, side)
         before, added = pairs.places

@@ -139,7 +139,11 @@ def _joint(model: UC2 | M3P, text: Text, regions: Regions) -> _Joint:
     """One pair, in the order that the model has: [IMG] is neither word nor region."""
     seen = model.embed_regions(regions)
     said = model.embed_text(text) if isinstance(model, UC2) else model.embed_text(text, seen)
-    words, shown, count = said.packing.total, seen.packing.total, regions.packing.total
+    words, shown, count = (
+        said.packing.num_tokens,
+        seen.packing.num_tokens,
+        regions.packing.num_tokens,
+    )
     if isinstance(model, M3P) and model.config.layout == "reference":
         return _Joint(torch.cat([seen.rows, said.rows]), shown, slice(0, count))
     first = words + shown - count

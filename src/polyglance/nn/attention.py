@@ -37,7 +37,13 @@ def packed_attention(
         from torch.nn.attention.varlen import varlen_attn
 
         attended = varlen_attn(
-            query, key, value, queries.boundaries, keys.boundaries, queries.longest, keys.longest
+            query,
+            key,
+            value,
+            queries.cu_seqlens,
+            keys.cu_seqlens,
+            queries.max_seqlen,
+            keys.max_seqlen,
         )
         assert isinstance(attended, Tensor)  # a pair only where more was asked for
         return attended

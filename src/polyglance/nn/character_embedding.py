@@ -41,7 +41,7 @@ class CharacterEmbedding(nn.Module):
         """The vector of each word, spelled once a batch."""
         words, again = torch.unique(ids, return_inverse=True)
         packing = Packing.of(self.lengths[words], ids.device)
-        letters = self.spelling[words][:, : packing.longest]
+        letters = self.spelling[words][:, : packing.max_seqlen]
         rows = self.word(self.characters(packing.unpad(letters)), packing)
         return F.embedding(again, rows)
 

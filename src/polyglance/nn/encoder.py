@@ -89,9 +89,9 @@ class Encoder(nn.Module):
         positions: Tensor | None = None,
     ) -> Tensor:
         """What enters the first layer: word, position and segment, summed and normed."""
-        if packing.longest > self.config.longest:
+        if packing.max_seqlen > self.config.longest:
             raise ValueError(
-                f"a sequence has {packing.longest} sub-words and the encoder takes"
+                f"a sequence has {packing.max_seqlen} sub-words and the encoder takes"
                 f" {self.config.longest}: truncate when tokenising"
             )
         positions = packing.positions if positions is None else positions

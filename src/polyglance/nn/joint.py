@@ -29,8 +29,8 @@ class Text:
     def to(self, device: torch.device | str) -> Text:
         """The same on a device, without waiting for it."""
         told = None if self.languages is None else sent(self.languages, device)
-        boundaries = sent(self.packing.boundaries, device)
-        packing = Packing(boundaries, self.packing.longest, self.packing.total)
+        boundaries = sent(self.packing.cu_seqlens, device)
+        packing = Packing(boundaries, self.packing.max_seqlen, self.packing.num_tokens)
         return Text(sent(self.ids, device), packing, told)
 
 
@@ -92,7 +92,7 @@ def joined(first: Rows, second: Rows) -> Joined:
     """Each sequence of ``first`` followed by the same one of ``second``."""
     packing, index = join(first.packing, second.packing)
     rows = torch.cat([first.rows, second.rows])[index]
-    return Joined(rows, packing, index, first.packing.total)
+    return Joined(rows, packing, index, first.packing.num_tokens)
 
 
 def box_geometry(boxes: Tensor) -> Tensor:

@@ -26,11 +26,11 @@ from polyglance.nn.sending import sent
 class Packing:
     """Where each sequence of a packed batch begins and ends."""
 
-    boundaries: Tensor
+    cu_seqlens: Tensor
     """``n + 1`` running totals of the lengths, int32, beginning with 0."""
-    longest: int
+    max_seqlen: int
     """The longest length, known ahead so that the accelerator need not be asked."""
-    total: int
+    num_tokens: int
     """The number of rows, likewise."""
 
     @classmethod
@@ -47,47 +47,47 @@ class Packing:
         return cls(sent(boundaries, device), longest, int(boundaries[-1]))
 
     def __len__(self) -> int:
-        return len(self.boundaries) - 1
+        return len(self.cu_seqlens) - 1
 
     @cached_property
     def lengths(self) -> Tensor:
         """The length of each sequence."""
-        return self.boundaries.diff()
+        return self.cu_seqlens.diff()
 
     @cached_property
-    def owners(self) -> Tensor:
+    def sequence_ids(self) -> Tensor:
         """For each row, the sequence it belongs to."""
-        sequences = torch.arange(len(self), device=self.boundaries.device)
-        return torch.repeat_interleave(sequences, self.lengths, output_size=self.total)
+        sequences = torch.arange(len(self), device=self.cu_seqlens.device)
+        return torch.repeat_interleave(sequences, self.lengths, output_size=self.num_tokens)
 
     @cached_property
     def positions(self) -> Tensor:
         """For each row, its position within its own sequence, from 0."""
-        rows = torch.arange(self.total, device=self.boundaries.device)
-        return rows - self.boundaries[:-1][self.owners]
+        rows = torch.arange(self.num_tokens, device=self.cu_seqlens.device)
+        return rows - self.cu_seqlens[:-1][self.sequence_ids]
 
     @cached_property
     def mask(self) -> Tensor:
         """``(n, longest)``: true where a padded batch would hold a row."""
-        steps = torch.arange(self.longest, device=self.boundaries.device)
+        steps = torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
         return steps < self.lengths[:, None]
 
     @cached_property
     def places(self) -> Tensor:
         """For each row, its number in a padded batch that is read sequence after sequence."""
-        return self.owners * self.longest + self.positions
+        return self.sequence_ids * self.max_seqlen + self.positions
 
     @property
     def even(self) -> bool:
         """Whether all sequences have the same length, so that padding adds nothing."""
-        return self.total == len(self) * self.longest
+        return self.num_tokens == len(self) * self.max_seqlen
 
     def pad(self, rows: Tensor) -> Tensor:
         """Packed rows as a padded batch ``(n, longest, ...)``, zero where there is nothing."""
-        shape = (len(self), self.longest, *rows.shape[1:])
+        shape = (len(self), self.max_seqlen, *rows.shape[1:])
         if self.even:
             return rows.reshape(shape)
-        empty = rows.new_zeros((len(self) * self.longest, *rows.shape[1:]))
+        empty = rows.new_zeros((len(self) * self.max_seqlen, *rows.shape[1:]))
         return empty.index_copy(0, self.places, rows).view(shape)
 
     def unpad(self, padded: Tensor) -> Tensor:
@@ -97,12 +97,12 @@ class Packing:
 
     def first(self, rows: Tensor) -> Tensor:
         """The first row of each sequence; sequences must not be empty."""
-        return rows[self.boundaries[:-1]]
+        return rows[self.cu_seqlens[:-1]]
 
     def mean(self, rows: Tensor) -> Tensor:
         """The mean row of each sequence, summed in float32; zero for an empty one."""
         sums = torch.zeros(len(self), *rows.shape[1:], device=rows.device, dtype=torch.float32)
-        sums.index_add_(0, self.owners, rows.float())
+        sums.index_add_(0, self.sequence_ids, rows.float())
         return (sums / self.lengths.clamp(min=1)[:, None]).to(rows.dtype)
 
 
@@ -117,11 +117,15 @@ def join(first: Packing, second: Packing) -> tuple[Packing, Tensor]:
     lengths = (first.lengths + second.lengths).to(torch.int32)
     boundaries = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
     # The sum of the longest bounds the longest sum without asking the device.
-    joint = Packing(boundaries, first.longest + second.longest, first.total + second.total)
-    index = torch.empty(joint.total, dtype=torch.long, device=boundaries.device)
-    at_first = boundaries[:-1][first.owners] + first.positions
-    at_second = boundaries[:-1][second.owners] + first.lengths[second.owners] + second.positions
-    rows = torch.arange(joint.total, device=boundaries.device)
-    index[at_first] = rows[: first.total]
-    index[at_second] = rows[first.total :]
+    joint = Packing(
+        boundaries, first.max_seqlen + second.max_seqlen, first.num_tokens + second.num_tokens
+    )
+    index = torch.empty(joint.num_tokens, dtype=torch.long, device=boundaries.device)
+    at_first = boundaries[:-1][first.sequence_ids] + first.positions
+    at_second = (
+        boundaries[:-1][second.sequence_ids] + first.lengths[second.sequence_ids] + second.positions
+    )
+    rows = torch.arange(joint.num_tokens, device=boundaries.device)
+    index[at_first] = rows[: first.num_tokens]
+    index[at_second] = rows[first.num_tokens :]
     return joint, index

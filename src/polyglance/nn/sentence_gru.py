@@ -24,19 +24,19 @@ class LastState(nn.Module):
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
         """``(sequences, width)``; zero, the state at the start, for an empty sequence."""
-        if not packing.total:
+        if not packing.num_tokens:
             return rows.new_zeros(len(packing), self.width)
         # Torch packs sequences step by step, the longest first: all first rows, all second rows.
         # How many go on at each step must be known before the accelerator begins.
         lengths = packing.lengths.cpu()
-        steps = torch.arange(packing.longest)
+        steps = torch.arange(packing.max_seqlen)
         going_on = (lengths > steps[:, None]).sum(1)
         going_on = going_on[going_on > 0]
         order = lengths.argsort(descending=True, stable=True)
         rank = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
         before = going_on.cumsum(0) - going_on
         rank, before = (sent(t, rows.device) for t in (rank, before))
-        places = before[packing.positions] + rank[packing.owners]
+        places = before[packing.positions] + rank[packing.sequence_ids]
         step_by_step = torch.empty_like(rows).index_copy(0, places, rows)
         last = torch.cat(list(self._states(step_by_step, going_on)), dim=1)
         # Empty sequences rank last and have no state of their own.
@@ -91,7 +91,7 @@ class LanguageBranches(nn.Module):
         vectors = rows.new_zeros(len(sentences), self.width)
         for language, branch in enumerate(self.branches):
             own = (languages == language).nonzero().flatten()
-            words = (languages[sentences.owners] == language).nonzero().flatten()
+            words = (languages[sentences.sequence_ids] == language).nonzero().flatten()
             packing = Packing.of(sentences.lengths[own], rows.device)
             found = branch(rows[words], packing).to(vectors.dtype)
             vectors = vectors.index_copy(0, own, found)

@@ -43,8 +43,8 @@ def co_mask(pair: CaptionPair, masking: WordMasking, *, share: float = 1.0) -> M
     together = torch.rand(count) < share
     from_first = torch.rand(count) < 0.5
     maskable = torch.cat([inner_words(pair.first), inner_words(pair.second)])
-    owners = torch.cat([pair.first.owners, pair.second.owners])
-    in_first = torch.arange(len(owners)) < pair.first.total
+    owners = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids])
+    in_first = torch.arange(len(owners)) < pair.first.num_tokens
     begins = (in_first == from_first[owners]) | ~together[owners]
     chosen = maskable & begins & (torch.rand(len(owners)) < masking.rate)
 

@@ -64,8 +64,8 @@ def mask_words(
 
 def inner_words(sentences: Packing) -> Tensor:
     """True for all but the first and the last of a sentence, the signs that begin and end it."""
-    last = sentences.boundaries[1:][sentences.owners] - 1
-    rows = torch.arange(sentences.total, device=last.device)
+    last = sentences.cu_seqlens[1:][sentences.sequence_ids] - 1
+    rows = torch.arange(sentences.num_tokens, device=last.device)
     return (sentences.positions > 0) & (rows < last)
 
 

@@ -22,8 +22,8 @@ def mask_words(
 
     The first and the last stay: they are the signs that begin and end a sentence.
     """
-    last = sentences.boundaries[1:][sentences.owners] - 1
-    rows = torch.arange(sentences.total, device=ids.device)
+    last = sentences.cu_seqlens[1:][sentences.sequence_ids] - 1
+    rows = torch.arange(sentences.num_tokens, device=ids.device)
     inside = (sentences.positions > 0) & (rows < last)
     return torch.where(inside & _chosen(ids, rate), mask_id, ids)
 

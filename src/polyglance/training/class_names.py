@@ -54,7 +54,7 @@ def taught(pictures: Sequence[PixelTable], classifier: nn.Linear, *, batch: int 
         for start in range(0, len(table), batch):
             items = np.arange(start, min(start + batch, len(table)))
             cells, packing = table.rows(items, None)
-            rows.append(cells[packing.boundaries[:-1]].float())  # the first is the whole picture's
+            rows.append(cells[packing.cu_seqlens[:-1]].float())  # the first is the whole picture's
         features.append(torch.cat(rows))
         shares.append(classifier(features[-1]).softmax(-1))
     seen = torch.cat(features)

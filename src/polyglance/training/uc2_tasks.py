@@ -159,7 +159,7 @@ class RegionNames:
         targets = torch.from_numpy(self.words.draw(language, labels[places], generator))
         text = self.corpus.text(rows)
         read = self.model.read_at(
-            text.packing.total + hidden.places,
+            text.packing.num_tokens + hidden.places,
             text.to(self.corpus.device),
             self.model.embed_regions(Regions(hidden.features, regions.boxes, regions.packing)),
         )
@@ -190,7 +190,7 @@ class TranslatedWords:
         pair = self.pairs.gather(drawn)
         hidden = co_mask(pair, self.masking, share=self.co_masked)
         device = self.model.word_bias.device
-        cut = pair.first.total
+        cut = pair.first.num_tokens
         seen = None
         if self.regions is not None:
             owners = self.pairs.table.owners[self.pairs.first[drawn]]
