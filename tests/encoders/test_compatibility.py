@@ -1,0 +1,29 @@
+"""The shipped model gives the vectors that version 0.1 gave."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyglance
+from polyglance.demo.photographs import FOLDER
+
+VERSION_0_1 = Path(__file__).parents[1] / "fixtures" / "version_0_1" / "shipped_vectors.npz"
+"""Photographs of the demo, sentences in ten languages, and their vectors."""
+
+
+def test_shipped_model_gives_the_vectors_of_version_0_1() -> None:
+    encoder = polyglance.load(threads=1)
+    with np.load(VERSION_0_1, allow_pickle=False) as expected:
+        assert encoder.fingerprint == expected["fingerprint"]
+        paths = [FOLDER / f"{name}.webp" for name in expected["photographs"]]
+        # ONNX Runtime's kernels round differently on another architecture.
+        tolerance = 1e-6 if platform.machine() == expected["machine"] else 1e-2
+        for vectors, before in (
+            (encoder.encode_texts(expected["sentences"].tolist()), expected["text_vectors"]),
+            (encoder.encode_pictures(paths), expected["picture_vectors"]),
+        ):
+            assert vectors == pytest.approx(before, abs=tolerance)
