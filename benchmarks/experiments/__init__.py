@@ -1,0 +1,1 @@
+"""Experiments: models trained and evaluated, with what those of one kind share."""

@@ -1,0 +1,215 @@
+"""Fill the page of M3P's results from what was measured: the paper's Tables 2 to 6.
+
+python -m benchmarks.reports.m3p_page
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.reports import cross_encoder_tables, pages, seeds
+from benchmarks.reports.cross_encoder_tables import (
+    ALL,
+    EACH,
+    ENGLISH,
+    FINE_TUNED,
+    NONE,
+    Figures,
+    Setting,
+    Table,
+    others,
+)
+from benchmarks.results_io import RESULTS
+
+PAGE = Path(__file__).parents[2] / "docs" / "results-m3p.md"
+
+SWITCHED = "switched en"
+"""Fine-tuned on code-switched English."""
+FULL, PLAIN, MCT_2, MCT_4 = "M3P", "no MCT", "MCT 2", "MCT 4"
+TASKS = {"xMLM": "no xMLM", "MC-MLM": "no MC-MLM", "MC-MRM": "no MC-MRM", "MC-VLM": "no MC-VLM"}
+"""Pre-training tasks, and what a pre-training without MCT and without one is called."""
+ABLATED_ON = ENGLISH
+"""What Table 5 fine-tunes on. `EACH`, as the paper, takes a run more a task and language."""
+JUDGED = f"{FULL} > {ALL}"
+
+PAPER: dict[Setting, tuple[float, ...]] = {
+    (FULL, NONE): (57.9, 36.8, 27.1, 20.4),
+    (FULL, ENGLISH): (87.4, 58.5, 46.0, 36.8),
+    (FULL, EACH): (87.4, 82.1, 67.3, 65.0),
+    (FULL, ALL): (87.7, 82.7, 73.9, 72.2),
+    (FULL, SWITCHED): (86.4, 71.8, 62.3, 59.6),
+    (PLAIN, NONE): (54.9, 28.9, 25.2, 13.5),
+    (PLAIN, ENGLISH): (86.0, 48.6, 37.1, 34.6),
+    (PLAIN, EACH): (86.0, 80.2, 67.1, 66.2),
+    (PLAIN, ALL): (86.7, 82.0, 73.5, 70.2),
+    (PLAIN, SWITCHED): (85.4, 67.8, 59.2, 54.0),
+    (MCT_2, NONE): (56.4, 37.1, 28.7, 23.0),  # of three languages: de, fr, cs
+    (MCT_4, NONE): (58.2, 36.7, 26.9, 23.6),  # of five: ja and zh as well
+    (TASKS["xMLM"], EACH): (79.6, 70.8, 56.4, 54.3),
+    (TASKS["MC-MLM"], EACH): (84.3, 76.2, 64.1, 62.2),
+    (TASKS["MC-MRM"], EACH): (85.5, 77.9, 65.0, 63.9),
+    (TASKS["MC-VLM"], EACH): (75.4, 68.3, 52.7, 50.9),
+}
+"""mR of the paper on Multi30K: en, de, fr, cs."""
+
+_SETTINGS = {on: FINE_TUNED[on] for on in (NONE, ENGLISH, EACH, ALL)}
+TABLES = {
+    2: Table(("M3P",), {(label,): (FULL, on) for on, label in _SETTINGS.items()}),
+    3: Table(
+        ("fine-tuned", "MCT"),
+        {
+            (label, mct): (name, on)
+            for on, label in _SETTINGS.items()
+            for mct, name in (("", PLAIN), ("✓", FULL))
+        },
+    ),
+    4: Table(
+        ("languages of MCT",),
+        {
+            ("none",): (PLAIN, NONE),
+            ("2 (the paper: 3)",): (MCT_2, NONE),
+            ("4 (5)",): (MCT_4, NONE),
+            ("6 (50)",): (FULL, NONE),
+        },
+    ),
+    5: Table(
+        ("pre-training, without MCT",),
+        {("all four tasks",): (PLAIN, ABLATED_ON)}
+        | {(f"without {task}",): (name, ABLATED_ON) for task, name in TASKS.items()},
+        paper_fine_tunes_on=EACH,
+    ),
+    6: Table(
+        ("MCT in pre-training", "MCT in fine-tuning"),
+        {
+            (before, after): (name, on)
+            for before, name in (("", PLAIN), ("✓", FULL))
+            for after, on in (("", ENGLISH), ("✓", SWITCHED))
+        },
+    ),
+}
+
+
+def main() -> None:
+    fill(json.loads((RESULTS / "m3p_flickr8k.json").read_text(encoding="utf-8")))
+
+
+def fill(figures: Figures, document: Path = PAGE) -> None:
+    """Put fresh tables between the marks of a document."""
+    figures = cross_encoder_tables.of_whole_seeds(figures)
+    contents = {f"table {number}": table(figures, number) for number in TABLES}
+    contents |= {
+        "order": cross_encoder_tables.listed(claims(figures)),
+        "how": cross_encoder_tables.how(figures),
+        "speed": cross_encoder_tables.speed(RESULTS / "m3p_step.json"),
+    }
+    pages.fill(document, contents)
+
+
+def table(figures: Figures, number: int) -> str:
+    """One of the paper's tables with figures of ours."""
+    return cross_encoder_tables.table(figures, TABLES[number], PAPER)
+
+
+def claims(figures: Figures) -> list[str]:
+    """Each finding of the paper in a sentence, with whether the figures here agree."""
+    return [*_of_settings(figures), *_of_number(figures), *_of_tasks(figures)]
+
+
+def _of_settings(figures: Figures) -> list[str]:
+    """Tables 2, 3 and 6: settings one above the other, in other languages than English."""
+    compared = [
+        ("Fine-tuning on English helps other languages", (FULL, ENGLISH), (FULL, NONE)),
+        ("Fine-tuning on each language is above on English", (FULL, EACH), (FULL, ENGLISH)),
+        ("Fine-tuning on all languages is above on each", (FULL, ALL), (FULL, EACH)),
+        *(
+            (f"MCT helps other languages, {_fine_tuned(label)}", (FULL, on), (PLAIN, on))
+            for on, label in _SETTINGS.items()
+        ),
+        ("MCT in fine-tuning helps other languages", (FULL, SWITCHED), (FULL, ENGLISH)),
+        ("So it does where pre-training had none", (PLAIN, SWITCHED), (PLAIN, ENGLISH)),
+        ("MCT in fine-tuning alone is above pre-training alone", (PLAIN, SWITCHED),
+         (FULL, ENGLISH)),
+        ("MCT in both is above fine-tuning alone", (FULL, SWITCHED), (PLAIN, SWITCHED)),
+    ]  # fmt: skip
+    lines = cross_encoder_tables.helps(figures, PAPER, compared)
+    english = {
+        "MCT in pre-training": ((FULL, NONE), (PLAIN, NONE)),
+        "MCT in fine-tuning": ((FULL, SWITCHED), (FULL, ENGLISH)),
+    }
+    for text, (better, worse) in english.items():
+        gain = cross_encoder_tables.gain(figures, better, worse, [ENGLISH])
+        if gain is not None:
+            paper = cross_encoder_tables.paper_gain(PAPER, better, worse, english=True)
+            lines.append(
+                f"{text} to English itself (the paper: {paper:+.1f}): {cross_encoder_tables.way(gain)}."
+            )
+    return lines
+
+
+def _fine_tuned(label: str) -> str:
+    return f"fine-tuned {label}" if label.startswith("on ") else label
+
+
+def _of_number(figures: Figures) -> list[str]:
+    """Table 4: the languages that few are switched to, and those that only more are."""
+    lines = []
+    for count, in_paper, name in ((2, 3, MCT_2), (4, 5, MCT_4)):
+        switched, not_yet = others(figures)[:count], others(figures)[count:]
+        for codes, text in (
+            (switched, f"MCT of {count} languages against none, in these"),
+            (not_yet, f"MCT of {count} languages against none, in the others"),
+        ):
+            gain = cross_encoder_tables.gain(figures, (name, NONE), (PLAIN, NONE), codes)
+            if gain is not None:
+                lines.append(f"{text} ({', '.join(codes)}): {cross_encoder_tables.way(gain)}.")
+        gain = cross_encoder_tables.gain(figures, (FULL, NONE), (name, NONE), switched)
+        if gain is not None:
+            paper = cross_encoder_tables.paper_gain(PAPER, (FULL, NONE), (name, NONE))
+            lines.append(
+                f"MCT of all languages against {count}, in these (the paper, of 50 against"
+                f" {in_paper}: {paper:+.1f}): {cross_encoder_tables.way(gain)}."
+            )
+    return lines
+
+
+def _of_tasks(figures: Figures) -> list[str]:
+    """Table 5: what each task brings, and whether the paper's largest is largest here."""
+    lines, gains = [], {}
+    for task, name in TASKS.items():
+        found = [
+            cross_encoder_tables.gain(figures, (PLAIN, ABLATED_ON), (name, ABLATED_ON), codes)
+            for codes in ([ENGLISH], others(figures))
+        ]
+        if None not in found:
+            english, rest = (gain for gain in found if gain is not None)
+            paper = [
+                cross_encoder_tables.paper_gain(PAPER, (PLAIN, EACH), (name, EACH), english=en)
+                for en in (True, False)
+            ]
+            lines.append(
+                f"{task} helps (the paper, fine-tuned on each: {paper[0]:+.1f} in English,"
+                f" {paper[1]:+.1f} in others):"
+                f" {seeds.verdict(english)} in English ({seeds.signed(english)}),"
+                f" {seeds.verdict(rest)} in others ({seeds.signed(rest)})."
+            )
+            gains[task] = english, rest
+    if len(gains) == len(TASKS):
+        most = [max(gains, key=lambda task: gains[task][part][0]) for part in (0, 1)]
+        said = [f"{task} ({seeds.signed(gains[task][part])})" for part, task in enumerate(most)]
+        lines.append(
+            f"The task that brings most by the mean (the paper: MC-VLM in both): {said[0]} in"
+            f" English, {said[1]} in others."
+        )
+    if "xMLM" in gains:
+        to_english, to_others = (gain[0] for gain in gains["xMLM"])
+        lines.append(
+            "xMLM brings more to other languages than to English (the paper: yes):"
+            f" {'yes' if to_others > to_english else 'no'}"
+            f" ({to_others:+.1f} and {to_english:+.1f})."
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    main()

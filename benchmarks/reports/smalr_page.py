@@ -1,0 +1,271 @@
+"""Fill the page of SMALR's results, and draw mR against size, from what was measured.
+
+python -m benchmarks.reports.smalr_page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reports import pages, scatter_plot, seeds
+from benchmarks.results_io import RESULTS
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results-smalr.md"
+PLOT = ROOT / "docs" / "images" / "smalr.svg"
+
+ROWS = (
+    "translate to English", "EmbN", "parallel EmbN", "S-LIWE", "L-LIWE", "MULE",
+    "frequency 20", "frequency 5", "dictionary 20", "dictionary 5", "PCA 50", "PCA 100", "PCA 200",
+    "LA", "HEM, K 1000", "HEM", "SMALR, 2,500 tokens", "SMALR",
+)  # fmt: skip
+"""In the order of the paper's tables."""
+WAYS = {"clc-a": "CLC-A", "clc-c": "CLC-C", "clc-c-paper": "CLC-C as in the paper"}
+SOURCES = {"dictionary": "word by word", "dataset": "others' captions: an upper bound"}
+SERIES = {
+    "frequency": ("frequency 20", "frequency 5", "MULE"),
+    "dictionary": ("dictionary 20", "dictionary 5", "MULE"),
+    "PCA": ("PCA 50", "PCA 100", "PCA 200", "MULE"),
+}
+"""Ways to make MULE smaller, joined by lines as in the paper's Figure 3."""
+POINTS = (
+    "EmbN", "parallel EmbN", "S-LIWE", "L-LIWE", "MULE", "LA", "HEM", "HEM, K 1000", "SMALR",
+    "SMALR, 2,500 tokens",
+)  # fmt: skip
+COVERED = ("MULE", "frequency 20", "LA", "HEM, K 1000", "SMALR")
+"""Rows of which it is told how well they know the words of the test captions."""
+LEAST_RECALL, MOST_TRAINABLE, MOST_AT_TEST = 36.0, 20e6, 8e6
+"""What was set out to be reached: by SMALR with CLC, by SMALR, by its test-time model."""
+NOTHING_LEARNED = 1.0
+"""mR below which a ranking is that of chance, or worse: all scores alike count as last."""
+
+Figures = Mapping[str, Any]
+
+
+def main() -> None:
+    fill(json.loads((RESULTS / "smalr_flickr8k.json").read_text(encoding="utf-8")))
+
+
+def fill(figures: Figures, document: Path = PAGE, plot: Path | None = None) -> None:
+    """Put fresh tables between the marks of a document, and the plot beside it."""
+    settings = figures["settings"]
+    pages.fill(
+        document,
+        {
+            "models": model_table(settings),
+            "coverage": coverage_table(settings),
+            "tuning": tuning(settings),
+            "consistency": consistency_table(settings),
+            "order": order(settings),
+            "how": how(figures),
+        },
+    )
+    drawn = document.parent / "images" / PLOT.name if plot is None else plot
+    drawn.parent.mkdir(exist_ok=True)
+    drawn.write_text(size_plot(settings), encoding="utf-8")
+    print(f"wrote {drawn}")
+
+
+def model_table(settings: Figures) -> str:
+    """Sizes and mR by language, a model a row."""
+    sizes = {
+        "trainable_parameters": "trainable",
+        "word_parameters": "of words",
+        "pretraining_parameters": "in pre-training",
+        "test_time_parameters": "at test time",
+    }
+    rows = []
+    for name in (row for row in ROWS if row in settings):
+        measured = settings[name]
+        recalls = [seeds.cell(spread) for spread in measured["test"].values()]
+        rows.append([name, *(_millions(measured[size]) for size in sizes), *recalls])
+    languages = next(iter(settings.values()))["test"]
+    return pages.table(["model", *sizes.values(), *languages], rows)
+
+
+def coverage_table(settings: Figures) -> str:
+    """By language, how many words of the test captions are a model's own, shared and unknown."""
+    rows = []
+    for name in (row for row in COVERED if row in settings):
+        shares = settings[name]["coverage"]
+        cells = (
+            " / ".join(f"{100 * share:.1f}" for share in by.values()) for by in shares.values()
+        )
+        rows.append([name, *cells])
+    languages = next(iter(settings.values()))["coverage"]
+    return pages.table(["own / shared / unknown, %", *languages], rows)
+
+
+def tuning(settings: Figures) -> str:
+    """Which rows have a learning rate of their own."""
+    rates: dict[str, list[str]] = {}
+    for name in (row for row in ROWS if row in settings):
+        for change in settings[name]["changes"]:
+            key, _, value = change.partition("=")
+            if key == "loop.learning_rate":
+                rates.setdefault(value, []).append(name)
+    if not rates:
+        return "All rows are trained at the rate that was chosen for SMALR."
+    own = "; ".join(f"{rate} for {', '.join(names)}" for rate, names in rates.items())
+    return f"Learning rates of their own, by a sweep of each on validation: {own}."
+
+
+def consistency_table(settings: Figures) -> str:
+    """SMALR alone, and with CLC by where the translations come from."""
+    if "consistency" not in settings.get("SMALR", {}):
+        return "Not measured."
+    smalr = settings["SMALR"]
+    rows = [["SMALR", "", "", *map(seeds.cell, smalr["test"].values())]]
+    for source, label in SOURCES.items():
+        found = smalr["consistency"][source]
+        for way, title in WAYS.items():
+            recalls = (seeds.cell(found[way][language]) for language in smalr["test"])
+            rows.append([f"SMALR + {title}", label, f"{found['parameters'][way]:,}", *recalls])
+    header = ["model", "in the other languages", "parameters", *smalr["test"]]
+    return pages.table(header, rows, text_columns=2)
+
+
+def order(settings: Figures) -> str:
+    """The paper's findings beside ours, computed."""
+    return "\n".join(f"- {line}" for line in claims(settings))
+
+
+def claims(settings: Figures) -> list[str]:
+    """Each finding of the paper in a sentence, with whether the figures here agree."""
+    found = []
+    averages = {name: measured["test"]["average"] for name, measured in settings.items()}
+    for source in SOURCES:
+        for way, title in WAYS.items():
+            measured = settings.get("SMALR", {}).get("consistency", {}).get(source)
+            if measured:
+                averages[f"{title}, {source}"] = measured[way]["average"]
+
+    def above(better: str, worse: str, paper: str) -> None:
+        if better in averages and worse in averages:
+            gain = _difference(averages[better], averages[worse])
+            found.append(
+                f"{paper}: {seeds.verdict(gain)} ({better} {seeds.signed(gain)} to {worse})."
+            )
+
+    above("HEM", "LA", "HEM above LA (the paper: +2.4 on Multi30K, +3.4 on MSCOCO)")
+    above("SMALR", "HEM", "SMALR at or above HEM (+1.4, +0.8)")
+    above("CLC-A, dictionary", "SMALR", "CLC-A above SMALR (+3.2, +0.9), translated word by word")
+    above("CLC-A, dictionary", "HEM", "CLC-A above HEM, translated word by word")
+    for title in list(WAYS.values())[1:]:
+        reached = averages.get(f"{title}, dictionary")
+        if reached is not None and reached["mean"] < NOTHING_LEARNED:
+            found.append(
+                f"{title}, word by word: mR {reached['mean']:.1f}, as when all pairs score alike."
+            )
+            continue
+        above(f"{title}, dictionary", "SMALR", f"{title} above SMALR, word by word")
+        above(f"{title}, dictionary", "HEM", f"{title} above HEM, word by word")
+        above(
+            f"{title}, dictionary",
+            "CLC-A, dictionary",
+            f"{title} above CLC-A (+0.5, +1.1), word by word",
+        )
+    above("CLC-A, dataset", "SMALR", "CLC-A above SMALR, the upper bound")
+    above("CLC-C, dataset", "CLC-A, dataset", "CLC-C above CLC-A, the upper bound")
+    above("HEM", "PCA 50", "HEM above MULE with its 50 numbers a word, all words their own")
+    above("SMALR", "S-LIWE", "SMALR above S-LIWE (+5.8, +11.0)")
+    above("SMALR", "L-LIWE", "SMALR above L-LIWE (+4.2, +7.4)")
+    above("SMALR", "MULE", "SMALR at or above MULE (+0.3, +0.8)")
+    found += _best_of_all(averages)
+    if {"SMALR", "MULE"} <= set(settings):
+        found.append(_fifth(settings["SMALR"], settings["MULE"]))
+    if "SMALR" in settings:
+        found += _goals(settings["SMALR"], averages)
+    return found
+
+
+def _best_of_all(averages: Figures) -> list[str]:
+    """Whether SMALR is above every smaller MULE, and by how much some are above it."""
+    names = {name for series in SERIES.values() for name in series if name in averages} - {"MULE"}
+    if "SMALR" not in averages or not names:
+        return []
+    reduced = [name for name in ROWS if name in names]
+    gains = {name: _difference(averages[name], averages["SMALR"]) for name in reduced}
+    better = [f"{name} {seeds.signed(gain)}" for name, gain in gains.items() if gain[0] > 0]
+    verdict = f"no ({', '.join(better)} to SMALR)" if better else "yes"
+    return [f"SMALR above every way of making MULE smaller (Figure 3): {verdict}."]
+
+
+def _fifth(smalr: Figures, mule: Figures) -> str:
+    whole = smalr["trainable_parameters"] / mule["trainable_parameters"]
+    words = smalr["word_parameters"] / mule["word_parameters"]
+    branches = smalr["test_time_parameters"]
+    share = branches / mule["trainable_parameters"]
+    return (
+        f"With at most a fifth of MULE's parameters: {'yes' if whole <= 0.2 else 'no'} for all"
+        f" that is trained ({whole:.0%} of {_millions(mule['trainable_parameters'])}), of which the"
+        f" branches alone, the same in both, are {share:.0%}"
+        + (": no word model can reach a fifth here" if share > 0.2 else "")
+        + f"; {'yes' if words <= 0.2 else 'no'} for words alone ({words:.0%} of"
+        f" {_millions(mule['word_parameters'])})."
+    )
+
+
+def _goals(smalr: Figures, averages: Mapping[str, Any]) -> list[str]:
+    """Judged with translations word by word; the upper bound counts for nothing."""
+    lines = []
+    for title in WAYS.values():
+        reached = averages.get(f"{title}, dictionary")
+        if reached is not None:
+            lines.append(
+                f"SMALR with {title}, word by word, of at least {LEAST_RECALL:.0f} mR:"
+                f" {'yes' if reached['mean'] >= LEAST_RECALL else 'no'} ({reached['mean']:.1f})."
+            )
+    for size, most, label in (
+        ("trainable_parameters", MOST_TRAINABLE, "trainable"),
+        ("test_time_parameters", MOST_AT_TEST, "at test time"),
+    ):
+        verdict = "yes" if smalr[size] <= most else "no"
+        lines.append(
+            f"SMALR with at most {_millions(most)} {label}: {verdict} ({_millions(smalr[size])})."
+        )
+    return lines
+
+
+def _difference(better: Figures, worse: Figures) -> seeds.Gain:
+    return seeds.gain(better["seeds"], worse["seeds"])
+
+
+def size_plot(settings: Figures) -> str:
+    """mR against trainable parameters, as the paper's Figure 3."""
+
+    def place(name: str) -> tuple[float, float]:
+        measured = settings[name]
+        return measured["trainable_parameters"] / 1e6, measured["test"]["average"]["mean"]
+
+    lines = {
+        title: [(name.rpartition(" ")[2], *place(name)) for name in names if name in settings]
+        for title, names in SERIES.items()
+    }
+    points = {name: place(name) for name in POINTS if name in settings}
+    return scatter_plot.plot(
+        points, lines, across="trainable parameters, millions", up="mR, mean over languages"
+    )
+
+
+def how(figures: Figures) -> str:
+    """When, where and how this was measured."""
+    settings: Sequence[Figures] = list(figures["settings"].values())
+    seconds = sum(m["seconds"] + m["pretraining_seconds"] for m in settings) / len(settings)
+    return (
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
+        f" {len(settings)} settings with {len(figures['seeds'])} seeds each, {seconds:.0f} s a run"
+        f" with {figures['runs_at_once']} at once, {figures['seconds']['in_all'] / 60:.0f} minutes"
+        " in all."
+    )
+
+
+def _millions(count: float) -> str:
+    return f"{count / 1e6:.1f}M"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What does a query cost on one core, and how soon can the first be asked?
+
+A text and a picture file from end to end (tokenizer, decoding and resizing
+included), by ONNX Runtime as it is shipped and by torch with the same weights, in
+turns in one process on one thread; then the time from the first import of a fresh
+process to its first vectors.
+
+    python -m benchmarks.speed.latency                              # the model of the package
+    python -m benchmarks.speed.latency --model FOLDER --rounds 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch are imported
+
+import numpy as np
+import skimage.data
+import torch
+from PIL import Image
+
+from benchmarks.results_io import write_results
+from polyglance.encoders import load
+from polyglance.encoders.model_folder import ModelFolder
+from polyglance.export.to_torch import load_torch
+from polyglance.models.mmp import MMP
+from polyglance.nn.packing import Packing
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.vision.pictures import read_square
+
+QUERIES = (
+    "two dogs are playing with a ball in the snow",
+    "ein Kind in einer roten Jacke springt in eine Pfütze",
+    "une femme joue de la guitare devant une foule",
+    "un uomo in bicicletta su una strada di montagna",
+    "一个男人在海滩上放风筝",
+    "雪の中で遊ぶ二匹の犬",
+    "дети строят замок из песка на берегу моря",
+)
+PHOTOGRAPHS = ("astronaut", "coffee", "chelsea", "rocket")
+
+FRESH = """
+import time
+began = time.perf_counter()
+import polyglance
+encoder = polyglance.load({folder!r}, threads=1)
+encoder.encode_texts(["two dogs are playing with a ball in the snow"])
+text = time.perf_counter() - began
+encoder.encode_pictures([{picture!r}])
+import sys
+assert "torch" not in sys.modules
+print(text, time.perf_counter() - began)
+"""
+
+
+class InTorch:
+    """The same model in torch, one text or picture at a time."""
+
+    def __init__(self, folder: ModelFolder, tokenizer: Tokenizer) -> None:
+        self.model: MMP = load_torch(folder.path)
+        self.tokenizer, self.description = tokenizer, folder.description
+        pictures = folder.description.pictures
+        self.mean, self.std = torch.tensor(pictures.mean), torch.tensor(pictures.std)
+
+    @torch.inference_mode()
+    def text(self, text: str) -> np.ndarray[Any, Any]:
+        """A text's vector."""
+        ids = self.tokenizer.encode(text, max_length=self.description.longest)
+        return self.model.encode_text(torch.tensor(ids), Packing.of([len(ids)])).numpy()
+
+    @torch.inference_mode()
+    def picture(self, path: str) -> np.ndarray[Any, Any]:
+        """A picture's vector."""
+        pixels = torch.tensor(read_square(path, self.description.pictures.size).pixels)
+        x = ((pixels.float() - self.mean) / self.std).permute(2, 0, 1)[None]
+        cells = self.model.eyes(x.contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
+        rows = cells[0].flatten(1).T
+        rows = torch.cat([rows.mean(0, keepdim=True), rows])
+        return self.model.encode_visual(rows, Packing.of([len(rows)])).numpy()
+
+
+def milliseconds(seconds: list[float]) -> dict[str, float]:
+    values = 1000 * np.array(seconds)
+    found = {"median": np.median(values), "p90": np.percentile(values, 90), "best": values.min()}
+    return {name: round(float(value), 2) for name, value in found.items()}
+
+
+def in_turns(
+    ways: dict[str, Callable[[str], np.ndarray[Any, Any]]], items: tuple[str, ...], rounds: int
+) -> dict[str, Any]:
+    """Time every way on every item, one after another, so that all see the same weather."""
+    vectors = {name: [way(item) for item in items] for name, way in ways.items()}  # and warm up
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for item in islice(cycle(items), rounds):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way(item)
+            seconds[name].append(time.perf_counter() - began)
+    first, second = (np.concatenate(found) for found in vectors.values())
+    return {
+        **{name: milliseconds(values) for name, values in seconds.items()},
+        "least_cosine": round(float((first * second).sum(1).min()), 6),
+    }
+
+
+def fresh(folder: Path, picture: str, times: int) -> dict[str, Any]:
+    """Seconds from the first import of a process to its first vectors."""
+    script = FRESH.format(folder=str(folder), picture=picture)
+    runs = [
+        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+        for _ in range(times)
+    ]
+    found = np.array([[float(number) for number in run.stdout.split()] for run in runs])
+    return {
+        name: {"median": round(float(np.median(column)), 3), "best": round(float(column.min()), 3)}
+        for name, column in zip(("first_text", "first_picture_too"), found.T, strict=True)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", help="a name or folder; the model of the package by default")
+    parser.add_argument("--tokenizer", default="e5-small", help="that of the model, for torch")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = ModelFolder.open(arguments.model)
+    encoder = load(arguments.model, threads=1)
+    other = InTorch(folder, open_tokenizer(arguments.tokenizer))
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = []
+        for name in PHOTOGRAPHS:
+            path = Path(scratch) / f"{name}.jpg"
+            Image.fromarray(getattr(skimage.data, name)()).save(path, quality=90)
+            paths.append(str(path))
+        figures = {
+            "model": folder.description.name,
+            "bytes": sum(path.stat().st_size for path in folder.path.iterdir()),
+            "threads": 1,
+            "text_query_ms": in_turns(
+                {"onnx": lambda text: encoder.encode_texts([text]), "torch": other.text},
+                QUERIES,
+                arguments.rounds,
+            ),
+            "picture_file_ms": in_turns(
+                {"onnx": lambda path: encoder.encode_pictures([path]), "torch": other.picture},
+                tuple(paths),
+                arguments.rounds,
+            ),
+            "fresh_process_s": fresh(folder.path, paths[0], times=5),
+        }
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+    write_results("latency", figures, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""How fast is a training step on packed sequences, beside the padded and eager way?
+
+One step of a UC2-sized encoder: sentences of about 18 sub-words and 36 regions a
+picture, masked language modelling at masked positions only, forward and backward
+in bfloat16. The two ways run interleaved in one process on the same sentences.
+
+    python -m benchmarks.speed.packed_encoder                       # an accelerator
+    python -m benchmarks.speed.packed_encoder --tiny                # any machine, to try it
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.results_io import write_results
+from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.packing import Packing, join
+
+REGIONS, REGION_WIDTH = 36, 2048
+
+
+@dataclass
+class Batch:
+    """Sentences with pictures, packed: what one step reads."""
+
+    ids: Tensor
+    sentences: Packing
+    regions: Tensor
+    pictures: Packing
+    joint: Packing
+    index: Tensor
+    masked: Tensor
+    targets: Tensor
+
+
+class Step(nn.Module):
+    """A cross-modal encoder with a masked-language head tied to the word table."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.region_input = nn.Linear(REGION_WIDTH, config.width)
+
+    def forward(self, batch: Batch) -> Tensor:  # noqa: D102
+        words = self.encoder.embed(batch.ids, batch.sentences)
+        regions = self.region_input(batch.regions)
+        rows = torch.cat([words, regions])[batch.index]
+        rows = self.encoder.contextualise(rows, batch.joint)
+        logits = F.linear(rows[batch.masked], self.encoder.words.weight)
+        return F.cross_entropy(logits, batch.targets)
+
+
+def make_batch(lengths: Tensor, config: EncoderConfig, device: str, dtype: torch.dtype) -> Batch:
+    sentences = Packing.of(lengths, device)
+    pictures = Packing.of([REGIONS] * len(lengths), device)
+    joint, index = join(sentences, pictures)
+    generator = torch.Generator().manual_seed(0)
+    words = joint.positions < sentences.lengths[joint.sequence_ids]
+    chosen = words & (torch.rand(joint.num_tokens, generator=generator).to(device) < 0.15)
+    masked = chosen.nonzero().flatten()
+    # every property that the layers read, before the clock runs
+    for packing in (sentences, pictures, joint):
+        _ = packing.positions, packing.mask
+    return Batch(
+        ids=torch.randint(4, config.vocabulary, (sentences.num_tokens,), generator=generator).to(
+            device
+        ),
+        sentences=sentences,
+        regions=torch.randn(pictures.num_tokens, REGION_WIDTH, generator=generator).to(
+            device, dtype
+        ),
+        pictures=pictures,
+        joint=joint,
+        index=index,
+        masked=masked,
+        targets=torch.randint(4, config.vocabulary, (len(masked),), generator=generator).to(device),
+    )
+
+
+def seconds(step: nn.Module, batch: Batch, repeats: int) -> list[float]:
+    times = []
+    for _ in range(repeats):
+        _synchronise()
+        begin = time.perf_counter()
+        step(batch).backward()
+        _synchronise()
+        times.append(time.perf_counter() - begin)
+        step.zero_grad(set_to_none=True)
+    return times
+
+
+def _synchronise() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--pairs", type=int, default=1024)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    config = EncoderConfig(dropout=0.0)
+    if options.tiny:
+        options.pairs, options.repeats = 8, 2
+        config = EncoderConfig(vocabulary=1000, width=32, layers=2, heads=2, inner=64, dropout=0.0)
+    torch.manual_seed(0)
+    step = Step(config).to(device, dtype)
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.normal(18.0, 6.0, (options.pairs,), generator=generator).clamp(5, 60).int()
+
+    packed = make_batch(lengths, config, device, dtype)
+    padded = make_batch(torch.full_like(lengths, int(lengths.max())), config, device, dtype)
+    ways = {"padded, eager": (step, padded), "packed, eager": (step, packed)}
+    if device == "cuda":
+        layers = step.encoder.layers
+        compiled = Step(config).to(device, dtype)
+        compiled.load_state_dict(step.state_dict())
+        for number in range(len(layers)):
+            compiled.encoder.layers[number] = torch.compile(compiled.encoder.layers[number])  # type: ignore[assignment]
+        ways["packed, compiled"] = (compiled, packed)
+
+    # Flash attention on packed rows must say what plain attention says in full precision.
+    exact = make_batch(lengths[:16], config, device, torch.float32)
+    short = make_batch(lengths[:16], config, device, dtype)
+    with torch.no_grad():
+        reference = step.float()(exact).item()
+        agreement = abs(step.to(dtype)(short).item() - reference) / reference
+
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for model, batch in ways.values():
+        seconds(model, batch, 3)
+    for _ in range(options.repeats):
+        for name, (model, batch) in ways.items():
+            times[name] += seconds(model, batch, 1)
+    rates = {name: options.pairs / sorted(t)[len(t) // 2] for name, t in times.items()}
+    print(f"{'way':20} pairs/s   ({options.pairs} pairs, {packed.joint.num_tokens} rows packed,"
+          f" {padded.joint.num_tokens} padded)")  # fmt: skip
+    for name, rate in rates.items():
+        print(f"{name:20} {rate:8,.0f}")
+    print(f"loss in {dtype} against float32: {agreement:.2e} apart")
+    figures = {
+        "pairs": options.pairs,
+        "rows": {"packed": packed.joint.num_tokens, "padded": padded.joint.num_tokens},
+        "pairs_per_second": {name: round(rate) for name, rate in rates.items()},
+        "relative_loss_difference": agreement,
+        "torch": torch.__version__,
+    }
+    if not options.tiny:
+        write_results("packed_encoder", figures, options.out)
+
+
+if __name__ == "__main__":
+    main()
