@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyglance.config import as_plain, check, dump, load
+from polyglance.config import as_plain, dump, load, validate_fields
 from polyglance.errors import PolyglanceError
 
 
@@ -381,7 +381,7 @@ class Bounded:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check(self, lambda value: value > 0, "a number above 0", "size", "rate")
+        validate_fields(self, lambda value: value > 0, "a number above 0", "size", "rate")
 
 
 def test_bounds_are_said_with_their_place():

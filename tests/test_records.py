@@ -165,9 +165,9 @@ def test_bad_lines_are_named_and_skipped(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + good + b"{oops\n\n" + good + b"\xff\xfe\n" + deep + huge)
     problems = Problems()
     assert len(list(read_manifest(path, problems))) == 2
-    assert [(p.line, p.path) for p in problems.found] == [(n, str(path)) for n in (2, 5, 6, 7)]
-    assert str(problems.found[0]).startswith(f"{path}:2: expected valid JSON")
-    assert problems.found[1].expected == "expected UTF-8 text"
+    assert [(p.line, p.path) for p in problems.items] == [(n, str(path)) for n in (2, 5, 6, 7)]
+    assert str(problems.items[0]).startswith(f"{path}:2: expected valid JSON")
+    assert problems.items[1].expected == "expected UTF-8 text"
     with pytest.raises(DataError, match=r"manifest\.jsonl:2: expected valid JSON"):
         list(read_manifest(path))
 
@@ -187,31 +187,31 @@ def test_a_damaged_archive_gives_what_it_has_and_says_so(tmp_path: Path) -> None
     assert 0 < len(read) < 20_000
     assert read[0] == Record(id="0")
     assert len(problems) == 1
-    assert "cannot be read on" in str(problems.found[0])
-    assert problems.found[0].line == len(read)
+    assert "cannot be read on" in str(problems.items[0])
+    assert problems.items[0].line == len(read)
 
 
 def test_an_endless_line_is_skipped_without_being_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "LONGEST_LINE", 10)
+    monkeypatch.setattr(records, "MAX_LINE_BYTES", 10)
     (tmp_path / "lines").write_bytes(b"short\n" + b"x" * 35 + b"\nlast\r\n")
     problems = Problems()
     assert list(read_lines(tmp_path / "lines", problems)) == [(1, "short"), (3, "last")]
-    assert [problem.line for problem in problems.found] == [2]
+    assert [problem.line for problem in problems.items] == [2]
 
 
 def test_problems_are_counted_beyond_those_kept() -> None:
-    problems = Problems(keep=2)
+    problems = Problems(max_items=2)
     for line in range(5):
         problems.report("file", line, "expected better")
-    assert (len(problems), len(problems.found)) == (5, 2)
+    assert (len(problems), len(problems.items)) == (5, 2)
 
 
 def test_a_file_name_of_any_bytes_can_be_printed() -> None:
     problems = Problems()
     problems.report(os.fsdecode(b"caf\xe9\x1b[31m\xc3\xa9.txt"), 1, "expected UTF-8 text")
-    assert str(problems.found[0]) == "caf\\udce9\\x1b[31mé.txt:1: expected UTF-8 text"
+    assert str(problems.items[0]) == "caf\\udce9\\x1b[31mé.txt:1: expected UTF-8 text"
 
 
 def test_writing_through_a_link_keeps_the_link_and_the_mode(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ such dataclass, None, Any, or a union of these. What a file does not say stays a
 defaults have it, also inside a nested dataclass. A key that is not known, or a
 value of the wrong type, is a `PolyglanceError` that names the file and the place.
 
-YAML is that of version 1.2 (see `polyglance.yaml12`): ``1e-4`` is a number and
+YAML is that of version 1.2 (see `polyglance.utils.yaml12`): ``1e-4`` is a number and
 ``no`` is text.
 """
 
@@ -31,8 +31,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from polyglance import yaml12
 from polyglance.errors import PolyglanceError
+from polyglance.utils import yaml12
 
 T = TypeVar("T")
 
@@ -67,7 +67,9 @@ def as_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def check(settings: object, holds: Callable[[Any], bool], wanted: str, *names: str) -> None:
+def validate_fields(
+    settings: object, holds: Callable[[Any], bool], wanted: str, *names: str
+) -> None:
     """Refuse settings out of bounds, for a dataclass that looks at itself; None is in all bounds.
 
     ``wanted`` ends the sentence: "batch is 0: give 1 or more".

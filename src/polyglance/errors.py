@@ -19,7 +19,7 @@ class DataError(PolyglanceError):
     """A file that does not hold what its format promises."""
 
 
-class MissingExtra(PolyglanceError):  # noqa: N818 (it reads as what it says)
+class MissingExtraError(PolyglanceError):  # noqa: N818 (it reads as what it says)
     """A part of Polyglance was asked for that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
@@ -49,8 +49,8 @@ class Problems:
     """
 
     strict: bool = False
-    keep: int = 1000
-    found: list[Problem] = field(default_factory=list)
+    max_items: int = 1000
+    items: list[Problem] = field(default_factory=list)
     count: int = 0
 
     def report(self, path: str | Path, line: int | None, expected: str) -> None:
@@ -59,8 +59,8 @@ class Problems:
         if self.strict:
             raise DataError(str(problem))
         self.count += 1
-        if len(self.found) < self.keep:
-            self.found.append(problem)
+        if len(self.items) < self.max_items:
+            self.items.append(problem)
 
     def __len__(self) -> int:
         return self.count
@@ -74,6 +74,6 @@ def printable(text: str) -> str:
     )
 
 
-def reason(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """Why the system or an archive could not be read, in as few words as it has."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

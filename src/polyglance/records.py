@@ -23,12 +23,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from polyglance.errors import DataError, PolyglanceError, Problems, printable, reason
+from polyglance.errors import DataError, PolyglanceError, Problems, error_reason, printable
 from polyglance.languages import normalise_language
 
 Captions = Mapping[str, tuple[str, ...]]
 
-LONGEST_LINE = 64 * 2**20
+MAX_LINE_BYTES = 64 * 2**20
 """A longer line is not text but a file of another kind; it is skipped, not read into memory."""
 
 
@@ -133,14 +133,14 @@ def read_manifest(path: str | Path, problems: Problems | None = None) -> Iterato
 def write_manifest(path: str | Path, records: Iterable[Record]) -> int:
     """Write records one a line and return their number; the file appears whole or not at all."""
     count = 0
-    with replacing(path) as out:
+    with atomic_write(path) as out:
         for record in records:
             out.write(json.dumps(record.to_json(), ensure_ascii=False) + "\n")
             count += 1
     return count
 
 
-def moved(record: Record, old: Path, new: Path) -> Record:
+def rebase_paths(record: Record, old: Path, new: Path) -> Record:
     """The record of a manifest in one folder for one in another: its paths lead from there.
 
     Folders are resolved ones. A video may be known by an id alone; what is no file
@@ -169,7 +169,7 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
             yield from decoded_lines(cast("IO[bytes]", raw), path, problems)
     except OSError as error:
-        problems.report(path, None, f"cannot be opened ({reason(error)})")
+        problems.report(path, None, f"cannot be opened ({error_reason(error)})")
 
 
 def decoded_lines(
@@ -178,12 +178,12 @@ def decoded_lines(
     """The same of a stream that is open, such as standard input, under a name for problems."""
     number = 0
     try:
-        while data := raw.readline(LONGEST_LINE):
+        while data := raw.readline(MAX_LINE_BYTES):
             number += 1
-            if len(data) == LONGEST_LINE:
+            if len(data) == MAX_LINE_BYTES:
                 while data and not data.endswith(b"\n"):
-                    data = raw.readline(LONGEST_LINE)
-                problems.report(name, number, f"expected lines below {LONGEST_LINE:,} bytes")
+                    data = raw.readline(MAX_LINE_BYTES)
+                problems.report(name, number, f"expected lines below {MAX_LINE_BYTES:,} bytes")
                 continue
             try:
                 text = data.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -192,11 +192,11 @@ def decoded_lines(
                 continue
             yield number, text.rstrip("\r\n")
     except (OSError, EOFError, zlib.error) as error:
-        problems.report(name, number or None, f"cannot be read on ({reason(error)})")
+        problems.report(name, number or None, f"cannot be read on ({error_reason(error)})")
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[IO[str]]:
+def atomic_write(path: str | Path) -> Iterator[IO[str]]:
     """Write a text file (``.gz`` zipped) beside its place and move it there when it is complete.
 
     Behind a link the file that it points to is replaced, not the link. What is
@@ -228,7 +228,7 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
         beside = None
     except OSError as error:
         raise PolyglanceError(
-            f"{printable(str(path))}: cannot be written ({reason(error)})"
+            f"{printable(str(path))}: cannot be written ({error_reason(error)})"
         ) from error
     finally:
         if beside is not None:

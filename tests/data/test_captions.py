@@ -32,18 +32,18 @@ def texts(table: CaptionTable, rows: Sequence[int]) -> list[str]:
 
 def test_captions_lie_by_record_then_language() -> None:
     table = CaptionTable.build(RECORDS, Letters())
-    assert table.names == ("de", "en", "cs")
+    assert table.language_codes == ("de", "en", "cs")
     assert texts(table, range(len(table))) == ["ab", "c", "d", "efg", "h", "ij", "k"]
-    assert table.owners.tolist() == [0, 0, 0, 2, 2, 2, 2]
-    assert table.records == 3
+    assert table.record_ids.tolist() == [0, 0, 0, 2, 2, 2, 2]
+    assert table.num_records == 3
     assert texts(table, [5, 0, 5]) == ["ij", "ab", "ij"]
-    assert texts(table, table.of_language("en").tolist()) == ["d", "efg", "h", "ij"]
-    assert len(table.of_language("sw")) == 0
+    assert texts(table, table.rows_in_language("en").tolist()) == ["d", "efg", "h", "ij"]
+    assert len(table.rows_in_language("sw")) == 0
 
 
 def test_chosen_languages_and_their_order() -> None:
     table = CaptionTable.build(RECORDS, Letters(), languages=["cs", "de"])
-    assert table.names == ("cs", "de")
+    assert table.language_codes == ("cs", "de")
     assert texts(table, range(len(table))) == ["ab", "c", "k"]
 
 
@@ -62,7 +62,7 @@ def test_a_tokenizer_for_each_language() -> None:
 
 
 def test_long_captions_keep_their_end() -> None:
-    table = CaptionTable.build(RECORDS, Letters(), longest=3)
+    table = CaptionTable.build(RECORDS, Letters(), max_tokens=3)
     assert table.gather(np.array([3]))[0].tolist() == [ord("e"), ord("f"), 0]
 
 
@@ -82,20 +82,20 @@ def test_sampling_by_weights() -> None:
     counts = Counter(texts(table, drawn.tolist()))
     assert counts["d"] / 20_000 == pytest.approx(0.25, abs=0.02)
     only = table.sample(np.array([0, 2] * 50), generator, weights={"en": 1.0})
-    assert set(table.languages[only]) == {table.names.index("en")}
-    assert table.owners[only].tolist() == [0, 2] * 50
+    assert set(table.language_ids[only]) == {table.language_codes.index("en")}
+    assert table.record_ids[only].tolist() == [0, 2] * 50
 
 
 def test_a_second_caption_is_in_another_language_where_there_is_one() -> None:
     records = [*RECORDS, Record(image="3", captions={"de": ("l", "m")})]
     table = CaptionTable.build(records, Letters())
-    assert table.languages_each.tolist() == [2, 0, 2, 1]
+    assert table.languages_per_record.tolist() == [2, 0, 2, 1]
     generator = np.random.default_rng(0)
     items = np.tile([0, 2, 3], 5000)
     first = table.sample(items, generator)
-    second = table.sample(items, generator, beside=first)
-    assert table.owners[second].tolist() == items.tolist()
-    same = table.languages[first] == table.languages[second]
+    second = table.sample(items, generator, avoid_language_of=first)
+    assert table.record_ids[second].tolist() == items.tolist()
+    same = table.language_ids[first] == table.language_ids[second]
     assert same.tolist() == (items == 3).tolist()
     counts = Counter(texts(table, second.tolist()))
     assert counts["d"] / 5000 == pytest.approx(1 / 2, abs=0.03)
@@ -111,7 +111,10 @@ def test_a_second_language_keeps_the_ratio_of_the_weights() -> None:
     first = np.full(20_000, 1)  # all English
     weights = {"de": 3.0, "en": 5.0, "cs": 1.0}
     second = table.sample(
-        np.zeros(20_000, np.int64), np.random.default_rng(0), weights=weights, beside=first
+        np.zeros(20_000, np.int64),
+        np.random.default_rng(0),
+        weights=weights,
+        avoid_language_of=first,
     )
     counts = Counter(texts(table, second.tolist()))
     assert counts["a"] / 20_000 == pytest.approx(0.75, abs=0.02)
@@ -124,14 +127,14 @@ def test_captions_in_a_language_are_those_of_the_record_or_none() -> None:
     table = CaptionTable.build(records, Letters())
     wanted = np.tile(np.arange(4), 600)
     for name in ("en", "de"):
-        language = np.full(len(wanted), table.names.index(name))
-        rows = table.sample_in(wanted, language, np.random.default_rng(0))
+        language = np.full(len(wanted), table.language_codes.index(name))
+        rows = table.sample_in_languages(wanted, language, np.random.default_rng(0))
         has = np.array([name in captions for captions in spoken])[wanted]
         assert (rows[~has] == -1).all()
-        assert (table.owners[rows[has]] == wanted[has]).all()
-        assert (table.languages[rows[has]] == language[has]).all()
+        assert (table.record_ids[rows[has]] == wanted[has]).all()
+        assert (table.language_ids[rows[has]] == language[has]).all()
         drawn, counts = np.unique(rows[has], return_counts=True)
-        assert drawn.tolist() == table.of_language(name).tolist()
+        assert drawn.tolist() == table.rows_in_language(name).tolist()
         assert counts.min() > 150
 
 
@@ -143,15 +146,15 @@ def test_captions_of_which_nothing_is_left_are_left_out() -> None:
             return [[ord(letter) for letter in text if letter in "aei"] for text in texts]
 
     table = CaptionTable.build(RECORDS, Vowels())
-    assert table.owners.tolist() == [0, 2, 2]
-    assert table.languages.tolist() == [0, 1, 1]
+    assert table.record_ids.tolist() == [0, 2, 2]
+    assert table.language_ids.tolist() == [0, 1, 1]
     assert table.gather(np.arange(3))[1].tolist() == [1, 1, 1]
 
 
 def test_no_captions_at_all() -> None:
     table = CaptionTable.build([Record(image="0")], Letters())
     assert len(table) == 0
-    assert table.languages_each.tolist() == [0]
+    assert table.languages_per_record.tolist() == [0]
 
 
 def test_a_record_without_captions_cannot_be_drawn() -> None:

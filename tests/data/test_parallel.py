@@ -47,7 +47,7 @@ def test_one_file_as_fast_align_reads_it(tmp_path: Path) -> None:
     assert text.pairs == [
         ([], []), (["The", "dog."], ["Der", "Hund", "."]), ([], []), ([], []), (["A"], ["Ein"]),
     ]  # fmt: skip
-    assert sorted(problem.line or 0 for problem in problems.found) == [1, 3]
+    assert sorted(problem.line or 0 for problem in problems.items) == [1, 3]
     cut = read_parallel([path], ["en", "de"], problems=problems)
     assert cut.pairs[1] == (["The", "dog"], ["Der", "Hund"])
     with pytest.raises(DataError, match=r"en-de\.txt\.gz:1"):
@@ -105,7 +105,7 @@ def test_sentences_by_language_and_other_formats(tmp_path: Path) -> None:
     problems = Problems()
     text = read_parallel([flat], ["de", "en"], problems=problems)
     assert text.pairs == [(["Ein", "Hund"], ["A", "dog"])]
-    assert [problem.line for problem in problems.found] == [2]
+    assert [problem.line for problem in problems.items] == [2]
     with pytest.raises(DataError, match=r"flat\.jsonl\.gz:2"):
         read_parallel([flat], ["de", "en"])
 

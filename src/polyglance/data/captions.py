@@ -20,7 +20,7 @@ from polyglance.records import Record
 Indices = NDArray[np.int64]
 
 
-class EncodesBatches(Protocol):
+class BatchTokenizer(Protocol):
     """What is needed of a tokenizer here."""
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
@@ -32,26 +32,26 @@ class EncodesBatches(Protocol):
 class CaptionTable:
     """All captions, ordered by record, then language; row ``r`` is one caption."""
 
-    ids: NDArray[np.int32]
+    token_ids: NDArray[np.int32]
     """The sub-words of all captions, end to end."""
     offsets: Indices
     """Where each caption begins in ``ids``, and at last where the last one ends."""
-    owners: Indices
+    record_ids: Indices
     """The record that each caption describes."""
-    languages: Indices
+    language_ids: Indices
     """Each caption's language, as a position in ``names``."""
-    names: tuple[str, ...]
-    records: int
+    language_codes: tuple[str, ...]
+    num_records: int
     """How many records there are, those without captions included."""
 
     @classmethod
     def build(
         cls,
         records: Iterable[Record],
-        tokenizer: EncodesBatches | Mapping[str, EncodesBatches],
+        tokenizer: BatchTokenizer | Mapping[str, BatchTokenizer],
         *,
         languages: Sequence[str] | None = None,
-        longest: int | None = None,
+        max_tokens: int | None = None,
     ) -> CaptionTable:
         """Tokenise the captions of all records; ``longest`` keeps that many sub-words and the end.
 
@@ -73,7 +73,7 @@ class CaptionTable:
             for language_index, captions in sorted(by_language):
                 texts += captions
                 places += [(count - 1, language_index)] * len(captions)
-        encoded = [_shorten(ids, longest) for ids in _encode(texts, places, names, tokenizer)]
+        encoded = [_shorten(ids, max_tokens) for ids in _encode(texts, places, names, tokenizer)]
         # A tokenizer that drops unknown words may leave nothing, and nothing has no meaning.
         places = [place for place, ids in zip(places, encoded, strict=True) if len(ids)]
         encoded = [ids for ids in encoded if len(ids)]
@@ -84,7 +84,7 @@ class CaptionTable:
         return cls(flat, offsets, owners.copy(), language_of.copy(), tuple(names), count)
 
     def __len__(self) -> int:
-        return len(self.owners)
+        return len(self.record_ids)
 
     def gather(self, rows: Indices) -> tuple[NDArray[np.int32], Indices]:
         """The sub-words of these captions end to end, and the length of each."""
@@ -92,13 +92,13 @@ class CaptionTable:
         lengths = self.offsets[rows + 1] - starts
         before = np.cumsum(lengths) - lengths
         places = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
-        return self.ids[places], lengths
+        return self.token_ids[places], lengths
 
-    def of_language(self, language: str) -> Indices:
+    def rows_in_language(self, language: str) -> Indices:
         """The rows of one language, in the order of the records."""
-        if language not in self.names:
+        if language not in self.language_codes:
             return np.zeros(0, np.int64)
-        return np.flatnonzero(self.languages == self.names.index(language))
+        return np.flatnonzero(self.language_ids == self.language_codes.index(language))
 
     def sample(
         self,
@@ -106,7 +106,7 @@ class CaptionTable:
         generator: np.random.Generator,
         *,
         weights: Mapping[str, float] | None = None,
-        beside: Indices | None = None,
+        avoid_language_of: Indices | None = None,
     ) -> Indices:
         """One caption a record: first a language that it has, then one of its captions.
 
@@ -117,7 +117,7 @@ class CaptionTable:
         """
         groups, total = self._groups, self._groups.even
         if weights is not None:
-            mass = np.array([weights.get(name, 0.0) for name in self.names])
+            mass = np.array([weights.get(name, 0.0) for name in self.language_codes])
             total = np.concatenate([[0.0], np.cumsum(mass[groups.language])])
         first, last = groups.of_record[records], groups.of_record[records + 1]
         low, high = total[first], total[last]
@@ -125,8 +125,8 @@ class CaptionTable:
             bare = int(records[np.flatnonzero(high <= low)[0]])
             raise ValueError(f"record {bare} has no caption in a language that is drawn")
         gap, size = high, np.zeros(len(records))  # where the language beside would be drawn
-        if beside is not None:
-            other = np.searchsorted(groups.start, beside, side="right") - 1
+        if avoid_language_of is not None:
+            other = np.searchsorted(groups.start, avoid_language_of, side="right") - 1
             gap, size = total[other], total[other + 1] - total[other]
             size = np.where(size < high - low, size, 0.0)
         aim = low + generator.random(len(records)) * (high - low - size)
@@ -137,18 +137,18 @@ class CaptionTable:
         rows: Indices = groups.start[group] + within
         return rows
 
-    def sample_in(
+    def sample_in_languages(
         self, records: Indices, languages: Indices, generator: np.random.Generator
     ) -> Indices:
         """One caption a record in the language of this number; -1 where it has none."""
         groups = self._groups
-        wanted = records * len(self.names) + languages
+        wanted = records * len(self.language_codes) + languages
         group = np.minimum(np.searchsorted(groups.place, wanted), len(groups.place) - 1)
         rows = groups.start[group] + generator.integers(groups.size[group])
         return np.where(groups.place[group] == wanted, rows, -1)
 
     @property
-    def languages_each(self) -> Indices:
+    def languages_per_record(self) -> Indices:
         """In how many languages each record has captions."""
         counts: Indices = np.diff(self._groups.of_record)
         return counts
@@ -156,12 +156,12 @@ class CaptionTable:
     @cached_property
     def _groups(self) -> _Groups:
         """Runs of captions of one record in one language."""
-        place = self.owners * max(1, len(self.names)) + self.languages
+        place = self.record_ids * max(1, len(self.language_codes)) + self.language_ids
         start = np.flatnonzero(np.diff(place, prepend=-1))
         size = np.diff(np.append(start, len(place)))
-        of_record = np.searchsorted(self.owners[start], np.arange(self.records + 1))
+        of_record = np.searchsorted(self.record_ids[start], np.arange(self.num_records + 1))
         even = np.arange(len(start) + 1, dtype=np.float64)
-        return _Groups(place[start], start, size, self.languages[start], of_record, even)
+        return _Groups(place[start], start, size, self.language_ids[start], of_record, even)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ def _encode(
     texts: Sequence[str],
     places: Sequence[tuple[int, int]],
     names: Sequence[str],
-    tokenizer: EncodesBatches | Mapping[str, EncodesBatches],
+    tokenizer: BatchTokenizer | Mapping[str, BatchTokenizer],
 ) -> Sequence[Sequence[int]]:
     """The ids of each text by the one tokenizer, or by that of its language."""
     if not isinstance(tokenizer, Mapping):

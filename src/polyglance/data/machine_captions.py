@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from polyglance.errors import DataError, Problems
-from polyglance.records import Record, parse_json, read_lines, read_manifest, replacing
+from polyglance.records import Record, atomic_write, parse_json, read_lines, read_manifest
 
 ByMachine: TypeAlias = Mapping[str, tuple[int, ...]]
 """By language, of which caption of the source language each caption is a translation."""
@@ -31,7 +31,7 @@ def machine_file(manifest: str | Path) -> Path:
 
 def write_machine(manifest: str | Path, records: Iterable[tuple[Record, ByMachine]]) -> None:
     """Write the file beside a manifest."""
-    with replacing(machine_file(manifest)) as out:
+    with atomic_write(machine_file(manifest)) as out:
         for record, machine in records:
             line = {"record": record.key, "machine": {k: list(v) for k, v in machine.items()}}
             out.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -83,8 +83,8 @@ def _must_be_there(path: Path, *, is_text: bool) -> None:
         return
     problems = Problems()
     lines = _first_lines(path, problems)
-    if problems.found and not lines:
-        raise DataError(f"{problems.found[0]}; {_GIVE}")
+    if problems.items and not lines:
+        raise DataError(f"{problems.items[0]}; {_GIVE}")
     # Between bytes that are none, pictures have a few that happen to be text.
     if len(problems) > len(lines) or any("\0" in line for line in lines):
         raise DataError(f"{name} is no text in UTF-8; {_GIVE}")

@@ -121,7 +121,7 @@ def show(summary: Summary, console: Console, samples: int = 3) -> None:
         _show_sample(record, console)
     if summary.problems:
         console.print(f"\n[red]malformed lines skipped: {len(summary.problems):,}[/red], such as")
-        for problem in summary.problems.found[:3]:
+        for problem in summary.problems.items[:3]:
             console.print(f"  {problem}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -61,7 +61,7 @@ def check(format: str, source: Path) -> int:
                     count += not strict
             except PolyglanceError as error:
                 messages.append(str(error))
-            messages += map(str, problems.found)
+            messages += map(str, problems.items)
     for message in messages:
         assert message.encode("utf-8")
         assert "expected" in message or "cannot be read" in message

@@ -46,7 +46,7 @@ def test_multi30k_stays_aligned_past_bad_lines(read_files) -> None:
         ("5.jpg", {"en": ("five",)}),
         ("6.jpg", {}),
     ]
-    assert [str(problem).rsplit("/", 1)[-1] for problem in problems.found] == [
+    assert [str(problem).rsplit("/", 1)[-1] for problem in problems.items] == [
         "train.en:2: expected UTF-8 text",
         "train.en:3: expected a sentence not to be empty",
         "train.de:5: expected as many lines as its companions have",
@@ -58,7 +58,7 @@ def test_multi30k_without_pictures_is_parallel_text(read_files) -> None:
     files = {"val.lc.norm.tok.en": "a dog\n", "val.lc.norm.tok.fr": "un chien\n"}
     records, problems = read_files("multi30k-task1", files)
     assert records == [Record(captions={"en": ("a dog",), "fr": ("un chien",)}, split="val")]
-    assert [problem.expected for problem in problems.found] == [
+    assert [problem.expected for problem in problems.items] == [
         "expected val.txt with the names of the pictures"
     ]
 
@@ -103,7 +103,7 @@ def test_karpathy_names_the_place_of_a_bad_entry(read_files) -> None:
     ]
     records, problems = read_files("karpathy", {"dataset_x.json": {"images": images}})
     assert [record.captions for record in records] == [{"en": ("Good.",)}]
-    assert [problem.expected for problem in problems.found] == [
+    assert [problem.expected for problem in problems.items] == [
         "images[0].sentences[1]: expected 'raw' to be text",
         "images[0].sentences[2]: expected an object",
         "images[1]: expected 'filename' to be text",
@@ -128,8 +128,8 @@ def test_a_file_that_is_not_json_is_named_with_its_line(
 ) -> None:
     records, problems = read_files("karpathy", {"dataset_x.json": content})
     assert records == []
-    assert [problem.line for problem in problems.found] == [line]
-    assert problems.found[0].expected.startswith(expected)
+    assert [problem.line for problem in problems.items] == [line]
+    assert problems.items[0].expected.startswith(expected)
 
 
 def test_coco_captions(read_files) -> None:
@@ -154,7 +154,7 @@ def test_coco_captions(read_files) -> None:
         ("val2014/COCO_val2014_000000000007.jpg", ("Unnamed.",)),
     ]
     assert {record.split for record in records} == {"val"}
-    assert [problem.expected for problem in problems.found] == [
+    assert [problem.expected for problem in problems.items] == [
         "annotations[4]: expected 'image_id' to be a whole number"
     ]
 
@@ -235,8 +235,8 @@ def test_coco_cn_names_bad_lines_and_leaves_other_files_alone(read_files) -> Non
     }
     records, problems = read_files("coco-cn", files)
     assert [record.captions for record in records] == [{"zh": ("好",)}]
-    assert [problem.line for problem in problems.found] == [1, 2]
-    assert "PICTURE#NUMBER<TAB>SENTENCE" in problems.found[0].expected
+    assert [problem.line for problem in problems.items] == [1, 2]
+    assert "PICTURE#NUMBER<TAB>SENTENCE" in problems.items[0].expected
     records, _ = read_files("coco-cn", {}, "imageid.manually-translated-caption.txt")
     assert [record.captions for record in records] == [{"zh": ("翻译",)}]
 
@@ -258,5 +258,5 @@ def test_conceptual_captions(read_files, samples) -> None:
 def test_conceptual_captions_names_bad_lines(read_files) -> None:
     records, problems = read_files("conceptual-captions", {"x.tsv": "a\n\tb\n\nok\thttp://x\n"})
     assert len(records) == 1
-    assert [problem.line for problem in problems.found] == [1, 2, 3]
-    assert problems.found[0].expected == "expected 'CAPTION<TAB>ADDRESS'"
+    assert [problem.line for problem in problems.items] == [1, 2, 3]
+    assert problems.items[0].expected == "expected 'CAPTION<TAB>ADDRESS'"

@@ -134,7 +134,7 @@ def test_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
     content = "1\n00:00:01,000 --> 00:00:02,000\nGrüße\n".encode("latin-1")
     cues, problems = cues_of(tmp_path, "x.de.srt", content)
     assert cues == ()
-    assert [(problem.line, problem.expected) for problem in problems.found] == [
+    assert [(problem.line, problem.expected) for problem in problems.items] == [
         (3, "expected UTF-8 text (or UTF-16 with its mark)")
     ]
 
@@ -161,7 +161,7 @@ good again
 """
     cues, problems = cues_of(tmp_path, "x.en.srt", content)
     assert [cue.text for cue in cues] == ["good", "good again"]
-    assert [(problem.line, problem.expected) for problem in problems.found] == [
+    assert [(problem.line, problem.expected) for problem in problems.items] == [
         (5, "expected 'HH:MM:SS.mmm --> HH:MM:SS.mmm' before text"),
         (9, "expected the subtitle to start before it ends"),
         (13, "expected 'HH:MM:SS.mmm --> HH:MM:SS.mmm'"),
@@ -195,7 +195,7 @@ def test_names_that_say_too_little_or_too_much(read_files) -> None:
     files = {"a.srt": srt, "b.zh-Hans.srt": srt, "b.zh-Hant.srt": srt, "c.en.srt": "", "d.txt": ""}
     records, problems = read_files("subtitles", files)
     assert [(record.video, *record.subtitles) for record in records] == [("b.mp4", "zh")]
-    assert [str(problem).rsplit("/", 1)[-1] for problem in problems.found] == [
+    assert [str(problem).rsplit("/", 1)[-1] for problem in problems.items] == [
         "a.srt: expected a name with the language in it, such as VIDEO.en.vtt",
         "b.zh-Hant.srt: expected one track in 'zh'; kept the first",
         "c.en.srt: expected at least one subtitle",
@@ -209,4 +209,4 @@ def test_a_file_name_that_is_not_unicode_is_a_problem_not_a_crash(tmp_path: Path
     path.write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nhi\n")
     problems = Problems()
     assert list(read("subtitles", tmp_path, ReadOptions(), problems)) == []
-    assert "the file's name to be text" in problems.found[0].expected
+    assert "the file's name to be text" in problems.items[0].expected

@@ -31,7 +31,7 @@ def test_wikipedia_finds_the_language_in_the_source_or_is_told(read_files) -> No
     assert records == [Record(captions={"sw": ("Mbwa.",)})]
     records, problems = read_files("wikipedia", {"my_corpus/AF/wiki_00": "Hund.\n"}, "my_corpus")
     assert records == []
-    assert "such as de.txt" in problems.found[0].expected
+    assert "such as de.txt" in problems.items[0].expected
     records, problems = read_files("wikipedia", {}, "my_corpus", language="nl")
     assert records == [Record(captions={"nl": ("Hund.",)})]
 
@@ -46,7 +46,7 @@ def test_wikipedia_names_a_bad_page(read_files) -> None:
     page = json.dumps({"title": "x"}) + '\n{"text": "cut o\n'
     records, problems = read_files("wikipedia", {"en.txt": page})
     assert records == []
-    assert [problem.line for problem in problems.found] == [1, 2]
+    assert [problem.line for problem in problems.items] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_tatoeba(read_files, samples) -> None:
 def test_tatoeba_names_bad_lines(read_files) -> None:
     records, problems = read_files("tatoeba", {"x.tsv": "deu\tJa.\n?\ta\tb\ndeu\t\tYes.\n"})
     assert records == []
-    assert [problem.line for problem in problems.found] == [1, 2, 3]
-    assert "LANGUAGE<TAB>SENTENCE" in problems.found[0].expected
-    assert "a language code" in problems.found[1].expected
+    assert [problem.line for problem in problems.items] == [1, 2, 3]
+    assert "LANGUAGE<TAB>SENTENCE" in problems.items[0].expected
+    assert "a language code" in problems.items[1].expected
 
 
 def test_vqa_v2(read_files, samples) -> None:
@@ -117,7 +117,7 @@ def test_vqa_v2_test_has_no_answers(read_files) -> None:
             split="test",
         )
     ]
-    assert problems.found[0].expected == "questions[2]: expected 'question' not to be empty"
+    assert problems.items[0].expected == "questions[2]: expected 'question' not to be empty"
 
 
 def test_visual_genome_vqa_ja(read_files, samples) -> None:
@@ -130,7 +130,7 @@ def test_visual_genome_vqa_names_the_place_of_a_bad_pair(read_files) -> None:
     pages = [{"id": 1, "qas": [{"question": "a?"}, {"question": "b?", "answer": "c"}]}]
     records, problems = read_files("visual-genome-vqa-ja", {"question_answers.json": pages})
     assert [len(record.questions) for record in records] == [1]
-    assert problems.found[0].expected == "[0].qas[0]: expected 'answer' to be text"
+    assert problems.items[0].expected == "[0].qas[0]: expected 'answer' to be text"
 
 
 def test_jsonl_in_all_its_shapes(read_files, samples) -> None:
@@ -166,8 +166,8 @@ def test_jsonl_names_bad_lines(read_files) -> None:
     )
     records, problems = read_files("jsonl", {"x.jsonl": "\n".join(lines)})
     assert [record.key for record in records] == ["1.jpg", "7"]
-    assert [problem.line for problem in problems.found] == [2, 3, 4, 5, 6]
-    assert problems.found[0].expected == "expected a question with its 'language'"
+    assert [problem.line for problem in problems.items] == [2, 3, 4, 5, 6]
+    assert problems.items[0].expected == "expected a question with its 'language'"
 
 
 def test_indonesian_is_not_an_identifier(read_files) -> None:

@@ -48,7 +48,7 @@ def test_msrvtt_joins_scattered_sentences_and_names_lost_ones(read_files) -> Non
         ("video1.mp4", {}),
         ("video0.mp4", {"en": ("a", "b")}),
     ]
-    assert "to list 'video7'" in problems.found[0].expected
+    assert "to list 'video7'" in problems.items[0].expected
 
 
 def test_vatex(read_files, samples) -> None:
@@ -73,7 +73,7 @@ def test_vatex_private_test_has_no_captions(read_files) -> None:
     name = "vatex_private_test_without_annotations.json"
     records, problems = read_files("vatex", {name: [{"videoID": "a_000001_000011"}, {"enCap": []}]})
     assert records == [Record(video="a_000001_000011.mp4", split="test")]
-    assert problems.found[0].expected == "[1]: expected 'videoID' to be text"
+    assert problems.items[0].expected == "[1]: expected 'videoID' to be text"
 
 
 def test_howto100m_joins_the_languages_of_a_video(read_files, samples) -> None:
@@ -110,7 +110,7 @@ def test_howto100m_names_bad_members_and_keeps_the_rest(read_files) -> None:
     assert [(record.video, record.subtitles) for record in records] == [
         ('e"{.mp4', {"en": (Cue(0.0, 1.0, 'brace } and " quote'),)})
     ]
-    assert [(problem.line, problem.expected) for problem in problems.found] == [
+    assert [(problem.line, problem.expected) for problem in problems.items] == [
         (None, "'a'[0]: expected 'text' to be text"),
         (None, "'b': expected an object"),
         (None, "'c': expected an object"),
@@ -125,7 +125,7 @@ def test_howto100m_names_bad_members_and_keeps_the_rest(read_files) -> None:
 def test_howto100m_of_something_else(read_files, content: str) -> None:
     records, problems = read_files("howto100m", {"caption.json": content})
     assert records == []
-    assert "expected a whole JSON object" in problems.found[-1].expected
+    assert "expected a whole JSON object" in problems.items[-1].expected
 
 
 def test_howto100m_does_not_hold_the_file(tmp_path: Path) -> None:

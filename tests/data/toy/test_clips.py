@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyglance.data.toy import ToyWorld, write_clip
+from polyglance.data.toy import ToyDataset, write_clip
 from polyglance.data.toy.items import Clip
 from polyglance.data.toy.scenes import Placed
 from polyglance.data.toy.video import clip_suffix
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 
 
 @pytest.fixture(scope="module")
 def clips() -> list[Clip]:
-    return list(ToyWorld(seed=4).clips(40))
+    return list(ToyDataset(seed=4).clips(40))
 
 
 def centre(frame: np.ndarray, placed: Placed) -> np.ndarray:
@@ -88,7 +88,7 @@ def test_without_pyav_mp4_is_refused_and_webp_chosen(
     assert clip_suffix() == ".mp4"
     monkeypatch.setitem(sys.modules, "av", None)
     assert clip_suffix() == ".webp"
-    with pytest.raises(MissingExtra, match=r"polyglance\[video\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[video\]"):
         write_clip(tmp_path / "clip.mp4", clips[0].frames(frames=2))
 
 

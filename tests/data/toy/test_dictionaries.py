@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from polyglance.data.toy import LANGUAGES, ToyWorld, align, describe, dictionary, lexicon, pharaoh
-from polyglance.data.toy.meaning import COLOURS, RELATIONS, SHAPES, SIZES, Fact, Thing
+from polyglance.data.toy import LANGUAGES, ToyDataset, align, describe, dictionary, lexicon, pharaoh
+from polyglance.data.toy.semantics import COLOURS, RELATIONS, SHAPES, SIZES, Fact, Thing
 
 FACT = Fact(Thing("circle", "red"), "left_of", Thing("square", "blue", "small"))
 
@@ -65,7 +65,7 @@ def test_alignment_of_a_sentence_known_by_hand() -> None:
 
 
 def test_aligned_words_are_translations_of_each_other_by_the_dictionaries() -> None:
-    world = ToyWorld(seed=3)
+    world = ToyDataset(seed=3)
     items = [*world.pictures(25), *world.clips(15)]
     for source, target in permutations(LANGUAGES, 2):
         lookup = _without_capitals(dictionary(source, target))

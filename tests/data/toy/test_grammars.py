@@ -8,7 +8,7 @@ import pytest
 
 from polyglance.data.toy.grammar import PLOTS, STYLES, Style
 from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES, describe, narrate
-from polyglance.data.toy.meaning import (
+from polyglance.data.toy.semantics import (
     COLOURS,
     PLACES,
     RELATIONS,

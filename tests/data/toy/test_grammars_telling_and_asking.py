@@ -6,7 +6,7 @@ import pytest
 
 from polyglance.data.toy.grammar import Plot
 from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES, narrate
-from polyglance.data.toy.meaning import Event, Fact, Thing
+from polyglance.data.toy.semantics import Event, Fact, Thing
 
 CIRCLE_LEFT_OF_SQUARE = Fact(Thing("circle", "red"), "left_of", Thing("square", "blue"))
 CIRCLE_GOES_LEFT = Event(Thing("circle", "red"), "left", "slow", Thing("square", "blue"))

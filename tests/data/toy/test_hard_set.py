@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 
 import pytest
 
-from polyglance.data.toy import LANGUAGES, Event, Fact, Picture, ToyWorld, readings
+from polyglance.data.toy import LANGUAGES, Event, Fact, Picture, ToyDataset, readings
 from polyglance.errors import PolyglanceError
 
 View = Callable[[Fact], Hashable]
@@ -70,7 +70,7 @@ def recall_at_1(pictures: list[Picture], captions: list[Fact], view: View) -> fl
 
 @pytest.fixture(scope="module")
 def hard() -> list[tuple[Picture, ...]]:
-    return ToyWorld(seed=9).hard_set(20)
+    return ToyDataset(seed=9).hard_set(20)
 
 
 def read(pictures: list[Picture], language: str) -> list[Fact]:
@@ -97,7 +97,7 @@ def test_only_an_oracle_that_sees_everything_succeeds(
 
 
 def test_the_ordinary_test_set_is_hard_for_the_blind_too() -> None:
-    pictures = list(ToyWorld(seed=9).pictures(400, "test"))
+    pictures = list(ToyDataset(seed=9).pictures(400, "test"))
     captions = [p.scene.fact.without_sizes() for p in pictures]
     assert recall_at_1(pictures, captions, full) == 1.0
     assert recall_at_1(pictures, captions, colour_blind) < 0.5
@@ -131,7 +131,7 @@ def test_the_swaps_that_the_captions_differ_by(hard: list[tuple[Picture, ...]]) 
 
 
 def test_no_fact_comes_twice_in_the_whole_set_and_all_are_of_the_split() -> None:
-    world = ToyWorld(seed=9)
+    world = ToyDataset(seed=9)
     for split in ("train", "test"):
         hard = world.hard_set(84, split=split)
         facts = [picture.scene.fact.without_sizes() for group in hard for picture in group]
@@ -140,7 +140,7 @@ def test_no_fact_comes_twice_in_the_whole_set_and_all_are_of_the_split() -> None
 
 
 def test_more_groups_than_there_are_is_an_error() -> None:
-    world = ToyWorld(seed=9)
+    world = ToyDataset(seed=9)
     available = len(world.hard_set())
     with pytest.raises(PolyglanceError, match=f"has {available} groups"):
         world.hard_set(available + 1)
@@ -149,18 +149,18 @@ def test_more_groups_than_there_are_is_an_error() -> None:
 
 
 def test_fewer_groups_are_the_first_of_more() -> None:
-    world = ToyWorld(seed=9)
+    world = ToyDataset(seed=9)
     assert world.hard_set(2) == world.hard_set(3)[:2]
     assert world.hard_clips(2) == world.hard_clips(3)[:2]
 
 
 def test_a_world_of_one_relation_has_groups_of_four() -> None:
-    groups = ToyWorld(seed=9, relations=["above"]).hard_set(5)
+    groups = ToyDataset(seed=9, relations=["above"]).hard_set(5)
     assert {len(group) for group in groups} == {4}
 
 
 def test_hard_clips_need_the_mover_its_colour_its_shape_and_the_direction() -> None:
-    clips = [clip for group in ToyWorld(seed=9).hard_clips(12) for clip in group]
+    clips = [clip for group in ToyDataset(seed=9).hard_clips(12) for clip in group]
     views: dict[str, Callable[[Event], Hashable]] = {
         "full": lambda e: (e.mover.colour, e.mover.shape, e.direction, *_thing(e)),
         "colour": lambda e: (e.mover.shape, e.direction, e.still and e.still.shape),

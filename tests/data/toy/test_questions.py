@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from polyglance.data.toy import LANGUAGES, ToyWorld, lexicon
+from polyglance.data.toy import LANGUAGES, ToyDataset, lexicon
 from polyglance.data.toy.items import Picture
-from polyglance.data.toy.meaning import COLOURS, SHAPES
 from polyglance.data.toy.rendering import box
 from polyglance.data.toy.scenes import Placed
+from polyglance.data.toy.semantics import COLOURS, SHAPES
 from polyglance.records import Question
 
 ANSWERS = {
@@ -36,7 +36,7 @@ RELATION = r"(to the left of|to the right of|above|below|in front of|behind|insi
 
 @pytest.fixture(scope="module")
 def pictures() -> list[Picture]:
-    world = ToyWorld(seed=21, clutter=2)
+    world = ToyDataset(seed=21, clutter=2)
     return [*world.pictures(200), *world.pictures(50, "test")]
 
 
@@ -154,7 +154,7 @@ def test_counts_vary(pictures: list[Picture]) -> None:
 
 def test_clips_ask_which_thing_moves_and_where_to() -> None:
     to = {"left": "to the left", "right": "to the right", "up": "upwards", "down": "downwards"}
-    for clip in ToyWorld(seed=3).clips(20):
+    for clip in ToyDataset(seed=3).clips(20):
         which, where = (q for q in clip.questions if q.language == "en")
         dx, dy = clip.film.travel
         direction = ("left" if dx < 0 else "right") if dx else ("up" if dy < 0 else "down")

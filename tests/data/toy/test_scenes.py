@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyglance.data.toy import ToyWorld
+from polyglance.data.toy import ToyDataset
 from polyglance.data.toy.items import Picture
-from polyglance.data.toy.meaning import COLOURS, PRIMARY_RELATIONS, SHAPES, Fact, Thing
 from polyglance.data.toy.rendering import box, render
 from polyglance.data.toy.scenes import PALETTE, Placed, Scene, compose, hidden_share
+from polyglance.data.toy.semantics import COLOURS, PRIMARY_RELATIONS, SHAPES, Fact, Thing
 from polyglance.data.toy.shapes import CORES
 from polyglance.errors import PolyglanceError
 
 
 @pytest.fixture(scope="module")
 def pictures() -> list[Picture]:
-    return list(ToyWorld(seed=11, clutter=2).pictures(160))
+    return list(ToyDataset(seed=11, clutter=2).pictures(160))
 
 
 def drawn_pixels(scene: Scene, placed: Placed, size: int) -> np.ndarray:
@@ -130,7 +130,7 @@ def test_clutter_stands_apart_and_has_colours_of_its_own(pictures: list[Picture]
 
 
 def test_any_size_shows_the_same_scene() -> None:
-    picture = next(ToyWorld(seed=2).pictures(1))
+    picture = next(ToyDataset(seed=2).pictures(1))
     small, large = picture.pixels(32), picture.pixels(320)
     assert small.shape == (32, 32, 3)
     assert large.shape == (320, 320, 3)
@@ -141,7 +141,7 @@ def test_any_size_shows_the_same_scene() -> None:
 
 
 def test_hundreds_of_pictures_a_second() -> None:
-    world = ToyWorld(seed=1)
+    world = ToyDataset(seed=1)
     world.splits.facts  # noqa: B018 (made once for a world)
     start = time.process_time()
     for picture in world.pictures(200):

@@ -6,14 +6,14 @@ from itertools import combinations, product
 
 import pytest
 
-from polyglance.data.toy import Thing, ToyWorld
-from polyglance.data.toy.meaning import COLOURS, PRIMARY_RELATIONS, SHAPES
+from polyglance.data.toy import Thing, ToyDataset
+from polyglance.data.toy.semantics import COLOURS, PRIMARY_RELATIONS, SHAPES
 from polyglance.data.toy.splits import SPLITS, HeldOut
 
 Binding = tuple[str | None, str]
 
 
-def shown(world: ToyWorld, split: str) -> list[list[Thing]]:
+def shown(world: ToyDataset, split: str) -> list[list[Thing]]:
     """The things in each picture and clip of a split, bystanders included."""
     pictures = [[p.thing for p in picture.scene.things] for picture in world.pictures(400, split)]
     clips = [[c.film.mover.thing, c.film.still.thing] for c in world.clips(200, split)]
@@ -28,14 +28,14 @@ def combination(first: Thing, second: Thing) -> object:
 
 
 def test_no_combination_is_in_two_splits() -> None:
-    world = ToyWorld(seed=5)
+    world = ToyDataset(seed=5)
     seen = {split: {combination(*things) for things in shown(world, split)} for split in SPLITS}
     for one, other in combinations(SPLITS, 2):
         assert not seen[one] & seen[other]
 
 
 def test_clutter_never_shows_training_what_is_held_out() -> None:
-    world = ToyWorld(seed=5, clutter=3)
+    world = ToyDataset(seed=5, clutter=3)
     trained = {
         combination(a, b) for things in shown(world, "train") for a, b in combinations(things, 2)
     }
@@ -45,7 +45,7 @@ def test_clutter_never_shows_training_what_is_held_out() -> None:
 
 
 def test_every_colour_of_every_shape_is_known_from_training() -> None:
-    world = ToyWorld(seed=5)
+    world = ToyDataset(seed=5)
     trained = {
         (t.colour, t.shape) for f in world.splits.facts["train"] for t in (f.figure, f.ground)
     }
@@ -53,7 +53,7 @@ def test_every_colour_of_every_shape_is_known_from_training() -> None:
 
 
 def test_held_out_bindings_are_in_one_split_only() -> None:
-    world = ToyWorld(seed=5, held_out="bindings", clutter=2)
+    world = ToyDataset(seed=5, held_out="bindings", clutter=2)
     scenes = {split: shown(world, split) for split in SPLITS}
     seen: dict[str, set[Binding]] = {
         split: {(t.colour, t.shape) for things in scenes[split] for t in things[-2:]}
@@ -72,14 +72,14 @@ def test_held_out_bindings_are_in_one_split_only() -> None:
 
 
 def test_with_nothing_held_out_splits_share_facts_but_no_pictures() -> None:
-    world = ToyWorld(seed=5, held_out="nothing")
+    world = ToyDataset(seed=5, held_out="nothing")
     assert world.splits.facts["train"] == world.splits.facts["test"]
     train, test = (next(world.pictures(1, split)) for split in ("train", "test"))
     assert train.pixels().tobytes() != test.pixels().tobytes()
 
 
 def test_sizes_of_the_default_splits() -> None:
-    facts = ToyWorld(seed=5).splits.facts
+    facts = ToyDataset(seed=5).splits.facts
     # 8 x 7 colours, 6 x 6 shapes, 4 relations.
     assert sum(len(facts[split]) for split in SPLITS) == 8064
     assert len(facts["val"]) == len(facts["test"])
@@ -87,7 +87,7 @@ def test_sizes_of_the_default_splits() -> None:
 
 
 def test_no_fact_comes_twice_before_all_have_come_once() -> None:
-    world = ToyWorld(seed=5, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["above"])
+    world = ToyDataset(seed=5, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["above"])
     facts = world.splits.facts["test"]
     told = [p.scene.fact.without_sizes() for p in world.pictures(2 * len(facts), "test")]
     first, second = told[: len(facts)], told[len(facts) :]
@@ -98,7 +98,7 @@ def test_no_fact_comes_twice_before_all_have_come_once() -> None:
 
 @pytest.mark.parametrize("held_out", ["combinations", "bindings", "nothing"])
 def test_the_smallest_world_still_has_three_splits(held_out: HeldOut) -> None:
-    world = ToyWorld(
+    world = ToyDataset(
         seed=0, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["left_of"], held_out=held_out
     )
     assert all(next(world.pictures(1, split)) for split in SPLITS)

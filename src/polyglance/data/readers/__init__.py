@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polyglance.data.readers.base import ReadOptions
-from polyglance.errors import DataError, PolyglanceError, Problems, printable, reason
+from polyglance.errors import DataError, PolyglanceError, Problems, error_reason, printable
 from polyglance.records import Record
 
 __all__ = ["FORMATS", "Format", "ReadOptions", "find_format", "read", "read_all"]
@@ -167,4 +167,4 @@ def _guarded(source: Path, records: Iterator[Record]) -> Iterator[Record]:
         yield from records
     except OSError as error:
         where = printable(str(error.filename or source))
-        raise DataError(f"{where}: cannot be read ({reason(error)})") from error
+        raise DataError(f"{where}: cannot be read ({error_reason(error)})") from error

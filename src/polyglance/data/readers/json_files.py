@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from polyglance.data.readers.checks import mapping, reporting, text
-from polyglance.errors import Problems, reason
+from polyglance.errors import Problems, error_reason
 from polyglance.records import parse_json
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
@@ -31,7 +31,7 @@ def load_json(path: Path, problems: Problems, kind: type[Kind]) -> Kind:
         content = data.decode("utf-8-sig")
         document = json.loads(content)
     except (OSError, EOFError, zlib.error) as error:
-        problems.report(path, None, f"cannot be read ({reason(error)})")
+        problems.report(path, None, f"cannot be read ({error_reason(error)})")
     except UnicodeDecodeError as error:
         problems.report(path, data.count(b"\n", 0, error.start) + 1, "expected UTF-8 text")
     except json.JSONDecodeError as error:
@@ -94,7 +94,7 @@ class JsonMembers:
                 elif path.stat().st_size:
                     self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, EOFError, zlib.error) as error:
-            problems.report(path, None, f"cannot be read ({reason(error)})")
+            problems.report(path, None, f"cannot be read ({error_reason(error)})")
 
     def places(self, problems: Problems) -> Iterator[tuple[str, Place]]:
         """Yield each key with where its value is; where the file breaks off, report it and end."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from polyglance.data.cues import Shown, unroll
 from polyglance.data.readers.checks import any_text, mapping, number, reporting, sequence, span
-from polyglance.errors import Problems, reason
+from polyglance.errors import Problems, error_reason
 from polyglance.records import Cue, parse_json
 
 FORMATS = ("vtt", "srt", "json", "json3")
@@ -34,7 +34,7 @@ def read_cues(path: Path, problems: Problems) -> tuple[Cue, ...]:
         data = path.read_bytes()
         content = _decode(data)
     except OSError as error:
-        problems.report(path, None, f"cannot be read ({reason(error)})")
+        problems.report(path, None, f"cannot be read ({error_reason(error)})")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problems.report(path, line, "expected UTF-8 text (or UTF-16 with its mark)")

@@ -8,7 +8,7 @@ from itertools import product
 
 from polyglance.data.toy.grammar import PLOTS, STYLES, Grammar, Token, Tokens
 from polyglance.data.toy.grammars import GRAMMARS
-from polyglance.data.toy.meaning import (
+from polyglance.data.toy.semantics import (
     COLOURS,
     DIRECTIONS,
     RELATIONS,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar, Literal, get_args
 
-from polyglance.data.toy.meaning import Colour, Direction, Event, Fact, Place, Shape, Thing
+from polyglance.data.toy.semantics import Colour, Direction, Event, Fact, Place, Shape, Thing
 
 Role = Literal["", "figure", "ground"]
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from polyglance.data.toy.grammar import PLOTS, STYLES, Caption
 from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES, describe, narrate
-from polyglance.data.toy.meaning import CONVERSE, Fact
 from polyglance.data.toy.questions import ask_about_film, ask_about_scene
 from polyglance.data.toy.rendering import (
     FRAMES_PER_SECOND,
@@ -26,6 +25,7 @@ from polyglance.data.toy.rendering import (
     render_film,
 )
 from polyglance.data.toy.scenes import Film, Scene
+from polyglance.data.toy.semantics import CONVERSE, Fact
 from polyglance.data.toy.splits import Split
 from polyglance.records import Question, Record, Region
 

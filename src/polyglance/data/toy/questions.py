@@ -10,8 +10,8 @@ import numpy as np
 
 from polyglance.data.toy.grammar import Grammar, Tokens
 from polyglance.data.toy.grammars import GRAMMARS
-from polyglance.data.toy.meaning import PLACES_OF, SHAPES, Fact, Shape, Thing
 from polyglance.data.toy.scenes import Film, Scene
+from polyglance.data.toy.semantics import PLACES_OF, SHAPES, Fact, Shape, Thing
 from polyglance.records import Question
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyglance.data.toy.meaning import (
+from polyglance.data.toy.semantics import (
     Colour,
     Direction,
     Event,

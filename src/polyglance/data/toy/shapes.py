@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from polyglance.data.toy.meaning import SHAPES, Shape
+from polyglance.data.toy.semantics import SHAPES, Shape
 
 Points = NDArray[np.float64]
 

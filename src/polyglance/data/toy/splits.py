@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from polyglance.data.toy.meaning import (
+from polyglance.data.toy.semantics import (
     DIRECTIONS,
     SPEEDS,
     Colour,

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from polyglance.data.toy.rendering import FRAMES_PER_SECOND, Pixels
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 
 
 def clip_suffix() -> str:
@@ -32,7 +32,7 @@ def _write_mp4(path: Path, frames: Pixels, rate: int) -> None:
     try:
         import av
     except ImportError:
-        raise MissingExtra("writing MP4 clips", "video") from None
+        raise MissingExtraError("writing MP4 clips", "video") from None
     height, width = frames.shape[1:3]
     if height % 2 or width % 2:
         raise PolyglanceError(f"{path}: H.264 video needs even sides, not {width} x {height}")

@@ -11,7 +11,7 @@ from polyglance.data.toy.grammars.fr import French
 from polyglance.data.toy.grammars.ja import Japanese
 from polyglance.data.toy.grammars.ru import Russian
 from polyglance.data.toy.grammars.zh import Chinese
-from polyglance.data.toy.meaning import Event, Fact
+from polyglance.data.toy.semantics import Event, Fact
 
 GRAMMARS: dict[str, Grammar] = {
     grammar.language: grammar

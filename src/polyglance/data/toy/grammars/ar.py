@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Literal
 
 from polyglance.data.toy.grammar import Grammar, Plot, Role, Style, Token, Tokens, words
-from polyglance.data.toy.meaning import COLOURS, Colour, Event, Fact, Place, Shape, Size, Thing
+from polyglance.data.toy.semantics import COLOURS, Colour, Event, Fact, Place, Shape, Size, Thing
 
 State = Literal["indefinite", "accusative", "definite"]
 

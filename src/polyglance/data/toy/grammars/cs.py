@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Literal
 
 from polyglance.data.toy.grammar import Grammar, Plot, Role, Style, Token, Tokens, words
-from polyglance.data.toy.meaning import Colour, Event, Fact, Place, Relation, Shape, Size, Thing
+from polyglance.data.toy.semantics import Colour, Event, Fact, Place, Relation, Shape, Size, Thing
 
 Case = Literal["nom", "gen", "acc", "ins"]
 _CASES: tuple[Case, ...] = ("nom", "gen", "acc", "ins")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from polyglance.data.toy.grammar import Grammar, Plot, Role, Style, Token, Tokens, words
-from polyglance.data.toy.meaning import Colour, Event, Fact, Place, Shape, Thing
+from polyglance.data.toy.semantics import Colour, Event, Fact, Place, Shape, Thing
 
 # Measure word and noun.
 _NOUNS: dict[Shape, tuple[str, str]] = {

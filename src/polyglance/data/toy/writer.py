@@ -18,16 +18,16 @@ from pathlib import Path
 
 from PIL import Image
 
+from polyglance.data.toy.dataset import ToyDataset
 from polyglance.data.toy.dictionaries import dictionary
 from polyglance.data.toy.grammar import align, pharaoh
 from polyglance.data.toy.grammars import GRAMMARS
 from polyglance.data.toy.items import Clip, Item, Picture
-from polyglance.data.toy.meaning import COLOURS, SHAPES, Thing
+from polyglance.data.toy.semantics import COLOURS, SHAPES, Thing
 from polyglance.data.toy.splits import SPLITS
 from polyglance.data.toy.video import clip_suffix, write_clip
-from polyglance.data.toy.world import ToyWorld
 from polyglance.errors import PolyglanceError
-from polyglance.records import Record, replacing, write_manifest
+from polyglance.records import Record, atomic_write, write_manifest
 
 
 def write(
@@ -38,7 +38,7 @@ def write(
     *,
     size: int = 64,
     hard_groups: int = 10,
-    world: ToyWorld | None = None,
+    world: ToyDataset | None = None,
 ) -> dict[str, int]:
     """Write a toy world and return the number of records in each manifest.
 
@@ -48,7 +48,7 @@ def write(
     folder = Path(folder)
     if pictures < 0 or clips < 0 or hard_groups < 0:
         raise PolyglanceError("numbers of pictures, clips and groups cannot be negative")
-    world = ToyWorld(seed) if world is None else world
+    world = ToyDataset(seed) if world is None else world
     written: dict[str, int] = {}
     try:
         for name in ("images", "clips"):
@@ -78,7 +78,7 @@ def write(
 
 def write_dictionary(path: str | Path, source: str, target: str) -> None:
     """Write a dictionary in the text format of MUSE: ``word translation``, one pair a line."""
-    with replacing(path) as out:
+    with atomic_write(path) as out:
         for word, translations in dictionary(source, target).items():
             out.writelines(f"{word} {translation}\n" for translation in translations)
 
@@ -119,11 +119,11 @@ def _write_words(folder: Path, languages: tuple[str, ...], items: list[Item]) ->
     for source, target in combinations(languages, 2):
         name = folder / "parallel" / f"{source}-{target}"
         pairs = [(translations[source], translations[target]) for translations in captions]
-        with replacing(name.with_suffix(".txt")) as out:
+        with atomic_write(name.with_suffix(".txt")) as out:
             out.writelines(f"{' '.join(a.words)} ||| {' '.join(b.words)}\n" for a, b in pairs)
-        with replacing(name.with_suffix(".pharaoh")) as out:
+        with atomic_write(name.with_suffix(".pharaoh")) as out:
             out.writelines(f"{pharaoh(align(a, b))}\n" for a, b in pairs)
-    with replacing(folder / "labels.tsv") as out:
+    with atomic_write(folder / "labels.tsv") as out:
         out.write("\t".join(languages) + "\n")
         for names in zip(*(label_names(language) for language in languages), strict=True):
             out.write("\t".join(names) + "\n")

@@ -23,7 +23,7 @@ from polyglance.data.machine_captions import (
 from polyglance.encoders.protocol import Encoder
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.languages import describe
-from polyglance.records import Record, moved, write_manifest
+from polyglance.records import Record, rebase_paths, write_manifest
 from polyglance.text.lexicon import texts_by_language
 from polyglance.text.translation import TranslationCache, translate_all
 from polyglance.text.translation.checks import (
@@ -38,7 +38,7 @@ from polyglance.text.translation.checks import (
     passing,
     says_something,
 )
-from polyglance.text.translators import KnownTranslator
+from polyglance.text.translation.translators import KnownTranslator
 
 Marked: TypeAlias = tuple[Record, ByMachine]
 """A record, and what of it a machine made."""
@@ -137,7 +137,7 @@ def translate_manifest(
         if cache is None:
             opened.close()
     here, there = Path(manifest).resolve().parent, Path(out).resolve().parent
-    records = [(moved(record, here, there), machine) for record, machine in records]
+    records = [(rebase_paths(record, here, there), machine) for record, machine in records]
     write_machine(out, records)
     write_manifest(out, (record for record, _ in records))
     return report
@@ -236,9 +236,9 @@ def _must_have_captions(
     """Refuse a manifest that no translator can do anything with."""
     if not records:
         why = "it is empty"
-        if problems.found:
+        if problems.items:
             lines = "its only line is" if len(problems) == 1 else f"all {len(problems):,} lines are"
-            why = f"{lines} malformed ({problems.found[0]})"
+            why = f"{lines} malformed ({problems.items[0]})"
         raise DataError(
             f"{manifest} holds no record to translate, {why}: 'polyglance data import' makes a"
             " manifest"

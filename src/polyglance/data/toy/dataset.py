@@ -1,6 +1,6 @@
 """The toy world: pictures and clips without end, each with captions, questions and regions.
 
-    world = ToyWorld(seed=1)
+    world = ToyDataset(seed=1)
     for picture in world.pictures(1000, "train"):
         picture.pixels()                     # 64 x 64 x 3
         picture.captions["cs"][0].text       # Červený kruh vlevo od modrého čtverce
@@ -19,7 +19,8 @@ import numpy as np
 
 from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES
 from polyglance.data.toy.items import Clip, Picture
-from polyglance.data.toy.meaning import (
+from polyglance.data.toy.scenes import compose, stage
+from polyglance.data.toy.semantics import (
     COLOURS,
     PRIMARY_RELATIONS,
     SHAPES,
@@ -34,7 +35,6 @@ from polyglance.data.toy.meaning import (
     Size,
     Thing,
 )
-from polyglance.data.toy.scenes import compose, stage
 from polyglance.data.toy.splits import SPLITS, HeldOut, Split, Splits
 from polyglance.errors import PolyglanceError
 from polyglance.records import Record
@@ -46,7 +46,7 @@ _PICTURES, _CLIPS, _HARD_PICTURES, _HARD_CLIPS = 1, 2, 3, 4
 _OPPOSITES: tuple[tuple[Direction, Direction], ...] = (("left", "right"), ("up", "down"))
 
 
-class ToyWorld:
+class ToyDataset:
     """Coloured shapes in relations, told in up to eight languages.
 
     ``colours``, ``shapes``, ``sizes`` and ``relations`` make the world smaller
@@ -67,12 +67,14 @@ class ToyWorld:
         relations: Sequence[Relation] = PRIMARY_RELATIONS,
         held_out: HeldOut = "combinations",
         clutter: int = 0,
-        captions: int = 2,
+        captions_per_language: int = 2,
     ) -> None:
         if seed < 0:
             raise PolyglanceError(f"a seed is a whole number from 0, not {seed}")
-        if captions < 1:
-            raise PolyglanceError(f"a picture needs at least one caption, not {captions}")
+        if captions_per_language < 1:
+            raise PolyglanceError(
+                f"a picture needs at least one caption, not {captions_per_language}"
+            )
         if held_out not in get_args(HeldOut):
             known = ", ".join(get_args(HeldOut))
             raise PolyglanceError(f"held_out is one of {known}, not {held_out!r}")
@@ -87,7 +89,7 @@ class ToyWorld:
                 f"colour of its own, not {clutter}"
             )
         self.seed, self.languages, self.sizes = seed, tuple(languages), tuple(sizes)
-        self.clutter, self.captions = clutter, captions
+        self.clutter, self.captions = clutter, captions_per_language
         self.splits = Splits(colours, shapes, relations, held_out, seed)
         self._orders: dict[tuple[int, ...], list[int]] = {}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.data.importing import import_dataset
+from polyglance.data.import_dataset import import_dataset
 from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
 from polyglance.data.readers import ReadOptions
 from polyglance.errors import DataError, PolyglanceError
@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
 def test_bad_lines_are_skipped_and_counted(source: Path, tmp_path: Path) -> None:
     result = import_dataset("jsonl", source, tmp_path / "out" / "manifest.jsonl")
     assert (result.records, len(result.problems)) == (2, 1)
-    assert str(result.problems.found[0]).startswith(f"{source}:2: expected valid JSON")
+    assert str(result.problems.items[0]).startswith(f"{source}:2: expected valid JSON")
 
 
 def test_what_a_machine_made_is_known_of_the_import_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from polyglance.cli import app
 from polyglance.data.machine_captions import by_people, machine_file, read_with_machine
-from polyglance.data.translating import embedding_check, round_trip_check, translate_manifest
+from polyglance.data.translate import embedding_check, round_trip_check, translate_manifest
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.records import Record, read_manifest, write_manifest

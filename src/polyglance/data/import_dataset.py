@@ -10,8 +10,8 @@ from pathlib import Path
 from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
 from polyglance.data.readers import ReadOptions, find_format, read
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
-from polyglance.progress import progress
 from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.utils.progress import progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def _counted(
             if count % 1000 == 0:
                 advance(1000)
     if count == 0:
-        why = f"; {problems.found[0]}" if problems else ""
+        why = f"; {problems.items[0]}" if problems else ""
         more = f" (and {len(problems) - 1:,} more problems)" if len(problems) > 1 else ""
         where = printable(str(source))
         raise DataError(f"{where}: no record of format {format!r} in it{why}{more}")

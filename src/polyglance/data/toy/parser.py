@@ -15,7 +15,7 @@ from itertools import product
 from polyglance.data.toy.dictionaries import lexicon
 from polyglance.data.toy.grammar import PLOTS, STYLES, Plot
 from polyglance.data.toy.grammars import GRAMMARS, describe, narrate
-from polyglance.data.toy.meaning import (
+from polyglance.data.toy.semantics import (
     COLOURS,
     DIRECTIONS,
     RELATIONS,

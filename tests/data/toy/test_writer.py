@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyglance.data.toy import LANGUAGES, ToyWorld, label_names, write
+from polyglance.data.toy import LANGUAGES, ToyDataset, label_names, write
 from polyglance.errors import PolyglanceError
 from polyglance.records import read_manifest
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_manifests_name_pictures_that_hold_the_pixels(folder: Path) -> None:
-    world = ToyWorld(seed=3)
+    world = ToyDataset(seed=3)
     for split, count in (("train", 48), ("val", 6), ("test", 6)):
         records = list(read_manifest(folder / f"{split}.jsonl"))
         for record, picture in zip(records, world.pictures(count, split), strict=True):
@@ -42,7 +42,7 @@ def test_manifests_name_pictures_that_hold_the_pixels(folder: Path) -> None:
 
 
 def test_the_hard_set_is_written_group_by_group(folder: Path) -> None:
-    hard = [p for group in ToyWorld(seed=3).hard_set(2) for p in group]
+    hard = [p for group in ToyDataset(seed=3).hard_set(2) for p in group]
     records = list(read_manifest(folder / "hard.jsonl"))
     assert [r.id for r in records] == [p.key for p in hard]
     assert all(r.image and (folder / r.image).is_file() for r in records)

@@ -12,14 +12,14 @@ from itertools import islice
 
 import pytest
 
-from polyglance.data.toy import LANGUAGES, Fact, ToyWorld
-from polyglance.data.toy.meaning import CONVERSE
+from polyglance.data.toy import LANGUAGES, Fact, ToyDataset
+from polyglance.data.toy.semantics import CONVERSE
 from polyglance.errors import PolyglanceError
 
 DIGEST = """
 import hashlib, json, sys
-from polyglance.data.toy import ToyWorld
-world = ToyWorld(seed=7, clutter=1)
+from polyglance.data.toy import ToyDataset
+world = ToyDataset(seed=7, clutter=1)
 digest = hashlib.sha256()
 for item in [*world.pictures(8), *world.hard_set(1)[0]]:
     digest.update(item.pixels().tobytes() + json.dumps(item.record().to_json()).encode())
@@ -31,7 +31,7 @@ for name in ("torch", "av", "transformers"):
 """
 
 
-def digest(world: ToyWorld, split: str = "train") -> str:
+def digest(world: ToyDataset, split: str = "train") -> str:
     result = hashlib.sha256()
     for picture in world.pictures(10, split):
         result.update(picture.pixels().tobytes())
@@ -40,9 +40,9 @@ def digest(world: ToyWorld, split: str = "train") -> str:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
-    assert digest(ToyWorld(seed=1)) == digest(ToyWorld(seed=1))
-    assert digest(ToyWorld(seed=1)) != digest(ToyWorld(seed=2))
-    assert digest(ToyWorld(seed=1)) != digest(ToyWorld(seed=1), "val")
+    assert digest(ToyDataset(seed=1)) == digest(ToyDataset(seed=1))
+    assert digest(ToyDataset(seed=1)) != digest(ToyDataset(seed=2))
+    assert digest(ToyDataset(seed=1)) != digest(ToyDataset(seed=1), "val")
 
 
 def test_the_same_bytes_in_another_process_without_torch_or_pyav() -> None:
@@ -60,7 +60,7 @@ def test_the_same_bytes_in_another_process_without_torch_or_pyav() -> None:
 
 
 def test_a_picture_is_the_same_whatever_was_asked_before() -> None:
-    world = ToyWorld(seed=1)
+    world = ToyDataset(seed=1)
     (later,) = world.pictures(1, start=7)
     eighth = next(islice(world.pictures(100), 7, None))
     assert later == eighth
@@ -69,7 +69,9 @@ def test_a_picture_is_the_same_whatever_was_asked_before() -> None:
 
 
 def test_a_language_says_the_same_with_or_without_the_others() -> None:
-    alone, among = (next(ToyWorld(seed=1, languages=ls).pictures(1)) for ls in (["cs"], LANGUAGES))
+    alone, among = (
+        next(ToyDataset(seed=1, languages=ls).pictures(1)) for ls in (["cs"], LANGUAGES)
+    )
     assert list(alone.captions) == ["cs"]
     assert alone.captions["cs"] == among.captions["cs"]
 
@@ -77,7 +79,7 @@ def test_a_language_says_the_same_with_or_without_the_others() -> None:
 def test_captions_vary_in_wording_direction_and_detail() -> None:
     captions = [
         caption
-        for picture in ToyWorld(seed=1, captions=3).pictures(300)
+        for picture in ToyDataset(seed=1, captions_per_language=3).pictures(300)
         for caption in picture.captions["en"][1:]
     ]
     wordings = Counter(caption.wording for caption in captions)
@@ -95,7 +97,7 @@ def test_captions_vary_in_wording_direction_and_detail() -> None:
 
 
 def test_first_captions_are_translations_that_name_both_colours() -> None:
-    for picture in ToyWorld(seed=1).pictures(50):
+    for picture in ToyDataset(seed=1).pictures(50):
         meanings = {caption.meaning for caption in picture.translations.values()}
         assert len(meanings) == 1
         (said,) = meanings
@@ -104,7 +106,7 @@ def test_first_captions_are_translations_that_name_both_colours() -> None:
 
 
 def test_records_are_those_of_the_pictures() -> None:
-    world = ToyWorld(seed=1, captions=3)
+    world = ToyDataset(seed=1, captions_per_language=3)
     for record, picture in zip(world.records(5, "val"), world.pictures(5, "val"), strict=True):
         assert record == picture.record()
         assert record.split == "val"
@@ -115,7 +117,7 @@ def test_records_are_those_of_the_pictures() -> None:
 
 
 def test_regions_are_named_in_every_language() -> None:
-    world = ToyWorld(seed=1, colours=["red", "green", "blue"], shapes=["star", "heart", "circle"])
+    world = ToyDataset(seed=1, colours=["red", "green", "blue"], shapes=["star", "heart", "circle"])
     names = {language: set[str | None]() for language in LANGUAGES}
     for picture in world.pictures(80):
         for language in LANGUAGES:
@@ -132,7 +134,7 @@ def test_regions_are_named_in_every_language() -> None:
 
 
 def test_a_world_can_be_of_large_things_only() -> None:
-    pictures = list(ToyWorld(seed=1, sizes=["large"], relations=["left_of"]).pictures(20))
+    pictures = list(ToyDataset(seed=1, sizes=["large"], relations=["left_of"]).pictures(20))
     assert {p.thing.size for picture in pictures for p in picture.scene.things} == {"large"}
 
 
@@ -154,9 +156,9 @@ def test_a_world_can_be_of_large_things_only() -> None:
 )
 def test_impossible_worlds_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(PolyglanceError, match=message):
-        ToyWorld(**settings)  # type: ignore[arg-type]
+        ToyDataset(**settings)  # type: ignore[arg-type]
 
 
 def test_unknown_splits_are_refused() -> None:
     with pytest.raises(PolyglanceError, match="one of train, val, test"):
-        next(ToyWorld().pictures(1, "dev"))  # type: ignore[arg-type]
+        next(ToyDataset().pictures(1, "dev"))  # type: ignore[arg-type]

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from polyglance.data.toy import LANGUAGES, ToyWorld, describe, narrate, readings
+from polyglance.data.toy import LANGUAGES, ToyDataset, describe, narrate, readings
 from polyglance.data.toy.grammar import PLOTS, STYLES
-from polyglance.data.toy.meaning import (
+from polyglance.data.toy.semantics import (
     COLOURS,
     DIRECTIONS,
     PRIMARY_RELATIONS,
@@ -66,7 +66,7 @@ def test_every_event_is_read_back_alone(language: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_caption_of_the_world_is_true_of_its_picture_or_clip(language: str) -> None:
-    world = ToyWorld(seed=8, languages=[language], captions=4, clutter=2)
+    world = ToyDataset(seed=8, languages=[language], captions_per_language=4, clutter=2)
     for picture in world.pictures(15):
         for caption in picture.captions[language]:
             assert readings(language, caption.text) == {caption.meaning}

@@ -1,0 +1,1 @@
+"""Small tools that every layer may use: progress bars, YAML 1.2, ragged arrays."""
