@@ -19,9 +19,9 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 from starlette.testclient import TestClient
 
+from polyglance.cross_encoders.explain import Explainer
+from polyglance.cross_encoders.vqa import Answerer
 from polyglance.demo.photographs import photographs
-from polyglance.recipes.explaining import Explainer
-from polyglance.recipes.questions.folder import Answerer
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
 from tiny_readers import make_parts, save_answerer, save_reader, tiny_uc2

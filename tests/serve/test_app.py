@@ -16,9 +16,9 @@ import polyglance
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import Entry, Item, Manifest, Stamp, Unreachable
+from polyglance.search.store import Entry, FileSignature, Item, LibraryUnavailableError, ModelInfo
 from polyglance.serve.app import create_app
-from polyglance.serve.shelf import COUNTED_FOR, Shelf
+from polyglance.serve.catalog import OVERVIEW_SECONDS, LibraryCatalog
 
 
 def names(client: TestClient, **asked: object) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_library_that_is_away_is_told_without_its_place(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object, **__: object) -> None:
-        raise Unreachable("postgresql://db.example/photos does not answer")
+        raise LibraryUnavailableError("postgresql://db.example/photos does not answer")
 
     monkeypatch.setattr(Library, "search", away)
     answer = client.get("/api/search", params={"q": "a horse"})
@@ -155,12 +155,12 @@ def test_the_library_tells_its_folders_without_their_places(client: TestClient) 
 def test_counting_waits_while_others_write(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(library)
+    shelf = LibraryCatalog(library)
     first = shelf.overview()
     revisions = iter(range(100))
     monkeypatch.setattr(Library, "revision", property(lambda _: next(revisions)))
     assert shelf.overview() is first
-    later = time.monotonic() + COUNTED_FOR
+    later = time.monotonic() + OVERVIEW_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)
     again = shelf.overview()
     assert again is not first
@@ -171,13 +171,19 @@ def test_a_file_that_a_manifest_named_is_given_out_but_no_link(tmp_path: Path) -
     picture = tmp_path / "duck.webp"
     shutil.copyfile(FOLDER / "duck.webp", picture)
     item = Item(
-        picture.as_posix(), "picture", Stamp(1, 1), "content", "2024-01-01T00:00:00", 640, 480
+        picture.as_posix(),
+        "picture",
+        FileSignature(1, 1),
+        "content",
+        "2024-01-01T00:00:00",
+        640,
+        480,
     )
     vector = np.ones((1, 384), np.float32) / 384**0.5
     place = tmp_path / "my.polyglance"
     encoder = polyglance.load(threads=1)
     store = SqliteStore(
-        place, Manifest(encoder.name, encoder.name, encoder.fingerprint, 384, "some-name")
+        place, ModelInfo(encoder.name, encoder.name, encoder.fingerprint, 384, "some-name")
     )
     store.put([Entry(item, vector)])
     store.close()

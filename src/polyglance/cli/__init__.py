@@ -24,8 +24,8 @@ from polyglance.cli import (
     text,
     weights,
 )
-from polyglance.cli.telling import console
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.cli.output import console
+from polyglance.errors import MissingExtraError, PolyglanceError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -72,7 +72,7 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        sys.exit(_failed(MissingExtra("this command", _EXTRAS[package])))
+        sys.exit(_failed(MissingExtraError("this command", _EXTRAS[package])))
 
 
 @app.callback(invoke_without_command=True)
@@ -112,10 +112,10 @@ def train(
 ) -> None:
     """Train by a recipe and measure; run it again to go on after a stop."""
     from polyglance.recipes import lines, open_recipe
-    from polyglance.training.distribution import joined
+    from polyglance.training.distributed import init_distributed
 
     opened = open_recipe(recipe, change or ())
-    with joined():
+    with init_distributed():
         report = opened.run(data, out, device=device)
     measured = ("validation", "test", "translate_test", "compressed")
     figures = {name: found for name, found in report.items() if name in measured}
@@ -148,7 +148,7 @@ def export(
     Of a run of UC2 or M3P, one that reads hits again, with all that it needs but torch.
     """
     from polyglance.export.from_run import LONGEST, export_run
-    from polyglance.recipes.pairs.folder import export_pair_model, is_pair_run
+    from polyglance.recipes.cross_encoder.folder import export_pair_model, is_pair_run
 
     if is_pair_run(run):
         _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, longest=longest)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.telling import console, tell_cut
+from polyglance.cli.output import console, tell_cut
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
-    from polyglance.recipes.questions.folder import Answerer
+    from polyglance.cross_encoders.vqa import Answerer
 
 _KNOWN = 0.5
 """The least share of a question's words that were seen in questions of its language."""
@@ -34,8 +34,8 @@ def ask(
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
 ) -> None:
     """Ask a picture a question; answers come with how likely they are."""
-    from polyglance.recipes.explaining import last_read
-    from polyglance.recipes.questions.folder import Answerer
+    from polyglance.cross_encoders.explain import last_read
+    from polyglance.cross_encoders.vqa import Answerer
 
     answerer = Answerer.open(model, device=device)
     if not any(map(str.isalnum, question)):

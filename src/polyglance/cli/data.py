@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, Strict, console, counted, language_code, tell
+from polyglance.cli.output import Quiet, Strict, console, counted, language_code, tell
 from polyglance.errors import PolyglanceError, Problems, printable
 
 if TYPE_CHECKING:
-    from polyglance.data.translating import TranslationReport
+    from polyglance.data.translate import TranslationReport
 
 app = typer.Typer(no_args_is_help=True, help="Datasets: import, look, make.")
 
@@ -51,7 +51,7 @@ def data_import(
     quiet: Quiet = False,
 ) -> None:
     """Turn a dataset in its published format into a manifest, one record a line."""
-    from polyglance.data.importing import import_dataset
+    from polyglance.data.import_dataset import import_dataset
     from polyglance.data.readers import ReadOptions
 
     options = ReadOptions(images, language, split, extension, untrimmed, flat)
@@ -110,8 +110,8 @@ def data_enrich(
     quiet: Quiet = False,
 ) -> None:
     """Make captions and words in more languages out of English captions, by dictionaries."""
-    from polyglance.recipes.mmp.enriching import SWITCHED, enrich
-    from polyglance.text.translators import Apertium
+    from polyglance.recipes.mmp.enrich import SWITCHED, enrich
+    from polyglance.text.translation.translators import Apertium
 
     written = enrich(
         data,
@@ -179,7 +179,7 @@ def data_translate(
     quiet: Quiet = False,
 ) -> None:
     """Translate the captions of a manifest; those that people wrote stay as they are."""
-    from polyglance.data.translating import (
+    from polyglance.data.translate import (
         NothingToTranslate,
         embedding_check,
         languages_lacking,
@@ -187,10 +187,10 @@ def data_translate(
         standard_checks,
         translate_manifest,
     )
-    from polyglance.records import replacing
+    from polyglance.records import atomic_write
     from polyglance.text.dictionary_files import FREEDICT
     from polyglance.text.translation import TranslationCache
-    from polyglance.text.translation.opening import open_first
+    from polyglance.text.translation.registry import open_first
 
     opening = partial(
         open_first, translator, dictionaries=dictionaries or (FREEDICT,), device=device
@@ -255,7 +255,7 @@ def data_translate(
     tell(problems)
     _tell_translated(result)
     if report:
-        with replacing(report) as file:
+        with atomic_write(report) as file:
             json.dump(result.to_json(), file, ensure_ascii=False, indent=2)
             file.write("\n")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet
+from polyglance.cli.output import Quiet
 
 
 def encode(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyglance.cli.telling import Quiet, console, names, whole_numbers
+from polyglance.cli.output import Quiet, console, names, whole_numbers
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ def _evaluate_reader(
 ) -> Evaluation:
     """Every pair read, or with ``candidates`` so many that the encoder finds likeliest."""
     from polyglance.encoders import load
-    from polyglance.recipes.pairs.evaluating import evaluate_reader
-    from polyglance.recipes.pairs.folder import open_pair_model
+    from polyglance.evaluation.cross_encoders import evaluate_reader
+    from polyglance.recipes.cross_encoder.folder import open_pair_model
 
     if encoder is not None and candidates is None:
         raise PolyglanceError(

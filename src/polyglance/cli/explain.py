@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, shortened, tell_cut, whole_numbers
+from polyglance.cli.output import Quiet, shortened, tell_cut, whole_numbers
 from polyglance.errors import PolyglanceError
 
 
@@ -60,8 +60,8 @@ def explain(
     quiet: Quiet = False,
 ) -> None:
     """Draw where each word looks, in several languages side by side."""
-    from polyglance.recipes.explaining import Explainer
-    from polyglance.search.showing.looks_sheet import (
+    from polyglance.cross_encoders.explain import Explainer
+    from polyglance.search.render.attribution_page import (
         Row,
         draw_looks,
         missing_letters,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, Strict, console, tell, tell_bad
+from polyglance.cli.output import Quiet, Strict, console, tell, tell_bad
 from polyglance.errors import Problems
 
 app = typer.Typer(no_args_is_help=True, help="Visual features of pictures and clips.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet
+from polyglance.cli.output import Quiet
 from polyglance.errors import printable
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from polyglance.cli.index import LibraryOption, tell_report
-from polyglance.cli.telling import Quiet
+from polyglance.cli.output import Quiet
 from polyglance.errors import printable
 
 app = typer.Typer(no_args_is_help=True, help="Libraries of pictures and clips.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.index import LibraryOption
-from polyglance.cli.telling import console, names
+from polyglance.cli.output import console, names
 from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from polyglance.search.library import Library
     from polyglance.search.query import Hit, Text
-    from polyglance.search.showing.results import Answer
+    from polyglance.search.render.results import Answer
 
 
 def search(
@@ -100,7 +100,7 @@ def search(
         unwanted = [*(without or ()), *(path.name for path in without_picture or ())]
         asked += "".join(f" − {one}" for one in unwanted)
         if sheet:
-            from polyglance.search.showing.sheet import write_sheet
+            from polyglance.search.render.html_page import write_sheet
 
             answer = _answer(opened, asked, language, hits)
             write_sheet(sheet, [answer], title="Polyglance", note=f"{len(hits):,} hits")
@@ -110,7 +110,7 @@ def search(
         elif not hits:
             print("nothing was found: is there anything of this kind in the library?")
         elif not plain and console().is_terminal and console().color_system:
-            from polyglance.search.showing.terminal import answers_table
+            from polyglance.search.render.terminal import answers_table
 
             console().print(answers_table([_answer(opened, asked, language, hits)]))
         else:
@@ -142,7 +142,7 @@ def _translated(
     """The query with its translations, which are told as well."""
     from polyglance.search.query import in_languages
     from polyglance.text.dictionary_files import FREEDICT
-    from polyglance.text.translation.opening import open_first
+    from polyglance.text.translation.registry import open_first
 
     if query is None or language is None:
         raise PolyglanceError("--translate needs a query and its --language, such as en")
@@ -178,8 +178,8 @@ def _answer(library: Library, asked: str, language: str | None, hits: Sequence[H
     from PIL import Image
 
     from polyglance.errors import DataError
-    from polyglance.search.showing.results import Answer
-    from polyglance.search.showing.results import Hit as Shown
+    from polyglance.search.render.results import Answer
+    from polyglance.search.render.results import Hit as Shown
 
     shown = []
     for hit in hits:

@@ -11,8 +11,8 @@ from polyglance.cli.index import LibraryOption
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
-    from polyglance.recipes.explaining import Explainer
-    from polyglance.recipes.questions.folder import Answerer
+    from polyglance.cross_encoders.explain import Explainer
+    from polyglance.cross_encoders.vqa import Answerer
 
 
 def serve(
@@ -40,7 +40,7 @@ def serve(
 ) -> None:
     """Search a library in the browser, and by programs over HTTP."""
     from polyglance.search.library import Library
-    from polyglance.serve.running import serve
+    from polyglance.serve.server import serve
 
     if threads and (reranker or explainer or answerer):
         import torch
@@ -58,7 +58,7 @@ def serve(
 
 
 def _explainer(folder: Path) -> Explainer:
-    from polyglance.recipes.explaining import Explainer
+    from polyglance.cross_encoders.explain import Explainer
 
     opened = Explainer.open(folder)
     if opened.answerer is not None:
@@ -70,6 +70,6 @@ def _explainer(folder: Path) -> Explainer:
 
 
 def _answerer(folder: Path) -> Answerer:
-    from polyglance.recipes.questions.folder import Answerer
+    from polyglance.cross_encoders.vqa import Answerer
 
     return Answerer.open(folder)

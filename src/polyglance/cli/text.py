@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import Quiet, Strict, language_code, names, tell
+from polyglance.cli.output import Quiet, Strict, language_code, names, tell
 from polyglance.errors import PolyglanceError, Problems
 
 app = typer.Typer(
@@ -156,7 +156,7 @@ def text_code_switch(
     """Replace words by translations in other languages, as M3P trains on."""
     import numpy as np
 
-    from polyglance.cli.switching import (
+    from polyglance.cli.code_switch import (
         machine_marks,
         ranked_by_captions,
         read_texts,
@@ -164,7 +164,7 @@ def text_code_switch(
         switched_records,
     )
     from polyglance.data.machine_captions import mark_fresh
-    from polyglance.records import replacing, write_manifest
+    from polyglance.records import atomic_write, write_manifest
     from polyglance.text.code_switching import CodeSwitcher
     from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
 
@@ -189,7 +189,7 @@ def text_code_switch(
     if out is None:
         show([originals[row] for row in rows], switched, found)
     elif records is None:
-        with replacing(out) as file:
+        with atomic_write(out) as file:
             file.writelines(f"{one.text}\n" for one in switched)
     else:
         made = list(switched_records(records, source, switched, variants))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.telling import console
+from polyglance.cli.output import console
 
 app = typer.Typer(no_args_is_help=True, help="Pretrained weights by name.")
 
@@ -43,7 +43,7 @@ def weights_unpack(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("towers"),
 ) -> None:
     """Take a model apart: an encoder of sentences, a backbone, and where they meet."""
-    from polyglance.export.towers import unpack
+    from polyglance.export.split_model import unpack
 
     for folder in filter(None, unpack(model, out)):
         print(folder)

@@ -1,7 +1,8 @@
-"""A library over HTTP: an interface for programs, and a page for people.
+"""A library over HTTP: a JSON API for programs and a web page for people.
 
     polyglance serve --library my.polyglance
 
-It listens on this machine only, unless a token is given, and gives out nothing but what is
-in the library (`polyglance.serve.doorkeeper`, `polyglance.serve.shelf`).
+The server listens on this machine only unless an access token is set
+(`polyglance.serve.auth`), and serves only files that are in the library
+(`polyglance.serve.catalog`).
 """

@@ -1,4 +1,4 @@
-"""The service: searching, pictures and clips over HTTP, and the page that uses them."""
+"""The FastAPI application: search, pictures, clips and the web page."""
 
 from __future__ import annotations
 
@@ -13,71 +13,78 @@ from polyglance import __version__
 from polyglance.search.library import Library
 from polyglance.search.query import Hit, Piece
 from polyglance.serve import page, schemas
-from polyglance.serve.closer_look import Answers, CloserLook, Explains
-from polyglance.serve.closer_look import router as closer_router
-from polyglance.serve.desk import Desk
-from polyglance.serve.doorkeeper import Doorkeeper
-from polyglance.serve.pictures import PLAYED, SCREEN, SHOWN, Thumbnails, as_webp, suffix
-from polyglance.serve.problems import Refused, answer_in_sentences, promised
-from polyglance.serve.shelf import Question, Shelf
+from polyglance.serve.auth import AuthMiddleware
+from polyglance.serve.catalog import LibraryCatalog, SearchRequest
+from polyglance.serve.errors import HTTPProblem, error_responses, install_error_handlers
+from polyglance.serve.explain import HitModels, SupportsAnswer, SupportsExplain
+from polyglance.serve.explain import router as explain_router
+from polyglance.serve.limits import ConcurrencyLimiter
 from polyglance.serve.streaming import MEDIA_POLICY, stream
-from polyglance.vision.uploads import MOST_BYTES, UploadError, read_upload
+from polyglance.serve.thumbnails import (
+    IMAGE_TYPES,
+    MAX_SIDE,
+    VIDEO_TYPES,
+    Thumbnails,
+    encode_webp,
+    suffix,
+)
+from polyglance.vision.uploads import MAX_BYTES, UploadError, read_upload
 
 UPLOAD_SECONDS = 60.0
-"""How long sending a picture may take."""
+"""Time limit for receiving an upload."""
 
 router = APIRouter(prefix="/api")
 
 
-def _bytes(*kinds: str) -> dict[str, Any]:
-    plain = {"schema": {"type": "string", "format": "binary"}}
-    return {"content": dict.fromkeys(kinds, plain)}
+def _binary(*media_types: str) -> dict[str, Any]:
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    return {"content": dict.fromkeys(media_types, binary)}
 
 
 class Service:
-    """A library and the desks that its work is done at."""
+    """A library and the concurrency limits of each kind of work."""
 
     def __init__(
         self,
         library: Library,
         *,
-        explainer: Explains | None = None,
-        answerer: Answers | None = None,
-        most_bytes: int = MOST_BYTES,
+        explainer: SupportsExplain | None = None,
+        answerer: SupportsAnswer | None = None,
+        max_upload_bytes: int = MAX_BYTES,
     ) -> None:
-        self.shelf = Shelf(library)
-        self.closer = CloserLook(self.shelf, explainer, answerer)
-        self.thumbnails = Thumbnails(self.shelf)
-        self.most_bytes = most_bytes
-        # The model uses all cores by itself; a second query finds its way while one waits.
-        self.searching = Desk(2, waiting=200)
-        self.looking = Desk(8, waiting=1000)
-        # A large picture takes hundreds of megabytes while it is decoded.
-        self.drawing = Desk(2, waiting=1000)
-        # Each holds a body of twenty megabytes, then a decoder.
-        self.uploading = Desk(4, waiting=16)
+        self.catalog = LibraryCatalog(library)
+        self.hit_models = HitModels(self.catalog, explainer, answerer)
+        self.thumbnails = Thumbnails(self.catalog)
+        self.max_upload_bytes = max_upload_bytes
+        # One query already uses all cores; the second slot hides the waiting of the first.
+        self.search_limiter = ConcurrencyLimiter(2, max_waiting=200)
+        self.lookup_limiter = ConcurrencyLimiter(8, max_waiting=1000)
+        # Decoding a large picture takes hundreds of megabytes.
+        self.decode_limiter = ConcurrencyLimiter(2, max_waiting=1000)
+        # Each upload holds a body of up to 20 MB, then a decoder process.
+        self.upload_limiter = ConcurrencyLimiter(4, max_waiting=16)
 
-    async def body(self, request: Request) -> bytes:
-        """A request's body, which is measured as it comes."""
-        too_large = Refused(
+    async def read_body(self, request: Request) -> bytes:
+        """Return a request's body; count its bytes as they arrive and stop at the limit."""
+        too_large = HTTPProblem(
             413,
-            f"The file has more than the {self.most_bytes:,} bytes allowed.",
+            f"The file has more than the {self.max_upload_bytes:,} bytes allowed.",
             {"connection": "close"},
         )
-        told = request.headers.get("content-length", "")
-        if told.isdecimal() and int(told) > self.most_bytes:
+        content_length = request.headers.get("content-length", "")
+        if content_length.isdecimal() and int(content_length) > self.max_upload_bytes:
             raise too_large
-        parts, size = [], 0
+        chunks, size = [], 0
         try:
             async with asyncio.timeout(UPLOAD_SECONDS):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > self.most_bytes:
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > self.max_upload_bytes:
                         raise too_large
-                    parts.append(part)
+                    chunks.append(chunk)
         except TimeoutError:
-            raise Refused(408, "The file took too long to arrive.") from None
-        return b"".join(parts)
+            raise HTTPProblem(408, "The file took too long to arrive.") from None
+        return b"".join(chunks)
 
 
 def create_app(
@@ -85,30 +92,36 @@ def create_app(
     *,
     token: str | None = None,
     loopback: bool = True,
-    explainer: Explains | None = None,
-    answerer: Answers | None = None,
-    most_bytes: int = MOST_BYTES,
+    explainer: SupportsExplain | None = None,
+    answerer: SupportsAnswer | None = None,
+    max_upload_bytes: int = MAX_BYTES,
 ) -> FastAPI:
-    """The service of a library; ``loopback`` where only this machine can reach it.
+    """Return the web application of a library.
 
-    ``explainer`` tells where words look, and ``answerer`` answers questions about pictures.
+    Args:
+        library: The library to search.
+        token: Access token that every request must carry; None for no protection.
+        loopback: Whether the server can be reached from this machine only.
+        explainer: Model that attributes hits to the words of a query.
+        answerer: Model that answers questions about pictures.
+        max_upload_bytes: Size limit of uploaded pictures.
     """
     app = FastAPI(
         title="Polyglance",
         version=__version__,
-        summary="Pictures and clips, found in any language by what they show.",
+        summary="Search pictures and clips in any language by what they show.",
         docs_url=None,
         redoc_url=None,
-        responses={422: {"model": schemas.Problem, "description": "Not understood, and why."}},
+        responses={422: {"model": schemas.Problem, "description": "Invalid request."}},
     )
     app.state.service = Service(
-        library, explainer=explainer, answerer=answerer, most_bytes=most_bytes
+        library, explainer=explainer, answerer=answerer, max_upload_bytes=max_upload_bytes
     )
-    answer_in_sentences(app)
+    install_error_handlers(app)
     app.include_router(router)
-    app.include_router(closer_router)
+    app.include_router(explain_router)
     page.serve_page(app)
-    app.add_middleware(Doorkeeper, token=token, loopback=loopback)
+    app.add_middleware(AuthMiddleware, token=token, loopback=loopback)
     return app
 
 
@@ -117,115 +130,119 @@ def _service(request: Request) -> Service:
     return service
 
 
-@router.get("/search", response_model=schemas.Answer, responses=promised(404, 503))
+@router.get("/search", response_model=schemas.SearchResponse, responses=error_responses(404, 503))
 async def search(
-    request: Request, response: Response, asked: Annotated[schemas.SearchQuery, Query()]
+    request: Request, response: Response, query: Annotated[schemas.SearchQuery, Query()]
 ) -> dict[str, Any]:
     """Find pictures and clips by words in any language, by pictures, or by both."""
-    if asked.q is None and not asked.like:
-        raise Refused(422, "There is nothing to look for: give words, a picture or both.")
-    question = Question(
-        text=asked.q,
-        without=asked.without,
-        like=asked.like,
-        unlike=asked.unlike,
-        folders=asked.folder,
-        kind=asked.kind,
-        since=asked.since,
-        until=asked.until,
-        language=asked.language,
-        every_span=asked.spans,
+    if query.q is None and not query.like:
+        raise HTTPProblem(422, "The search is empty: give words, a picture or both.")
+    search_request = SearchRequest(
+        text=query.q,
+        without=query.without,
+        like=query.like,
+        unlike=query.unlike,
+        folders=query.folder,
+        kind=query.kind,
+        since=query.since,
+        until=query.until,
+        language=query.language,
+        all_segments=query.spans,
     )
-    end = min(asked.offset + asked.limit, schemas.MOST_HITS)
+    end = min(query.offset + query.limit, schemas.MAX_HITS)
     service = _service(request)
 
     def work() -> list[dict[str, Any]]:
-        found = service.shelf.search(question, end + 1)
-        return _told(service.shelf, found[asked.offset :])
+        # One hit more than needed tells whether there is another page.
+        hits = service.catalog.search(search_request, end + 1)
+        return _to_json(service.catalog, hits[query.offset :])
 
-    hits = await service.searching.run(work)
+    hits = await service.search_limiter.run(work)
     response.headers["cache-control"] = "no-store"
-    wanted = end - asked.offset
-    return {"hits": hits[:wanted], "more": len(hits) > wanted and end < schemas.MOST_HITS}
+    count = end - query.offset
+    return {"hits": hits[:count], "more": len(hits) > count and end < schemas.MAX_HITS}
 
 
 @router.post(
     "/pictures",
-    response_model=schemas.RememberedPicture,
-    responses=promised(408, 413, 415, 503),
+    response_model=schemas.UploadedPicture,
+    responses=error_responses(408, 413, 415, 503),
     openapi_extra={
         "requestBody": {
             "required": True,
-            **_bytes("image/jpeg", "image/png", "image/webp", "image/gif"),
+            **_binary("image/jpeg", "image/png", "image/webp", "image/gif"),
         }
     },
 )
-async def remember_picture(request: Request) -> dict[str, Any]:
-    """Send a JPEG, PNG, WebP or GIF as the body, to search by it."""
+async def upload_picture(request: Request) -> dict[str, Any]:
+    """Upload a JPEG, PNG, WebP or GIF as the body, to search by it."""
     service = _service(request)
-    async with service.uploading.seat():
-        data = await service.body(request)
+    async with service.upload_limiter.slot():
+        data = await service.read_body(request)
         try:
             picture = await anyio.to_thread.run_sync(read_upload, data)
         except UploadError as error:
-            said = str(error)
-            raise Refused(415, f"{said[:1].upper()}{said[1:]}.") from error
+            reason = str(error)
+            raise HTTPProblem(415, f"{reason[:1].upper()}{reason[1:]}.") from error
         del data
-        return {"picture": await service.searching.run(service.shelf.remember, picture)}
+        token = await service.search_limiter.run(service.catalog.picture_token, picture)
+        return {"picture": token}
 
 
-@router.get("/library", response_model=schemas.LibraryInfo, responses=promised(503))
+@router.get("/library", response_model=schemas.LibraryInfo, responses=error_responses(503))
 async def library_info(request: Request) -> dict[str, Any]:
-    """What the library holds, and its folders."""
-    shelf, closer = _service(request).shelf, _service(request).closer
+    """Describe the library: counts, folders, model."""
+    catalog, hit_models = _service(request).catalog, _service(request).hit_models
 
     def work() -> dict[str, Any]:
-        there = shelf.overview()
+        overview = catalog.overview()
         return {
-            "pictures": there.counts.pictures,
-            "clips": there.counts.clips,
-            "model": shelf.manifest.model,
-            "folders": [{"folder": folder, "files": files} for folder, files in there.folders],
-            "explains": closer.explains,
-            "answers": closer.languages,
+            "pictures": overview.counts.pictures,
+            "clips": overview.counts.clips,
+            "model": catalog.manifest.model,
+            "folders": [{"folder": folder, "files": files} for folder, files in overview.folders],
+            "explains": hit_models.explains,
+            "answers": hit_models.languages,
         }
 
-    return await _service(request).looking.run(work)
+    return await _service(request).lookup_limiter.run(work)
 
 
 @router.get("/languages", response_model=list[schemas.InterfaceLanguage])
 async def languages() -> list[dict[str, str]]:
-    """The languages of the page; queries may be in others."""
+    """List the languages of the page; queries may be in others."""
     return page.interface_languages()
 
 
-@router.get("/items/{item}", response_model=schemas.Item, responses=promised(404, 503))
+@router.get("/items/{item}", response_model=schemas.Item, responses=error_responses(404, 503))
 async def item_info(request: Request, item: schemas.ItemId) -> dict[str, Any]:
-    """What is known of a picture or clip."""
+    """Describe a picture or clip."""
     service = _service(request)
-    return await service.looking.run(lambda: _told(service.shelf, [service.shelf.found(item)])[0])
+    return await service.lookup_limiter.run(
+        lambda: _to_json(service.catalog, [service.catalog.get(item)])[0]
+    )
 
 
 @router.get(
     "/items/{item}/thumbnail",
     response_class=Response,
-    responses={200: _bytes("image/webp"), **promised(404, 503)},
+    responses={200: _binary("image/webp"), **error_responses(404, 503)},
 )
 async def thumbnail(
     request: Request, item: schemas.ItemId, size: Annotated[Literal["256", "640"], Query()] = "256"
 ) -> Response:
-    """A small picture, ``size`` pixels on its longer side; of a clip, from its span."""
+    """Return a thumbnail, at most ``size`` pixels a side; of a clip, a frame of its segment."""
     service = _service(request)
-    # What goes by a number never changes, but another library may answer here tomorrow.
+    # Ids are permanent, but another library may be served at this address tomorrow.
     headers = {
         "cache-control": "private, no-cache",
         "content-security-policy": MEDIA_POLICY,
-        "etag": f'"{service.shelf.manifest.library}-{item}-{size}"',
+        "etag": f'"{service.catalog.manifest.library}-{item}-{size}"',
     }
     if headers["etag"] in request.headers.get("if-none-match", ""):
-        await service.looking.run(service.shelf.found, item)
+        await service.lookup_limiter.run(service.catalog.get, item)
         return Response(status_code=304, headers=headers)
-    webp = await service.drawing.run(service.thumbnails.get, item, int(size))
+    webp = await service.decode_limiter.run(service.thumbnails.get, item, int(size))
     return Response(webp, media_type="image/webp", headers=headers)
 
 
@@ -233,20 +250,20 @@ async def thumbnail(
     "/items/{item}/picture",
     response_class=Response,
     responses={
-        200: _bytes("image/*"),
-        206: _bytes("image/*") | {"description": "A part of it."},
-        **promised(404, 416, 503),
+        200: _binary("image/*"),
+        206: _binary("image/*") | {"description": "A byte range of it."},
+        **error_responses(404, 416, 503),
     },
 )
 async def picture(request: Request, item: schemas.ItemId) -> Response:
-    """A picture in full; in a kind that browsers show."""
+    """Return a picture's file, or a WebP of it if browsers cannot show the file."""
     service = _service(request)
-    found = await service.looking.run(service.shelf.found, item)
-    if found.kind != "picture":
-        raise Refused(404, "This is a clip, not a picture.")
-    if suffix(found) in SHOWN:
-        return await _file(request, found, SHOWN[suffix(found)])
-    webp = await service.drawing.run(as_webp, service.shelf, found, SCREEN)
+    piece = await service.lookup_limiter.run(service.catalog.get, item)
+    if piece.kind != "picture":
+        raise HTTPProblem(404, "This is a clip, not a picture.")
+    if suffix(piece) in IMAGE_TYPES:
+        return await _file_response(request, piece, IMAGE_TYPES[suffix(piece)])
+    webp = await service.decode_limiter.run(encode_webp, service.catalog, piece, MAX_SIDE)
     return Response(
         webp, media_type="image/webp", headers={"content-security-policy": MEDIA_POLICY}
     )
@@ -256,27 +273,29 @@ async def picture(request: Request, item: schemas.ItemId) -> Response:
     "/items/{item}/clip",
     response_class=Response,
     responses={
-        200: _bytes("video/*"),
-        206: _bytes("video/*") | {"description": "A part of it."},
-        **promised(404, 416, 503),
+        200: _binary("video/*"),
+        206: _binary("video/*") | {"description": "A byte range of it."},
+        **error_responses(404, 416, 503),
     },
 )
 async def clip(request: Request, item: schemas.ItemId) -> Response:
-    """A clip's file, whole or in ranges."""
-    found = await _service(request).looking.run(_service(request).shelf.found, item)
-    if found.kind != "clip":
-        raise Refused(404, "This is a picture, not a clip.")
-    return await _file(request, found, PLAYED.get(suffix(found), "application/octet-stream"))
-
-
-async def _file(request: Request, found: Piece, media_type: str) -> Response:
+    """Return a clip's file, whole or a byte range."""
     service = _service(request)
-    file, status = await service.looking.run(service.shelf.open, found)
-    tag = f"{status.st_size:x}-{status.st_mtime_ns:x}"
-    return stream(file, status.st_size, tag, media_type, request.headers)
+    piece = await service.lookup_limiter.run(service.catalog.get, item)
+    if piece.kind != "clip":
+        raise HTTPProblem(404, "This is a picture, not a clip.")
+    media_type = VIDEO_TYPES.get(suffix(piece), "application/octet-stream")
+    return await _file_response(request, piece, media_type)
 
 
-def _told(shelf: Shelf, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+async def _file_response(request: Request, piece: Piece, media_type: str) -> Response:
+    service = _service(request)
+    file, status = await service.lookup_limiter.run(service.catalog.open_file, piece)
+    etag = f"{status.st_size:x}-{status.st_mtime_ns:x}"
+    return stream(file, status.st_size, etag, media_type, request.headers)
+
+
+def _to_json(catalog: LibraryCatalog, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
     return [
         {
             "id": piece.number,
@@ -290,5 +309,5 @@ def _told(shelf: Shelf, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
             "span": piece.span,
             **({"score": round(piece.score, 4)} if isinstance(piece, Hit) else {}),
         }
-        for piece, (folder, name) in zip(pieces, shelf.names(pieces), strict=True)
+        for piece, (folder, name) in zip(pieces, catalog.display_names(pieces), strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What goes in and comes out, as the OpenAPI document tells it."""
+"""Request and response schemas of the API, from which the OpenAPI document is made."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-LONGEST_QUERY = 1000
-LONGEST_QUESTION = 300
-"""Of a text that a model reads beside a picture."""
-MOST_HITS = 1000
-"""How far down a search can be paged."""
+MAX_QUERY_CHARS = 1000
+MAX_QUESTION_CHARS = 300
+"""Of texts for models that read a sentence and a picture together."""
+MAX_HITS = 1000
+"""How many hits of a search can be paged through."""
 
 
-def _plain(text: str) -> str:
-    """Words on one line; no codes that steer terminals."""
+def _clean_text(text: str) -> str:
+    """Put a text on one line; refuse empty ones and control characters."""
     text = " ".join(text.split())
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
-        raise ValueError("holds control characters, which are no words")
+        raise ValueError("contains control characters")
     if not text:
         raise ValueError("is empty: give words, or leave it out")
     return text
 
 
 def _digits(value: Any) -> Any:
-    """A number in an address is digits alone; Python reads `+5`, `5_0` and blanks around as well.
+    """Accept digits only; Python would also read `+5`, `5_0` and surrounding blanks.
 
-    One below zero is left to the bounds, which say it better.
+    Negative numbers pass, since the bounds give the better message.
     """
     if isinstance(value, str) and not re.fullmatch(r"-?[0-9]+", value):
-        raise ValueError("is no whole number")
+        raise ValueError("is not a whole number")
     return value
 
 
@@ -42,17 +42,17 @@ def _true_or_false(value: Any) -> Any:
     return value
 
 
-Number = Annotated[int, BeforeValidator(_digits)]
-ItemId = Annotated[Number, Path(ge=1, lt=2**53, description="The `id` of a hit.")]
+Integer = Annotated[int, BeforeValidator(_digits)]
+ItemId = Annotated[Integer, Path(ge=1, lt=2**53, description="The `id` of a hit.")]
 Flag = Annotated[bool, BeforeValidator(_true_or_false)]
-Words = Annotated[str, Field(max_length=LONGEST_QUERY), AfterValidator(_plain)]
-Sentence = Annotated[str, Field(max_length=LONGEST_QUESTION), AfterValidator(_plain)]
-PictureName = Annotated[
+QueryText = Annotated[str, Field(max_length=MAX_QUERY_CHARS), AfterValidator(_clean_text)]
+QuestionText = Annotated[str, Field(max_length=MAX_QUESTION_CHARS), AfterValidator(_clean_text)]
+PictureRef = Annotated[
     str,
     Field(
         pattern=r"^([0-9]{1,15}|p[A-Za-z0-9_-]{4,12000})$",
         max_length=12_001,
-        description="The `id` of a hit, or what `POST /api/pictures` answered.",
+        description="The `id` of a hit, or the `picture` that `POST /api/pictures` returned.",
     ),
 ]
 Folder = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -63,53 +63,55 @@ Span = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 class SearchQuery(BaseModel):
-    """What is looked for: words, pictures or both, what it is not, and where."""
+    """A search: words, pictures or both, what to exclude, and filters."""
 
     model_config = ConfigDict(extra="forbid")
 
-    q: Words | None = Field(None, description="Words, in any language.")
-    without: list[Words] = Field([], alias="not", max_length=8, description="Words it is not.")
-    like: list[PictureName] = Field([], max_length=4, description="Pictures it is like.")
-    unlike: list[PictureName] = Field([], max_length=4, description="Pictures it is not like.")
+    q: QueryText | None = Field(None, description="Words, in any language.")
+    without: list[QueryText] = Field([], alias="not", max_length=8, description="Words to exclude.")
+    like: list[PictureRef] = Field([], max_length=4, description="Similar to these pictures.")
+    unlike: list[PictureRef] = Field([], max_length=4, description="Unlike these pictures.")
     folder: list[Folder] = Field([], max_length=20, description="In one of these folders.")
     kind: Kind | None = Field(None, description="Only pictures, or only clips.")
     since: Date | None = Field(None, description="Taken then or later: 2024, 2024-07, 2024-07-31.")
     until: Date | None = Field(None, description="Taken then or earlier.")
-    language: Language | None = Field(None, description="Of the words, for models that ask.")
-    spans: Flag = Field(False, description="All parts of a clip that fit, not the best alone.")
-    limit: Number = Field(40, ge=1, le=100)
-    offset: Number = Field(0, ge=0, lt=MOST_HITS)
+    language: Language | None = Field(
+        None, description="Language of the words, for models that need it."
+    )
+    spans: Flag = Field(False, description="All matching segments of a clip, not only the best.")
+    limit: Integer = Field(40, ge=1, le=100)
+    offset: Integer = Field(0, ge=0, lt=MAX_HITS)
 
 
 class Item(BaseModel):
-    """A picture, or a part of a clip."""
+    """A picture, or a segment of a clip."""
 
-    id: int = Field(description="Goes into the addresses of its picture; never used again.")
+    id: int = Field(description="Permanent id; never reused.")
     kind: Kind
-    name: str = Field(description="Of the file.")
-    folder: str = Field(description="The indexed folder and on from there.")
-    taken: str = Field(description="When, in the time of the place.")
+    name: str = Field(description="File name.")
+    folder: str = Field(description="The indexed folder and the path below it.")
+    taken: str = Field(description="Local date and time.")
     width: int
     height: int
-    seconds: float | None = Field(description="How long the clip is.")
-    span: Span | None = Field(description="From which to which second of a clip.")
+    seconds: float | None = Field(description="Duration of the clip.")
+    span: Span | None = Field(description="Start and end of the segment in seconds.")
 
 
 class Hit(Item):
-    """Something that was found."""
+    """A search result."""
 
-    score: float = Field(description="The cosine with the query.")
+    score: float = Field(description="Cosine similarity to the query.")
 
 
-class Answer(BaseModel):
-    """What was found, the best first."""
+class SearchResponse(BaseModel):
+    """Search results, the best first."""
 
     hits: list[Hit]
     more: bool = Field(description="Whether there are more at a higher `offset`.")
 
 
-class RememberedPicture(BaseModel):
-    """An uploaded picture, for `like` and `unlike`. Nothing of it is kept by the service."""
+class UploadedPicture(BaseModel):
+    """An uploaded picture, for `like` and `unlike`. The server does not store it."""
 
     picture: str
 
@@ -118,42 +120,44 @@ class FolderCount(BaseModel):
     """A folder of the library."""
 
     folder: str
-    files: int = Field(description="At any depth; 0 where there are too many to count.")
+    files: int = Field(description="At any depth; 0 if the library is too large to count.")
 
 
 class LibraryInfo(BaseModel):
-    """What the library holds."""
+    """The contents of the library."""
 
     pictures: int
     clips: int
     model: str
     folders: list[FolderCount]
-    explains: bool = Field(description="Whether `/why` tells where words look.")
-    answers: list[str] = Field(description="Languages that `/answers` has answers in, if any.")
+    explains: bool = Field(description="Whether `/why` is available.")
+    answers: list[str] = Field(description="Languages of `/answers`; empty if not available.")
 
 
-class WhyQuery(BaseModel):
-    """What was asked for, to see where its words look."""
+class ExplainQuery(BaseModel):
+    """The words to explain a hit by."""
 
     model_config = ConfigDict(extra="forbid")
 
-    q: Sentence = Field(description="Words, in a language of the model.")
-    language: Language | None = Field(None, description="Of the words, for models that ask.")
-
-
-class WordLook(BaseModel):
-    """Where a word looks."""
-
-    word: str
-    cells: list[list[float]] = Field(
-        description="What cells of the picture, row by row, are to the word: 0 nothing, 1 the most."
+    q: QuestionText = Field(description="Words, in a language of the model.")
+    language: Language | None = Field(
+        None, description="Language of the words, for models that need it."
     )
 
 
-class Why(BaseModel):
-    """The first words of a query, and where each looks."""
+class WordAttribution(BaseModel):
+    """The parts of the picture that match a word."""
 
-    words: list[WordLook]
+    word: str
+    cells: list[list[float]] = Field(
+        description="Attribution of each cell of the picture, row by row, from 0 to 1."
+    )
+
+
+class Explanation(BaseModel):
+    """The first words of a query with their attributions."""
+
+    words: list[WordAttribution]
 
 
 class AnswersQuery(BaseModel):
@@ -161,33 +165,33 @@ class AnswersQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    q: Sentence = Field(description="A question, in a language of the model.")
-    language: Language | None = Field(None, description="To answer in this language alone.")
+    q: QuestionText = Field(description="A question, in a language of the model.")
+    language: Language | None = Field(None, description="Language of the answers.")
 
 
-class GivenAnswer(BaseModel):
-    """An answer, and how likely the model thinks it is."""
+class Answer(BaseModel):
+    """An answer and its probability."""
 
     text: str
     language: str
     probability: float
 
 
-class Answers(BaseModel):
-    """The likeliest answers, the best first."""
+class AnswersResponse(BaseModel):
+    """The most probable answers, the best first."""
 
-    answers: list[GivenAnswer]
+    answers: list[Answer]
 
 
 class InterfaceLanguage(BaseModel):
-    """A language of the page. Queries may be in any that the model knows."""
+    """A language of the page. Queries may be in any language of the model."""
 
     code: str
-    name: str = Field(description="As its speakers call it.")
+    name: str = Field(description="The language's own name.")
     direction: Literal["ltr", "rtl"]
 
 
 class Problem(BaseModel):
-    """Why a request was not answered."""
+    """Why a request failed."""
 
     error: str = Field(description="One sentence.")

@@ -1,4 +1,4 @@
-"""Files over HTTP, whole or in part: what a player asks for to jump to a second (RFC 9110, 14)."""
+"""Files over HTTP, whole or in byte ranges, which players need for seeking (RFC 9110, 14)."""
 
 from __future__ import annotations
 
@@ -10,49 +10,57 @@ import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 
-from polyglance.serve.problems import Refused
+from polyglance.serve.errors import HTTPProblem
 
-CHUNK = 256 * 1024
-"""Bytes of a file in memory at a time, for each that reads it."""
+CHUNK_BYTES = 256 * 1024
+"""Bytes read at a time, per client."""
 
 MEDIA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-"""For whoever opens a file by its own address: nothing in it may run."""
+"""Content-Security-Policy of files: nothing in them may run if they are opened directly."""
 
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
-def stream(file: BinaryIO, size: int, tag: str, media_type: str, headers: Headers) -> Response:
-    """An opened file, or the part of it that is asked for; it is closed at the end."""
-    told = {
+def stream(file: BinaryIO, size: int, etag: str, media_type: str, headers: Headers) -> Response:
+    """Return the response that sends an open file and closes it at the end.
+
+    Args:
+        file: The open file.
+        size: Its size in bytes.
+        etag: Tag of its version, without quotes.
+        media_type: Its content type.
+        headers: The request's headers, which may ask for a range or name a cached version.
+    """
+    response_headers = {
         "accept-ranges": "bytes",
         "cache-control": "private, no-cache",
         "content-security-policy": MEDIA_POLICY,
-        "etag": f'"{tag}"',
+        "etag": f'"{etag}"',
     }
-    if told["etag"] in headers.get("if-none-match", ""):
+    if response_headers["etag"] in headers.get("if-none-match", ""):
         file.close()
-        return Response(status_code=304, headers=told)
-    asked = headers.get("range")
-    # Of a file that changed since, a part would not fit the others.
-    if asked is not None and headers.get("if-range", told["etag"]) != told["etag"]:
-        asked = None
+        return Response(status_code=304, headers=response_headers)
+    range_header = headers.get("range")
+    # A range of a newer version would not fit the parts that the client has.
+    if headers.get("if-range", response_headers["etag"]) != response_headers["etag"]:
+        range_header = None
     try:
-        part = None if asked is None else byte_range(asked, size)
-    except Refused:
+        part = None if range_header is None else byte_range(range_header, size)
+    except HTTPProblem:
         file.close()
         raise
     start, stop = part or (0, size)
-    told["content-length"] = str(stop - start)
+    response_headers["content-length"] = str(stop - start)
     if part:
-        told["content-range"] = f"bytes {start}-{stop - 1}/{size}"
+        response_headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
     return StreamingResponse(
-        _chunks(file, start, stop), 206 if part else 200, told, media_type=media_type
+        _chunks(file, start, stop), 206 if part else 200, response_headers, media_type=media_type
     )
 
 
-def byte_range(asked: str, size: int) -> tuple[int, int] | None:
-    """From where to where of a file; None for the whole, as for what is not understood."""
-    matched = _RANGE.fullmatch(asked.strip())
+def byte_range(range_header: str, size: int) -> tuple[int, int] | None:
+    """Parse a ``Range`` header into start and stop; None for one that must be ignored."""
+    matched = _RANGE.fullmatch(range_header.strip())
     if not matched or matched.groups() == ("", ""):
         return None
     first, last = matched.groups()
@@ -63,7 +71,7 @@ def byte_range(asked: str, size: int) -> tuple[int, int] | None:
         if last and int(last) < start:
             return None
     if start >= stop:
-        raise Refused(
+        raise HTTPProblem(
             416, f"The file has only {size:,} bytes.", {"content-range": f"bytes */{size}"}
         )
     return start, stop
@@ -73,8 +81,8 @@ async def _chunks(file: BinaryIO, start: int, stop: int) -> AsyncIterator[bytes]
     try:
         await anyio.to_thread.run_sync(file.seek, start)
         while start < stop:
-            chunk = await anyio.to_thread.run_sync(file.read, min(CHUNK, stop - start))
-            if not chunk:  # the file was cut short meanwhile
+            chunk = await anyio.to_thread.run_sync(file.read, min(CHUNK_BYTES, stop - start))
+            if not chunk:  # the file became shorter
                 return
             start += len(chunk)
             yield chunk

@@ -1,4 +1,4 @@
-"""The page: plain HTML, CSS and ES modules beside this file, given out as they are."""
+"""The web page: plain HTML, CSS and ES modules beside this file, without a build step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fastapi import FastAPI, Request, Response
 from polyglance.languages import describe
 
 LANGUAGES = ("en", "de", "fr", "cs", "pt", "zh", "ar")
-"""Of the interface: each has its ``messages/*.json``."""
+"""Interface languages; each has a ``messages/*.json``."""
 
 _FOLDER = Path(__file__).parent
-_KINDS = {
+_MEDIA_TYPES = {
     ".css": "text/css",
     ".html": "text/html",
     ".js": "text/javascript",
@@ -25,43 +25,42 @@ _KINDS = {
 
 
 def interface_languages() -> list[dict[str, str]]:
-    """The languages of the page, by the names their speakers use."""
-    known = map(describe, LANGUAGES)
+    """Return code, own name and text direction of the interface languages."""
     return [
         {
             "code": language.code,
             "name": language.native,
             "direction": "rtl" if language.right_to_left else "ltr",
         }
-        for language in known
+        for language in map(describe, LANGUAGES)
     ]
 
 
 def page_files() -> dict[str, Path]:
-    """The addresses of the page's files."""
+    """Return the page's files by URL path."""
     files = {
         f"/{path.relative_to(_FOLDER).as_posix()}": path
         for path in sorted(_FOLDER.rglob("*"))
-        if path.suffix in _KINDS
+        if path.suffix in _MEDIA_TYPES
     }
     files["/"] = files.pop("/index.html")
     return files
 
 
 def serve_page(app: FastAPI) -> None:
-    """Let an application answer with the page; its files are read once, and no others are."""
-    for address, path in page_files().items():
-        app.get(address, include_in_schema=False)(_answer(path))
+    """Add the page's files to an application; each is read once, here."""
+    for url_path, path in page_files().items():
+        app.get(url_path, include_in_schema=False)(_handler(path))
 
 
-def _answer(path: Path) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _handler(path: Path) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     content = path.read_bytes()
-    tag = f'"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
-    headers = {"cache-control": "no-cache", "etag": tag}
+    etag = f'"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
+    headers = {"cache-control": "no-cache", "etag": etag}
 
-    async def answer(request: Request) -> Response:
-        if tag in request.headers.get("if-none-match", ""):
+    async def send_file(request: Request) -> Response:
+        if etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(content, media_type=_KINDS[path.suffix], headers=headers)
+        return Response(content, media_type=_MEDIA_TYPES[path.suffix], headers=headers)
 
-    return answer
+    return send_file

@@ -1,10 +1,10 @@
 // The page: what is asked stands in the address, and everything that is shown follows from it.
 
 import { drawChips, rememberUpload } from "./chips.js";
-import { CloserLook } from "./closer-look.js";
+import { CloserLook } from "./explain.js";
 import { Grid } from "./grid.js";
 import * as service from "./service.js";
-import { language, preferred, remember, say, speak } from "./texts.js";
+import { language, preferred, remember, say, speak } from "./i18n.js";
 import { Viewer } from "./viewer.js";
 
 const $ = (id) => document.getElementById(id);

@@ -1,7 +1,7 @@
 // What a search holds besides its words: pictures it is like or not like, and words it is not.
 
 import { thumbnail } from "./service.js";
-import { say } from "./texts.js";
+import { say } from "./i18n.js";
 
 /** Where the browser still has an uploaded picture, by the text that stands for it. */
 const uploads = new Map();

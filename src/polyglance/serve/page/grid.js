@@ -2,7 +2,7 @@
 // that move among them.
 
 import { thumbnail } from "./service.js";
-import { clock, say } from "./texts.js";
+import { clock, say } from "./i18n.js";
 
 const GAP = 8;
 const RETRY = 2500;

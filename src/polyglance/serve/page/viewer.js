@@ -2,7 +2,7 @@
 
 import { described } from "./grid.js";
 import { file, thumbnail } from "./service.js";
-import { clock, day, number, say } from "./texts.js";
+import { clock, day, number, say } from "./i18n.js";
 
 const $ = (id) => document.getElementById(id);
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from polyglance.data.machine_captions import ByMachine, machine_file, read_with_machine
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.languages import describe
-from polyglance.records import Record, decoded_lines, moved, read_lines, read_manifest
+from polyglance.records import Record, decoded_lines, read_lines, read_manifest, rebase_paths
 from polyglance.text.code_switching import Switched
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.segment import cut_words, normalise_word
@@ -164,7 +164,7 @@ def meanings_of(
 
 def _some(texts: list[str], names: str, problems: Problems) -> list[str]:
     """The texts; none where lines were malformed is an error."""
-    if not texts and problems.found:
+    if not texts and problems.items:
         raise DataError(f"{printable(names)}: no line can be read; give text in UTF-8")
     return texts
 
@@ -174,7 +174,7 @@ def _records(manifests: Sequence[str], out: Path | None, problems: Problems) -> 
         here = Path(name).parent.resolve()
         there = here if out is None else out.parent.resolve()
         for record in read_manifest(name, problems):
-            yield moved(record, here, there)
+            yield rebase_paths(record, here, there)
 
 
 def _looks_like_a_file(argument: str) -> bool:

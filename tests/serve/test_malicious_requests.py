@@ -20,9 +20,9 @@ from starlette.testclient import TestClient
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
-from polyglance.serve.desk import Busy, Desk
-from polyglance.serve.known_pictures import to_text
-from polyglance.vision.uploads import MOST_BYTES
+from polyglance.serve.limits import Busy, ConcurrencyLimiter
+from polyglance.serve.vector_tokens import to_text
+from polyglance.vision.uploads import MAX_BYTES
 
 IMAGE = {"content-type": "image/png"}
 
@@ -142,7 +142,7 @@ def test_an_upload_of_a_lying_kind_is_taken_for_what_it_is(client: TestClient) -
 
 
 def test_too_large_an_upload_is_refused_by_its_word(client: TestClient) -> None:
-    data = b"\x89PNG\r\n\x1a\n" + bytes(MOST_BYTES)
+    data = b"\x89PNG\r\n\x1a\n" + bytes(MAX_BYTES)
     assert "20,000,000" in refused(client.post("/api/pictures", content=data, headers=IMAGE), 413)
 
 
@@ -269,12 +269,12 @@ def test_a_page_posing_as_a_picture_stays_a_picture(
 
 def test_a_queue_has_an_end() -> None:
     async def scene() -> tuple[int, int]:
-        desk = Desk(1, waiting=2, patience=5)
+        desk = ConcurrencyLimiter(1, max_waiting=2, timeout=5)
         release = asyncio.Event()
 
         async def sit() -> bool:
             try:
-                async with desk.seat():
+                async with desk.slot():
                     await release.wait()
                     return True
             except Busy:
@@ -292,12 +292,12 @@ def test_a_queue_has_an_end() -> None:
 
 def test_who_waits_too_long_is_told_when_to_come_back() -> None:
     async def scene() -> Busy:
-        desk = Desk(1, waiting=2, patience=0.02)
-        async with desk.seat():
+        desk = ConcurrencyLimiter(1, max_waiting=2, timeout=0.02)
+        async with desk.slot():
             with pytest.raises(Busy) as caught:
-                async with desk.seat():
+                async with desk.slot():
                     pass
-        async with desk.seat():  # and the desk is free again
+        async with desk.slot():  # and the desk is free again
             return caught.value
 
     busy = asyncio.run(scene())

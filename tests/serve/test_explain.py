@@ -15,7 +15,7 @@ from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
-from polyglance.serve.closer_look import MOST_WORDS, STEPS
+from polyglance.serve.explain import MOST_WORDS, STEPS
 from polyglance.vision.pictures import read_picture
 from tiny_readers import ANSWERS, make_parts, save_answerer
 

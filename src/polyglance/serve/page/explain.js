@@ -1,7 +1,7 @@
 // A closer look at a hit, where the service has models for it: why it was found, and questions.
 
 import { answers, Problem, thumbnail, why } from "./service.js";
-import { language, say } from "./texts.js";
+import { language, say } from "./i18n.js";
 
 const $ = (id) => document.getElementById(id);
 const LONGEST_SIDE = 640;

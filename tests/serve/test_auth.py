@@ -8,8 +8,8 @@ from starlette.testclient import TestClient
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
-from polyglance.serve.doorkeeper import COOKIE, is_loopback
-from polyglance.serve.running import check_token, link
+from polyglance.serve.auth import COOKIE, is_loopback
+from polyglance.serve.server import check_token, link
 
 TOKEN = "correct-horse-battery-staple"
 

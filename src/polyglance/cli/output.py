@@ -65,11 +65,11 @@ def tell_cut(text: str, longest: int, after: str) -> None:
 
 def tell(problems: Problems, most: int = 10) -> None:
     """Name the malformed places that were skipped, and count them."""
-    for problem in problems.found[:most]:
+    for problem in problems.items[:most]:
         print(f"skipped {problem}", file=sys.stderr)
     if len(problems) > most:
         print(f"skipped {len(problems) - most:,} more", file=sys.stderr)
-    if problems.found:
+    if problems.items:
         print(f"{len(problems):,} malformed entries were skipped in all", file=sys.stderr)
 
 

@@ -1,0 +1,210 @@
+"""The library as the server exposes it: items by id, names without paths, files to send.
+
+An item's id is the number of its vector. Ids are never reused (`polyglance.search.store`),
+identify one segment of a clip, and reveal nothing about the disk. Displayed paths begin with
+the name of the indexed folder.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from polyglance.encoders import Picture
+from polyglance.encoders.protocol import Vectors
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.search.library import Library
+from polyglance.search.query import Hit, Piece, as_filter
+from polyglance.search.scan import is_within
+from polyglance.search.store import Counts, LibraryUnavailableError
+from polyglance.serve.errors import HTTPProblem
+from polyglance.serve.vector_tokens import decode_token, encode_token
+
+MAX_COUNTED_FILES = 200_000
+"""In larger libraries files are not counted, and only the indexed folders are listed."""
+MAX_FOLDERS = 500
+OVERVIEW_SECONDS = 30.0
+"""How long an overview is reused while the library changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search; pictures are item ids or tokens of `LibraryCatalog.picture_token`."""
+
+    text: str | None = None
+    without: Sequence[str] = ()
+    like: Sequence[str] = ()
+    unlike: Sequence[str] = ()
+    folders: Sequence[str] = ()
+    kind: str | None = None
+    since: str | None = None
+    until: str | None = None
+    language: str | None = None
+    all_segments: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Counts of the library, and its folders by display name with their files at any depth."""
+
+    counts: Counts
+    folders: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedOverview:
+    revision: Hashable
+    time: float
+    overview: Overview
+
+
+class LibraryCatalog:
+    """What clients may see of a library. The methods block: call them in threads."""
+
+    def __init__(self, library: Library) -> None:
+        """Open the catalog of an existing library; `warm_up` loads the model."""
+        self._library, self.manifest = library, library.manifest
+        self._overview: _CachedOverview | None = None
+
+    def warm_up(self) -> None:
+        """Load the model and the vectors, so that the first search is fast."""
+        self._library.search("a", k=1)
+
+    def search(self, request: SearchRequest, count: int) -> list[Hit]:
+        """Return the best ``count`` hits, the best first."""
+        folders = self._folders(request.folders)
+        try:
+            as_filter(None, request.kind, request.since, request.until)
+        except PolyglanceError as error:
+            raise HTTPProblem(422, f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+        try:
+            return self._library.search(
+                request.text,
+                picture=[self._picture(picture) for picture in request.like],
+                without=request.without,
+                without_picture=[self._picture(picture) for picture in request.unlike],
+                k=count,
+                folder=folders,
+                kind=request.kind,
+                since=request.since,
+                until=request.until,
+                language=request.language,
+                every_span=request.all_segments,
+            )
+        except (DataError, LibraryUnavailableError):
+            raise
+        except PolyglanceError as error:
+            raise HTTPProblem(422, "The library's model cannot read this query.") from error
+
+    def picture_token(self, picture: Picture) -> str:
+        """Return a token that stands for a picture in a `SearchRequest`; nothing is stored."""
+        return encode_token(self._library.vector(picture))
+
+    def get(self, item: int) -> Piece:
+        """Return the item with an id."""
+        piece = self._library.piece(item)
+        if piece is None:
+            raise HTTPProblem(404, "There is no such picture or clip in the library.")
+        return piece
+
+    def display_names(self, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
+        """Return folder and file name of items; folders begin with the indexed folder's name."""
+        labels = self._labels()
+        return [
+            self._display_name(PurePosixPath(piece.path.as_posix()), labels) for piece in pieces
+        ]
+
+    def overview(self) -> Overview:
+        """Return counts and folders; recount after changes, but not too often."""
+        revision, now = self._library.revision, time.monotonic()
+        cached = self._overview
+        if cached is None or (
+            cached.revision != revision and now - cached.time >= OVERVIEW_SECONDS
+        ):
+            counts = self._library.info().counts
+            folders = self._count_folders(counts)
+            self._overview = cached = _CachedOverview(revision, now, Overview(counts, folders))
+        return cached.overview
+
+    def open_file(self, piece: Piece) -> tuple[BinaryIO, os.stat_result]:
+        """Open an item's file if it still lies in an indexed folder.
+
+        A file that was indexed by itself, through a manifest, must not be a link.
+        """
+        path = piece.path.as_posix()
+        root = self._root(path, self._labels())
+        try:
+            real = os.path.realpath(path, strict=True)
+            if not is_within(real, path if root is None else os.path.realpath(root)):
+                raise PermissionError
+            # Open exactly what was checked: no link, and no pipe that would block.
+            flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+            file = os.fdopen(os.open(real, flags | getattr(os, "O_BINARY", 0)), "rb")
+        except OSError:
+            raise HTTPProblem(404, "The file is not where it was when it was indexed.") from None
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            file.close()
+            raise HTTPProblem(404, "The file is not where it was when it was indexed.")
+        return file, status
+
+    def thumbnail(self, piece: Piece) -> bytes | None:
+        """Return the WebP thumbnail stored in the library, or None."""
+        return self._library.thumbnail(piece)
+
+    def _picture(self, ref: str) -> Piece | Vectors:
+        return self.get(int(ref)) if ref.isdecimal() else decode_token(ref, self.manifest.width)
+
+    def _folders(self, names: Sequence[str]) -> list[str] | None:
+        """Return the paths of folders given by display name; None for no restriction."""
+        roots = {label: root for root, label in self._labels().items()}
+        folders = []
+        for name in names:
+            label, _, inside = name.partition("/")
+            parts = PurePosixPath(inside).parts
+            if label not in roots or ".." in parts or inside.startswith("/"):
+                raise HTTPProblem(422, "folder: the library has no such folder.")
+            folders.append(str(PurePosixPath(roots[label], *parts)))
+        return folders or None
+
+    def _labels(self) -> dict[str, str]:
+        """Return a unique display name for each indexed folder, by path."""
+        labels: dict[str, str] = {}
+        for root in self._library.folders:
+            label = name = Path(root).name or "files"
+            copies = 1
+            while label in labels.values():
+                copies += 1
+                label = f"{name} ({copies})"
+            labels[root] = label
+        return labels
+
+    def _display_name(self, path: PurePosixPath, labels: dict[str, str]) -> tuple[str, str]:
+        root = self._root(str(path), labels)
+        if root is None or root == str(path):
+            return "", path.name
+        inside = path.parent.relative_to(root)
+        return (PurePosixPath(labels[root]) / inside).as_posix(), path.name
+
+    @staticmethod
+    def _root(path: str, labels: dict[str, str]) -> str | None:
+        """Return the innermost indexed folder that contains a file."""
+        return max((root for root in labels if is_within(path, root)), key=len, default=None)
+
+    def _count_folders(self, counts: Counts) -> list[tuple[str, int]]:
+        labels = self._labels()
+        if counts.pictures + counts.clips > MAX_COUNTED_FILES:
+            return [(label, 0) for label in labels.values()]
+        files: Counter[str] = Counter()
+        for root, label in labels.items():
+            for path in self._library.paths(root):
+                inside = PurePosixPath(path).relative_to(root)
+                files.update((PurePosixPath(label) / part).as_posix() for part in inside.parents)
+        largest = files.most_common(MAX_FOLDERS)
+        return sorted(largest, key=lambda folder: folder[0].split("/"))
