@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyglance.data.toy import LANGUAGES, ToyWorld
+from polyglance.data.toy import LANGUAGES, ToyDataset
 from polyglance.data.toy import dictionary as toy_dictionary
 from polyglance.errors import PolyglanceError
 from polyglance.text import Tokenizer, open_tokenizer
@@ -157,7 +157,7 @@ def toy_switcher(beta: float = 0.5) -> CodeSwitcher:
 
 
 def toy_captions(count: int) -> list[str]:
-    return [picture.captions["en"][0].text for picture in ToyWorld(seed=1).pictures(count)]
+    return [picture.captions["en"][0].text for picture in ToyDataset(seed=1).pictures(count)]
 
 
 def test_the_same_seed_makes_the_same_texts() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.data.toy import LANGUAGES, ToyWorld
+from polyglance.data.toy import LANGUAGES, ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.records import read_manifest
 from polyglance.text.detection import LanguageDetector, detect_language
@@ -40,7 +40,7 @@ def test_held_out_sentences_of_ten_languages() -> None:
 
 
 def test_the_toy_world_s_languages_are_told_apart() -> None:
-    pictures = list(ToyWorld(seed=3).pictures(60, "train"))
+    pictures = list(ToyDataset(seed=3).pictures(60, "train"))
     texts = {
         code: [caption.text for picture in pictures for caption in picture.captions[code]]
         for code in LANGUAGES

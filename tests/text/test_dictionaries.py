@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dictd_files import base64, write_dictd
 from polyglance.data.toy import dictionary as toy_dictionary
-from polyglance.data.toy.writing import write_dictionary
+from polyglance.data.toy.writer import write_dictionary
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.text.dictd import parse_article
 from polyglance.text.dictionaries import Dictionary, open_dictionary
@@ -140,7 +140,7 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
         open_dictionary(path)
     problems = Problems()
     assert len(open_dictionary(path, problems=problems)) == 1
-    assert [problem.line for problem in problems.found] == [2, 3, 4, 5]
+    assert [problem.line for problem in problems.items] == [2, 3, 4, 5]
     for nothing in ("\n", "cat\n", "red\trot\tnan\n"):
         path.write_text(nothing)
         with pytest.raises(PolyglanceError, match="there is none"):

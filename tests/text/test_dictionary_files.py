@@ -68,7 +68,7 @@ def test_malformed_lines_are_skipped_if_they_may_be(folder: Path) -> None:
     problems = Problems()
     found = open_dictionaries([folder], problems=problems)
     assert found["de"].translations("dog") == ("Köter", "Hund")
-    assert [problem.line for problem in problems.found] == [2]
+    assert [problem.line for problem in problems.items] == [2]
 
 
 def test_what_is_not_there(folder: Path) -> None:

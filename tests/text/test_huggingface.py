@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, ByT5Tokenizer
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.huggingface import FastTokenizer, SlowTokenizer
 from polyglance.weights.unigram import xlmr_tokenizer
@@ -73,7 +73,7 @@ def test_without_transformers_the_extra_is_named(
     bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("polyglance.text.huggingface.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"polyglance\[train\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[train\]"):
         open_tokenizer(bert_folder)
 
 
@@ -123,7 +123,7 @@ class TestWhatIsWrong:
 
     def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
         (tmp_path / "photo.jpg").touch()
-        with pytest.raises(PolyglanceError, match="is no tokenizer"):
+        with pytest.raises(PolyglanceError, match="is not a tokenizer"):
             open_tokenizer(tmp_path / "photo.jpg")
 
     def test_nothing_there(self, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyglance.data.toy import ToyWorld
+from polyglance.data.toy import ToyDataset
 from polyglance.data.toy import dictionary as toy_dictionary
 from polyglance.text.alignment import AlignerSettings, align
 from polyglance.text.alignment.parallel import ParallelText
@@ -58,7 +58,7 @@ def test_saved_with_its_scores_and_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", ["de", "cs"])
 def test_the_toy_world_s_dictionary_is_learned(language: str) -> None:
-    pictures = list(ToyWorld(seed=2).pictures(500))
+    pictures = list(ToyDataset(seed=2).pictures(500))
     text = ParallelText(
         [
             tuple(list(picture.captions[code][0].words) for code in ("en", language))  # type: ignore[misc]

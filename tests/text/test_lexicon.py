@@ -85,7 +85,7 @@ def test_captions_are_encoded_each_in_its_language(lexicon: Lexicon) -> None:
     ids, lengths = table.gather(np.arange(len(table)))
     assert ids.tolist() == [8, 3, 10, 11, 6, 9]
     assert lengths.tolist() == [2, 2, 2]
-    assert table.languages.tolist() == [0, 1, 0]
+    assert table.language_ids.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("language", SENTENCES)

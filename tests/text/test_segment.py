@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.text import segment
 from polyglance.text.segment import addresses, cut_words, normalise_word
 
@@ -100,7 +100,7 @@ def test_a_missing_segmenter_names_its_extra(
     monkeypatch.setattr(segment, "find_spec", lambda name: None)
     segment._jieba.cache_clear()
     segment._mecab.cache_clear()
-    with pytest.raises(MissingExtra, match=r"polyglance\[segment\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[segment\]"):
         cut_words("犬", language, dictionary=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from polyglance import weights
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.weights import cache_folder
 from polyglance.weights.registry import ENTRIES, Entry
 
@@ -168,7 +168,7 @@ class TestPackage:
         self, toy: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(ENTRIES, "toy", replace(toy, needs=("no_such_module",)))
-        with pytest.raises(MissingExtra, match=r"polyglance\[train\]"):
+        with pytest.raises(MissingExtraError, match=r"polyglance\[train\]"):
             weights.folder("toy", cache=tmp_path / "cache")
 
     def test_a_cache_that_cannot_be_written_is_named(
@@ -229,7 +229,7 @@ class TestHub:
     ) -> None:
         monkeypatch.setitem(sys.modules, "huggingface_hub", None)
         monkeypatch.setattr("polyglance.weights.find.find_spec", lambda name: None)
-        with pytest.raises(MissingExtra, match=r"polyglance\[train\]"):
+        with pytest.raises(MissingExtraError, match=r"polyglance\[train\]"):
             weights.folder("some-org/some-model")
 
 

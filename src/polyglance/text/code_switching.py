@@ -25,9 +25,9 @@ from polyglance.errors import PolyglanceError
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.english import possessor
-from polyglance.text.flat import spread
-from polyglance.text.glossing import cased, known_translations
 from polyglance.text.segment import Cut, addresses, cut_words
+from polyglance.text.word_translation import cased, known_translations
+from polyglance.utils.ragged import ragged_arange
 
 LONGEST_WORD = 8
 """Of a language without spaces, in the pieces that its script is cut into."""
@@ -279,8 +279,8 @@ class PreparedTexts:
         chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
         count = self._count[chosen]
         owner = np.repeat(np.arange(len(chosen)), count)
-        words = spread(self._first_word[chosen], count)
-        pieces = self._pieces[spread(2 * self._first_word[chosen] + chosen, 2 * count + 1)]
+        words = ragged_arange(self._first_word[chosen], count)
+        pieces = self._pieces[ragged_arange(2 * self._first_word[chosen] + chosen, 2 * count + 1)]
         place = 2 * np.arange(len(words)) + owner + 1
 
         is_drawn = self._is_drawn(self._words[words], count, rng)

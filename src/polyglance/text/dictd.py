@@ -30,7 +30,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from polyglance.errors import DataError, reason
+from polyglance.errors import DataError, error_reason
 
 _DIGITS = {
     character: value
@@ -127,11 +127,11 @@ def _files(path: Path) -> tuple[list[str], bytes]:
     except OSError as error:
         name = error.filename or zipped
         raise DataError(
-            f"{name}: cannot be read ({reason(error)}); a dictionary is a .index beside a .dict.dz"
+            f"{name}: cannot be read ({error_reason(error)}); a dictionary is a .index beside a .dict.dz"
         ) from error
     except (ValueError, EOFError, zlib.error) as error:
         raise DataError(
-            f"{index.with_suffix('')}: the dictionary is damaged ({reason(error)})"
+            f"{index.with_suffix('')}: the dictionary is damaged ({error_reason(error)})"
         ) from error
     return lines[:-1] if lines and not lines[-1] else lines, articles
 

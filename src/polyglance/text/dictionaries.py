@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from polyglance.errors import DataError, Problems
-from polyglance.records import read_lines, replacing
+from polyglance.records import atomic_write, read_lines
 from polyglance.text.segment import normalise_word
 
 _DICTD = (".index", ".dict", ".dict.dz")
@@ -85,7 +85,7 @@ class Dictionary:
 
     def save(self, path: str | Path) -> None:
         """Write a word and a translation a line, with a tab between, as `open_dictionary` reads."""
-        with replacing(path) as out:
+        with atomic_write(path) as out:
             for word, translation in self.pairs():
                 out.write(f"{word}\t{translation}\n")
 

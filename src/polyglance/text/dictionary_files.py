@@ -15,8 +15,8 @@ from pathlib import Path
 
 from polyglance.errors import PolyglanceError, Problems
 from polyglance.languages import describe, is_language_code, normalise_language
-from polyglance.progress import progress
 from polyglance.text.dictionaries import Dictionary, open_dictionary
+from polyglance.utils.progress import progress
 
 FREEDICT = "/usr/share/dictd"
 """Where Debian's packages ``dict-freedict-*`` put their dictionaries."""

@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from polyglance.errors import DataError, PolyglanceError, reason
+from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.languages import is_language_code, normalise_language
 
 _FIRST_PICTURE = 0x2600
@@ -40,5 +40,5 @@ def emoji_names(folder: str | Path) -> list[dict[str, str]]:
                 if known.get("tts") and ord(sign[0]) >= _FIRST_PICTURE:
                     names[sign][normalise_language(locale)] = known["tts"][0]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}: not annotations of emoji ({reason(error)})") from error
+            raise DataError(f"{path}: not annotations of emoji ({error_reason(error)})") from error
     return [by_language for by_language in names.values() if "en" in by_language]

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError, reason
+from polyglance.errors import DataError, error_reason
 from polyglance.text.subwords import SubwordRule, subwords
-from polyglance.weights.cursor import Cursor
+from polyglance.weights.binary_reader import Cursor
 
 MAGIC = 793712314
 _VERSIONS = (11, 12)
@@ -50,7 +50,7 @@ class FastTextModel:
             ):
                 return _read(path, Cursor(data))
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({reason(error)})") from error
+            raise DataError(f"{path}: cannot be read ({error_reason(error)})") from error
         except (ValueError, struct.error, IndexError) as error:
             raise DataError(
                 f"{path}: the file is damaged or cut off: fetch it again ({error})"

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text.tokenizer import Encoding, Tokenizer, room_for
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class SlowTokenizer:
         self.backend.save_pretrained(str(folder))
 
 
-def open_file(path: Path) -> FastTokenizer:
+def open_tokenizer_json(path: Path) -> FastTokenizer:
     """Open a ``tokenizer.json``; the files beside it say which special token has which role."""
     import tokenizers
 
@@ -204,7 +204,7 @@ def open_file(path: Path) -> FastTokenizer:
 def open_with_transformers(folder: Path) -> Tokenizer:
     """Open a folder without ``tokenizer.json`` in the way that transformers knows for it."""
     if find_spec("transformers") is None:
-        raise MissingExtra(f"the tokenizer in {folder}", "train")
+        raise MissingExtraError(f"the tokenizer in {folder}", "train")
     from transformers import AutoTokenizer
 
     try:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polyglance.records import replacing
+from polyglance.records import atomic_write
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.segment import normalise_word
 
@@ -35,7 +35,7 @@ class LearnedDictionary(Dictionary):
 
     def save(self, path: str | Path) -> None:
         """Write a word, a translation and its score a line, as `open_dictionary` reads."""
-        with replacing(path) as out:
+        with atomic_write(path) as out:
             for word, translation in self.pairs():
                 out.write(f"{word}\t{translation}\t{self.score(word, translation):.4f}\n")
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
-from polyglance.records import Record, parse_json, replacing
+from polyglance.records import Record, atomic_write, parse_json
 from polyglance.text.segment import cut_words, normalise_word
 from polyglance.text.words import WordTokenizer
 
@@ -195,7 +195,7 @@ class Lexicon:
             "segmented": sorted(self.segmented),
             "borrowed": self.borrowed,
         }
-        with replacing(folder / _FILE) as out:
+        with atomic_write(folder / _FILE) as out:
             json.dump(content, out, ensure_ascii=False, separators=(",", ":"))
             out.write("\n")
         return folder / _FILE

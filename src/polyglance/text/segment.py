@@ -16,7 +16,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 
 Cut = tuple[int, int]
 """Start and end of a word in the text."""
@@ -156,7 +156,7 @@ def _dictionary_cuts(text: str, language: str) -> Iterator[Cut]:
 @cache
 def _jieba() -> Callable[[str], list[str]]:
     if find_spec("jieba") is None:
-        raise MissingExtra("cutting Chinese with a dictionary", "segment")
+        raise MissingExtraError("cutting Chinese with a dictionary", "segment")
     import logging
     import warnings
 
@@ -171,7 +171,7 @@ def _jieba() -> Callable[[str], list[str]]:
 @cache
 def _mecab() -> Callable[[str], list[str]]:
     if find_spec("fugashi") is None or find_spec("unidic_lite") is None:
-        raise MissingExtra("cutting Japanese with a dictionary", "segment")
+        raise MissingExtraError("cutting Japanese with a dictionary", "segment")
     import fugashi
 
     tagger: Any = fugashi.Tagger()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError, PolyglanceError, reason
+from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.languages import normalise_language
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.segment import normalise_word
@@ -117,7 +117,7 @@ class WordSpace:
         try:
             vectors = np.load(path, mmap_mode="r", allow_pickle=False)
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({reason(error)})") from error
+            raise DataError(f"{path}: cannot be read ({error_reason(error)})") from error
         except (ValueError, EOFError) as error:
             raise DataError(f"{path}: expected an array of vectors ({error})") from error
         return cls(lexicon, vectors)

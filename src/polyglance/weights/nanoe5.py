@@ -21,15 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import PolyglanceError
-from polyglance.weights.cursor import Cursor
+from polyglance.weights.binary_reader import Cursor
 from polyglance.weights.unigram import BOS, EOS, MASK, PAD, UNK, xlmr_tokenizer
-from polyglance.weights.wire import fields
 
 BLOCK = 32
 """Weights that share a scale."""
-
-_CHARSMAP = 2
-"""Number of the compiled rules in SentencePiece's NormalizerSpec message."""
 
 _EMBEDDINGS = {
     "emb.word": "embeddings.word_embeddings.weight",
@@ -149,6 +145,7 @@ def charsmap(normalisation: dict[str, str]) -> bytes:
     leaves alone are left out.
     """
     import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
 
     normaliser = sentencepiece.SentencePieceNormalizer
     if not hasattr(normaliser, "decompile"):
@@ -162,7 +159,8 @@ def charsmap(normalisation: dict[str, str]) -> bytes:
         text: made for text, made in rules.items() if len(text) > 1 and newer.isdisjoint(text)
     }
     compiled = normaliser(norm_map=sorted({**combining, **normalisation}.items()))
-    return dict(fields(compiled.serialized_normalizer_spec()))[_CHARSMAP]  # type: ignore[return-value]
+    spec = sentencepiece_model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec())
+    return bytes(spec.precompiled_charsmap)
 
 
 def _read_pieces(cursor: Cursor) -> list[tuple[str, float]]:

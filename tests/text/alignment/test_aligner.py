@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma as scipy_digamma
 
-from polyglance.data.toy import ToyWorld
+from polyglance.data.toy import ToyDataset
 from polyglance.data.toy import align as known_links
-from polyglance.data.toy.meaning import COLOURS, SHAPES
+from polyglance.data.toy.semantics import COLOURS, SHAPES
 from polyglance.errors import PolyglanceError
 from polyglance.text.alignment import NULL, AlignerSettings, align
 from polyglance.text.alignment.links import Symmetry
@@ -213,7 +213,7 @@ def test_digamma() -> None:
 )
 def test_the_toy_world_s_links_are_found(language: str, least: float) -> None:
     """Words of meaning, whose links are known; words of grammar alone are nobody's."""
-    pictures = list(ToyWorld(seed=3).pictures(400))
+    pictures = list(ToyDataset(seed=3).pictures(400))
     captions = [(picture.captions["en"][0], picture.captions[language][0]) for picture in pictures]
     words = [
         ([word.lower() for word in here.words], [word.lower() for word in there.words])
@@ -235,7 +235,7 @@ def test_the_toy_world_s_links_are_found(language: str, least: float) -> None:
 
 
 def test_directions_that_agree_find_more_than_fast_align() -> None:
-    pictures = list(ToyWorld(seed=5).pictures(300))
+    pictures = list(ToyDataset(seed=5).pictures(300))
     captions = [(picture.captions["en"][0], picture.captions["de"][0]) for picture in pictures]
     words = [(list(here.words), list(there.words)) for here, there in captions]
     wanted = [set(known_links(here, there)) for here, there in captions]

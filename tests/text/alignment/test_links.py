@@ -71,7 +71,7 @@ def test_what_other_aligners_write(tmp_path: Path) -> None:
         list(read_pharaoh(path))
     problems = Problems()
     assert list(read_pharaoh(path, problems)) == [[(0, 0), (1, 2)], [], [], [(0, 0)]]
-    assert [problem.line for problem in problems.found] == [2, 3]
+    assert [problem.line for problem in problems.items] == [2, 3]
 
 
 def test_links_must_fit_their_sentences(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyglance.data.toy import ToyWorld
+from polyglance.data.toy import ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.text.translation.checks import (
     Alike,
@@ -132,7 +132,7 @@ def test_chrf_by_hand() -> None:
 
 def test_captions_that_stayed_english_are_seen_among_the_others() -> None:
     """One in ten stays English; German is learned from all of them together."""
-    pictures = ToyWorld(seed=3).pictures(100, "train")
+    pictures = ToyDataset(seed=3).pictures(100, "train")
     said = [(one.captions["en"][0].text, one.captions["de"][0].text) for one in pictures]
     pairs = [(here, here if not row % 10 else there) for row, (here, there) in enumerate(said)]
     assert RightLanguage()(pairs, "en", "de") == [row % 10 > 0 for row in range(len(pairs))]

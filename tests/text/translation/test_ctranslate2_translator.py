@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ctranslate2.converters import TransformersConverter
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text.translation import ctranslate2_translator, open_translator
 from polyglance.text.translation.ctranslate2_translator import CTranslate2Translator
 from polyglance.text.translation.transformers_translator import TransformersTranslator
@@ -105,5 +105,5 @@ def test_without_ctranslate2_the_extra_is_named(
 ) -> None:
     monkeypatch.setattr(ctranslate2_translator, "find_spec", lambda name: None)
     (tmp_path / "model.bin").touch()
-    with pytest.raises(MissingExtra, match=r"polyglance\[translate\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[translate\]"):
         open_translator(str(tmp_path), "en", "de")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text.translation import transformers_translator
 from polyglance.text.translation.transformers_translator import TransformersTranslator
 from sentences import SENTENCES
@@ -131,5 +131,5 @@ def test_without_transformers_the_extra_is_named(
     marian: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transformers_translator, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"polyglance\[train\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[train\]"):
         TransformersTranslator(marian, "en", "de")

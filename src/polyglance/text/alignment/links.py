@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from polyglance.errors import DataError, PolyglanceError, Problems
-from polyglance.records import read_lines, replacing
+from polyglance.records import atomic_write, read_lines
 
 Link = tuple[int, int]
 """Place of a word in the source and of one in the target, from 0."""
@@ -82,7 +82,7 @@ def pharaoh(links: Iterable[Link]) -> str:
 def write_pharaoh(path: str | Path, links: Iterable[Iterable[Link]]) -> int:
     """Write a line a sentence pair and return their number."""
     count = 0
-    with replacing(path) as out:
+    with atomic_write(path) as out:
         for line in links:
             out.write(pharaoh(line) + "\n")
             count += 1

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.text.alignment.links import Link
-from polyglance.text.flat import spread
+from polyglance.utils.ragged import ragged_arange
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -74,12 +74,12 @@ class Grid:
     def __init__(self, source_lengths: Integers, target_lengths: Integers) -> None:
         self.rectangle = np.repeat(np.arange(len(target_lengths)), target_lengths)
         """Of each row, which rectangle it is in."""
-        self.row = spread(np.zeros_like(target_lengths), target_lengths)
+        self.row = ragged_arange(np.zeros_like(target_lengths), target_lengths)
         """Of each row, its number in the rectangle, from 0."""
         self.width = source_lengths[self.rectangle] + 1
         self.start = np.cumsum(self.width) - self.width
         """Of each row, its first cell."""
-        self.column = spread(np.zeros_like(self.width), self.width)
+        self.column = ragged_arange(np.zeros_like(self.width), self.width)
         """Of each cell, its place in the row: 0 for the null word."""
         size = target_lengths * (source_lengths + 1)
         self.corner = np.cumsum(size) - size

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from polyglance.errors import PolyglanceError
 from polyglance.languages import is_spaceless
-from polyglance.records import Record, replacing
+from polyglance.records import Record, atomic_write
 from polyglance.text.segment import cut_words, normalise_word
 
 Words = list[str]
@@ -78,7 +78,7 @@ class ParallelText:
 
     def write(self, path: str | Path) -> int:
         """Write the words as fast_align reads them, a pair a line, and return their number."""
-        with replacing(path) as out:
+        with atomic_write(path) as out:
             for here, there in self.pairs:
                 out.write(" ".join([*here, BETWEEN, *there]) + "\n")
         return len(self.pairs)

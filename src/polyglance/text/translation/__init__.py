@@ -7,6 +7,6 @@ with TranslationCache.open() as cache:
 
 from polyglance.text.translation.batches import Translated, translate_all
 from polyglance.text.translation.cache import TranslationCache
-from polyglance.text.translation.opening import open_translator
+from polyglance.text.translation.registry import open_translator
 
 __all__ = ["Translated", "TranslationCache", "open_translator", "translate_all"]

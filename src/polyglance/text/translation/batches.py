@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from polyglance.errors import PolyglanceError
 from polyglance.languages import describe
-from polyglance.progress import progress
 from polyglance.text.translation.cache import TranslationCache
-from polyglance.text.translators import KnownTranslator
+from polyglance.text.translation.translators import KnownTranslator
+from polyglance.utils.progress import progress
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from polyglance.errors import PolyglanceError
-from polyglance.text.translators import KnownTranslator
+from polyglance.text.translation.translators import KnownTranslator
 from polyglance.weights import cache_folder
 
 _TABLES = """

@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError, reason
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError, error_reason
 from polyglance.languages import describe, normalise_language
-from polyglance.text.fingerprints import fingerprint, folder_fingerprint
 from polyglance.text.translation.language_tags import language_tags, tag_of
-from polyglance.weights import cache_folder, sha256_of
+from polyglance.utils.fingerprint import digest, digest_model_folder, file_sha256
+from polyglance.weights import cache_folder
 
 Cut = Callable[[str], list[str]]
 Join = Callable[[list[str]], str]
@@ -51,7 +51,7 @@ class CTranslate2Translator:
         a token that each translation begins with, as some of Argos's packages want."""
         for package in ("ctranslate2", "sentencepiece"):
             if find_spec(package) is None:
-                raise MissingExtra(f"translating by {folder}", "translate")
+                raise MissingExtraError(f"translating by {folder}", "translate")
         self.folder = Path(folder).expanduser()
         self.source, self.target = normalise_language(source), normalise_language(target)
         self.beams, self.device, self.prefix = beams, device, prefix
@@ -70,7 +70,7 @@ class CTranslate2Translator:
     def fingerprint(self) -> str:
         """Of the folder's files and the search."""
         folders = dict.fromkeys((self.folder, self._cutters))
-        return fingerprint("ctranslate2", *map(folder_fingerprint, folders), self.beams)
+        return digest("ctranslate2", *map(digest_model_folder, folders), self.beams)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text in the target language."""
@@ -126,7 +126,7 @@ def _unpacked(path: Path) -> Path:
     """The folder in a package, in the cache; `zipfile` keeps names such as ``../x`` within."""
     if not path.is_file():
         raise PolyglanceError(f"{path}: no such package")
-    place = cache_folder() / "argos" / sha256_of(path)
+    place = cache_folder() / "argos" / file_sha256(path)
     if not place.is_dir():
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def _unpacked(path: Path) -> Path:
                     if not place.is_dir():  # made by another run that was faster
                         raise
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
-            raise DataError(f"{path}: expected an Argos package ({reason(error)})") from error
+            raise DataError(f"{path}: expected an Argos package ({error_reason(error)})") from error
     found = sorted(place.rglob("metadata.json"))
     if not found:
         raise DataError(f"{path}: expected an Argos package, and there is no metadata.json in it")
@@ -206,5 +206,5 @@ def _json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected a JSON object ({reason(error)})") from error
+        raise DataError(f"{path}: expected a JSON object ({error_reason(error)})") from error
     return content if isinstance(content, dict) else {}

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.languages import describe, normalise_language
-from polyglance.text.fingerprints import fingerprint, folder_fingerprint
 from polyglance.text.translation.language_tags import language_tags, tag_of
+from polyglance.utils.fingerprint import digest, digest_model_folder
 
 ONE_PAIR, MANY_LANGUAGES = ("marian",), ("m2m_100", "mbart")
 """What ``config.json`` calls the kinds of model; NLLB is an M2M100 with tags of its own."""
@@ -44,7 +44,7 @@ class TransformersTranslator:
         self.beams, self.device = beams, device
         self._kind = _kind(self.folder)
         if find_spec("torch") is None or find_spec("transformers") is None:
-            raise MissingExtra(f"translating by {self.folder}", "train")
+            raise MissingExtraError(f"translating by {self.folder}", "train")
         if not any(self.folder.glob("*.safetensors")):
             raise DataError(
                 f"{self.folder} holds no .safetensors file: save the model again as one, for"
@@ -60,7 +60,7 @@ class TransformersTranslator:
     @cached_property
     def fingerprint(self) -> str:
         """Of the folder's files and the search; every byte of the weights is read."""
-        return fingerprint("transformers", folder_fingerprint(self.folder), self.beams)
+        return digest("transformers", digest_model_folder(self.folder), self.beams)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text in the target language."""

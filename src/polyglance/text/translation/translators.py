@@ -13,8 +13,8 @@ from typing import Protocol
 from polyglance.errors import PolyglanceError
 from polyglance.languages import describe, is_language_code, normalise_language
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.fingerprints import files_fingerprint, fingerprint
-from polyglance.text.glossing import gloss
+from polyglance.text.word_translation import gloss
+from polyglance.utils.fingerprint import digest, digest_files
 
 _WAY_OUT = "install the Debian package of the pair, for example apertium-eng-spa"
 
@@ -72,8 +72,8 @@ class Apertium:
         mode = _MODES / f"{self._pair}.mode"
         rules = mode.read_text(encoding="utf-8") if mode.is_file() else ""
         files = [Path(name) for name in re.findall(r"'(/[^']+)'", rules)]
-        known = files_fingerprint(path for path in files if path.is_file())
-        return fingerprint("apertium", version.stdout, self._pair, rules, known)
+        known = digest_files(path for path in files if path.is_file())
+        return digest("apertium", version.stdout, self._pair, rules, known)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text in the target language; words that Apertium lacks stay as they are."""
@@ -113,7 +113,7 @@ class WordByWord:
     def fingerprint(self) -> str:
         """Of the dictionary's words and translations, and how they are put to use."""
         pairs = (f"{word}\t{translation}" for word, translation in self.dictionary.pairs())
-        return fingerprint("words by base forms", self.longest, self.keep_unknown, *pairs)
+        return digest("words by base forms", self.longest, self.keep_unknown, *pairs)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text word by word; an empty one where the dictionary has nothing of it."""

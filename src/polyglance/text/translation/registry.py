@@ -10,7 +10,7 @@ from polyglance.languages import describe, normalise_language
 from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
 from polyglance.text.translation.ctranslate2_translator import CTranslate2Translator, open_argos
 from polyglance.text.translation.transformers_translator import TransformersTranslator
-from polyglance.text.translators import Apertium, KnownTranslator, WordByWord
+from polyglance.text.translation.translators import Apertium, KnownTranslator, WordByWord
 
 
 def open_translator(

@@ -7,8 +7,8 @@ import pytest
 from polyglance.errors import PolyglanceError
 from polyglance.text.translation import open_translator
 from polyglance.text.translation.language_tags import language_tags
-from polyglance.text.translation.opening import open_first
-from polyglance.text.translators import WordByWord
+from polyglance.text.translation.registry import open_first
+from polyglance.text.translation.translators import WordByWord
 from tiny_translators import marian_folder
 
 

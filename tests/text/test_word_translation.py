@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.glossing import gloss
+from polyglance.text.word_translation import gloss
 
 GERMAN = Dictionary(
     [("a", "ein"), ("dog", "Hund"), ("dog", "Köter"), ("eats", "frisst"), ("ice", "Eis"),

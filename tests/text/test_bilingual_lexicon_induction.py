@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from polyglance.errors import PolyglanceError
-from polyglance.text.induction import induce_dictionary
+from polyglance.text.bilingual_lexicon_induction import induce_dictionary
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.vector_space import WordSpace
 

@@ -8,7 +8,7 @@ import pytest
 
 from polyglance.errors import PolyglanceError
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.translators import Apertium, Translator, WordByWord
+from polyglance.text.translation.translators import Apertium, Translator, WordByWord
 
 _SCRIPT = """#!/bin/sh
 if [ "$1" = -l ]; then printf '  eng-spa\\n  spa-eng\\n  spa-eng_US\\n'; exit; fi
