@@ -47,7 +47,7 @@ def test_batches_have_one_shape_and_boxes_lie_in_the_frame(toy):
     backbone.encode = lambda p, **options: (shapes.append(p.shape), encode(p, **options))[1]
     tokens = encode_squares(backbone, squares, batch_size=3, grid=2, labels=1)
     assert shapes == [(3, 8, 8, 3)] * 2
-    assert [token.whole[0] for token in tokens] == shades
+    assert [token.global_feature[0] for token in tokens] == shades
     assert tokens[0].boxes[0].tolist() == [0.25, 0, 0.5, 0.5]
 
 

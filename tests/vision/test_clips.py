@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from polyglance.vision import clips
-from polyglance.vision.clips import ClipError, encode_clip, read_seconds
+from polyglance.vision.clips import ClipError, encode_clip, sample_frames
 
 STEADY = [i / 10 for i in range(26)]
 """26 frames, ten a second: over at 2.6 seconds or a little later."""
@@ -19,7 +19,7 @@ STEADY = [i / 10 for i in range(26)]
 def frames(path: Path, span=None) -> tuple[list[int], list[tuple[float, float]]]:
     """The number of the frame that was taken for each second, and the seconds."""
     numbers, spans = [], []
-    for picture, second in read_seconds(path, span):
+    for picture, second in sample_frames(path, span):
         assert picture.mode == "RGB"
         numbers.append(round(float(np.asarray(picture).mean()) / 9))
         spans.append(second)
@@ -78,7 +78,7 @@ def test_a_camera_held_sideways_is_turned_upright(clip, degrees, matrix):
     a, b, c, d = (value << 16 for value in matrix)
     data[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
-    picture = next(iter(read_seconds(path)))[0]
+    picture = next(iter(sample_frames(path)))[0]
     width, height = picture.size
     assert (width, height) == ((64, 48) if degrees == 180 else (48, 64))
     bright = {90: (3, 1), 180: (3, 3), 270: (1, 3)}[degrees]
@@ -149,7 +149,7 @@ def test_a_clip_becomes_a_token_a_second(clip, toy):
     tokens = encode_clip(backbone, clip("clip.mp4", STEADY), labels=2, batch_size=2)
     assert tokens.features.shape == (3, 3)
     assert np.allclose(tokens.features[:, 0], [45, 135, 225], atol=5)
-    assert np.allclose(tokens.whole, tokens.features.mean(0))
+    assert np.allclose(tokens.global_feature, tokens.features.mean(0))
     assert tokens.spans.tolist() == [[0, 1], [1, 2], [2, 3]]
     assert tokens.boxes.tolist() == [[0, 0, 1, 1]] * 3
     assert tokens.label_ids.shape == (3, 2)

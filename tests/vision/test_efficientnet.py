@@ -179,10 +179,10 @@ def test_cells_know_where_things_are(lite2, photos):
 def test_the_mean_of_the_cells_is_the_whole_on_every_grid(lite2, photos, grid):
     for tokens in lite2.encode(photos, grid=grid, labels=0):
         assert tokens.features.shape == (grid * grid, 1280)
-        assert np.allclose(tokens.features.mean(0), tokens.whole, atol=1e-4)
+        assert np.allclose(tokens.features.mean(0), tokens.global_feature, atol=1e-4)
         with torch.inference_mode():
             cells = lite2.network.classifier(torch.from_numpy(tokens.features))
-            whole = lite2.network.classifier(torch.from_numpy(tokens.whole))
+            whole = lite2.network.classifier(torch.from_numpy(tokens.global_feature))
         assert torch.allclose(cells.mean(0), whole, atol=1e-3)
 
 
@@ -213,11 +213,11 @@ def test_threads_are_put_back_and_results_are_the_same_each_time(lite2, photos):
 
 def test_weights_that_do_not_fit_are_our_own_error(tmp_path):
     folder = weights.folder("efficientnet-lite0")
-    with pytest.raises(DataError, match="can be read"):
+    with pytest.raises(DataError, match="no readable weights"):
         EfficientNetLite(tmp_path, "mine", 224)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(DataError, match="can be read"):
+    with pytest.raises(DataError, match="no readable weights"):
         EfficientNetLite(tmp_path, "mine", 224)
     state = load_file(folder / "model.safetensors")
     del state["_blocks.3._bn1.bias"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyglance.errors import MissingExtra, PolyglanceError, Problems
+from polyglance.errors import MissingExtraError, PolyglanceError, Problems
 from polyglance.records import Record, write_manifest
 from polyglance.vision import backbone as backbones
 from polyglance.vision import clips, extraction
@@ -39,7 +39,7 @@ def test_a_folder_of_pictures(toy, colours, tmp_path):
     for number, shade in enumerate(SHADES):
         tokens = store[f"{number:03d}.png"]
         assert tokens.features.tolist() == [list(shade)] * 4
-        assert tokens.whole.tolist() == list(shade)
+        assert tokens.global_feature.tolist() == list(shade)
         assert tokens.label_ids[0, 0] == max(range(3), key=shade.__getitem__)
     assert store.info.made_by["backbone"] == "toy"
     assert store.info.made_by["grid"] == 2
@@ -105,7 +105,7 @@ def test_malformed_lines_of_a_manifest_are_reported(toy, colours, tmp_path):
     manifest.write_text('{"image": "pictures/000.png"}\n{broken\n')
     problems = Problems()
     assert extract(manifest, tmp_path / "store", toy.SETTINGS, problems=problems).items == 1
-    assert [problem.line for problem in problems.found] == [2]
+    assert [problem.line for problem in problems.items] == [2]
     with pytest.raises(PolyglanceError, match=r"manifest\.jsonl:2"):
         extract(manifest, tmp_path / "another", toy.SETTINGS)
 
@@ -236,14 +236,14 @@ def test_threads_that_would_crash_are_refused_before_anything_is_loaded(
 
 def test_a_place_that_cannot_be_written_to_is_said_in_a_sentence(toy, colours, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(PolyglanceError, match=r"cannot be written .*; give a folder that can"):
+    with pytest.raises(PolyglanceError, match=r"cannot be written .*; give a writable folder"):
         extract(colours((0, 0, 0)), tmp_path / "file" / "store", toy.SETTINGS)
 
 
 def test_a_single_picture_or_clip(toy, colours, clip, tmp_path):
     picture = colours((9, 8, 7)) / "000.png"
     extract(picture, tmp_path / "one", toy.SETTINGS)
-    assert FeatureStore(tmp_path / "one")["000.png"].whole.tolist() == [9, 8, 7]
+    assert FeatureStore(tmp_path / "one")["000.png"].global_feature.tolist() == [9, 8, 7]
     extract(clip("clip.mp4", [0.0, 0.5, 1.0, 1.5]), tmp_path / "other", toy.SETTINGS)
     assert FeatureStore(tmp_path / "other").keys == ("clip.mp4",)
 
@@ -263,7 +263,7 @@ def test_clips_in_a_folder_are_taken_where_they_can_be_read(
     monkeypatch.setattr(clips, "find_spec", lambda name: None)
     assert [item.key for item in find_items(folder)] == ["000.png"]
     (folder / "000.png").unlink()
-    with pytest.raises(MissingExtra, match=r"polyglance\[video\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[video\]"):
         extract(folder, tmp_path / "another", toy.SETTINGS)
 
 
@@ -331,7 +331,7 @@ def test_a_linked_folder_is_not_looked_into_and_that_is_said(tmp_path):
     elsewhere.mkdir()
     Image.new("RGB", (8, 8)).save(elsewhere / "a.png")
     (folder / "images").symlink_to(elsewhere)
-    with pytest.raises(PolyglanceError, match="folders that are linked are not looked into"):
+    with pytest.raises(PolyglanceError, match="linked folders are not scanned"):
         find_items(folder)
 
 
@@ -343,10 +343,10 @@ def test_clips_without_the_extra_are_refused_before_anything_is_done(
     write_manifest(tmp_path / "manifest.jsonl", records)
 
     def missing() -> None:
-        raise MissingExtra("reading clips", "video")
+        raise MissingExtraError("reading clips", "video")
 
     monkeypatch.setattr(extraction, "require_video", missing)
-    with pytest.raises(MissingExtra, match=r"polyglance\[video\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[video\]"):
         extract(tmp_path / "manifest.jsonl", tmp_path / "store", toy.SETTINGS)
     assert not (tmp_path / "store").exists()
 
@@ -374,5 +374,5 @@ def test_with_efficientnet_the_defaults_work(tmp_path):
     assert store["coffee.jpg"].label_ids[24, 0] == 967  # the middle of the cup: espresso
     info = json.loads((tmp_path / "store" / "store.json").read_text())
     assert len(info["made_by"]["weights_sha256"]) == 64
-    whole = store["cat.webp"].whole
+    whole = store["cat.webp"].global_feature
     assert np.allclose(whole, store["cat.webp"].features.mean(0), atol=0.05)

@@ -5,7 +5,7 @@ import pytest
 
 from polyglance.errors import PolyglanceError
 from polyglance.vision.labels import commonest_labels, label_names
-from polyglance.vision.tokens import VisualTokens, grid_boxes, no_spans
+from polyglance.vision.tokens import VisualTokens, grid_boxes, zero_spans
 
 
 def test_every_language_names_all_thousand_classes() -> None:
@@ -23,9 +23,9 @@ def test_cells_vote_with_their_certainty() -> None:
     tokens = VisualTokens(
         features=np.zeros((4, 2), np.float32),
         boxes=grid_boxes(2),
-        whole=np.zeros(2, np.float32),
+        global_feature=np.zeros(2, np.float32),
         label_ids=np.array([[967, 504], [504, 967], [504, 1], [281, 1]], np.uint16),
         label_probs=np.array([[0.9, 0.1], [0.5, 0.4], [0.4, 0.1], [0.7, 0.1]], np.float16),
-        spans=no_spans(4),
+        spans=zero_spans(4),
     )
     assert commonest_labels(tokens, 2) == ["espresso", "coffee mug"]

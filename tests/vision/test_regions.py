@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyglance.errors import PolyglanceError
-from polyglance.vision.extraction import import_regions
+from polyglance.vision.region_import import import_regions
 from polyglance.vision.regions import RegionError, open_regions
 from polyglance.vision.store import FeatureStore
 
@@ -101,7 +101,7 @@ def test_every_layout_gives_the_same_tokens(tmp_path, layout):
         tokens = regions.read("42")
     assert np.allclose(tokens.features, FEATURES, atol=2e-3)
     assert np.allclose(tokens.boxes, FRACTIONS, atol=1e-3)
-    assert np.allclose(tokens.whole, FEATURES.mean(0), atol=2e-3)
+    assert np.allclose(tokens.global_feature, FEATURES.mean(0), atol=2e-3)
     assert not tokens.spans.any()
     if layout.startswith("bottom-up"):
         assert tokens.label_ids.shape == (COUNT, 0)

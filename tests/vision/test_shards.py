@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.vision.shards import read_shard, replacing_bytes, write_shard
+from polyglance.vision.shards import atomic_write, read_shard, write_shard
 
 ARRAYS = {
     "bytes": np.arange(-3, 4, dtype=np.int8),
@@ -41,7 +41,7 @@ def test_what_is_written_is_read_as_views_of_the_file(tmp_path):
     path = tmp_path / "shard.safetensors"
     write_shard(path, ARRAYS, NOTES)
     shard = read_shard(path)
-    assert shard.notes == NOTES
+    assert shard.metadata == NOTES
     for name, array in ARRAYS.items():
         assert shard.arrays[name].dtype == array.dtype
         assert np.array_equal(shard.arrays[name], array)
@@ -61,11 +61,11 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     (tmp_path / "file.partial").write_bytes(b"left by a process that was killed")
-    with pytest.raises(TypeError), replacing_bytes(path) as out:
+    with pytest.raises(TypeError), atomic_write(path) as out:
         out.writelines([b"half", None])
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
-    with replacing_bytes(path) as out:
+    with atomic_write(path) as out:
         out.write(b"new")
     assert path.read_bytes() == b"new"
 
@@ -93,6 +93,6 @@ def test_what_the_system_refuses_to_write_is_our_own_error(tmp_path, monkeypatch
 
     monkeypatch.setattr("polyglance.vision.shards.os.fsync", refuse)
     complaint = rf"a\.bin: cannot be written \({error.strerror}\)"
-    with pytest.raises(PolyglanceError, match=complaint), replacing_bytes(tmp_path / "a.bin"):
+    with pytest.raises(PolyglanceError, match=complaint), atomic_write(tmp_path / "a.bin"):
         pass
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
 from polyglance.vision.store import FeatureStore, StoreInfo, hash_keys, shard_path
-from polyglance.vision.store_writer import Bad, StoreWriter, quantise
+from polyglance.vision.store_writer import BadItem, StoreWriter, quantise
 from polyglance.vision.tokens import VisualTokens, feature_key
 
 WIDTH, LABELS = 24, 3
@@ -23,7 +23,7 @@ def tokens(seed: int, count: int) -> VisualTokens:
     return VisualTokens(
         features=random.normal(size=(count, WIDTH)).astype(np.float32),
         boxes=random.random((count, 4), np.float32),
-        whole=random.normal(size=WIDTH).astype(np.float32),
+        global_feature=random.normal(size=WIDTH).astype(np.float32),
         label_ids=random.integers(0, 1000, (count, LABELS)).astype(np.uint16),
         label_probs=random.random((count, LABELS)).astype(np.float16),
         spans=random.random((count, 2), np.float32),
@@ -31,7 +31,7 @@ def tokens(seed: int, count: int) -> VisualTokens:
 
 
 # Items of different lengths, one of them without tokens and one that could not be read.
-ITEMS = {f"{i}.jpg": tokens(i, (i * 7) % 5) for i in range(11)} | {"bad.jpg": Bad("is empty")}
+ITEMS = {f"{i}.jpg": tokens(i, (i * 7) % 5) for i in range(11)} | {"bad.jpg": BadItem("is empty")}
 KEYS = list(ITEMS)
 GOOD = {key: item for key, item in ITEMS.items() if isinstance(item, VisualTokens)}
 
@@ -83,7 +83,7 @@ def test_what_goes_in_comes_out(store):
         out = store[key]
         assert len(out) == len(item)
         assert close(out.features, item.features, store.info.dtype)
-        assert close(out.whole, item.whole, store.info.dtype)
+        assert close(out.global_feature, item.global_feature, store.info.dtype)
         for name in ("boxes", "label_ids", "label_probs", "spans"):
             assert np.array_equal(getattr(out, name), getattr(item, name))
             assert getattr(out, name).dtype == getattr(item, name).dtype
@@ -97,8 +97,8 @@ def test_gathering_is_one_by_one_end_to_end(store):
     assert packed.features.dtype == np.dtype(store.info.dtype)
     features = np.concatenate([item.features for item in one_by_one])
     assert np.array_equal(packed.dense(), features.astype(np.float32))
-    wholes = np.stack([item.whole for item in one_by_one])
-    assert np.array_equal(packed.dense_wholes(), wholes.astype(np.float32))
+    global_features = np.stack([item.global_feature for item in one_by_one])
+    assert np.array_equal(packed.dense_global(), global_features.astype(np.float32))
     for name in ("boxes", "label_ids", "label_probs", "spans"):
         joined = np.concatenate([getattr(item, name) for item in one_by_one])
         assert np.array_equal(getattr(packed, name), joined)
@@ -107,7 +107,7 @@ def test_gathering_is_one_by_one_end_to_end(store):
 def test_gathering_nothing_is_empty(store):
     packed = store.gather([])
     assert packed.features.shape == (0, WIDTH)
-    assert packed.wholes.shape == (0, WIDTH)
+    assert packed.global_features.shape == (0, WIDTH)
     assert packed.lengths.shape == (0,)
 
 
@@ -118,7 +118,7 @@ def test_half_precision_features_are_views_of_the_file(tmp_path):
 
 
 def test_a_missing_key_says_why(store):
-    with pytest.raises(PolyglanceError, match=r"'other'.*is not in it"):
+    with pytest.raises(PolyglanceError, match=r"'other'.*is not in the store"):
         store["other"]
     with pytest.raises(PolyglanceError, match="is empty"):
         store.gather(["0.jpg", "bad.jpg"])
@@ -208,9 +208,13 @@ def test_folders_with_other_things_in_them_are_left_alone(tmp_path):
 
 def test_one_writer_at_a_time(tmp_path):
     one, other = (StoreWriter(tmp_path / "store", info(), KEYS) for _ in range(2))
-    with one.alone(), pytest.raises(PolyglanceError, match="another process"), other.alone():
+    with (
+        one.exclusive(),
+        pytest.raises(PolyglanceError, match="another process"),
+        other.exclusive(),
+    ):
         pass
-    with other.alone():
+    with other.exclusive():
         assert other.pending
 
 

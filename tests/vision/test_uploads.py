@@ -1,4 +1,4 @@
-"""Uploads: sound pictures come through, hostile files are one sentence and do no harm."""
+"""Uploads: sound pictures are decoded; hostile files raise one error and do no harm."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from polyglance.vision import uploads
 from polyglance.vision.upload_decoder import decode
 from polyglance.vision.uploads import UploadError, read_upload
 
-DAMAGED = "damaged, or not all of it is there"
+DAMAGED = "damaged or incomplete"
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def photograph(width: int = 60, height: int = 40) -> Image.Image:
-    """Smooth, red to the left, green to the right, blue below."""
+    """A smooth gradient: red to the left, green to the right, blue below."""
     rows, columns = np.mgrid[0:height, 0:width] / [[[height]], [[width]]]
     return Image.fromarray(np.uint8(np.stack([1 - columns, columns, rows], -1) * 255))
 
@@ -45,13 +45,13 @@ def chunk(name: bytes, data: bytes) -> bytes:
 
 
 def png(width: int, height: int, pixels: bytes, *more: bytes, colours: int = 0) -> bytes:
-    """A PNG of eight bits that says what it is told to: its pixels are compressed already."""
+    """An 8-bit PNG with any header; ``pixels`` are already compressed."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 0))
     return PNG + header + b"".join(more) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def zeros(count: int) -> bytes:
-    """So many zero bytes as zlib packs them, into a thousandth, made in no time."""
+    """``count`` zero bytes compressed by zlib to a thousandth, computed quickly."""
 
     def packed(size: int) -> bytes:
         packer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -71,7 +71,7 @@ def gif(screen: tuple[int, int], frame: tuple[int, int], *, before: bytes = b"")
 
 
 def jpeg_of(width: int, height: int, kind: str = "JPEG", **options: Any) -> bytes:
-    """A JPEG whose header claims another size than it has."""
+    """A JPEG whose header claims a size that it does not have."""
     sound = bytearray(file(photograph(), kind, **options))
     at = next(place for marker in (b"\xff\xc0", b"\xff\xc2") if (place := sound.find(marker)) > 0)
     sound[at + 5 : at + 9] = struct.pack(">HH", height, width)
@@ -79,7 +79,7 @@ def jpeg_of(width: int, height: int, kind: str = "JPEG", **options: Any) -> byte
 
 
 def many_scans(side: int, scans: int) -> bytes:
-    """A progressive JPEG that goes over all its pixels again and again, saying nothing."""
+    """A progressive JPEG that repeats an empty scan over all its pixels."""
     sound = file(Image.new("L", (side, side)), "JPEG", progressive=True)
     last = sound.rindex(b"\xff\xda")
     return sound[:last] + sound[last:-2] * scans + sound[-2:]
@@ -89,7 +89,7 @@ def many_scans(side: int, scans: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_sound_picture_comes_through(kind: str) -> None:
+def test_a_sound_picture_is_decoded(kind: str) -> None:
     picture = read_upload(file(photograph(), kind))
     assert (picture.size, picture.mode) == ((60, 40), "RGB")
     error = np.abs(np.asarray(picture, int) - np.asarray(photograph(), int))
@@ -97,16 +97,16 @@ def test_a_sound_picture_comes_through(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-@pytest.mark.parametrize("longest", [2048, 20])
-def test_it_is_upright_and_nothing_else_is_left(kind: str, longest: int) -> None:
+@pytest.mark.parametrize("max_side", [2048, 20])
+def test_the_result_is_upright_without_metadata(kind: str, max_side: int) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned right by a quarter when shown
+    exif[0x0112] = 6  # rotate by 90 degrees for display
     exif[0x010E] = "a secret"
     sideways = photograph().transpose(Image.Transpose.ROTATE_90)
     data = file(sideways, kind, exif=exif)
     assert b"a secret" in data
-    picture = read_upload(data, longest=longest)
-    assert picture.size == ((60, 40) if longest > 60 else (20, 13))
+    picture = read_upload(data, max_side=max_side)
+    assert picture.size == ((60, 40) if max_side > 60 else (20, 13))
     assert picture.info == {}
     assert dict(picture.getexif()) == {}
     left, right = np.asarray(picture)[picture.height // 2, [1, -2]].astype(int)
@@ -115,40 +115,40 @@ def test_it_is_upright_and_nothing_else_is_left(kind: str, longest: int) -> None
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK"])
-@pytest.mark.parametrize("longest", [100, 30])
-def test_every_mode_large_and_small(mode: str, longest: int) -> None:
+@pytest.mark.parametrize("max_side", [100, 30])
+def test_every_mode_is_decoded_with_and_without_downscaling(mode: str, max_side: int) -> None:
     picture = photograph().convert("L" if mode == "I;16" else mode)
     if mode == "I;16":
         picture = Image.fromarray(np.asarray(picture).astype(np.uint16) * 257)
     kind = "JPEG" if mode == "CMYK" else "PNG"
-    found = decode(file(picture, kind), kind, 10_000, longest)
-    assert (found.mode, found.size) == ("RGB", (60, 40) if longest == 100 else (30, 20))
+    decoded = decode(file(picture, kind), kind, 10_000, max_side)
+    assert (decoded.mode, decoded.size) == ("RGB", (60, 40) if max_side == 100 else (30, 20))
     expected = picture.convert("RGB") if mode != "I;16" else photograph().convert("L")
-    expected = expected.convert("RGB").resize(found.size)
-    assert abs(np.asarray(found, int).mean() - np.asarray(expected, int).mean()) < 4
+    expected = expected.convert("RGB").resize(decoded.size)
+    assert abs(np.asarray(decoded, int).mean() - np.asarray(expected, int).mean()) < 4
 
 
 def test_transparent_parts_are_white() -> None:
     picture = Image.new("RGBA", (200, 100), (255, 0, 0, 0))
-    for longest in (400, 50):
-        found = decode(file(picture, "PNG"), "PNG", 10**6, longest)
-        assert np.asarray(found).min() == 255
+    for max_side in (400, 50):
+        decoded = decode(file(picture, "PNG"), "PNG", 10**6, max_side)
+        assert np.asarray(decoded).min() == 255
 
 
-def test_of_many_frames_the_first() -> None:
+def test_the_first_of_many_frames_is_returned() -> None:
     colours = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "lime")]
     for kind in ("GIF", "WEBP", "PNG"):
         data = file(colours[0], kind, save_all=True, append_images=colours[1:] * 2)
         assert decode(data, kind, 1000, 100).getpixel((4, 4)) == pytest.approx((255, 0, 0), abs=3)
 
 
-def test_two_pictures_in_one_jpeg_as_telephones_write_them() -> None:
+def test_the_first_of_two_pictures_in_a_phone_jpeg_is_returned() -> None:
     both = file(photograph(), "MPO", save_all=True, append_images=[Image.new("RGB", (60, 40))])
-    found = decode(both, "JPEG", 10_000, 100)
-    assert np.asarray(found).mean() > 100
+    decoded = decode(both, "JPEG", 10_000, 100)
+    assert np.asarray(decoded).mean() > 100
 
 
-# ------------------------------------------------------------------ what is refused at once
+# ------------------------------------------------------------------ refused undecoded
 
 
 @pytest.mark.parametrize(
@@ -168,20 +168,20 @@ def test_two_pictures_in_one_jpeg_as_telephones_write_them() -> None:
         b"\0",
     ],
 )
-def test_what_is_no_picture_for_us(data: bytes) -> None:
+def test_other_formats_are_refused(data: bytes) -> None:
     with pytest.raises(UploadError, match="is not a JPEG, PNG, WebP or GIF"):
         read_upload(data)
 
 
-def test_too_many_bytes_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_decoded_apart", None)
+def test_too_many_bytes_are_refused_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "_run_decoder", None)
     with pytest.raises(UploadError, match="has 1,001 bytes, more than the 1,000 allowed"):
-        read_upload(PNG + bytes(993), most_bytes=1000)
+        read_upload(PNG + bytes(993), max_bytes=1000)
     with pytest.raises(UploadError, match="the file is empty"):
         read_upload(b"")
 
 
-# ------------------------------------------------------------------ headers that lie
+# ------------------------------------------------------------------ false headers
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -206,27 +206,27 @@ def test_too_many_bytes_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
         ("WEBP", b"RIFF\xff\xff\xff\x7fWEBPVP8 " + bytes(40), DAMAGED),
     ],
 )
-def test_a_header_that_lies(kind: str, data: bytes, message: str) -> None:
+def test_a_false_header_is_refused_quickly(kind: str, data: bytes, message: str) -> None:
     started = time.perf_counter()
     with pytest.raises(UploadError, match=message):
         decode(data, kind, 4_000_000, 500)
     assert time.perf_counter() - started < 2
 
 
-def test_the_rest_of_a_jpeg_that_claims_more_is_grey() -> None:
-    """Its end is marked, so that decoders, browsers' too, take it for whole."""
-    found = decode(jpeg_of(1900, 1900), "JPEG", 4_000_000, 500)
-    assert found.size == (500, 500)
-    assert np.asarray(found)[-100:].std() < 2
+def test_missing_rows_of_a_jpeg_are_grey() -> None:
+    """Its end is marked, so that decoders, including browsers', take it as complete."""
+    decoded = decode(jpeg_of(1900, 1900), "JPEG", 4_000_000, 500)
+    assert decoded.size == (500, 500)
+    assert np.asarray(decoded)[-100:].std() < 2
 
 
-def test_more_pixels_than_the_header_says_are_left_unread() -> None:
-    found = decode(png(10, 10, zeros(300_000_000)), "PNG", 1000, 100)
-    assert found.size == (10, 10)
+def test_pixels_beyond_the_header_are_not_read() -> None:
+    decoded = decode(png(10, 10, zeros(300_000_000)), "PNG", 1000, 100)
+    assert decoded.size == (10, 10)
 
 
-def test_what_follows_a_picture_is_not_looked_at() -> None:
-    """Telephones append films to pictures; nothing of them comes back."""
+def test_data_after_a_picture_is_ignored() -> None:
+    """Phones append videos to pictures."""
     for kind in FORMATS:
         data = file(photograph(), kind) + b"<script>alert(1)</script>" * 100
         assert decode(data, kind, 10_000, 100).size == (60, 40)
@@ -234,14 +234,14 @@ def test_what_follows_a_picture_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("part", [0.02, 0.3, 0.6, 0.9])
-def test_a_file_cut_short(kind: str, part: float) -> None:
+def test_a_truncated_file_is_refused(kind: str, part: float) -> None:
     data = file(photograph(300, 200), kind)
     with pytest.raises(UploadError, match=DAMAGED):
         decode(data[: int(part * len(data))], kind, 10**6, 500)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_mangled_files_are_pictures_or_one_sentence(kind: str) -> None:
+def test_a_mangled_file_gives_a_picture_or_one_error(kind: str) -> None:
     rng = np.random.default_rng(7)
     sound = np.frombuffer(file(photograph(), kind), np.uint8)
     outcomes = set()
@@ -250,17 +250,17 @@ def test_mangled_files_are_pictures_or_one_sentence(kind: str) -> None:
         places = rng.integers(0, len(data), rng.integers(1, 12))
         data[places] = rng.integers(0, 256, len(places))
         try:
-            found = decode(data.tobytes(), kind, 100_000, 100)
-            assert found.mode == "RGB"
-            assert max(found.size) <= 100
+            decoded = decode(data.tobytes(), kind, 100_000, 100)
+            assert decoded.mode == "RGB"
+            assert max(decoded.size) <= 100
             outcomes.add("picture")
         except UploadError as error:
             outcomes.add(str(error).split(",")[0])
-    assert outcomes >= {"picture", "the picture is damaged"}
+    assert outcomes >= {"picture", "the picture is damaged or incomplete"}
     assert not [outcome for outcome in outcomes if "0x" in outcome]
 
 
-# ------------------------------------------------------------------ what eats memory and time
+# ------------------------------------------------------------------ memory and time
 
 
 def text_bomb() -> bytes:
@@ -274,29 +274,29 @@ def profile_bomb() -> bytes:
 
 
 def comment_flood() -> bytes:
-    """So many small pieces of one comment that gluing them one by one takes minutes."""
+    """A comment in so many pieces that concatenating them one by one takes minutes."""
     return gif((1, 1), (1, 1), before=b"!\xfe" + (b"\xff" + b"x" * 255) * 70_000 + b"\0")
 
 
 def exif_flood() -> bytes:
-    """The same of EXIF."""
+    """EXIF in so many pieces."""
     sound = file(Image.new("RGB", (8, 8)), "JPEG")
     piece = b"\xff\xe1" + struct.pack(">H", 2 + 6 + 12) + b"Exif\0\0" + b"x" * 12
     return sound[:2] + piece * 700_000 + sound[2:]
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
-    "a bomb of pixels": lambda: png(2000, 2000, zeros(2000 * 2001)),
-    "a bomb of text": text_bomb,
-    "a bomb of a profile": profile_bomb,
-    "a bomb of frames": lambda: gif((1, 1), (1, 1)) + gif((9, 9), (9, 9))[13:] * 400_000,
-    "a flood of a comment": comment_flood,
-    "a flood of EXIF": exif_flood,
-    "a JPEG of many scans": lambda: many_scans(1900, 4000),
-    "a WebP of many pixels": lambda: file(
+    "pixel bomb": lambda: png(2000, 2000, zeros(2000 * 2001)),
+    "text bomb": text_bomb,
+    "profile bomb": profile_bomb,
+    "frame bomb": lambda: gif((1, 1), (1, 1)) + gif((9, 9), (9, 9))[13:] * 400_000,
+    "comment flood": comment_flood,
+    "EXIF flood": exif_flood,
+    "JPEG with many scans": lambda: many_scans(1900, 4000),
+    "WebP with many pixels": lambda: file(
         Image.new("RGBA", (1900, 2000)), "WEBP", lossless=True, method=0
     ),
-    "a WebP of far too many": lambda: (
+    "WebP with far too many pixels": lambda: (
         b"RIFF\x1e\0\0\0WEBPVP8L\x11\0\0\0\x2f" + b"\xff\xff\xff\x0f" + bytes(12)
     ),
 }
@@ -307,66 +307,66 @@ from pathlib import Path
 from polyglance.vision.uploads import UploadError, read_upload
 data = Path(sys.argv[1]).read_bytes()
 try:
-    answer = list(read_upload(data, most_pixels=4_000_000, longest=500, seconds=1).size)
+    answer = list(read_upload(data, max_pixels=4_000_000, max_side=500, max_seconds=1).size)
 except UploadError as error:
     answer = str(error)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps({
     "answer": answer,
     "own": int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) / 1000,
-    "decoder": used.ru_maxrss / 1000,
-    "seconds": used.ru_utime + used.ru_stime,
+    "decoder": usage.ru_maxrss / 1000,
+    "seconds": usage.ru_utime + usage.ru_stime,
 }))
 """
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_memory_and_time_are_bounded(name: str, tmp_path: Path) -> None:
-    """Megabytes and seconds on a core, of a fresh process and of the decoder that it started."""
+    """Megabytes and CPU seconds, of a fresh process and of the decoder that it starts."""
     path = tmp_path / "upload"
     path.write_bytes(HOSTILE[name]())
-    assert path.stat().st_size <= uploads.MOST_BYTES
+    assert path.stat().st_size <= uploads.MAX_BYTES
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True
     )
-    found = json.loads(done.stdout)
-    assert found["own"] < 100
-    assert found["decoder"] < 400
-    assert found["seconds"] < 3
-    assert isinstance(found["answer"], list) or "picture" in found["answer"]
+    result = json.loads(done.stdout)
+    assert result["own"] < 100
+    assert result["decoder"] < 400
+    assert result["seconds"] < 3
+    assert isinstance(result["answer"], list) or "picture" in result["answer"]
 
 
 def test_the_kernel_bounds_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     large = file(Image.new("RGB", (3000, 3000)), "PNG")
-    assert read_upload(large, longest=10).size == (10, 10)
+    assert read_upload(large, max_side=10).size == (10, 10)
     monkeypatch.setattr(uploads, "_BASE_MEMORY", 1_000_000)
-    monkeypatch.setattr(uploads, "_MEMORY_A_PIXEL", 0)
+    monkeypatch.setattr(uploads, "_MEMORY_PER_PIXEL", 0)
     with pytest.raises(UploadError, match="takes more memory to decode than allowed"):
-        read_upload(large, longest=10)
+        read_upload(large, max_side=10)
 
 
-def test_a_decoder_that_dies_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_decoder_raises_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    for data in (file(photograph(), "PNG"), PNG + bytes(10**6)):  # which it does not even read
+    for data in (file(photograph(), "PNG"), PNG + bytes(10**6)):  # not even read by the decoder
         with pytest.raises(UploadError, match="takes more time or memory to decode than allowed"):
             read_upload(data)
 
 
-def test_few_decoders_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    running, most, lock = 0, 0, threading.Lock()
+def test_at_most_two_decoders_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, maximum, lock = 0, 0, threading.Lock()
 
-    def decoded(data: bytes, told: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        nonlocal running, most
+    def run_decoder(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        nonlocal running, maximum
         with lock:
             running += 1
-            most = max(most, running)
+            maximum = max(maximum, running)
         time.sleep(0.01)
         with lock:
             running -= 1
         return {"width": 1, "height": 1}, b"\1\2\3"
 
-    monkeypatch.setattr(uploads, "_decoded_apart", decoded)
+    monkeypatch.setattr(uploads, "_run_decoder", run_decoder)
     with ThreadPoolExecutor(20) as pool:
-        found = list(pool.map(read_upload, [PNG] * 60))
-    assert [picture.getpixel((0, 0)) for picture in found] == [(1, 2, 3)] * 60
-    assert most == 2
+        decoded = list(pool.map(read_upload, [PNG] * 60))
+    assert [picture.getpixel((0, 0)) for picture in decoded] == [(1, 2, 3)] * 60
+    assert maximum == 2

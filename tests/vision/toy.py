@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from polyglance.vision import backbone as backbones
 from polyglance.vision.extraction import ExtractionSettings, extract
-from polyglance.vision.tokens import VisualTokens, grid_boxes, no_spans
+from polyglance.vision.tokens import VisualTokens, grid_boxes, zero_spans
 
 SETTINGS = ExtractionSettings(
     backbone="toy", size=64, grid=2, labels=2, dtype="float16", shard_size=4, batch_size=3
@@ -20,7 +20,7 @@ SETTINGS = ExtractionSettings(
 class Toy:
     """Width 3: the mean red, green and blue of a cell. Its classes are those colours."""
 
-    name, width, classes, fingerprint = "toy", 3, 3, "no weights"
+    name, width, num_classes, fingerprint = "toy", 3, 3, "no weights"
 
     def __init__(self, size: int, pause: float = 0.0) -> None:
         self.size, self.pause, self.batches = size, pause, 0
@@ -34,7 +34,7 @@ class Toy:
         probs = (features + 1) / (features + 1).sum(-1, keepdims=True)
         ids = np.argsort(-probs, axis=-1, kind="stable")[..., :labels]
         top = np.take_along_axis(probs, ids, -1).astype(np.float16)
-        boxes, spans = grid_boxes(grid), no_spans(grid * grid)
+        boxes, spans = grid_boxes(grid), zero_spans(grid * grid)
         return [
             VisualTokens(f, boxes, f.mean(0), i.astype(np.uint16), p, spans)
             for f, i, p in zip(features, ids, top, strict=True)

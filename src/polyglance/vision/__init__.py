@@ -1,1 +1,1 @@
-"""Pixels in: pictures, regions, clips, backbones and the feature store."""
+"""Pictures, detector regions, clips, image backbones and the feature store."""

@@ -1,9 +1,9 @@
-"""Clips: one picture a second out of a video file, and one feature a second out of those.
+"""Clips: sample one frame per second of a video file and encode each to one feature.
 
-The picture of a second is the frame that is on screen in the middle of it,
-whatever the frame rate, constant or not. A rest of less than half a second at
-the end has no picture; a clip shorter than that has one. What can be decoded of
-a damaged file is kept; a file without a single frame is a `ClipError`.
+The frame of a second is the one on screen in the middle of it, at any frame rate, constant
+or not. A remainder of less than half a second has no frame, unless the whole clip is that
+short. Damaged files give what can be decoded; a file without a single frame raises a
+`ClipError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyglance.errors import DataError, MissingExtra
+from polyglance.errors import DataError, MissingExtraError
 from polyglance.vision.backbone import Backbone, encode_squares
 from polyglance.vision.pictures import Resize, Square, to_square
 from polyglance.vision.tokens import VisualTokens
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 Span = tuple[float, float]
 
 SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".webm"})
-"""File names that are taken for clips when a folder is walked."""
+"""Suffixes of the files that are taken as clips when a folder is scanned."""
 
 MAX_SECONDS = 4 * 3600
-"""Longer clips are refused: a time stamp gone wrong looks like a clip of many years."""
+"""Longer clips are refused: a wrong time stamp can make a clip last years."""
 
 _TICK = 1e-3
-"""What time stamps may be off by: many containers round them to milliseconds."""
+"""Tolerance of time stamps: many containers round them to milliseconds."""
 
 
 class ClipError(DataError):
@@ -49,7 +49,16 @@ def encode_clip(
     resize: Resize = "squash",
     batch_size: int = 16,
 ) -> VisualTokens:
-    """A clip, or the part of it in ``span``, as one token a second; their mean is the whole."""
+    """Encode a clip to one token per second; their mean is the global feature.
+
+    Args:
+        backbone: The network that encodes frames.
+        path: The video file.
+        span: Start and end in seconds of the part to encode; None for all.
+        labels: Number of most likely classes to return for each second.
+        resize: How frames become squares.
+        batch_size: Frames per batch.
+    """
     tokens: list[VisualTokens] = []
     spans: list[Span] = []
     batch: list[Square] = []
@@ -59,8 +68,8 @@ def encode_clip(
         tokens.extend(encode_squares(backbone, batch, batch_size=batch_size, grid=1, labels=labels))
         batch = []
 
-    for picture, second in read_seconds(path, span):
-        batch.append(to_square(picture, backbone.size, resize))
+    for frame, second in sample_frames(path, span):
+        batch.append(to_square(frame, backbone.size, resize))
         spans.append(second)
         if len(batch) == batch_size:
             encode()
@@ -69,29 +78,29 @@ def encode_clip(
     return VisualTokens(
         features=features,
         boxes=np.concatenate([token.boxes for token in tokens]),
-        whole=features.mean(0),
+        global_feature=features.mean(0),
         label_ids=np.concatenate([token.label_ids for token in tokens]),
         label_probs=np.concatenate([token.label_probs for token in tokens]),
         spans=np.array(spans, np.float32),
     )
 
 
-def read_seconds(path: str | Path, span: Span | None = None) -> Iterator[tuple[Image.Image, Span]]:
-    """Yield the upright RGB picture of each second of a clip and from when to when it stands."""
+def sample_frames(path: str | Path, span: Span | None = None) -> Iterator[tuple[Image.Image, Span]]:
+    """Yield the upright RGB frame of each second of a clip, with the second's start and end."""
     require_video()
     import av
 
     path = Path(path)
     try:
-        # An absolute path cannot be taken for one of FFmpeg's protocols.
+        # FFmpeg cannot mistake an absolute path for a protocol.
         with av.open(str(path.absolute()), metadata_errors="ignore") as container:
-            found = False
+            is_empty = True
             for frame, second in _on_screen(container, path, span):
-                found = True
+                is_empty = False
                 yield _upright(frame), second
-        if not found:
+        if is_empty:
             when = "" if span is None else f" between {span[0]:g} and {span[1]:g} seconds"
-            raise ClipError(f"{path}: no picture could be decoded{when}")
+            raise ClipError(f"{path}: no frame could be decoded{when}")
     except ClipError:
         raise
     except Exception as error:  # whatever a mangled file makes FFmpeg's wrapper raise
@@ -100,9 +109,9 @@ def read_seconds(path: str | Path, span: Span | None = None) -> Iterator[tuple[I
 
 
 def require_video() -> None:
-    """Say so if the part of Polyglance that reads clips is not installed."""
+    """Raise an error with the install command if PyAV, which decodes clips, is missing."""
     if not can_read_clips():
-        raise MissingExtra("reading clips", "video")
+        raise MissingExtraError("reading clips", "video")
 
 
 def can_read_clips() -> bool:
@@ -111,10 +120,10 @@ def can_read_clips() -> bool:
 
 
 def _on_screen(container: Any, path: Path, span: Span | None) -> Iterator[tuple[Any, Span]]:
-    """The frame that is on screen in the middle of each second."""
+    """Yield the frame on screen in the middle of each second."""
     start, stop = (0.0, float("inf")) if span is None else span
     first_middle = start + min(0.5, (stop - start) / 2)
-    number, shown, end = 0, None, 0.0
+    number, current, end = 0, None, 0.0
 
     def middle() -> float:
         return start + number + 0.5 if number else first_middle
@@ -125,26 +134,26 @@ def _on_screen(container: Any, path: Path, span: Span | None) -> Iterator[tuple[
         return start + number, min(start + number + 1, stop)
 
     for frame, time, frame_end in _frames(container, path, start):
-        while shown is not None and middle() < min(time - _TICK, stop):
-            yield shown, second()
+        while current is not None and middle() < min(time - _TICK, stop):
+            yield current, second()
             number += 1
-        shown, end = frame, frame_end
+        current, end = frame, frame_end
         if time > stop:
             return
-    while shown is not None and middle() < min(end, stop):
-        yield shown, second()
+    while current is not None and middle() < min(end, stop):
+        yield current, second()
         number += 1
-    if number == 0 and shown is not None and end > start:
-        yield shown, second()
+    if number == 0 and current is not None and end > start:
+        yield current, second()
 
 
 def _frames(container: Any, path: Path, start: float) -> Iterator[tuple[Any, float, float]]:
-    """Decoded frames with the times, from the beginning of the clip, when they come and go."""
+    """Yield decoded frames with their start and end, in seconds from the clip's beginning."""
     from av.error import FFmpegError
     from av.stream import Disposition
 
     stream = next(
-        # The cover of an album is a video stream, too.
+        # Cover art is a video stream, too.
         (s for s in container.streams.video if not s.disposition & Disposition.attached_pic),
         None,
     )
@@ -155,7 +164,7 @@ def _frames(container: Any, path: Path, start: float) -> Iterator[tuple[Any, flo
     zero = (stream.start_time or 0) * base
     step = 1 / float(stream.average_rate or 25)
     if start > 0:
-        with suppress(FFmpegError):  # where it cannot be sought in, decode from the beginning
+        with suppress(FFmpegError):  # not seekable: decode from the beginning
             container.seek(int((zero + start) / base), stream=stream)
     packets, time = container.demux(stream), -step
     while True:
@@ -164,7 +173,7 @@ def _frames(container: Any, path: Path, start: float) -> Iterator[tuple[Any, flo
         except StopIteration:
             return
         except FFmpegError:
-            continue  # a broken packet; after an error of its own the demuxer stops
+            continue  # a broken packet; the demuxer itself stops after an error
         for frame in frames:
             stamp = None if frame.pts is None else frame.pts * base - zero
             time = time + step if stamp is None else max(stamp, time)
@@ -173,5 +182,5 @@ def _frames(container: Any, path: Path, start: float) -> Iterator[tuple[Any, flo
 
 def _upright(frame: Any) -> Image.Image:
     picture: Image.Image = frame.to_image()
-    turn = frame.rotation % 360  # counter-clockwise, as Pillow's
-    return picture.rotate(turn, expand=True) if turn else picture
+    angle = frame.rotation % 360  # counter-clockwise, as Pillow's
+    return picture.rotate(angle, expand=True) if angle else picture

@@ -1,8 +1,8 @@
-"""Objects in pictures, found by a detector: of what kind, where, and how sure.
+"""Object detection: classes, scores and boxes.
 
 detector = open_detector("ssdlite-mobilenet-v2")
-for found in detector.find(pixels):      # (n, size, size, RGB)
-    print([detector.names[kind] for kind in found.kinds], found.boxes)
+for detections in detector.detect(pixels):      # (n, size, size, RGB)
+    print([detector.class_names[label] for label in detections.class_ids], detections.boxes)
 """
 
 from __future__ import annotations
@@ -22,34 +22,40 @@ from polyglance.vision.torch_backbone import read_weights
 
 Floats = NDArray[np.float32]
 
-_OVERLAP = 0.5
-"""Of two boxes of the same kind that share more than this, the surer one stays."""
-_AT_ONCE = 64
-"""Pictures that a network looks at at a time."""
+_MAX_IOU = 0.5
+"""Non-maximum suppression drops boxes of a class that overlap a better one by more."""
+_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Objects:
-    """What was found in one picture, surest first."""
+class Detections:
+    """The objects of one picture, in decreasing order of score."""
 
-    kinds: NDArray[np.int64]
-    """Numbers of names that the detector knows."""
+    class_ids: NDArray[np.int64]
+    """(n,): indices into the detector's ``class_names``."""
     scores: Floats
-    """How sure it is of each, from 0 to 1."""
+    """(n,): from 0 to 1."""
     boxes: Floats
-    """Left, top, right and bottom in shares of the picture."""
+    """(n, 4): left, top, right and bottom in fractions of the picture."""
 
     def __len__(self) -> int:
-        return len(self.kinds)
+        return len(self.class_ids)
 
 
 class Detector:
-    """A network that finds objects of the kinds that it knows."""
+    """A detector of objects of a fixed set of classes."""
 
     def __init__(
-        self, folder: str, *, device: str = "cpu", least: float = 0.15, most: int = 100
+        self, folder: str, *, device: str = "cpu", min_score: float = 0.15, max_objects: int = 100
     ) -> None:
-        """By name or folder; of each picture the ``most`` objects it is at ``least`` so sure of."""
+        """Load a detector.
+
+        Args:
+            folder: A name of known weights, or a folder.
+            device: Torch's device.
+            min_score: Objects below this score are dropped.
+            max_objects: Maximum number of objects per picture.
+        """
         check_device(device)
         path = weights.folder(folder)
         config, state = read_weights(path)
@@ -58,59 +64,65 @@ class Detector:
             self.size = int(config["image_size"])
             names = object_names(config["labels"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"{path} holds no detector ({error})") from error
-        self.name, self.names, self.least, self.most = folder, names, least, most
-        self._named = np.array([name is not None for name in names])
+            raise DataError(f"{path} is not a detector ({error})") from error
+        self.name, self.class_names = folder, names
+        self.min_score, self.max_objects = min_score, max_objects
+        self._has_name = np.array([name is not None for name in names])
         self.device = torch.device(device)
 
     @torch.inference_mode()
-    def find(self, pictures: NDArray[np.uint8]) -> list[Objects]:
-        """The objects in each of (n, size, size, RGB) pictures."""
-        found: list[Objects] = []
-        for start in range(0, len(pictures), _AT_ONCE):
-            block = pictures[start : start + _AT_ONCE]
+    def detect(self, pictures: NDArray[np.uint8]) -> list[Detections]:
+        """Return the objects of each of (n, size, size, RGB) pictures."""
+        detections: list[Detections] = []
+        for start in range(0, len(pictures), _BATCH_SIZE):
+            block = pictures[start : start + _BATCH_SIZE]
             pixels = torch.from_numpy(np.require(block, requirements=["C", "W"]))
-            shares = pixels.to(self.device, torch.float32) * (2 / 255) - 1
-            boxes, sure = self.network(shares.permute(0, 3, 1, 2))
-            seen = zip(boxes.cpu().numpy(), sure.cpu().numpy(), strict=True)
-            found += [self._surest(*picture) for picture in seen]
-        return found
+            scaled = pixels.to(self.device, torch.float32) * (2 / 255) - 1
+            boxes, scores = self.network(scaled.permute(0, 3, 1, 2))
+            pairs = zip(boxes.cpu().numpy(), scores.cpu().numpy(), strict=True)
+            detections += [self._select(*pair) for pair in pairs]
+        return detections
 
-    def _surest(self, boxes: Floats, sure: Floats) -> Objects:
-        """Each object once, where the network saw it in many boxes."""
-        places, kinds = np.nonzero((sure >= self.least) & self._named)
-        scores = sure[places, kinds]
+    def _select(self, boxes: Floats, scores: Floats) -> Detections:
+        """Return the best boxes of (anchors, 4) and (anchors, classes) scores."""
+        anchors, class_ids = np.nonzero((scores >= self.min_score) & self._has_name)
+        scores = scores[anchors, class_ids]
         order = np.argsort(-scores, kind="stable")
-        kept = order[_apart(boxes[places[order]], kinds[order], self.most)]
-        return Objects(kinds[kept].astype(np.int64), scores[kept], boxes[places[kept]])
+        best = order[
+            _non_maximum_suppression(boxes[anchors[order]], class_ids[order], self.max_objects)
+        ]
+        return Detections(class_ids[best].astype(np.int64), scores[best], boxes[anchors[best]])
 
 
 def open_detector(
-    name: str = "ssdlite-mobilenet-v2", *, least: float = 0.15, device: str = "cpu"
+    name: str = "ssdlite-mobilenet-v2", *, min_score: float = 0.15, device: str = "cpu"
 ) -> Detector:
-    """Load a detector by name, or from a folder of such weights."""
-    if name in weights.ENTRIES and name not in KNOWN:
-        raise PolyglanceError(f"{name} finds no objects: there is {', '.join(KNOWN)}")
-    return Detector(name, device=device, least=least)
+    """Load a detector by name, or from a folder of its weights."""
+    if name in weights.ENTRIES and name not in DETECTORS:
+        raise PolyglanceError(f"{name} is not a detector: give {' or '.join(DETECTORS)}")
+    return Detector(name, device=device, min_score=min_score)
 
 
-KNOWN = ("ssdlite-mobilenet-v2",)
+DETECTORS = ("ssdlite-mobilenet-v2",)
 """Names of known detectors."""
 
 
-def _apart(boxes: Floats, kinds: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """The first of boxes, best first, that overlap with none of their kind kept before them."""
-    # Moved by its kind, a box meets none of another.
-    moved = boxes + 2 * kinds[:, None]
-    left, top, right, bottom = moved.T
+def _non_maximum_suppression(
+    boxes: Floats, class_ids: NDArray[np.int64], max_objects: int
+) -> NDArray[np.int64]:
+    """Return the indices of boxes, given best first, that overlap no better one of their class."""
+    # Shifted by its class, a box overlaps none of another class.
+    shifted = boxes + 2 * class_ids[:, None]
+    left, top, right, bottom = shifted.T
     areas = (right - left) * (bottom - top)
-    kept: list[np.int64] = []
+    selected: list[np.int64] = []
     rest = np.arange(len(boxes))
-    while len(rest) and len(kept) < most:
+    while len(rest) and len(selected) < max_objects:
         best, rest = rest[0], rest[1:]
-        kept.append(best)
+        selected.append(best)
         across = np.minimum(right[rest], right[best]) - np.maximum(left[rest], left[best])
         down = np.minimum(bottom[rest], bottom[best]) - np.maximum(top[rest], top[best])
-        shared = np.maximum(across, 0) * np.maximum(down, 0)
-        rest = rest[shared <= _OVERLAP * (areas[rest] + areas[best] - shared)]
-    return np.array(kept, np.int64)
+        intersection = np.maximum(across, 0) * np.maximum(down, 0)
+        union = areas[rest] + areas[best] - intersection
+        rest = rest[intersection <= _MAX_IOU * union]
+    return np.array(selected, np.int64)

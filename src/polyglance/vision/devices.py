@@ -1,27 +1,28 @@
-"""Where torch computes: whether this machine has what was asked for, and on how many cores."""
+"""Torch devices and threads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that cannot compute here, before anything else is done for it."""
+    """Raise a `PolyglanceError` if torch cannot compute on this device."""
     if name == "cpu":
         return
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"computing on {name}", "train") from error
+        raise MissingExtraError(f"computing on {name}", "train") from error
 
     try:
-        torch.ones(1, device=name).item()  # some devices can be named and not computed on
+        torch.ones(1, device=name).item()  # some devices have a name but cannot compute
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        others = "cpu" if here is None else f"cpu or {here.type}"
+        is_there = torch.accelerator.is_available()
+        accelerator = torch.accelerator.current_accelerator() if is_there else None
+        others = "cpu" if accelerator is None else f"cpu or {accelerator.type}"
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise PolyglanceError(
             f"the device {name!r} cannot be used here ({reason}): choose {others}"
@@ -29,8 +30,8 @@ def check_device(name: str) -> None:
 
 
 @contextmanager
-def computing_on(threads: int | None) -> Iterator[None]:
-    """Let torch compute on so many threads, then on as many as before; None for as it is."""
+def torch_num_threads(threads: int | None) -> Iterator[None]:
+    """Set torch's number of threads within the context; None leaves it unchanged."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,8 +1,7 @@
-"""EfficientNet-Lite: EfficientNet (https://arxiv.org/abs/1905.11946) less squeeze-and-excitation.
+"""EfficientNet-Lite: EfficientNet (https://arxiv.org/abs/1905.11946) without squeeze-excitation.
 
-For inference only: batch norm is folded into the convolutions as the weights
-are read. Padding is TensorFlow's "same", as the networks were trained, at
-every input size.
+For inference only: batch norm is folded into the convolutions when the weights are read.
+Padding is TensorFlow's "same", as in training, at every input size.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from polyglance.errors import DataError
 from polyglance.vision.same_convolution import SameConv
 from polyglance.vision.torch_backbone import TorchBackbone
 
-# Times a stage is repeated, its kernel, the stride of its first block and the expansion.
+# Repeats of a stage, its kernel size, the stride of its first block and the expansion ratio.
 _STAGES = ((1, 3, 1, 1), (2, 3, 2, 6), (2, 5, 2, 6), (3, 3, 2, 6), (3, 5, 1, 6), (4, 5, 2, 6),
            (1, 3, 1, 6))  # fmt: skip
 _DEPTHS = (1.0, 1.1, 1.2, 1.4, 1.8)
-"""By which Lite0 to Lite4 multiply the repeats of all stages but the first and the last.
+"""Depth multipliers of Lite0 to Lite4, for all stages but the first and the last.
 
-They also differ in width, which the shapes of the weights say themselves.
+The widths, which differ as well, are read from the shapes of the weights.
 """
 EPSILON = 1e-3
 
@@ -33,7 +32,7 @@ State = Mapping[str, Tensor]
 
 
 class FoldedConv(SameConv):
-    """A convolution with the batch norm after it folded in."""
+    """A convolution with the following batch norm folded in."""
 
     def __init__(
         self, state: State, conv: str, norm: str, stride: int = 1, groups: int = 1
@@ -45,7 +44,7 @@ class FoldedConv(SameConv):
 
 
 class Block(nn.Module):
-    """An inverted bottleneck: widen, look around in each channel, narrow; add the input."""
+    """An inverted bottleneck: expand, depthwise convolution, project; add the input."""
 
     def __init__(self, state: State, name: str, stride: int, expand: bool, skip: bool) -> None:
         super().__init__()
@@ -58,14 +57,14 @@ class Block(nn.Module):
         self.skip = skip
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's map: of the input's size, or half of it with stride 2."""
+        """Return the block's feature map, half the input's size with stride 2."""
         y: Tensor = x if self.expand is None else F.relu6(self.expand(x), inplace=True)
         y = self.project(F.relu6(self.depthwise(y), inplace=True))
         return y.add_(x) if self.skip else y
 
 
 class Network(nn.Module):
-    """EfficientNet-Lite up to its feature map of 1280 channels, a 32nd of the input a side."""
+    """EfficientNet-Lite up to its feature map: 1280 channels, 1/32 of the input's sides."""
 
     def __init__(self, state: State, variant: int) -> None:
         super().__init__()
@@ -75,10 +74,14 @@ class Network(nn.Module):
             if 0 < stage < len(_STAGES) - 1:
                 repeats = math.ceil(repeats * _DEPTHS[variant])
             for repeat in range(repeats):
-                name, first = f"_blocks.{len(self.blocks)}", repeat == 0
-                block = Block(state, name, stride if first else 1, expansion > 1, skip=not first)
+                name, is_first = f"_blocks.{len(self.blocks)}", repeat == 0
+                block = Block(
+                    state, name, stride if is_first else 1, expansion > 1, skip=not is_first
+                )
                 if block.depthwise.kernel != kernel:
-                    raise DataError(f"{name} has another kernel than EfficientNet-Lite{variant}")
+                    raise DataError(
+                        f"{name} does not have the kernel size of EfficientNet-Lite{variant}"
+                    )
                 self.blocks.append(block)
         self.head = FoldedConv(state, "_conv_head", "_bn1")
         classifier = state["_fc.weight"]
@@ -86,7 +89,7 @@ class Network(nn.Module):
         self.classifier.load_state_dict({"weight": classifier, "bias": state["_fc.bias"]})
 
     def forward(self, x: Tensor) -> Tensor:
-        """The feature map of normalised pictures."""
+        """Return the feature map of normalised pictures (n, RGB, height, width)."""
         x = F.relu6(self.stem(x), inplace=True)
         for block in self.blocks:
             x = block(x)
@@ -98,6 +101,6 @@ class EfficientNetLite(TorchBackbone):
 
     network: Network
 
-    def make_network(self, config: Mapping[str, Any], state: State) -> Network:
-        """See `TorchBackbone.make_network`."""
+    def build_network(self, config: Mapping[str, Any], state: State) -> Network:
+        """See `TorchBackbone.build_network`."""
         return Network(state, config["variant"])

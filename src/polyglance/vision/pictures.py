@@ -1,12 +1,12 @@
-"""Pictures of every kind, safely, into squares of RGB pixels.
+"""Read picture files of any kind into squares of RGB pixels.
 
-`read_picture` opens whatever Pillow knows: turned by EXIF, transparent, grey,
-16-bit, with a palette, CMYK, animated (its first frame), cut short. Whatever
-is wrong with a file comes out as a `PictureError` of one sentence.
+`read_picture` handles EXIF rotation, transparency, grey, 16-bit, palette, CMYK, animated
+(first frame) and truncated files. Anything wrong with a file raises a `PictureError` of
+one sentence.
 
-A file that was cut short is kept if most of its rows were decoded: the rest is
-filled with the grey that backbones take for nothing. With less it is an error,
-as is a progressive JPEG without its end, of which decoders give nothing.
+Of a truncated file at least `MIN_DECODED_FRACTION` of the rows must be there; the rest is
+filled with grey, a neutral input for backbones. A truncated progressive JPEG is always an
+error, because decoders return nothing of it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"}
     | {".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"}
 )
-"""File names that are taken for pictures when a folder is walked."""
+"""Suffixes of the files that are taken as pictures when a folder is scanned."""
 
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""What is opened, by whatever name; of the others some run programs (EPS) or reach elsewhere."""
+"""Accepted formats, whatever the suffix; some others run programs (EPS) or open other files."""
 
 MAX_PIXELS = 100_000_000
-"""Larger pictures are refused: decoded they would fill 400 MB. A JPEG counts as it is decoded."""
+"""Larger pictures are refused: they decode to 400 MB. A JPEG counts at its decoded size."""
 
-MOST = 0.75
-"""The part of a cut-short picture's rows that must be there for it to be kept."""
+MIN_DECODED_FRACTION = 0.75
+"""Fraction of a truncated picture's rows that must be there."""
 
 _GREY = (127, 127, 127)
 _ORIENTATION = 0x0112
@@ -53,26 +53,26 @@ class PictureError(DataError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Square:
-    """A picture as a backbone takes it."""
+    """A picture as the input of a backbone."""
 
     pixels: NDArray[np.uint8]
-    """Size x size x RGB."""
+    """(size, size, RGB)."""
     frame: Box
-    """The part of the picture that the square shows, in fractions of its width and height."""
+    """The part of the picture in the square, in fractions of its width and height."""
 
 
 def read_square(path: str | Path, size: int, resize: Resize = "squash") -> Square:
-    """Read a picture file into a square of ``size`` pixels a side."""
-    # Twice the size: what is left for the resizing hides what the quick decoder does coarsely.
-    return to_square(read_picture(path, at_least=2 * size), size, resize)
+    """Read a picture file into a square of ``size`` pixels per side."""
+    # Twice the size: resampling then hides the coarseness of the fast JPEG decoder.
+    return to_square(read_picture(path, min_side=2 * size), size, resize)
 
 
 def to_square(picture: Image.Image, size: int, resize: Resize = "squash") -> Square:
-    """Resize an RGB picture to a square: the whole of it squashed, or its central square."""
+    """Resize an RGB picture to a square: squash the whole of it, or crop its centre."""
     from PIL import Image
 
     if resize not in get_args(Resize):
-        raise PolyglanceError(f"pictures are resized by 'squash' or 'centre', not {resize!r}")
+        raise PolyglanceError(f"resize must be 'squash' or 'centre', not {resize!r}")
     frame = _WHOLE
     if resize == "centre":
         width, height = picture.size
@@ -86,27 +86,30 @@ def to_square(picture: Image.Image, size: int, resize: Resize = "squash") -> Squ
 
 
 def read_picture(
-    path: str | Path, *, at_least: int | None = None, max_pixels: int = MAX_PIXELS
+    path: str | Path, *, min_side: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> Image.Image:
-    """Open a picture file as upright RGB, transparent parts on white.
+    """Read a picture file as upright RGB, transparent parts on white.
 
-    With ``at_least`` a large JPEG is decoded at a half, a quarter or an eighth
-    of its size, many times faster, as long as both sides keep so many pixels.
+    Args:
+        path: The file.
+        min_side: If given, a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, many
+            times faster, while both sides keep at least so many pixels.
+        max_pixels: Larger pictures raise a `PictureError`.
     """
     from PIL import Image, UnidentifiedImageError
 
     path = Path(path)
     try:
         with Image.open(path, formats=_formats()) as opened:
-            if at_least is not None:
-                opened.draft(None, (at_least, at_least))
+            if min_side is not None:
+                opened.draft(None, (min_side, min_side))
             width, height = opened.size
             if width * height > max_pixels:
                 raise PictureError(_too_large(path, width, height, max_pixels))
             top, bottom = _decode(opened)
-            there = (bottom - top) / height
-            if there < MOST:
-                raise PictureError(f"{path}: the file is cut short, only {there:.0%} is there")
+            fraction = (bottom - top) / height
+            if fraction < MIN_DECODED_FRACTION:
+                raise PictureError(f"{path}: the file is truncated, only {fraction:.0%} is there")
             picture = _to_rgb(opened)
             picture.paste(_GREY, (0, 0, width, top))
             picture.paste(_GREY, (0, bottom, width, height))
@@ -119,7 +122,7 @@ def read_picture(
             f"{path}: {'the file is empty' if empty else 'is not a picture of a known kind'}"
         ) from None
     except Image.DecompressionBombError:
-        raise PictureError(f"{path}: claims to be too large a picture to be decoded") from None
+        raise PictureError(f"{path}: claims to have too many pixels to be decoded") from None
     except OSError as error:
         raise PictureError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # decoders raise anything on a mangled file
@@ -128,19 +131,19 @@ def read_picture(
 
 
 def upright_rgb(picture: Image.Image) -> Image.Image:
-    """An opened picture as `read_picture` gives files: upright RGB, transparent parts on white."""
+    """Convert an opened picture to upright RGB, transparent parts on white."""
     if not (picture.width and picture.height):
-        raise PictureError(f"a picture of {picture.width} x {picture.height} pixels shows nothing")
+        raise PictureError(f"a picture of {picture.width} x {picture.height} pixels is empty")
     try:
         return _upright(_to_rgb(picture), _orientation(picture))
-    except Exception as error:  # a file that was only opened is decoded now
+    except Exception as error:  # an opened file is decoded only now
         reason = str(error) or type(error).__name__
         raise PictureError(f"the opened picture cannot be decoded ({reason})") from error
 
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The formats that this build of Pillow has."""
+    """Return the accepted formats that this build of Pillow has."""
     from PIL import Image
 
     Image.init()
@@ -152,7 +155,7 @@ def _too_large(path: Path, width: int, height: int, limit: int) -> str:
 
 
 def _decode(picture: Image.Image) -> tuple[int, int]:
-    """Decode the pixels and return the first row that is there and the first that is not again."""
+    """Decode the pixels and return the range of rows that were decoded."""
     from PIL import ImageFile
 
     try:
@@ -160,8 +163,8 @@ def _decode(picture: Image.Image) -> tuple[int, int]:
     except OSError:
         if not isinstance(picture, ImageFile.ImageFile):
             raise
-        # The rows decoded so far are in place and the others are zero. Without tiles left to
-        # decode Pillow takes the picture as loaded.
+        # Rows decoded so far are in place and the others are zero. Without tiles left to decode,
+        # Pillow takes the picture as loaded.
         picture.tile = []
         filled = picture.getbbox(alpha_only=False)
         return (filled[1], filled[3]) if filled else (0, 0)
@@ -181,7 +184,7 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
 
 
 def _deep_to_rgb(picture: Image.Image) -> Image.Image:
-    """16-bit grey to 8; deeper integers and floats, whose range no format says, from end to end."""
+    """Scale 16-bit grey to 8 bits; other integers and floats from their minimum to maximum."""
     from PIL import Image
 
     values = np.asarray(picture).astype(np.float64)
@@ -196,14 +199,14 @@ def _deep_to_rgb(picture: Image.Image) -> Image.Image:
 def _orientation(picture: Image.Image) -> int:
     try:
         return int(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:  # a mangled EXIF block is no reason to lose the picture
+    except Exception:  # the picture is usable without its EXIF block
         return 1
 
 
 def _upright(picture: Image.Image, orientation: int) -> Image.Image:
     from PIL import Image
 
-    turns = {
+    transposes = {
         2: Image.Transpose.FLIP_LEFT_RIGHT,
         3: Image.Transpose.ROTATE_180,
         4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -212,5 +215,5 @@ def _upright(picture: Image.Image, orientation: int) -> Image.Image:
         7: Image.Transpose.TRANSVERSE,
         8: Image.Transpose.ROTATE_90,
     }
-    turn = turns.get(orientation)
-    return picture if turn is None else picture.transpose(turn)
+    transpose = transposes.get(orientation)
+    return picture if transpose is None else picture.transpose(transpose)

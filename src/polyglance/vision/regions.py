@@ -1,16 +1,16 @@
-"""Regions that a detector computed elsewhere, read into visual tokens.
+"""Read precomputed detector regions into visual tokens.
 
-Three layouts are read, told apart by the file's name:
+Three layouts are read, distinguished by the file's suffix:
 
 - ``.tsv`` of bottom-up attention (https://github.com/peteanderson80/bottom-up-attention,
   six columns) and of LXMERT (ten columns, with labels), arrays in base64;
-- a folder of ``.npz``, one a picture, named after it, as bottom-up-attention.pytorch
+- a folder of ``.npz``, one per picture, named after it, as bottom-up-attention.pytorch
   (``x``, ``bbox``) or UNITER and UC2 (``features``, ``norm_bb``, ``soft_labels``) write them;
-- ``.h5`` as VOLTA lays it out: one group a picture with ``features``, ``boxes``,
+- ``.h5`` as VOLTA writes it: one group per picture with ``features``, ``boxes``,
   ``obj_id``, ``obj_conf``, ``img_w`` and ``img_h``.
 
-Boxes become fractions of the picture's width and height. Label ids stay as they
-are in the file: whose classes they number, only its maker can say.
+Boxes become fractions of the picture's width and height. Label ids stay as in the file,
+which does not say to which set of classes they belong.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError, MissingExtra
-from polyglance.vision.tokens import VisualTokens, no_spans
+from polyglance.errors import DataError, MissingExtraError
+from polyglance.vision.tokens import VisualTokens, zero_spans
 
 _ALIASES = {
     "features": ("features", "x"),
@@ -38,28 +38,28 @@ _ALIASES = {
     "confidence": ("obj_conf", "objects_conf", "conf"),
     "distribution": ("cls_prob", "soft_labels"),
 }
-_WANTED = frozenset(alias for aliases in _ALIASES.values() for alias in aliases)
+_READ_FIELDS = frozenset(alias for aliases in _ALIASES.values() for alias in aliases)
 
 _BOTTOM_UP = ("img_id", "img_w", "img_h", "num_boxes", "boxes", "features")
 _LXMERT = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf",
            "num_boxes", "boxes", "features")  # fmt: skip
-_TSV_KINDS = {"objects_id": np.int64, "objects_conf": np.float32, "boxes": np.float32,
+_TSV_DTYPES = {"objects_id": np.int64, "objects_conf": np.float32, "boxes": np.float32,
               "features": np.float32}  # fmt: skip
 
 
 class RegionError(DataError):
-    """Precomputed regions that do not hold what their format promises."""
+    """Precomputed regions that do not follow their format."""
 
 
 class Regions(Protocol):
-    """A file or folder of regions: keys, and the tokens of each."""
+    """A file or folder of regions by key."""
 
     keys: tuple[str, ...]
 
     def read(self, key: str, labels: int = 1) -> VisualTokens:
-        """The regions of a picture with the ``labels`` most likely classes of each.
+        """Return a picture's regions with the ``labels`` most likely classes of each.
 
-        There are fewer classes where the file holds fewer.
+        There are fewer classes where the file has fewer.
         """
         ...
 
@@ -74,7 +74,7 @@ class Regions(Protocol):
 
 
 def open_regions(path: str | Path) -> Regions:
-    """Open precomputed regions of any of the layouts."""
+    """Open precomputed regions of any layout."""
     path = Path(path)
     if path.is_dir():
         return NpzRegions(path)
@@ -85,8 +85,8 @@ def open_regions(path: str | Path) -> Regions:
     raise RegionError(f"{path}: regions are a .tsv, a .h5 or a folder of .npz files")
 
 
-class _Open:
-    """Something to be closed at the end of a ``with``."""
+class _Closing:
+    """A context manager that closes itself."""
 
     def __enter__(self) -> Self:
         return self
@@ -95,28 +95,31 @@ class _Open:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, if one is open."""
 
 
-class TsvRegions(_Open):
-    """A TSV of bottom-up attention or LXMERT, read through once to find where its lines start."""
+class TsvRegions(_Closing):
+    """A TSV of bottom-up attention or LXMERT; opening it scans for the lines' offsets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._places: dict[str, tuple[int, int]] = {}
+        self._lines: dict[str, tuple[int, int]] = {}
         try:
             self._file = path.open("rb")
-            for place, (line, start) in enumerate(_lines(self._file), start=1):
+            for number, (line, start) in enumerate(_lines(self._file), start=1):
                 if line.strip():
                     key = line.split(b"\t", 1)[0].decode("utf-8", "replace")
-                    self._places[key] = (place, start)
+                    self._lines[key] = (number, start)
         except OSError as error:
             raise RegionError(f"{path}: cannot be read ({error.strerror or error})") from error
-        self.keys = tuple(self._places)
+        self.keys = tuple(self._lines)
 
     def read(self, key: str, labels: int = 1) -> VisualTokens:
         """See `Regions.read`."""
-        number, start = _look_up(self._places, key, self.path)
+        try:
+            number, start = self._lines[key]
+        except KeyError:
+            raise RegionError(f"{self.path}: holds no regions of {key!r}") from None
         where = f"{self.path}:{number}"
         self._file.seek(start)
         columns = self._file.readline().rstrip(b"\r\n").split(b"\t")
@@ -126,19 +129,19 @@ class TsvRegions(_Open):
         fields: dict[str, Any] = {}
         for name, text in zip(names, columns, strict=True):
             try:
-                if name in _TSV_KINDS:
-                    kind = np.dtype(_TSV_KINDS[name]).newbyteorder("<")
-                    fields[name] = np.frombuffer(base64.b64decode(text, validate=True), kind)
+                if name in _TSV_DTYPES:
+                    dtype = np.dtype(_TSV_DTYPES[name]).newbyteorder("<")
+                    fields[name] = np.frombuffer(base64.b64decode(text, validate=True), dtype)
                 elif name in ("img_w", "img_h", "num_boxes"):
                     fields[name] = int(text)
             except (binascii.Error, ValueError) as error:
                 raise RegionError(f"{where}: column {name!r} cannot be read ({error})") from error
         count = max(fields.pop("num_boxes"), 0)
-        for name, columns_of in (("boxes", 4), ("features", -1)):
+        for name, num_columns in (("boxes", 4), ("features", -1)):
             try:
-                fields[name] = fields[name].reshape(count, columns_of)
+                fields[name] = fields[name].reshape(count, num_columns)
             except (ValueError, OverflowError):
-                raise RegionError(f"{where}: {name!r} is not of {count} boxes") from None
+                raise RegionError(f"{where}: {name!r} does not hold {count} boxes") from None
         return _tokens(fields, where, labels)
 
     def close(self) -> None:
@@ -146,7 +149,7 @@ class TsvRegions(_Open):
         self._file.close()
 
 
-class NpzRegions(_Open):
+class NpzRegions(_Closing):
     """A folder of ``.npz`` files, each named after its picture."""
 
     def __init__(self, path: Path) -> None:
@@ -157,31 +160,33 @@ class NpzRegions(_Open):
 
     def read(self, key: str, labels: int = 1) -> VisualTokens:
         """See `Regions.read`."""
-        place = self.path / f"{key}.npz"
+        file = self.path / f"{key}.npz"
         fields: dict[str, Any] = {}
         try:
-            with np.load(place, allow_pickle=False) as archive:
+            with np.load(file, allow_pickle=False) as archive:
                 for name in archive.files:
-                    if name in _WANTED:  # others may be pickled, as bottom-up-attention's `info` is
+                    if (
+                        name in _READ_FIELDS
+                    ):  # others may be pickled, like bottom-up-attention's `info`
                         fields[name] = archive[name]
-        except Exception as error:  # whatever a mangled archive makes numpy and zipfile raise
-            raise RegionError(f"{place}: cannot be read as .npz ({error})") from error
-        return _tokens(fields, str(place), labels)
+        except Exception as error:  # numpy and zipfile raise anything on a mangled archive
+            raise RegionError(f"{file}: cannot be read as .npz ({error})") from error
+        return _tokens(fields, str(file), labels)
 
 
-class Hdf5Regions(_Open):
-    """An HDF5 file with one group a picture, as VOLTA writes it."""
+class Hdf5Regions(_Closing):
+    """An HDF5 file with one group per picture, as VOLTA writes it."""
 
     def __init__(self, path: Path) -> None:
         try:
             import h5py
         except ModuleNotFoundError as error:
-            raise MissingExtra("reading HDF5 files", "regions") from error
+            raise MissingExtraError("reading HDF5 files", "regions") from error
         self.path = path
         try:
             self._file = h5py.File(path, "r")
             self.keys: tuple[str, ...] = tuple(self._file)
-        except Exception as error:  # whatever a mangled file makes HDF5 raise
+        except Exception as error:  # HDF5 raises anything on a mangled file
             raise RegionError(f"{path}: cannot be read as HDF5 ({error})") from error
 
     def read(self, key: str, labels: int = 1) -> VisualTokens:
@@ -189,8 +194,8 @@ class Hdf5Regions(_Open):
         where = f"{self.path}:{key}"
         try:
             group = self._file[key]
-            fields = {name: group[name][()] for name in group if name in _WANTED}
-        except Exception as error:  # whatever a mangled file makes HDF5 raise
+            fields = {name: group[name][()] for name in group if name in _READ_FIELDS}
+        except Exception as error:  # HDF5 raises anything on a mangled file
             raise RegionError(f"{where}: cannot be read ({error})") from error
         return _tokens(fields, where, labels)
 
@@ -200,17 +205,17 @@ class Hdf5Regions(_Open):
 
 
 def _tokens(fields: Mapping[str, Any], where: str, labels: int) -> VisualTokens:
-    """Visual tokens of the named arrays that any of the layouts gives."""
+    """Build visual tokens from the named arrays of any layout."""
     features = _numbers(fields, "features", where)
     if features is None or features.ndim != 2 or not np.isfinite(features).all():
-        raise RegionError(f"{where}: expected 'features' to be one vector of numbers a region")
+        raise RegionError(f"{where}: expected 'features' to be one vector of numbers per region")
     features = features.astype(np.float32, copy=False)
     count = len(features)
     return VisualTokens(
         features=features,
         boxes=_boxes(fields, count, where),
-        whole=features.mean(0) if count else np.zeros(features.shape[1], np.float32),
-        spans=no_spans(count),
+        global_feature=features.mean(0) if count else np.zeros(features.shape[1], np.float32),
+        spans=zero_spans(count),
         **_labels(fields, count, where, labels),
     )
 
@@ -218,18 +223,18 @@ def _tokens(fields: Mapping[str, Any], where: str, labels: int) -> VisualTokens:
 def _boxes(fields: Mapping[str, Any], count: int, where: str) -> NDArray[np.float32]:
     boxes = _numbers(fields, "unit_boxes", where)
     if boxes is not None and boxes.ndim == 2 and boxes.shape[1] >= 4:
-        boxes = boxes[:, :4]  # UNITER's go on with width and height
+        boxes = boxes[:, :4]  # UNITER appends width and height
     else:
         boxes = _numbers(fields, "boxes", where)
         sides = [_numbers(fields, side, where) for side in ("width", "height")]
         if boxes is None or boxes.shape[1:] != (4,):
-            raise RegionError(f"{where}: expected 'boxes' to be four numbers a region")
+            raise RegionError(f"{where}: expected 'boxes' to be four numbers per region")
         if any(side is None or side.size != 1 or not side.item() > 0 for side in sides):
             raise RegionError(f"{where}: expected the picture's width and height in pixels")
         boxes = boxes / np.array([side.item() for side in sides if side is not None] * 2)
     if len(boxes) != count or not np.isfinite(boxes).all():
         raise RegionError(f"{where}: expected a box for each of the {count} regions")
-    # Detectors overshoot the edge by a pixel; a box of pixels without its size would be far off.
+    # Detectors overshoot the edge by a pixel; boxes in pixels would be far outside.
     if count and (boxes.min() < -0.1 or boxes.max() > 1.1):
         raise RegionError(f"{where}: boxes lie outside the picture")
     return boxes.clip(0, 1).astype(np.float32)
@@ -273,10 +278,3 @@ def _lines(file: Any) -> Iterator[tuple[bytes, int]]:
     for line in file:
         yield line, start
         start += len(line)
-
-
-def _look_up(places: Mapping[str, tuple[int, int]], key: str, path: Path) -> tuple[int, int]:
-    try:
-        return places[key]
-    except KeyError:
-        raise RegionError(f"{path}: holds no regions of {key!r}") from None

@@ -1,4 +1,4 @@
-"""Convolutions padded as TensorFlow does it, which networks of its age were trained with."""
+"""Convolution with TensorFlow's "same" padding, with which several networks were trained."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 
 class SameConv(nn.Module):
-    """A convolution with "same" padding: more below and to the right where it is uneven."""
+    """A convolution with "same" padding; an odd margin is larger below and to the right."""
 
     def __init__(self, weight: Tensor, bias: Tensor, stride: int = 1, groups: int = 1) -> None:
         super().__init__()
-        # Channels last: what the kernels for depthwise convolution are quickest in.
+        # Channels last is the fastest layout for depthwise convolution.
         self.weight = nn.Parameter(weight.contiguous(memory_format=torch.channels_last))
         self.bias = nn.Parameter(bias)
         self.kernel, self.stride, self.groups = self.weight.shape[-1], stride, groups
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve; an output pixel for every ``stride`` pixels of input, counting a begun one."""
+        """Return the map of ``ceil(side / stride)`` cells per side."""
         padding = 0
         if self.kernel > 1:
             (top, bottom), (left, right) = map(self._margins, x.shape[-2:])

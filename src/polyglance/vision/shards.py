@@ -1,10 +1,9 @@
-"""Shards of a feature store: named arrays in one file, memory-mapped.
+"""Shards of a feature store: named arrays in one memory-mapped file.
 
-The file is a safetensors file (https://huggingface.co/docs/safetensors): the
-length of a JSON header, the header, the arrays. Anything that reads safetensors
-reads a shard. We write it ourselves because the same arrays must always give
-the same bytes, which the library's own order of metadata does not promise, and
-read it ourselves because searching does without the library.
+A shard is a safetensors file (https://huggingface.co/docs/safetensors): the length of a
+JSON header, the header, the arrays. It is written here because equal arrays must give
+equal bytes, which the library's order of metadata does not promise, and read here because
+searching does not need the library.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError, PolyglanceError, printable, reason
+from polyglance.errors import DataError, PolyglanceError, error_reason, printable
 
 Array = NDArray[Any]
 
@@ -38,18 +37,20 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """Arrays that lie in a file and notes (any JSON) about them."""
+    """The arrays of a file and its metadata (any JSON values)."""
 
     arrays: Mapping[str, Array]
-    notes: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
 
-def write_shard(path: Path, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
-    """Write a shard, whole or not at all; equal arrays and notes give equal bytes."""
-    # The wider kinds first, so that each array starts at a multiple of its item's size.
+def write_shard(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
+    """Write a shard atomically; equal arrays and metadata give equal bytes."""
+    # The widest dtypes first, so that each array starts at a multiple of its item size.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header: dict[str, Any] = {
-        "__metadata__": {name: json.dumps(notes[name], sort_keys=True) for name in sorted(notes)}
+        "__metadata__": {
+            name: json.dumps(metadata[name], sort_keys=True) for name in sorted(metadata)
+        }
     }
     end = 0
     for name in names:
@@ -62,7 +63,7 @@ def write_shard(path: Path, arrays: Mapping[str, Array], notes: Mapping[str, Any
         }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with replacing_bytes(path) as out:
+    with atomic_write(path) as out:
         out.write(len(text).to_bytes(8, "little"))
         out.write(text)
         for name in names:
@@ -70,13 +71,13 @@ def write_shard(path: Path, arrays: Mapping[str, Array], notes: Mapping[str, Any
 
 
 def read_shard(path: Path) -> Shard:
-    """Map a shard into memory; its arrays are views of the file and cannot be written to."""
+    """Map a shard into memory; its arrays are read-only views of the file."""
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
-        notes = {name: json.loads(text) for name, text in header.pop("__metadata__").items()}
+        metadata = {name: json.loads(text) for name, text in header.pop("__metadata__").items()}
         arrays = {name: _view(data, 8 + length, **entry) for name, entry in header.items()}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -84,26 +85,25 @@ def read_shard(path: Path) -> Shard:
         raise DataError(
             f"{path}: is damaged; delete this file and run the extraction again"
         ) from error
-    return Shard(arrays, notes)
+    return Shard(arrays, metadata)
 
 
 def _view(
     data: mmap.mmap, base: int, dtype: str, shape: list[int], data_offsets: list[int]
 ) -> Array:
-    kind, (start, end) = _DTYPES[dtype], data_offsets
+    item, (start, end) = _DTYPES[dtype], data_offsets
     count = prod(shape)
-    if min(start, *shape, 0) < 0 or end - start != count * kind.itemsize:
-        raise ValueError("an array's place differs from its shape")
-    flat: Array = np.frombuffer(data, kind, count, base + start)
+    if min(start, *shape, 0) < 0 or end - start != count * item.itemsize:
+        raise ValueError("an array's offsets do not fit its shape")
+    flat: Array = np.frombuffer(data, item, count, base + start)
     return flat.reshape(shape)
 
 
 @contextmanager
-def replacing_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file beside its place and move it there once every byte is on the disk.
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Write to a temporary file that replaces ``path`` once every byte is on the disk.
 
-    A process killed meanwhile leaves a ``.partial`` file, which the next attempt
-    overwrites.
+    A killed process leaves a ``.partial`` file, which the next attempt overwrites.
     """
     partial = path.with_name(path.name + ".partial")
     try:
@@ -115,18 +115,18 @@ def replacing_bytes(path: Path) -> Iterator[IO[bytes]]:
         os.replace(partial, path)
         _sync_folder(path.parent)
     except BaseException as error:
-        with suppress(OSError):  # where it could not be made, it may not be there to remove
+        with suppress(OSError):  # it may never have been created
             partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise PolyglanceError(
-                f"{printable(str(path))}: cannot be written ({reason(error)}); give a folder"
-                " that can be written to"
+                f"{printable(str(path))}: cannot be written ({error_reason(error)});"
+                " give a writable folder"
             ) from error
         raise
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk, too, where the system can (POSIX)."""
+    """Flush the folder's entries to the disk, where the system can (POSIX)."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,15 +1,14 @@
-"""The feature store: visual tokens on disk, memory-mapped, looked up by key.
+"""The feature store: visual tokens on disk, memory-mapped, addressed by key.
 
 A folder with
 
-- ``store.json``: what made it and how it is laid out (`StoreInfo`);
+- ``store.json``: the settings it was made with and its layout (`StoreInfo`);
 - ``shards/00000.safetensors`` and so on: a fixed number of items each, in the
   order of the keys, written whole or not at all (`polyglance.vision.shards`);
 - ``bad.txt``: the items that could not be read, and why, if there are any.
 
-A shard is a function of its items alone and nothing in the store tells the
-time, so a store that was finished in several runs is equal, byte for byte, to
-one made in one go.
+A shard depends on its items alone and the store holds no time stamps, so a store
+finished in several runs equals, byte for byte, one made in a single run.
 """
 
 from __future__ import annotations
@@ -34,78 +33,81 @@ VERSION = 1
 
 _TOKEN_ARRAYS = ("features", "scales", "boxes", "spans", "label_ids", "label_probs")
 _ITEM_ARRAYS = ("wholes", "whole_scales")
+_FIELDS = {"wholes": "global_features", "whole_scales": "global_scales"}
+"""Names on disk of the `PackedTokens` fields that are called differently here."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a store holds; the contents of ``store.json``."""
+    """The contents of ``store.json``."""
 
     made_by: Mapping[str, Any]
-    """The settings that made it. Other settings make another store."""
+    """The settings it was made with; extraction refuses to continue a store under others."""
     width: int
     dtype: StoredDtype
     labels: int
-    """Classes kept of each token's distribution."""
+    """Number of most likely classes kept per token."""
     shard_size: int
     items: int
-    """Keys in all, those that could not be read included."""
+    """Number of keys, including items that could not be read."""
     keys_sha256: str
     version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedTokens:
-    """The tokens of several items end to end, in the kind of number that the store keeps."""
+    """The tokens of several items, concatenated, in the dtype of the store."""
 
     lengths: NDArray[np.int64]
-    """How many tokens each item has."""
+    """(items,): number of tokens of each item."""
     features: NDArray[np.int8] | NDArray[np.float16]
+    """(tokens, width)."""
     scales: NDArray[np.float32]
-    """By what each token's features are multiplied; all one in a float16 store."""
+    """(tokens,): factors of the features; all 1 in a float16 store."""
     boxes: NDArray[np.float32]
     spans: NDArray[np.float32]
     label_ids: NDArray[np.uint16]
     label_probs: NDArray[np.float16]
-    wholes: NDArray[np.int8] | NDArray[np.float16]
-    """One vector an item."""
-    whole_scales: NDArray[np.float32]
+    global_features: NDArray[np.int8] | NDArray[np.float16]
+    """(items, width): one vector per item."""
+    global_scales: NDArray[np.float32]
 
     def dense(self) -> NDArray[np.float32]:
-        """The features as they were, up to rounding."""
+        """Return the features in float32, (tokens, width), as extracted up to rounding."""
         return self.features * self.scales[:, None]
 
-    def dense_wholes(self) -> NDArray[np.float32]:
-        """The vectors of the whole items as they were, up to rounding."""
-        return self.wholes * self.whole_scales[:, None]
+    def dense_global(self) -> NDArray[np.float32]:
+        """Return the global features in float32, (items, width)."""
+        return self.global_features * self.global_scales[:, None]
 
 
 class FeatureStore:
-    """A finished store: ``store["images/1.jpg"]``, or many at once with `gather`."""
+    """A finished store: ``store["images/1.jpg"]``, or many items at once with `gather`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.info = read_info(self.path)
         self.bad: dict[str, str] = {}
-        """Why items are missing, by key."""
+        """Why items could not be read, by key."""
         keys: list[str] = []
         shards: list[Shard] = []
         for number in range(shard_count(self.info)):
-            place = shard_path(self.path, number)
-            if not place.is_file():
+            file = shard_path(self.path, number)
+            if not file.is_file():
                 raise DataError(
-                    f"{self.path} is not finished: {place.name} is missing; run the same"
-                    " extraction again to go on where it stopped"
+                    f"{self.path} is not finished: {file.name} is missing; run the same"
+                    " extraction again to continue where it stopped"
                 )
-            shard = read_shard(place)
-            _check(place, shard, self.info)
+            shard = read_shard(file)
+            _check(file, shard, self.info)
             shards.append(shard)
-            keys += shard.notes["keys"]
-            self.bad |= shard.notes["bad"]
+            keys += shard.metadata["keys"]
+            self.bad |= shard.metadata["bad"]
         self.keys: tuple[str, ...] = tuple(keys)
         self._items = {key: item for item, key in enumerate(keys)}
-        # Of each item: its shard's arrays, its place in the shard and the end of its tokens there.
-        self._arrays = [shard.arrays for shard in shards for _ in shard.notes["keys"]]
-        self._row = [row for shard in shards for row in range(len(shard.notes["keys"]))]
+        # Of each item: its shard's arrays, its row in the shard and the end of its tokens there.
+        self._arrays = [shard.arrays for shard in shards for _ in shard.metadata["keys"]]
+        self._row = [row for shard in shards for row in range(len(shard.metadata["keys"]))]
         counts = [shard.arrays["lengths"] for shard in shards]
         self._length: list[int] = [length for count in counts for length in count.tolist()]
         self._end: list[int] = [end for count in counts for end in count.cumsum().tolist()]
@@ -120,34 +122,34 @@ class FeatureStore:
         return iter(self.keys)
 
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
-        # Another process maps the files again instead of receiving a copy of them.
+        # Unpickling maps the files again instead of copying their contents.
         return FeatureStore, (self.path,)
 
     def __getitem__(self, key: str) -> VisualTokens:
-        """The tokens of one item; views of the file except where they are scaled back from int8."""
+        """Return the tokens of one item: views of the file, or copies where int8 is rescaled."""
         item = self._item(key)
         arrays, end = self._arrays[item], self._end[item]
         rows, row = slice(end - self._length[item], end), self._row[item]
         features: Floats = arrays["features"][rows]
-        whole: Floats = arrays["wholes"][row]
+        global_feature: Floats = arrays["wholes"][row]
         if self.info.dtype == "int8":
             features = features * arrays["scales"][rows, None]
-            whole = whole * arrays["whole_scales"][row]
+            global_feature = global_feature * arrays["whole_scales"][row]
         return VisualTokens(
             features,
             arrays["boxes"][rows],
-            whole,
+            global_feature,
             arrays["label_ids"][rows],
             arrays["label_probs"][rows],
             arrays["spans"][rows],
         )
 
     def lengths(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """How many tokens each of these items has."""
+        """Return the number of tokens of each item."""
         return np.array([self._length[self._item(key)] for key in keys], np.int64)
 
     def gather(self, keys: Sequence[str]) -> PackedTokens:
-        """The tokens of many items end to end, in the order asked for."""
+        """Return the tokens of many items, concatenated in the order of ``keys``."""
         items = [self._item(key) for key in keys]
         lengths = np.array([self._length[item] for item in items], np.int64)
         total = int(lengths.sum())
@@ -157,29 +159,30 @@ class FeatureStore:
             if name != "lengths"
         }
         start = 0
-        # An item's tokens lie together: copying them as one piece is several times faster than
-        # indexing by row.
-        for place, item in enumerate(items):
+        # An item's tokens are contiguous: copying the slice is several times faster than indexing
+        # by row.
+        for position, item in enumerate(items):
             arrays, end, length = self._arrays[item], self._end[item], self._length[item]
             for name in _TOKEN_ARRAYS:
                 out[name][start : start + length] = arrays[name][end - length : end]
             for name in _ITEM_ARRAYS:
-                out[name][place] = arrays[name][self._row[item]]
+                out[name][position] = arrays[name][self._row[item]]
             start += length
-        return PackedTokens(lengths=lengths, **out)
+        fields = {_FIELDS.get(name, name): array for name, array in out.items()}
+        return PackedTokens(lengths=lengths, **fields)
 
     def missing(self, keys: Iterable[str]) -> list[str]:
-        """Which of ``keys`` the store does not hold."""
+        """Return those of ``keys`` that the store does not hold."""
         return [key for key in keys if key not in self._items]
 
     def find(self, record: Record) -> str | None:
-        """The key of a record's picture or clip, if it is here.
+        """Return the key of a record's picture or clip, or None if the store lacks it.
 
-        Regions that were computed elsewhere go by an id or by the name of the
-        picture's file without its suffix; these are tried after the record's own key.
+        Imported regions are stored under an id or the file name without its suffix;
+        both are tried after the record's own key.
         """
-        place = record.image or record.video or ""
-        for key in (feature_key(record), record.id, PurePosixPath(place).stem):
+        file = record.image or record.video or ""
+        for key in (feature_key(record), record.id, PurePosixPath(file).stem):
             if key and key in self._items:
                 return key
         return None
@@ -189,21 +192,21 @@ class FeatureStore:
             return self._items[key]
         except KeyError:
             reason = self.bad.get(key)
-            why = f"could not be read when it was made: {reason}" if reason else "is not in it"
+            why = f"could not be read at extraction: {reason}" if reason else "is not in the store"
             raise PolyglanceError(f"{self.path} has no features of {key!r}: it {why}") from None
 
 
 def read_info(path: Path) -> StoreInfo:
-    """What ``store.json`` says."""
-    place = path / "store.json"
+    """Read and validate ``store.json``."""
+    file = path / "store.json"
     try:
-        fields = json.loads(place.read_text(encoding="utf-8"))
+        fields = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} is not a feature store: it has no store.json") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{place}: cannot be read ({error})") from error
+        raise DataError(f"{file}: cannot be read ({error})") from error
     if not isinstance(fields, dict) or fields.get("version") != VERSION:
-        raise DataError(f"{place}: is not of version {VERSION}; make the store again")
+        raise DataError(f"{file}: is not version {VERSION}; extract the features again")
     try:
         info = StoreInfo(**fields)
         sound = info.dtype in get_args(StoredDtype) and info.shard_size > 0
@@ -212,12 +215,12 @@ def read_info(path: Path) -> StoreInfo:
     except TypeError:
         sound = False
     if not sound:
-        raise DataError(f"{place}: is not what a feature store says of itself; make it again")
+        raise DataError(f"{file}: is damaged; extract the features again")
     return info
 
 
 def hash_keys(keys: Iterable[str]) -> str:
-    """A hash of a list of keys, to tell whether a store was made for another list."""
+    """Return a hash of a list of keys, to recognise a store of another list."""
     digest = hashlib.sha256()
     for key in keys:
         digest.update(json.dumps(key).encode() + b"\n")
@@ -225,17 +228,17 @@ def hash_keys(keys: Iterable[str]) -> str:
 
 
 def shard_count(info: StoreInfo) -> int:
-    """How many shards a finished store has."""
+    """Return the number of shards of a finished store."""
     return -(-info.items // info.shard_size)
 
 
 def shard_path(path: Path, number: int) -> Path:
-    """Where a shard lies."""
+    """Return the path of a shard."""
     return path / "shards" / f"{number:05d}.safetensors"
 
 
 def shard_layout(info: StoreInfo) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """The arrays of a shard: the shape of one row, and the kind of number."""
+    """Return the shape of one row and the dtype of each array of a shard."""
     vector = ((info.width,), np.dtype(info.dtype))
     scale = ((), np.dtype(np.float32))
     return {
@@ -251,9 +254,9 @@ def shard_layout(info: StoreInfo) -> dict[str, tuple[tuple[int, ...], np.dtype[A
     }
 
 
-def _check(place: Path, shard: Shard, info: StoreInfo) -> None:
-    """A shard that another program wrote or that lost its end is found here, not later."""
-    layout, arrays, notes = shard_layout(info), shard.arrays, shard.notes
+def _check(file: Path, shard: Shard, info: StoreInfo) -> None:
+    """Reject a shard whose arrays do not match ``store.json``, before anything reads it."""
+    layout, arrays, notes = shard_layout(info), shard.arrays, shard.metadata
     fits = (
         set(arrays) == set(layout)
         and isinstance(notes.get("keys"), list)
@@ -267,4 +270,4 @@ def _check(place: Path, shard: Shard, info: StoreInfo) -> None:
             for name, (shape, dtype) in layout.items()
         )
     if not fits:
-        raise DataError(f"{place}: does not fit store.json; delete it and run the extraction again")
+        raise DataError(f"{file}: does not fit store.json; delete it and run the extraction again")

@@ -1,4 +1,4 @@
-"""Writing a feature store, shard by shard, so that it can be interrupted and gone on with."""
+"""Write a feature store shard by shard, so that an interrupted run can be continued."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import IO, get_args
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from polyglance.errors import DataError, PolyglanceError, printable, reason
-from polyglance.vision.shards import Array, read_shard, replacing_bytes, write_shard
+from polyglance.errors import DataError, PolyglanceError, error_reason, printable
+from polyglance.vision.shards import Array, atomic_write, read_shard, write_shard
 from polyglance.vision.store import (
     StoredDtype,
     StoreInfo,
@@ -26,169 +26,172 @@ from polyglance.vision.tokens import Floats, VisualTokens
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadItem:
     """Why an item could not be read."""
 
     reason: str
 
 
 class StoreWriter:
-    """Writes the shards of a store that are not there yet or that can be mended."""
+    """Writes the missing shards of a store, and those whose bad items became readable."""
 
     def __init__(self, path: str | Path, info: StoreInfo, keys: Sequence[str]) -> None:
+        """Create the store in ``path``, or continue one made with the same settings and keys."""
         if info.dtype not in get_args(StoredDtype):
-            raise PolyglanceError(f"features are kept as int8 or float16, not {info.dtype!r}")
+            raise PolyglanceError(f"dtype must be int8 or float16, not {info.dtype!r}")
         if info.shard_size < 1:
-            raise PolyglanceError(f"a shard holds one item or more, not {info.shard_size}")
+            raise PolyglanceError(f"shard_size must be 1 or more, not {info.shard_size}")
         self.path, self.info, self.keys = Path(path), info, keys
-        place = self.path / "store.json"
+        file = self.path / "store.json"
         try:
-            begun, free = place.exists(), _is_free(self.path)
+            exists, is_free = file.exists(), _is_free(self.path)
         except OSError as error:
             raise PolyglanceError(
-                f"{printable(str(path))}: cannot be opened ({reason(error)}); give another folder"
+                f"{printable(str(path))}: cannot be opened ({error_reason(error)});"
+                " give another folder"
             ) from error
-        if begun:
+        if exists:
             _compare(self.path, read_info(self.path), info)
-        elif not free:
+        elif not is_free:
             raise PolyglanceError(f"{self.path} holds other files; give a new or an empty folder")
         else:
             text = json.dumps(asdict(info), indent=2, sort_keys=True) + "\n"
-            with replacing_bytes(place) as out:
+            with atomic_write(file) as out:
                 out.write(text.encode())
 
     @property
     def pending(self) -> list[int]:
-        """The numbers of the shards that are still to be written."""
+        """The numbers of the shards still to be written."""
         numbers = range(shard_count(self.info))
         return [number for number in numbers if not shard_path(self.path, number).exists()]
 
-    def mended(self, again: Callable[[str], object]) -> list[int]:
-        """The numbers of the shards there whose bad items are bad no longer.
+    def repairable(self, read: Callable[[str], object]) -> list[int]:
+        """Return the numbers of the written shards whose bad items have changed.
 
-        ``again`` tries to read an item: `Bad` says why it still cannot be. Another
-        reason than before counts as well, so that ``bad.txt`` tells the truth.
+        ``read`` tries an item by its key and returns a `BadItem` if it still cannot be
+        read. A reason that differs from the stored one counts, so that ``bad.txt`` stays
+        up to date.
         """
         return [
             number
             for number in range(shard_count(self.info))
             if shard_path(self.path, number).exists()
-            and any(again(key) != Bad(why) for key, why in self._bad_of(number).items())
+            and any(read(key) != BadItem(why) for key, why in self._bad_of(number).items())
         ]
 
     def keys_of(self, number: int) -> Sequence[str]:
-        """The keys of a shard's items."""
+        """Return the keys of a shard's items."""
         size = self.info.shard_size
         return self.keys[number * size : (number + 1) * size]
 
-    def write(self, number: int, items: Sequence[VisualTokens | Bad]) -> None:
-        """Write a shard: what became of each of its keys, in their order."""
+    def write(self, number: int, items: Sequence[VisualTokens | BadItem]) -> None:
+        """Write a shard: the tokens of each of its keys, or why there are none, in order."""
         pairs = list(zip(self.keys_of(number), items, strict=True))
         good = [(key, item) for key, item in pairs if isinstance(item, VisualTokens)]
-        notes = {
+        metadata = {
             "keys": [key for key, _ in good],
-            "bad": {key: item.reason for key, item in pairs if isinstance(item, Bad)},
+            "bad": {key: item.reason for key, item in pairs if isinstance(item, BadItem)},
         }
         arrays = _arrays([item for _, item in good], self.info)
-        write_shard(shard_path(self.path, number), arrays, notes)
+        write_shard(shard_path(self.path, number), arrays, metadata)
 
     def finish(self) -> dict[str, str]:
-        """List the bad items in ``bad.txt`` and return them, once nothing is pending."""
+        """Write ``bad.txt`` and return the bad items, once no shard is pending."""
         bad: dict[str, str] = {}
         for number in range(shard_count(self.info)):
             bad |= self._bad_of(number)
-        place = self.path / "bad.txt"
+        file = self.path / "bad.txt"
         lines = (
             f"{key if key.isprintable() else repr(key)}\t{' '.join(why.split())}\n"
             for key, why in bad.items()
         )
         text = "".join(lines).encode()
         if not bad:
-            place.unlink(missing_ok=True)
-        elif not place.exists() or place.read_bytes() != text:
-            with replacing_bytes(place) as out:
+            file.unlink(missing_ok=True)
+        elif not file.exists() or file.read_bytes() != text:
+            with atomic_write(file) as out:
                 out.write(text)
         return bad
 
     def _bad_of(self, number: int) -> dict[str, str]:
-        place = shard_path(self.path, number)
-        bad = read_shard(place).notes.get("bad")
+        file = shard_path(self.path, number)
+        bad = read_shard(file).metadata.get("bad")
         if not isinstance(bad, dict):
-            raise DataError(f"{place}: is damaged; delete this file and run the extraction again")
+            raise DataError(f"{file}: is damaged; delete this file and run the extraction again")
         return bad
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other processes from writing to this store; a killed one holds it no longer."""
+    def exclusive(self) -> Iterator[None]:
+        """Hold the store's lock, so that no other process writes to it; killing releases it."""
         with (self.path / "store.json").open("rb") as file:
             if not _lock(file):
                 raise PolyglanceError(
-                    f"{self.path} is being written by another process; wait for it"
+                    f"{self.path} is being written by another process; wait for it to finish"
                 )
             yield
 
 
 def _is_free(path: Path) -> bool:
-    """Whether there is nothing but what a process killed at its very start left behind."""
+    """Whether the folder is empty but for what a process killed at its start left behind."""
     if not path.exists():
         return True
     return path.is_dir() and all(entry.name == "store.json.partial" for entry in path.iterdir())
 
 
 def quantise(vectors: Floats) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Each vector as int8 and the scale that takes its largest value to 127."""
+    """Return (n, width) vectors as int8 and the (n,) scales that map 127 to their maxima."""
     scales = np.abs(vectors).max(axis=-1, initial=0.0).astype(np.float32) / np.float32(127)
     safe = np.where(scales > 0, scales, np.float32(1))
     return np.rint(vectors / safe[:, None]).astype(np.int8), scales
 
 
 def _arrays(items: Sequence[VisualTokens], info: StoreInfo) -> dict[str, Array]:
-    """The arrays of a shard, all there even if no item is."""
+    """Return the arrays of a shard; all exist even without items."""
     layout = shard_layout(info)
 
-    def joined(name: str, parts: list[Array], dtype: DTypeLike | None = None) -> Array:
+    def concatenate(name: str, parts: list[Array], dtype: DTypeLike | None = None) -> Array:
         shape, kind = layout[name]
         return np.concatenate([np.zeros((0, *shape), dtype or kind), *parts])
 
     arrays = {
         "lengths": np.array([len(item) for item in items], np.int64),
-        "boxes": joined("boxes", [item.boxes for item in items]),
-        "spans": joined("spans", [item.spans for item in items]),
-        "label_ids": joined("label_ids", [item.label_ids for item in items]),
-        "label_probs": joined("label_probs", [item.label_probs for item in items]),
+        "boxes": concatenate("boxes", [item.boxes for item in items]),
+        "spans": concatenate("spans", [item.spans for item in items]),
+        "label_ids": concatenate("label_ids", [item.label_ids for item in items]),
+        "label_probs": concatenate("label_probs", [item.label_probs for item in items]),
     }
     vectors = {
-        "features": joined("features", [item.features for item in items], np.float32),
-        "wholes": joined("wholes", [item.whole[None] for item in items], np.float32),
+        "features": concatenate("features", [item.features for item in items], np.float32),
+        "wholes": concatenate("wholes", [item.global_feature[None] for item in items], np.float32),
     }
     for (name, values), scales in zip(vectors.items(), ("scales", "whole_scales"), strict=True):
         if info.dtype == "int8":
             arrays[name], arrays[scales] = quantise(values)
         else:
-            arrays[name], arrays[scales] = _halve(values), np.ones(len(values), np.float32)
+            arrays[name], arrays[scales] = _to_float16(values), np.ones(len(values), np.float32)
     return arrays
 
 
-def _halve(vectors: Floats) -> NDArray[np.float16]:
+def _to_float16(vectors: Floats) -> NDArray[np.float16]:
     limit = np.finfo(np.float16).max
     return vectors.clip(-limit, limit).astype(np.float16)
 
 
-def _compare(path: Path, there: StoreInfo, wanted: StoreInfo) -> None:
-    """Refuse to go on with a store that other settings made."""
-    old, new = asdict(there), asdict(wanted)
+def _compare(path: Path, existing: StoreInfo, requested: StoreInfo) -> None:
+    """Refuse to continue a store that was made with other settings."""
+    old, new = asdict(existing), asdict(requested)
     old |= {f"made_by.{name}": value for name, value in old.pop("made_by").items()}
     new |= {f"made_by.{name}": value for name, value in new.pop("made_by").items()}
     for name in sorted(old | new):
         if old.get(name) != new.get(name):
-            what = name.removeprefix("made_by.")
-            if what in ("items", "keys_sha256"):
+            setting = name.removeprefix("made_by.")
+            if setting in ("items", "keys_sha256"):
                 raise PolyglanceError(
                     f"{path} was made for another list of pictures; give another folder,"
                     " or delete this one to make it again"
                 )
             raise PolyglanceError(
-                f"{path} was made with {what} {old.get(name)!r}, not {new.get(name)!r}; give"
+                f"{path} was made with {setting} {old.get(name)!r}, not {new.get(name)!r}; give"
                 " another folder, or delete this one to make it again"
             )
 
@@ -196,7 +199,7 @@ def _compare(path: Path, there: StoreInfo, wanted: StoreInfo) -> None:
 def _lock(file: IO[bytes]) -> bool:
     try:
         import fcntl
-    except ModuleNotFoundError:  # no such locks on Windows: two runs at once waste time, no more
+    except ModuleNotFoundError:  # not on Windows: two runs at once only waste time
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Visual tokens: what the rest of the house sees of a picture or clip."""
+"""Visual tokens: a picture or clip as the sequence of vectors that models consume."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VisualTokens:
-    """A picture or clip as a sequence of n vectors with boxes, labels and a vector of the whole.
+    """A picture or clip as n vectors with boxes and labels, and one vector of the whole.
 
-    The tokens of a picture are the cells of a grid, row by row, or the regions
-    of a detector; those of a clip are its seconds.
+    The tokens of a picture are the cells of a grid, row by row, or a detector's
+    regions; those of a clip are its seconds.
     """
 
     features: Floats
-    """(n, width): one vector a token."""
+    """(n, width): one vector per token."""
     boxes: NDArray[np.float32]
     """(n, 4): left, top, right and bottom, in fractions of the picture's width and height."""
-    whole: Floats
-    """(width,): the picture or clip in one vector."""
+    global_feature: Floats
+    """(width,): one vector of the whole picture or clip."""
     label_ids: NDArray[np.uint16]
     """(n, k): the k most likely classes of each token, most likely first; k may be 0."""
     label_probs: NDArray[np.float16]
-    """(n, k): the probabilities of those classes, out of all there are."""
+    """(n, k): the probabilities of those classes among all classes."""
     spans: NDArray[np.float32]
-    """(n, 2): from which to which second of a clip; all zero for a picture."""
+    """(n, 2): start and end in seconds of a clip's tokens; zero for a picture."""
 
     def __len__(self) -> int:
         return len(self.features)
 
 
 def feature_key(record: Record) -> str:
-    """What names a record's picture or clip in a feature store; empty for sentences alone.
+    """Return the key of a record's picture or clip in a feature store; empty for text alone.
 
-    Records of one picture share its features. A part of a clip is named as a
+    Records of the same picture share its features. A part of a clip is named as a
     media fragment (https://www.w3.org/TR/media-frags/): ``clip.mp4#t=1.5,4``.
     """
     if record.video is not None and record.span is not None:
@@ -52,7 +52,7 @@ def feature_key(record: Record) -> str:
 
 
 def grid_boxes(grid: int, frame: Box = (0.0, 0.0, 1.0, 1.0)) -> NDArray[np.float32]:
-    """The boxes of a grid x grid partition of ``frame``, row by row."""
+    """Return the (grid * grid, 4) boxes of a partition of ``frame``, row by row."""
     left, top, right, bottom = frame
     xs = np.linspace(left, right, grid + 1)
     ys = np.linspace(top, bottom, grid + 1)
@@ -62,10 +62,10 @@ def grid_boxes(grid: int, frame: Box = (0.0, 0.0, 1.0, 1.0)) -> NDArray[np.float
 
 
 def pooling_weights(cells: int, parts: int) -> NDArray[np.float32]:
-    """How much each of ``parts`` equal parts of a line counts in the mean over each of ``cells``.
+    """Return the (cells, parts) matrix that average-pools ``parts`` values into ``cells``.
 
-    Row i holds the overlaps of the parts with the i-th cell, in sum 1, so that
-    any grid can be laid over any map, and the mean over the cells is always the
+    Row i holds the overlaps of the equal parts of a line with its i-th cell and sums to
+    1. So any grid can be laid over any map, and the mean over the cells is always the
     mean over the parts.
     """
     cell, part = np.arange(cells)[:, None], np.arange(parts)[None, :]
@@ -75,6 +75,6 @@ def pooling_weights(cells: int, parts: int) -> NDArray[np.float32]:
     return (overlap / parts).astype(np.float32)
 
 
-def no_spans(count: int) -> NDArray[np.float32]:
-    """The spans of a picture's tokens: a picture has no seconds."""
+def zero_spans(count: int) -> NDArray[np.float32]:
+    """Return the spans of a picture's tokens, which have no time."""
     return np.zeros((count, 2), np.float32)

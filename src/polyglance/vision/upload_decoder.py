@@ -1,7 +1,7 @@
-"""The process that decodes an upload, as `polyglance.vision.uploads` starts it.
+"""The process that decodes an upload, started by `polyglance.vision.uploads`.
 
 It reads the file from standard input and writes a line of JSON and the RGB pixels to
-standard output. Limits are set before the first byte is looked at.
+standard output. Its limits are set before it reads the first byte.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from polyglance.vision.pictures import upright_rgb
 from polyglance.vision.uploads import UploadError
 
 _PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin)
-"""Imported beforehand: what a file may make Pillow import and run is these and no others."""
+"""Imported beforehand, so that a file cannot make Pillow import and run any other plugin."""
 
 
-def main(told: dict[str, Any]) -> None:
-    """Decode standard input as it is told."""
-    warnings.simplefilter("ignore")  # of Pillow's own limit on pixels: ours is below it
-    limit(told["memory"], told["seconds"], 3 * told["longest"] ** 2 + 4096)
+def main(settings: dict[str, Any]) -> None:
+    """Decode standard input under the limits of ``settings``."""
+    warnings.simplefilter("ignore")  # Pillow's own pixel limit, which is above ours
+    max_side = settings["max_side"]
+    limit(settings["memory"], settings["max_seconds"], 3 * max_side**2 + 4096)
     try:
-        picture = decode(
-            sys.stdin.buffer.read(), told["kind"], told["most_pixels"], told["longest"]
-        )
+        data = sys.stdin.buffer.read()
+        picture = decode(data, settings["format"], settings["max_pixels"], max_side)
     except UploadError as error:
         print(json.dumps({"error": str(error)}))
         return
@@ -39,69 +39,69 @@ def main(told: dict[str, Any]) -> None:
 
 
 def limit(memory: int, seconds: int, output: int) -> None:
-    """Take from this process what it must not have; a limit that the system lacks is passed."""
+    """Limit this process's memory, CPU time and output, where the system can."""
     try:
         import resource
     except ImportError:  # not on Windows
         return
-    for kind, most in (
+    for kind, maximum in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_FSIZE, output),
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.getrlimit(kind)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        maximum = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
         try:
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (maximum, maximum))
         except (ValueError, OSError):  # macOS has no limit on memory
             continue
 
 
-def decode(data: bytes, kind: str, most_pixels: int, longest: int) -> Image.Image:
-    """The picture of a file: upright RGB, its longer side no longer than ``longest``."""
+def decode(data: bytes, format_: str, max_pixels: int, max_side: int) -> Image.Image:
+    """Decode a file of a known format to upright RGB, its longer side at most ``max_side``."""
     try:
-        with Image.open(io.BytesIO(data), formats=(kind,)) as picture:
-            _check(picture, most_pixels)
-            picture.draft(None, (longest, longest))  # of a JPEG, at once a half, a quarter ...
+        with Image.open(io.BytesIO(data), formats=(format_,)) as picture:
+            _check(picture, max_pixels)
+            picture.draft(None, (max_side, max_side))  # decodes a JPEG at 1/2, 1/4 or 1/8
             picture.load()
-            _check(picture, most_pixels)  # a decoder may find a frame larger than the header said
-            return upright_rgb(_shrunk(picture, longest))
+            _check(picture, max_pixels)  # a frame may be larger than the header claimed
+            return upright_rgb(_downscale(picture, max_side))
     except UploadError:
         raise
     except Image.DecompressionBombError:
         raise UploadError("the picture has more pixels than allowed") from None
-    except Exception as error:  # decoders raise anything on a mangled file, with words for nobody
+    except Exception as error:  # decoders raise anything on a mangled file
         if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
             raise UploadError("the picture takes more memory to decode than allowed") from None
-        raise UploadError("the picture is damaged, or not all of it is there") from None
+        raise UploadError("the picture is damaged or incomplete") from None
 
 
-def _check(picture: Image.Image, most_pixels: int) -> None:
+def _check(picture: Image.Image, max_pixels: int) -> None:
     width, height = picture.size
-    if width * height > most_pixels:
+    if width * height > max_pixels:
         raise UploadError(
-            f"the picture has {width} x {height} pixels, more than the {most_pixels:,} allowed"
+            f"the picture has {width} x {height} pixels, more than the {max_pixels:,} allowed"
         )
 
 
-def _shrunk(picture: Image.Image, longest: int) -> Image.Image:
-    """Small before anything else is done to it: each further step would take its memory again."""
-    if max(picture.size) <= longest:
+def _downscale(picture: Image.Image, max_side: int) -> Image.Image:
+    """Scale down first: every later step would take the full picture's memory again."""
+    if max(picture.size) <= max_side:
         return picture
     if picture.mode.startswith("I;16"):
-        picture = _eight_bits(picture)
+        picture = _to_eight_bits(picture)
     elif picture.has_transparency_data:
         picture = picture.convert("RGBA")
-    elif picture.mode in ("1", "P"):  # numbers of colours, of which there is no mean
+    elif picture.mode in ("1", "P"):  # palette indices cannot be averaged
         picture = picture.convert("RGB")
-    scale = longest / max(picture.size)
+    scale = max_side / max(picture.size)
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
     return picture.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
 
 
-def _eight_bits(picture: Image.Image) -> Image.Image:
-    """16-bit grey, for which there is no filter, as a photograph is."""
+def _to_eight_bits(picture: Image.Image) -> Image.Image:
+    """Convert 16-bit grey, for which Pillow has no resampling filter."""
     grey = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     if exif := picture.info.get("exif"):
         grey.info["exif"] = exif

@@ -9,7 +9,7 @@ from PIL import Image
 from polyglance.errors import PolyglanceError
 from polyglance.vision.extraction import ExtractionSettings, extract
 from polyglance.vision.pictures import Square
-from polyglance.vision.views import margin, seen_from
+from polyglance.vision.test_time_augmentation import crop_margin, crops
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 
@@ -20,9 +20,9 @@ def numbered(size: int) -> Square:
 
 
 def test_ten_views_are_corners_centre_and_their_mirror_images() -> None:
-    assert margin(14, "ten") == 2
+    assert crop_margin(14, "ten") == 2
     square = numbered(16)
-    views = [view.pixels for view in seen_from(square, 14, "ten")]
+    views = [view.pixels for view in crops(square, 14, "ten")]
     assert len(views) == 10
     for number, (top, left) in enumerate([(0, 0), (0, 2), (2, 0), (2, 2), (1, 1)]):
         crop = square.pixels[top : top + 14, left : left + 14]
@@ -32,8 +32,8 @@ def test_ten_views_are_corners_centre_and_their_mirror_images() -> None:
 
 def test_one_view_is_the_picture_and_mirror_both_sides_of_it() -> None:
     square = numbered(8)
-    assert seen_from(square, 8, "one") == [square]
-    first, second = seen_from(square, 8, "mirror")
+    assert crops(square, 8, "one") == [square]
+    first, second = crops(square, 8, "mirror")
     assert np.array_equal(first.pixels, square.pixels)
     assert np.array_equal(second.pixels[:, ::-1], square.pixels)
 
