@@ -12,14 +12,20 @@ from transformers import XLMRobertaConfig, XLMRobertaModel
 from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
 
 ENCODER = EncoderConfig(
-    vocabulary=40, width=16, layers=3, heads=2, inner=32, positions=40, dropout=0.1
+    vocab_size=40,
+    hidden_size=16,
+    num_layers=3,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=40,
+    dropout=0.1,
 )
-CONFIG = M3PConfig(encoder=ENCODER, languages=("en", "de"), visual_width=6, labels=9)
+CONFIG = M3PConfig(encoder=ENCODER, languages=("en", "de"), visual_width=6, num_labels=9)
 LAYOUTS = ("paper", "reference")
 
 
@@ -69,12 +75,12 @@ def one(number: int) -> tuple[Text, Regions]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @torch.no_grad()
 def test_a_packed_batch_is_its_pairs_one_by_one(layout: str) -> None:
-    model = make(layout=layout)
+    model = make(variant=layout)
     together = model(TEXT, REGIONS)
     scores = model.score(TEXT, model.embed_regions(REGIONS))
-    torch.testing.assert_close(scores, model.matching(together.first), rtol=0, atol=1e-5)
+    torch.testing.assert_close(scores, model.match_logits(together.pooled), rtol=0, atol=1e-5)
     alone = [model(*one(number)) for number in range(3)]
-    for part in ("text", "regions", "first"):
+    for part in ("text", "regions", "pooled"):
         rows = torch.cat([getattr(pair, part) for pair in alone])
         torch.testing.assert_close(getattr(together, part), rows, rtol=0, atol=1e-5)
     assert together.text.shape == (13, 16)
@@ -84,7 +90,7 @@ def test_a_packed_batch_is_its_pairs_one_by_one(layout: str) -> None:
 
 def slow_pair(model: M3P, words: Text, seen: Regions) -> tuple[torch.Tensor, torch.Tensor]:
     """One pair by the paper's or the code's description, in lists; text rows, region rows."""
-    encoder, paper = model.encoder, model.config.layout == "paper"
+    encoder, paper = model.encoder, model.config.variant == "paper"
     assert words.languages is not None
     told, shown = [], []
     count = seen.packing.num_tokens
@@ -114,14 +120,14 @@ def slow_pair(model: M3P, words: Text, seen: Regions) -> tuple[torch.Tensor, tor
 @pytest.mark.parametrize("layout", LAYOUTS)
 @torch.no_grad()
 def test_each_layout_is_as_described(layout: str) -> None:
-    model = make(layout=layout)
+    model = make(variant=layout)
     read = model(TEXT, REGIONS)
     slow = [slow_pair(model, *one(number)) for number in range(3)]
     expected_text, expected_regions = (torch.cat(parts) for parts in zip(*slow, strict=True))
     torch.testing.assert_close(read.text, expected_text, rtol=0, atol=1e-5)
     torch.testing.assert_close(read.regions, expected_regions, rtol=0, atol=1e-5)
     firsts = [pair[0][0] if layout == "paper" else pair[1][0] for pair in slow]
-    torch.testing.assert_close(read.first, torch.stack(firsts), rtol=0, atol=1e-5)
+    torch.testing.assert_close(read.pooled, torch.stack(firsts), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -146,17 +152,17 @@ def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @torch.no_grad()
 def test_either_side_may_be_missing(layout: str) -> None:
-    model = make(layout=layout)
+    model = make(variant=layout)
     words, seen = model(TEXT, None), model(None, REGIONS)
     assert words.regions is None
     assert words.text.shape == (13, 16)
     assert seen.text is None
     assert seen.regions.shape == (10, 16)
-    assert words.first.shape == seen.first.shape == (3, 16)
+    assert words.pooled.shape == seen.pooled.shape == (3, 16)
     other = model(replace(TEXT, languages=torch.tensor([1, 1, 1])), None)
-    changed = (other.first - words.first).abs().amax(1) > 1e-4
+    changed = (other.pooled - words.pooled).abs().amax(1) > 1e-4
     assert changed.tolist() == [True, False, False]  # languages are told where there is no picture
-    with pytest.raises(ValueError, match="neither text nor picture"):
+    with pytest.raises(ValueError, match="neither text nor image"):
         model(None, None)
 
 
@@ -164,21 +170,21 @@ def test_either_side_may_be_missing(layout: str) -> None:
 def test_languages_are_told_beside_pictures_in_the_paper_alone() -> None:
     others = replace(TEXT, languages=torch.tensor([1, 0, 0]))
     for layout, counts in (("paper", True), ("reference", False)):
-        model = make(layout=layout)
-        differ = not torch.allclose(model(TEXT, REGIONS).first, model(others, REGIONS).first)
+        model = make(variant=layout)
+        differ = not torch.allclose(model(TEXT, REGIONS).pooled, model(others, REGIONS).pooled)
         assert differ == counts
 
 
 def test_all_parameters_of_a_layout_learn() -> None:
     for layout in LAYOUTS:
-        model = make(layout=layout)
+        model = make(variant=layout)
         read, alone = model(TEXT, REGIONS), model(TEXT, None)
         assert read.text is not None
         assert read.regions is not None
         assert alone.text is not None
         heads = (
-            model.matching(read.first), model.word_logits(read.text), model.word_logits(alone.text),
-            model.region_features(read.regions), model.region_logits(read.regions),
+            model.match_logits(read.pooled), model.word_logits(read.text), model.word_logits(alone.text),
+            model.predict_features(read.regions), model.label_logits(read.regions),
         )  # fmt: skip
         assert [head.shape[-1] for head in heads[1:]] == [40, 40, 6, 9]
         sum(head.square().sum() for head in heads).backward()
@@ -188,13 +194,13 @@ def test_all_parameters_of_a_layout_learn() -> None:
 
 def test_what_does_not_fit_is_said_plainly() -> None:
     with pytest.raises(PolyglanceError, match="no embedding of fr, only of en, de"):
-        CONFIG.language_numbers(["de", "fr"])
-    assert CONFIG.language_numbers(["de", "en"]).tolist() == [1, 0]
-    with pytest.raises(PolyglanceError, match="each named once"):
+        CONFIG.language_ids(["de", "fr"])
+    assert CONFIG.language_ids(["de", "en"]).tolist() == [1, 0]
+    with pytest.raises(PolyglanceError, match="without repeats"):
         replace(CONFIG, languages=("en", "en"))
-    with pytest.raises(ValueError, match="a sequence has 39 places and the encoder takes 38"):
+    with pytest.raises(ValueError, match="a sequence has 39 positions and the encoder takes 38"):
         make()(text([39], [0]), None)
     long = Text(torch.zeros(30, dtype=torch.long), Packing.of([30]), torch.tensor([0]))
     make()(long, regions([20]))  # regions have no positions in the paper's layout
-    with pytest.raises(ValueError, match="has 50 places"):
-        make(layout="reference")(long, regions([20]))
+    with pytest.raises(ValueError, match="has 50 positions"):
+        make(variant="reference")(long, regions([20]))

@@ -14,7 +14,7 @@ from torch import Tensor
 from polyglance.errors import DataError
 from polyglance.models.m3p import M3P
 from polyglance.models.m3p_checkpoints import convert_m3p, load_m3p
-from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 
 WIDTH, LAYERS, WORDS, PLACES, SEEN, LANGUAGES = 128, 2, 30, 20, 12, 3
@@ -91,9 +91,14 @@ def test_a_checkpoint_of_the_published_size_fits(monkeypatch: pytest.MonkeyPatch
             {name: torch.empty(shape) for name, shape in published_shapes().items()}
         )
     encoder = model.config.encoder
-    assert (encoder.vocabulary, encoder.positions) == (250_002, 514)
-    assert (encoder.width, encoder.layers, encoder.heads, encoder.inner) == (768, 12, 12, 3072)
-    assert (model.config.visual_width, model.config.labels) == (2048, 1600)
+    assert (encoder.vocab_size, encoder.max_position_embeddings) == (250_002, 514)
+    assert (
+        encoder.hidden_size,
+        encoder.num_layers,
+        encoder.num_heads,
+        encoder.intermediate_size,
+    ) == (768, 12, 12, 3072)
+    assert (model.config.visual_width, model.config.num_labels) == (2048, 1600)
     assert len(model.config.languages) == 100
 
 
@@ -146,7 +151,7 @@ def test_a_published_checkpoint_scores_as_the_published_model() -> None:
         expected = slow_scores(PUBLISHED, IDS, FEATURES, BOXES)
         torch.testing.assert_close(score(model), expected, rtol=0, atol=1e-4)
     assert model.config.languages == ("en", "de", "image")
-    assert model.config.labels == 1600
+    assert model.config.num_labels == 1600
     state = model.state_dict()
     assert torch.equal(state["word_bias"], PUBLISHED["pred_layer.proj.bias"])
     assert torch.equal(state["label.weight"], PUBLISHED["pred_obj_layer.proj.weight"])

@@ -14,7 +14,13 @@ from polyglance.objectives.triplet import triplet
 from polyglance.training.mixture import seed_step
 
 ENCODER = EncoderConfig(
-    vocabulary=40, width=16, layers=3, heads=2, inner=32, positions=20, dropout=0.0
+    vocab_size=40,
+    hidden_size=16,
+    num_layers=3,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=20,
+    dropout=0.0,
 )
 CONFIG = MMPConfig(
     encoder=ENCODER, text_layer=2, frozen_layers=1, visual_width=6, width=24, dropout=0.0
@@ -84,7 +90,7 @@ def one_by_one(model: MMP, text: Sentences, clips: bool = False) -> torch.Tensor
     for ids, rows in zip(pieces, visual, strict=True):
         own = Packing.of([len(ids)])
         context = (rows, Packing.of([len(rows)])) if clips else ()
-        vectors.append(model.pool_text(model.text_rows(ids, own), own, *context))
+        vectors.append(model.pool_text(model.encode_tokens(ids, own), own, *context))
     return torch.cat(vectors)
 
 

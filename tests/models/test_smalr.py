@@ -23,7 +23,7 @@ from polyglance.models.smalr import (
 from polyglance.nn.hybrid_embedding import HybridEmbedding, principal_components
 from polyglance.nn.packing import Packing
 from polyglance.objectives.language_adversary import language_adversary
-from polyglance.objectives.masked_cross_language import masked_cross_language
+from polyglance.objectives.masked_cross_language import mclm_loss
 from polyglance.objectives.top_triplets import TripletRule, matching_triplets, neighbour_triplets
 
 # Three languages of ten words each after the two specials.
@@ -40,7 +40,7 @@ def make(config: SMALRConfig = CONFIG) -> SMALR:
     torch.manual_seed(0)
     latent = latent_vocabulary(config, VECTORS)
     words = word_table(config, VECTORS, LANGUAGE_OF, RANKS, latent)
-    return SMALR(config, words, languages=3, steps=10).eval()
+    return SMALR(config, words, num_languages=3, steps=10).eval()
 
 
 # Four pictures, two sentences a language each; the second language says nothing of picture 3.
@@ -66,7 +66,7 @@ PICTURES = Packing.of([1, 3, 1, 2])
 def one_by_one(model: SMALR, ids: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of words and the final vector of each sentence alone, at its place in the grid."""
     universal, final = torch.zeros(24, 8), torch.zeros(24, 10)
-    for place, words in zip(grid().places, ids.split(LENGTHS), strict=True):
+    for place, words in zip(grid().grid_positions, ids.split(LENGTHS), strict=True):
         universal[place] = model.words(words).mean(0)
         final[place] = model.encode_text(words, Packing.of([len(words)]))[0]
     return universal.view(3, 8, 8), final.view(3, 8, 10)
@@ -75,7 +75,7 @@ def one_by_one(model: SMALR, ids: Tensor) -> tuple[Tensor, Tensor]:
 def test_losses_are_equation_4() -> None:
     model = make().requires_grad_(False)
     captions = grid()
-    model.ramp.taken += 3
+    model.reversal_schedule.steps_taken += 3
     assert isinstance(model.words, HybridEmbedding)
     model.words.own[0][1, 2] += 3  # so that there is a drift, of 9 + 16
     model.words.own[2][3, 0] -= 4
@@ -87,9 +87,9 @@ def test_losses_are_equation_4() -> None:
     ])  # fmt: skip
     universal, final = one_by_one(model, captions.ids)
     masked_universal, masked_final = one_by_one(model, torch.ones_like(captions.ids))
-    about = captions.describes
-    flat = universal.flatten(0, 1)[captions.places]
-    assert model.classifier is not None
+    about = captions.image_ids
+    flat = universal.flatten(0, 1)[captions.grid_positions]
+    assert model.language_classifier is not None
     # Each loss before its weight: some weights are so small that they would hide any fault.
     weights = {
         "match": 1.0, "match_masked": 1.0, "masked": 1e-4, "neighbours": 5e-2,
@@ -98,19 +98,19 @@ def test_losses_are_equation_4() -> None:
     expected = {
         "match": matching_triplets(pictures, final, PRESENT, about),
         "match_masked": matching_triplets(pictures, masked_final, PRESENT, about),
-        "masked": masked_cross_language(masked_universal, universal, PRESENT, model.missing[0])
-        + masked_cross_language(masked_final, final, PRESENT, model.missing[1]),
+        "masked": mclm_loss(masked_universal, universal, PRESENT, model.mclm_layers[0])
+        + mclm_loss(masked_final, final, PRESENT, model.mclm_layers[1]),
         "neighbours": neighbour_triplets(universal, PRESENT, about)
         + neighbour_triplets(final, PRESENT, about),
-        "adversary": language_adversary(flat, captions.languages, model.classifier, 1.0),
+        "adversary": language_adversary(flat, captions.languages, model.language_classifier, 1.0),
         "drift": torch.tensor(25.0),
     }
     assert set(losses) == set(expected)
     for name, value in expected.items():
         found = losses[name] / weights[name]
         torch.testing.assert_close(found, value, atol=1e-6, rtol=1e-5, msg=name)
-    masked = masked_universal.flatten(0, 1)[captions.places]
-    of_masked = language_adversary(masked, captions.languages, model.classifier, 1.0)
+    masked = masked_universal.flatten(0, 1)[captions.grid_positions]
+    of_masked = language_adversary(masked, captions.languages, model.language_classifier, 1.0)
     assert abs(of_masked - expected["adversary"]) > 1e-2
     assert losses["match"] > 0
     assert losses["masked"] > 0
@@ -119,17 +119,17 @@ def test_losses_are_equation_4() -> None:
 @pytest.mark.parametrize("reversal", [1.0, 0.25])
 def test_the_adversary_learns_languages_and_words_unlearn_them(reversal: float) -> None:
     model = make()
-    model.ramp.taken += 4  # of ten steps
+    model.reversal_schedule.steps_taken += 4  # of ten steps
     strength = reversal * (2 / (1 + math.exp(-10 * 0.4)) - 1)
     captions = grid()
     assert isinstance(model.words, HybridEmbedding)
-    assert model.classifier is not None
-    learners = [model.words.own[0], model.words.latent, model.classifier.weight]
+    assert model.language_classifier is not None
+    learners = [model.words.own[0], model.words.latent, model.language_classifier.weight]
     objective = SMALRObjective(adversary_weight=0.1, reversal=reversal)
     losses = smalr_losses(model, FEATURES, PICTURES, captions, objective)
     found = torch.autograd.grad(losses["adversary"], learners)
     averages = captions.packing.mean(model.words(captions.ids))
-    guessed = F.cross_entropy(model.classifier(averages), captions.languages)
+    guessed = F.cross_entropy(model.language_classifier(averages), captions.languages)
     plain = torch.autograd.grad(0.1 * guessed, learners)
     for words, towards in zip(found[:2], plain[:2], strict=True):
         assert towards.abs().max() > 1e-4
@@ -150,7 +150,7 @@ def test_every_parameter_learns_and_parts_can_be_left_out() -> None:
 def test_folding_changes_no_sentence() -> None:
     model = make()
     captions = grid()
-    folded = model.folded()
+    folded = model.fold()
     torch.testing.assert_close(
         folded.encode_text(captions.ids, captions.packing),
         model.encode_text(captions.ids, captions.packing),
@@ -158,8 +158,8 @@ def test_folding_changes_no_sentence() -> None:
     used = word_table_rows(model)
     assert folded.table.shape == (used, 8)
     kept = sum(p.numel() for p in folded.parameters())
-    pictures = sum(p.numel() for p in model.pictures.parameters())
-    assert kept + pictures == model.test_time_parameters()
+    pictures = sum(p.numel() for p in model.image_branch.parameters())
+    assert kept + pictures == model.num_test_time_parameters()
 
 
 def word_table_rows(model: SMALR) -> int:
@@ -188,14 +188,14 @@ def test_parameters_at_the_paper_s_shape() -> None:
     config = SMALRConfig()
     own = [torch.zeros(5000, 50)] * 10
     words = HybridEmbedding(torch.zeros(2, dtype=torch.int64), own, torch.zeros(14_000, 512))
-    model = SMALR(config, words, languages=10)
+    model = SMALR(config, words, num_languages=10)
     table = 10 * 5000 * 50 + 10 * (50 * 512 + 512) + 512 + 14_000 * 512
     sentences = 3 * (512 * 512 + 512 * 512 + 2 * 512) + 512 * 512 + 512
     pictures = 2048 * 2048 + 2048 + 2 * 2048 + 2048 * 512 + 512
     training_only = 2 * (1024 * 1024 + 1024) + 512 * 10 + 10
-    assert model.trainable_parameters() == table + sentences + pictures + training_only
-    assert model.trainable_parameters() < 20_000_000
-    assert model.test_time_parameters() == sentences + pictures == 7_088_128  # the paper: 7.1M
+    assert model.num_trainable_parameters() == table + sentences + pictures + training_only
+    assert model.num_trainable_parameters() < 20_000_000
+    assert model.num_test_time_parameters() == sentences + pictures == 7_088_128  # the paper: 7.1M
 
 
 NEWCOMER = torch.randn(9, 12, generator=torch.Generator().manual_seed(3))
@@ -221,7 +221,7 @@ def test_a_language_that_comes_later_moves_nothing_else(free: bool) -> None:
     old, captions = grid(), grid()
     before = scores_of(model, old)
     model.add_language(NEWCOMER)
-    assert model.trainable_parameters() == 4 * 5 + 5 * 8 + 8
+    assert model.num_trainable_parameters() == 4 * 5 + 5 * 8 + 8
     assert torch.equal(scores_of(model, old), before)
     later = captions.ids % 9 + 32
     new = replace(captions, ids=later, languages=torch.full_like(captions.languages, 3))
@@ -243,8 +243,10 @@ def test_the_adversary_goes_on_with_the_languages_it_knows() -> None:
     first = captions.languages == 0
     mixed = replace(captions, languages=torch.where(first, 3, captions.languages))
     averages = captions.packing.mean(model.words(captions.ids))[~first]
-    assert model.classifier is not None
-    expected = language_adversary(averages, captions.languages[~first], model.classifier, 1.0)
+    assert model.language_classifier is not None
+    expected = language_adversary(
+        averages, captions.languages[~first], model.language_classifier, 1.0
+    )
     found = smalr_losses(model, FEATURES, PICTURES, mixed, objective)["adversary"]
     torch.testing.assert_close(found / objective.adversary_weight, expected)
 
@@ -253,7 +255,7 @@ def test_rare_words_of_a_later_language_take_tokens_that_were_kept() -> None:
     torch.manual_seed(0)
     latent = latent_vocabulary(CONFIG, VECTORS)
     words = word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS, latent)
-    model = SMALR(CONFIG, words, languages=3)
+    model = SMALR(CONFIG, words, num_languages=3)
     # A word with the vector of a rare word of another language is taken for it.
     vectors = torch.cat([NEWCOMER[:4], VECTORS[[10, 20, 31]], NEWCOMER[4:]])
     model.add_language(vectors)
@@ -270,22 +272,22 @@ def test_a_language_that_comes_later_costs_one_projection_beside_its_words() -> 
     words = HybridEmbedding(
         torch.zeros(2, dtype=torch.int64), [torch.zeros(9, 50)], torch.zeros(0, 512)
     )
-    model = SMALR(SMALRConfig(visual_width=8, visual_hidden=8), words, languages=1)
+    model = SMALR(SMALRConfig(visual_width=8, visual_hidden=8), words, num_languages=1)
     model.add_language(torch.randn(5000, 60))
-    assert model.trainable_parameters() == 5000 * 50 + 26_112
+    assert model.num_trainable_parameters() == 5000 * 50 + 26_112
 
 
 def test_a_later_language_needs_tokens_and_vectors_of_the_same_kind() -> None:
     model = make()
     with pytest.raises(PolyglanceError, match="vectors of 12 numbers, not of 7"):
         model.add_language(torch.randn(9, 7))
-    alone = SMALR(CONFIG, word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS), languages=3)
+    alone = SMALR(CONFIG, word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS), num_languages=3)
     with pytest.raises(PolyglanceError, match="keeps no latent tokens for rare words"):
         alone.add_language(NEWCOMER)
     alone.add_language(NEWCOMER[:4])
     agnostic = make(replace(CONFIG, own_words=0))
     agnostic.add_language(NEWCOMER)
-    assert agnostic.trainable_parameters() == 0
+    assert agnostic.num_trainable_parameters() == 0
     assert agnostic.words(torch.arange(32, 41)).any(1).all()
 
 

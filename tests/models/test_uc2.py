@@ -12,12 +12,18 @@ from transformers import XLMRobertaConfig, XLMRobertaModel
 from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
 
 ENCODER = EncoderConfig(
-    vocabulary=40, width=16, layers=3, heads=2, inner=32, positions=40, dropout=0.1
+    vocab_size=40,
+    hidden_size=16,
+    num_layers=3,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=40,
+    dropout=0.1,
 )
 CONFIG = UC2Config(encoder=ENCODER, visual_width=6)
 FORMS = ("paper", "reference")
@@ -68,23 +74,23 @@ def one(number: int) -> tuple[Text, Regions, Text]:
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
 def test_a_packed_batch_is_its_pairs_one_by_one(form: str) -> None:
-    model = make(form=form)
+    model = make(variant=form)
     together = model(TEXT, REGIONS, OTHERS)
     alone = [model(*one(number)) for number in range(3)]
-    for name in ("text", "translation", "regions", "first"):
+    for name in ("text", "translation", "regions", "pooled"):
         rows = torch.cat([getattr(pair, name) for pair in alone])
         torch.testing.assert_close(getattr(together, name), rows, rtol=0, atol=1e-5)
     assert together.text.shape == (13, 16)
     assert together.translation.shape == together.regions.shape == (10, 16)
     scores = model.score(TEXT, model.embed_regions(REGIONS))
-    expected = model.ranking(model(TEXT, REGIONS).first)
+    expected = model.rank_scores(model(TEXT, REGIONS).pooled)
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
     assert scores.std() > 0.01
 
 
 def slow(model: UC2, words: Text, seen: Regions, others: Text | None) -> torch.Tensor:
     """One picture with what is said of it, by the paper's or the code's description, in lists."""
-    encoder, paper = model.encoder, model.config.form == "paper"
+    encoder, paper = model.encoder, model.config.variant == "paper"
     sequence = []
     for sentence in (words, others):
         if sentence is not None:
@@ -104,7 +110,7 @@ def slow(model: UC2, words: Text, seen: Regions, others: Text | None) -> torch.T
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
 def test_each_form_is_as_described(form: str) -> None:
-    model = make(form=form)
+    model = make(variant=form)
     read, with_others = model(TEXT, REGIONS), model(TEXT, REGIONS, OTHERS)
     for number in range(3):
         words, seen, others = one(number)
@@ -113,7 +119,7 @@ def test_each_form_is_as_described(form: str) -> None:
         where, shown = (part(packing, number)[0] for packing in (TEXT.packing, REGIONS.packing))
         torch.testing.assert_close(read.text[where], rows[:count], rtol=0, atol=1e-5)
         torch.testing.assert_close(read.regions[shown], rows[count:], rtol=0, atol=1e-5)
-        torch.testing.assert_close(read.first[number], rows[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(read.pooled[number], rows[0], rtol=0, atol=1e-5)
         rows = slow(model, words, seen, others)
         beside = part(OTHERS.packing, number)[0]
         cut = count + len(others.ids)
@@ -126,13 +132,13 @@ def test_each_form_is_as_described(form: str) -> None:
 @torch.no_grad()
 def test_heads_are_those_of_their_form() -> None:
     rows = torch.randn(5, 16)
-    paper, reference = make(), make(form="reference")
+    paper, reference = make(), make(variant="reference")
     table = paper.encoder.words.weight
     plain = rows @ table.T + paper.word_bias
     torch.testing.assert_close(paper.word_logits(rows), plain, rtol=0, atol=1e-5)
     logits = rows @ paper.match.weight[0] + paper.match.bias[0]
-    torch.testing.assert_close(paper.matching(rows), logits, rtol=0, atol=1e-5)
-    assert torch.equal(paper.matching(rows), paper.ranking(rows))
+    torch.testing.assert_close(paper.match_logits(rows), logits, rtol=0, atol=1e-5)
+    assert torch.equal(paper.match_logits(rows), paper.rank_scores(rows))
     # Of two classes, what is told is the cross-entropy of both, and the second's row ranks.
     layer, _, norm = reference.word_transform
     bent = norm(torch.nn.functional.gelu(layer(rows))) @ reference.encoder.words.weight.T
@@ -141,9 +147,9 @@ def test_heads_are_those_of_their_form() -> None:
     )
     both = reference.match(torch.tanh(reference.pooler[0](rows)))
     torch.testing.assert_close(
-        reference.matching(rows).sigmoid(), both.softmax(1)[:, 1], rtol=0, atol=1e-5
+        reference.match_logits(rows).sigmoid(), both.softmax(1)[:, 1], rtol=0, atol=1e-5
     )
-    assert torch.equal(reference.ranking(rows), both[:, 1])
+    assert torch.equal(reference.rank_scores(rows), both[:, 1])
 
 
 @torch.no_grad()
@@ -172,9 +178,9 @@ def test_some_rows_alone_are_what_they_are_among_all() -> None:
     places = torch.tensor([0, 12, 13, 22, 23, 32, 5])  # of 13 sub-words, 10 others, 10 regions
     all_rows = model(TEXT, REGIONS, OTHERS)
     rows = torch.cat([all_rows.text, all_rows.translation, all_rows.regions])
-    found = model.read_at(places, TEXT, seen, OTHERS)
+    found = model.encode_positions(places, TEXT, seen, OTHERS)
     torch.testing.assert_close(found, rows[places], rtol=0, atol=1e-5)
-    alone = model.read_at(torch.tensor([1]), TEXT, None)
+    alone = model.encode_positions(torch.tensor([1]), TEXT, None)
     torch.testing.assert_close(alone, model(TEXT, None).text[1:2], rtol=0, atol=1e-5)
 
 
@@ -189,20 +195,20 @@ def test_any_side_may_be_missing() -> None:
     assert both.regions is None
     assert both.text.shape == (13, 16)
     assert both.translation.shape == (10, 16)
-    assert not torch.allclose(both.first, words.first)
-    with pytest.raises(ValueError, match="neither text nor picture"):
+    assert not torch.allclose(both.pooled, words.pooled)
+    with pytest.raises(ValueError, match="neither text nor image"):
         model(None, None)
 
 
 def test_all_parameters_of_a_form_learn() -> None:
     for form in FORMS:
-        model = make(form=form)
+        model = make(variant=form)
         read = model(TEXT, REGIONS, OTHERS)
-        heads = (model.matching(read.first), model.word_logits(read.text))
+        heads = (model.match_logits(read.pooled), model.word_logits(read.text))
         sum(head.square().sum() for head in heads).backward()
         idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         assert idle == ["region_mask"]  # which MRTM puts in the place of regions
-        image = {id(parameter) for parameter in model.image_encoder()}
+        image = {id(parameter) for parameter in model.image_encoder_parameters()}
         names = {n.split(".")[0] for n, p in model.named_parameters() if id(p) in image}
         assert names == {"region_feature", "feature_norm", "region_box", "box_norm"}
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from polyglance.errors import DataError
 from polyglance.models.uc2 import UC2
 from polyglance.models.uc2_checkpoints import convert_uc2, load_uc2
-from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 
 WIDTH, LAYERS, WORDS, PLACES, SEEN, LABELS = 128, 2, 30, 20, 12, 1601
@@ -111,8 +111,13 @@ def test_checkpoints_of_the_published_sizes_fit(
     with torch.device("meta"):
         model = convert_uc2({name: torch.empty(shape) for name, shape in shapes().items()})
     encoder = model.config.encoder
-    assert (encoder.vocabulary, encoder.positions) == (words, places)
-    assert (encoder.width, encoder.layers, encoder.heads, encoder.inner) == (768, 12, 12, 3072)
+    assert (encoder.vocab_size, encoder.max_position_embeddings) == (words, places)
+    assert (
+        encoder.hidden_size,
+        encoder.num_layers,
+        encoder.num_heads,
+        encoder.intermediate_size,
+    ) == (768, 12, 12, 3072)
     assert model.config.visual_width == 2048
     assert model.match.weight.shape == (2, 768)
 
@@ -184,12 +189,12 @@ def test_a_published_checkpoint_scores_and_tells_as_the_published_model() -> Non
         model = convert_uc2(weights)
         assert_scores(model, scores)
         read = model(TEXT, REGIONS)
-        matched = model.matching(read.first)[0]
+        matched = model.match_logits(read.pooled)[0]
         torch.testing.assert_close(matched, scores[1] - scores[0], rtol=0, atol=1e-3)
         torch.testing.assert_close(model.word_logits(read.text)[1], words, rtol=0, atol=1e-3)
     mask = PUBLISHED["roberta.img_embeddings.mask_embedding.weight"][1]
     assert torch.equal(model.region_mask, mask)
-    assert (model.config.form, model.config.pooling) == ("reference", "tanh")
+    assert (model.config.variant, model.config.pooling) == ("reference", "tanh")
 
 
 @torch.no_grad()
@@ -280,7 +285,7 @@ def test_volta_s_fine_tuned_models_pool_with_relu() -> None:
     weights |= filled(dict(linear("clfs_dict.TASK8", 1, WIDTH)), seed=5)
     weights |= filled(dict(linear("clfs_dict.TASK15.logit_fc.0", 9, WIDTH)))
     model = convert_uc2(weights)
-    first = model(TEXT, REGIONS).first
+    first = model(TEXT, REGIONS).pooled
     pooled = first @ PUBLISHED["roberta.pooler.dense.weight"].T
     pooled = (pooled + PUBLISHED["roberta.pooler.dense.bias"]).relu()
     head = weights["clfs_dict.TASK8.weight"][0], weights["clfs_dict.TASK8.bias"]

@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import torch
 
-from polyglance.nn.attention_weights import watched, watched_layer
+from polyglance.nn.attention_weights import forward_with_attention, layer_with_attention
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.nn.transformer import TransformerLayer
 
-CONFIG = EncoderConfig(vocabulary=30, width=16, layers=3, heads=4, inner=32, positions=20)
+CONFIG = EncoderConfig(
+    vocab_size=30,
+    hidden_size=16,
+    num_layers=3,
+    num_heads=4,
+    intermediate_size=32,
+    max_position_embeddings=20,
+)
 
 
 def lively() -> Encoder:
@@ -21,7 +28,7 @@ def lively() -> Encoder:
 @torch.no_grad()
 def test_a_watched_encoder_says_what_it_says_unwatched() -> None:
     encoder, rows = lively(), torch.randn(7, 16)
-    out, weights = watched(encoder, rows)
+    out, weights = forward_with_attention(encoder, rows)
     assert torch.allclose(out, encoder.contextualise(rows, Packing.of([7])), atol=1e-5)
     assert len(weights) == 3
     for found in weights:
@@ -35,8 +42,8 @@ def test_weights_applied_to_values_are_what_the_layer_attends_to() -> None:
     layer = lively().layers[0]
     assert isinstance(layer, TransformerLayer)
     rows = torch.randn(5, 16)
-    out, weights = watched_layer(layer, rows)
-    _, _, value = layer.query_key_value_of(rows)
+    out, weights = layer_with_attention(layer, rows)
+    _, _, value = layer.project_query_key_value(rows)
     attended = torch.zeros(5, 4, 4)
     for head in range(4):
         for asks in range(5):

@@ -17,7 +17,7 @@ def test_a_word_is_its_letters_read_both_ways() -> None:
     letters = torch.tensor([2 + alphabet.index(c) for c in "hunde"])
     _, states = words.word.gru(words.characters(letters)[:, None])
     torch.testing.assert_close(rows[0], states.flatten(), atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(words.rows()[[3, 5, 3, 1]], rows, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(words.table()[[3, 5, 3, 1]], rows, atol=1e-6, rtol=1e-6)
     parameters = (2 + 9) * 3 + 2 * 3 * (4 * 3 + 4 * 4 + 4 + 4)
     assert sum(p.numel() for p in words.parameters()) == parameters
 

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.compression import (
-    SharedTable,
+    ProductQuantisedEmbedding,
     _even_rotation,
     check_compressible,
     compact_state,
     compress,
-    eight_bits,
-    four_bits,
-    from_eight_bits,
-    from_four_bits,
+    dequantise_4bit,
+    dequantise_8bit,
     load_compact,
+    quantise_4bit,
+    quantise_8bit,
 )
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
@@ -46,41 +46,41 @@ def in_eight_bits(channel: list[float]) -> list[float]:
 
 
 def rounded_to_four(weight: Tensor, block: int = 64) -> Tensor:
-    return from_four_bits(*four_bits(weight, block))
+    return dequantise_4bit(*quantise_4bit(weight, block))
 
 
 def rounded_to_eight(weight: Tensor) -> Tensor:
-    return from_eight_bits(*eight_bits(weight))
+    return dequantise_8bit(*quantise_8bit(weight))
 
 
 def test_four_bits_are_those_of_a_loop() -> None:
     weight = normal(5, 24) * torch.tensor([1e-3, 0.1, 1.0, 30.0, 0.0])[:, None]
     weight[1, 8:16] = 0
-    codes, scales = four_bits(weight, block=8)
+    codes, scales = quantise_4bit(weight, block=8)
     assert codes.dtype == torch.uint8
     assert codes.max() <= 15
     assert scales.shape == (5, 3)
     assert torch.equal(scales, scales.half().float())
-    for row, found in zip(weight.tolist(), from_four_bits(codes, scales).tolist(), strict=True):
+    for row, found in zip(weight.tolist(), dequantise_4bit(codes, scales).tolist(), strict=True):
         expected = [value for start in (0, 8, 16) for value in in_four_bits(row[start : start + 8])]
         assert found == pytest.approx(expected, rel=1e-6)
-    assert (from_four_bits(codes, scales)[1, 8:16] == 0).all()
+    assert (dequantise_4bit(codes, scales)[1, 8:16] == 0).all()
 
 
 def test_all_sixteen_codes_are_of_use() -> None:
     """The farthest of a block is code 0, be it positive or negative."""
-    codes, scales = four_bits(torch.tensor([[8.0, -7.0, 0.0, 1.0], [-8.0, 7.0, 0.4, -1.0]]), 4)
+    codes, scales = quantise_4bit(torch.tensor([[8.0, -7.0, 0.0, 1.0], [-8.0, 7.0, 0.4, -1.0]]), 4)
     assert codes.tolist() == [[0, 15, 8, 7], [0, 15, 8, 7]]
     assert scales.tolist() == [[-1.0], [1.0]]
 
 
 def test_eight_bits_are_those_of_a_loop() -> None:
     weight = normal(4, 3, 2, 2) * torch.tensor([1e-4, 1.0, 50.0, 0.0])[:, None, None, None]
-    codes, scales = eight_bits(weight)
+    codes, scales = quantise_8bit(weight)
     assert codes.dtype == torch.int8
     assert scales.shape == (4,)
     assert codes[:3].int().abs().flatten(1).amax(1).tolist() == [127] * 3
-    for channel, found in zip(weight, from_eight_bits(codes, scales), strict=True):
+    for channel, found in zip(weight, dequantise_8bit(codes, scales), strict=True):
         expected = in_eight_bits(channel.flatten().tolist())
         assert found.flatten().tolist() == pytest.approx(expected, rel=1e-5)
 
@@ -109,7 +109,13 @@ def tiny(**changes: int | bool | str) -> MMP:
     """A small model with eyes; every row that is rounded divides into blocks."""
     torch.manual_seed(0)
     encoder = EncoderConfig(
-        vocabulary=600, width=64, layers=2, heads=4, inner=128, positions=20, dropout=0.0
+        vocab_size=600,
+        hidden_size=64,
+        num_layers=2,
+        num_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=20,
+        dropout=0.0,
     )
     config = MMPConfig(
         encoder=encoder,
@@ -167,7 +173,7 @@ def decaying(rows: int = 2000, width: int = 32, scale: float = 1.0) -> Tensor:
     return scale * (normal(rows, width) * 0.85 ** torch.arange(width)) @ axes + 0.3 * scale
 
 
-def error_of(table: Tensor, shared: SharedTable) -> Tensor:
+def error_of(table: Tensor, shared: ProductQuantisedEmbedding) -> Tensor:
     with torch.no_grad():
         return (shared(torch.arange(len(table))) - table).pow(2).sum(1)
 
@@ -179,7 +185,9 @@ def test_a_shared_table_is_nearer_with_more_parts_and_for_frequent_words() -> No
     variance = (table - table.mean(0)).pow(2).sum(1).mean()
     means = []
     for parts in (2, 4, 8):
-        shared = SharedTable.of(table, frequency, parts=parts, finer_parts=4, frequent=600)
+        shared = ProductQuantisedEmbedding.from_table(
+            table, frequency, parts=parts, finer_parts=4, frequent=600
+        )
         error = error_of(table, shared) / variance
         means.append((float(error[~frequent].mean()), float(error[frequent].mean())))
         assert int(shared.order[frequency.argmax()]) == 0
@@ -194,7 +202,9 @@ def test_a_shared_table_is_nearer_with_more_parts_and_for_frequent_words() -> No
 def test_rows_are_looked_up_by_their_definition() -> None:
     table = decaying(rows=500, width=12)
     frequency = torch.rand(500, generator=torch.Generator().manual_seed(2))
-    shared = SharedTable.of(table, frequency, parts=4, finer_parts=3, frequent=100)
+    shared = ProductQuantisedEmbedding.from_table(
+        table, frequency, parts=4, finer_parts=3, frequent=100
+    )
     by_place = frequency.argsort(descending=True).tolist()
     places = [0, 99, 100, 499]
     found = shared(torch.tensor([by_place[place] for place in places]).view(2, 2))
@@ -217,7 +227,9 @@ def test_rows_are_looked_up_by_their_definition() -> None:
 
 def test_each_part_names_the_nearest_entry_of_its_codebook() -> None:
     table = decaying(rows=700, width=8)
-    shared = SharedTable.of(table, torch.arange(700.0), parts=2, finer_parts=2, frequent=10)
+    shared = ProductQuantisedEmbedding.from_table(
+        table, torch.arange(700.0), parts=2, finer_parts=2, frequent=10
+    )
     turned = (table.flip(0) - shared.centre) @ shared.rotation.T  # the most frequent was the last
     for part in range(2):
         distances = torch.cdist(turned[:, 4 * part : 4 * part + 4], shared.codebooks[part])
@@ -241,20 +253,24 @@ def test_the_rotation_is_one_and_deals_variance_evenly(scale: float) -> None:
 
 def test_few_words_each_keep_an_entry() -> None:
     table = decaying(rows=40)
-    shared = SharedTable.of(table, torch.arange(40.0), parts=4, finer_parts=2, frequent=90)
+    shared = ProductQuantisedEmbedding.from_table(
+        table, torch.arange(40.0), parts=4, finer_parts=2, frequent=90
+    )
     assert error_of(table, shared).max() < 1e-6
     with pytest.raises(PolyglanceError, match="set frequent to 1 or more"):
-        SharedTable.of(table, torch.arange(40.0), parts=4, finer_parts=2, frequent=0)
+        ProductQuantisedEmbedding.from_table(
+            table, torch.arange(40.0), parts=4, finer_parts=2, frequent=0
+        )
 
 
 @pytest.mark.parametrize(("parts", "finer_parts"), [(5, 4), (4, 5), (0, 4)])
 def test_rows_that_do_not_divide_are_one_sentence(parts: int, finer_parts: int) -> None:
     with pytest.raises(PolyglanceError, match=r"do not divide into [05] parts: change"):
-        SharedTable.of(
+        ProductQuantisedEmbedding.from_table(
             decaying(40), torch.arange(40.0), parts=parts, finer_parts=finer_parts, frequent=9
         )
     with pytest.raises(PolyglanceError, match="100 weights does not divide into blocks of 64"):
-        four_bits(normal(2, 100))
+        quantise_4bit(normal(2, 100))
 
 
 def test_what_cannot_be_compressed_is_told_beforehand() -> None:
@@ -302,7 +318,7 @@ def test_stored_and_loaded_it_acts_as_before(changes: dict[str, bool | str]) -> 
 
 def test_two_codes_share_a_byte_the_earlier_in_its_low_half(compressed: MMP) -> None:
     state = compact_state(compressed)
-    codes, scales = four_bits(compressed.visual_input.weight)
+    codes, scales = quantise_4bit(compressed.visual_input.weight)
     packed = state["visual_input.weight.codes"]
     assert packed.shape == (64, 1, 32)
     for byte, number in ((0, 0), (5, 10), (31, 62)):

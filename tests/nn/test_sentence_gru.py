@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from polyglance.nn.packing import Packing
-from polyglance.nn.sentence_gru import LanguageBranches, LastState, SentenceGRU
+from polyglance.nn.sentence_gru import LanguageBranches, PackedGRU, SentenceGRU
 
 LENGTHS = [3, 1, 0, 7, 7, 2]
 
@@ -16,7 +16,7 @@ def rows_of(lengths: list[int], width: int = 5) -> torch.Tensor:
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_the_last_state_is_that_of_each_sequence_alone(both_ways: bool) -> None:
     torch.manual_seed(0)
-    layer = LastState(5, 4, both_ways=both_ways)
+    layer = PackedGRU(5, 4, bidirectional=both_ways)
     rows = rows_of(LENGTHS)
     together = layer(rows, Packing.of(LENGTHS))
     for state, alone in zip(together, rows.split(LENGTHS), strict=True):
@@ -30,7 +30,7 @@ def test_the_last_state_is_that_of_each_sequence_alone(both_ways: bool) -> None:
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_the_state_is_in_the_precision_that_was_asked_for(both_ways: bool) -> None:
     torch.manual_seed(0)
-    layer = LastState(5, 4, both_ways=both_ways)
+    layer = PackedGRU(5, 4, bidirectional=both_ways)
     rows = rows_of(LENGTHS).requires_grad_(True)
     with torch.autocast("cpu", torch.bfloat16):
         states = layer(rows, Packing.of(LENGTHS))
@@ -55,7 +55,7 @@ def test_gradients_reach_every_row_and_no_other_sentence() -> None:
 
 
 def test_nothing_at_all_has_no_vectors_and_empty_sentences_have_one() -> None:
-    layer = LastState(5, 4)
+    layer = PackedGRU(5, 4)
     assert layer(torch.zeros(0, 5), Packing.of([])).shape == (0, 4)
     assert not layer(torch.zeros(0, 5), Packing.of([0, 0])).any()
 

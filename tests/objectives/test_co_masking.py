@@ -5,10 +5,10 @@ import torch
 
 from polyglance.nn.packing import Packing
 from polyglance.objectives.co_masking import CaptionPair, co_mask
-from polyglance.objectives.masked_language import MaskedWords, WordMasking
+from polyglance.objectives.masked_language import MaskedTokens, TokenMasking
 
 MASK, PAIRS = 99, 4000
-MASKING = WordMasking(MASK, (4, 90))
+MASKING = TokenMasking(MASK, (4, 90))
 # <s> a b c </s> beside <s> A B C D </s>; a-A, b-C and b-D mean the same, and nothing means c.
 FIRST, SECOND = (0, 10, 11, 12, 2), (0, 20, 21, 22, 23, 2)
 LINKS = ((1, 1), (2, 3), (2, 4))
@@ -24,10 +24,10 @@ def pair(count: int = PAIRS) -> CaptionPair:
     return CaptionPair(ids, first, second, torch.stack([ours.flatten(), theirs.flatten()]))
 
 
-def hidden(masked: MaskedWords, count: int = PAIRS) -> tuple[torch.Tensor, torch.Tensor]:
+def hidden(masked: MaskedTokens, count: int = PAIRS) -> tuple[torch.Tensor, torch.Tensor]:
     """Which sub-words are to be told, pairs x places, in first captions and in second ones."""
     told = torch.zeros(len(masked.ids), dtype=torch.bool)
-    told[masked.places] = True
+    told[masked.positions] = True
     cut = count * len(FIRST)
     return told[:cut].view(count, -1), told[cut:].view(count, -1)
 
@@ -66,7 +66,7 @@ def test_the_fate_is_shared_and_as_in_bert() -> None:
     torch.manual_seed(2)
     given = pair()
     masked = co_mask(given, MASKING)
-    assert torch.equal(masked.targets, given.ids[masked.places])
+    assert torch.equal(masked.targets, given.ids[masked.positions])
     cut = given.first.num_tokens
     ours, theirs = masked.ids[:cut].view(PAIRS, -1)[:, 1], masked.ids[cut:].view(PAIRS, -1)[:, 1]
     assert torch.equal(ours == MASK, theirs == MASK)  # neither gives the other away

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch import nn
 
-from polyglance.objectives.masked_cross_language import hide_words, masked_cross_language
+from polyglance.objectives.masked_cross_language import mask_random_words, mclm_loss
 
 
 def test_a_fifth_of_the_words_is_hidden_wherever_they_stand() -> None:
     torch.manual_seed(0)
     ids = torch.randint(2, 99, (40_000,))
-    hidden = hide_words(ids, mask_id=1)
+    hidden = mask_random_words(ids, mask_id=1)
     changed = hidden != ids
     assert set(hidden[changed].tolist()) == {1}
     assert changed.float().mean().item() == pytest.approx(0.2, abs=0.01)
-    assert hide_words(ids, mask_id=1, rate=1.0).eq(1).all()
+    assert mask_random_words(ids, mask_id=1, rate=1.0).eq(1).all()
 
 
 @torch.no_grad()
@@ -44,7 +44,7 @@ def test_agrees_with_loops(languages: int) -> None:
     masked, whole = torch.randn(2, languages, 6, 3, dtype=torch.float64)
     present = torch.rand(languages, 6) < 0.8
     predict = nn.Linear(6, 6).double()
-    fast = masked_cross_language(masked, whole, present, predict)
+    fast = mclm_loss(masked, whole, present, predict)
     assert fast.item() == pytest.approx(by_loops(masked, whole, present, predict), abs=1e-6)
 
 
@@ -53,7 +53,7 @@ def test_sentences_that_are_whole_already_cost_nothing() -> None:
     nn.init.zeros_(nothing.weight)
     nn.init.zeros_(nothing.bias)
     masked = (2 * whole).requires_grad_(True)
-    loss = masked_cross_language(masked, whole, torch.ones(3, 4, dtype=torch.bool), nothing)
+    loss = mclm_loss(masked, whole, torch.ones(3, 4, dtype=torch.bool), nothing)
     loss.backward()
     assert loss.item() == pytest.approx(0, abs=1e-6)
     assert masked.grad is not None

@@ -9,24 +9,24 @@ import torch.nn.functional as F
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
 from polyglance.objectives.masked_language import (
-    WordMasking,
-    inner_words,
-    mask_words,
-    masked_language,
+    TokenMasking,
+    mask_tokens,
+    maskable_tokens,
+    mlm_loss,
 )
 
-MASKING = WordMasking(mask_id=99, words=(4, 99))
+MASKING = TokenMasking(mask_id=99, words=(4, 99))
 
 
 def test_fifteen_percent_are_chosen_and_shown_as_the_paper_says() -> None:
     sentences = Packing.of([40, 60, 20] * 1000)
     ids = torch.randint(4, 99, (sentences.num_tokens,))
     torch.manual_seed(1)
-    masked = mask_words(ids, sentences, MASKING)
+    masked = mask_tokens(ids, sentences, MASKING)
     inside = sentences.num_tokens - 2 * len(sentences)
-    assert len(masked.places) / inside == pytest.approx(0.15, abs=0.003)
-    assert torch.equal(masked.targets, ids[masked.places])
-    shown = masked.ids[masked.places]
+    assert len(masked.positions) / inside == pytest.approx(0.15, abs=0.003)
+    assert torch.equal(masked.targets, ids[masked.positions])
+    shown = masked.ids[masked.positions]
     hidden, same = shown == 99, shown == masked.targets
     # One random word in 95 is the word itself.
     assert hidden.float().mean().item() == pytest.approx(0.8, abs=0.01)
@@ -36,7 +36,7 @@ def test_fifteen_percent_are_chosen_and_shown_as_the_paper_says() -> None:
     assert others.max() < 99
     assert len(others.unique()) == 95
     untouched = torch.ones(len(ids), dtype=torch.bool)
-    untouched[masked.places] = False
+    untouched[masked.positions] = False
     assert torch.equal(masked.ids[untouched], ids[untouched])
 
 
@@ -45,16 +45,16 @@ def test_the_signs_that_begin_and_end_a_sentence_are_never_chosen() -> None:
     slow = []
     for length in (1, 2, 3, 5):
         slow += [0 < place < length - 1 for place in range(length)]
-    assert inner_words(sentences).tolist() == slow
-    everything = WordMasking(mask_id=99, words=(4, 99), rate=1.0)
-    masked = mask_words(torch.arange(11), sentences, everything)
-    assert masked.places.tolist() == [place for place, inside in enumerate(slow) if inside]
+    assert maskable_tokens(sentences).tolist() == slow
+    everything = TokenMasking(mask_id=99, words=(4, 99), rate=1.0)
+    masked = mask_tokens(torch.arange(11), sentences, everything)
+    assert masked.positions.tolist() == [place for place, inside in enumerate(slow) if inside]
 
 
 def test_only_words_that_may_be_hidden_are() -> None:
-    everything = WordMasking(mask_id=99, words=(4, 99), rate=1.0, masked=1.0, random=0.0)
+    everything = TokenMasking(mask_id=99, words=(4, 99), rate=1.0, masked=1.0, random=0.0)
     maskable = torch.tensor([True, False, False, True, False])
-    masked = mask_words(torch.arange(5), Packing.of([2, 3]), everything, maskable=maskable)
+    masked = mask_tokens(torch.arange(5), Packing.of([2, 3]), everything, maskable=maskable)
     assert masked.ids.tolist() == [99, 1, 2, 99, 4]
     assert masked.targets.tolist() == [0, 3]
 
@@ -64,8 +64,8 @@ def test_the_loss_is_that_of_a_loop() -> None:
     slow = 0.0
     for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
         slow -= row[target] - math.log(sum(math.exp(value) for value in row))
-    assert masked_language(logits, targets).item() == pytest.approx(slow / 7, rel=1e-5)
-    nothing = masked_language(torch.randn(0, 5, requires_grad=True), targets[:0])
+    assert mlm_loss(logits, targets).item() == pytest.approx(slow / 7, rel=1e-5)
+    nothing = mlm_loss(torch.randn(0, 5, requires_grad=True), targets[:0])
     assert nothing.item() == 0
 
 
@@ -77,14 +77,14 @@ def test_the_way_back_is_torch_s_own_in_either_precision() -> None:
     expected = exact.grad
     exact.grad = None
     for logits in (exact, rough):
-        masked_language(logits, targets).backward()
+        mlm_loss(logits, targets).backward()
     torch.testing.assert_close(exact.grad, expected)
     torch.testing.assert_close(rough.grad.float(), expected, atol=1e-6, rtol=0.01)
-    assert masked_language(rough, targets).item() == pytest.approx(
-        masked_language(exact, targets).item(), rel=1e-6
+    assert mlm_loss(rough, targets).item() == pytest.approx(
+        mlm_loss(exact, targets).item(), rel=1e-6
     )
 
 
 def test_shares_beyond_all_words_are_refused() -> None:
     with pytest.raises(PolyglanceError, match="1 at most"):
-        WordMasking(mask_id=1, words=(2, 9), masked=0.8, random=0.3)
+        TokenMasking(mask_id=1, words=(2, 9), masked=0.8, random=0.3)

@@ -7,7 +7,7 @@ import torch
 
 from polyglance.objectives.masked_regions import (
     NO_LABEL,
-    hide_regions,
+    mask_regions,
     region_classification,
     region_regression,
 )
@@ -16,29 +16,29 @@ from polyglance.objectives.masked_regions import (
 def test_fifteen_percent_are_chosen_and_nine_in_ten_of_them_hidden() -> None:
     features = torch.rand(40_000, 3) + 0.1
     torch.manual_seed(0)
-    hidden = hide_regions(features)
-    assert len(hidden.places) / len(features) == pytest.approx(0.15, abs=0.006)
-    shown = hidden.features[hidden.places]
+    hidden = mask_regions(features)
+    assert len(hidden.positions) / len(features) == pytest.approx(0.15, abs=0.006)
+    shown = hidden.features[hidden.positions]
     zeroed = (shown == 0).all(1)
     assert zeroed.float().mean().item() == pytest.approx(0.9, abs=0.012)
     assert torch.equal(shown[~zeroed], hidden.targets[~zeroed])
-    assert torch.equal(hidden.targets, features[hidden.places])
+    assert torch.equal(hidden.targets, features[hidden.positions])
     rest = torch.ones(len(features), dtype=torch.bool)
-    rest[hidden.places] = False
+    rest[hidden.positions] = False
     assert torch.equal(hidden.features[rest], features[rest])
 
 
 def test_only_regions_that_may_be_hidden_are_and_the_published_code_hides_all() -> None:
     maskable = torch.tensor([True, False, True, False])
-    hidden = hide_regions(torch.ones(4, 2), rate=1.0, hidden=1.0, maskable=maskable)
-    assert hidden.places.tolist() == [0, 2]
+    hidden = mask_regions(torch.ones(4, 2), rate=1.0, hidden=1.0, maskable=maskable)
+    assert hidden.positions.tolist() == [0, 2]
     assert hidden.features.tolist() == [[0, 0], [1, 1], [0, 0], [1, 1]]
 
 
 def test_what_stands_in_their_place_is_learned() -> None:
     torch.manual_seed(0)
     mask = torch.full((3,), 7.0, requires_grad=True)
-    hidden = hide_regions(torch.rand(100, 3), rate=1.0, hidden=0.5, mask=mask)
+    hidden = mask_regions(torch.rand(100, 3), rate=1.0, hidden=0.5, mask=mask)
     hidden.features.sum().backward()
     replaced = (hidden.features == 7).all(1).sum().item()
     assert 30 < replaced < 70
@@ -52,13 +52,13 @@ def test_a_whole_picture_gives_no_hidden_region_away() -> None:
     features = torch.cat([parts.mean(1, keepdim=True), parts], 1).flatten(0, 1)
     wholes = torch.arange(pictures).repeat_interleave(regions + 1) * (regions + 1)
     torch.manual_seed(0)
-    hidden = hide_regions(features, wholes=wholes)
-    assert len(hidden.places) / (pictures * regions) == pytest.approx(0.15, abs=0.01)
+    hidden = mask_regions(features, global_rows=wholes)
+    assert len(hidden.positions) / (pictures * regions) == pytest.approx(0.15, abs=0.01)
     gone = (hidden.features == 0).all(1).view(pictures, -1)
     with_a_gap = gone[:, 1:].any(1)
     assert torch.equal(gone[:, 0], with_a_gap)
     assert 0.6 < with_a_gap.float().mean() < 0.9
-    assert not (hidden.places % (regions + 1) == 0).any()
+    assert not (hidden.positions % (regions + 1) == 0).any()
 
 
 def test_both_losses_are_those_of_loops() -> None:

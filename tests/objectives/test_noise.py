@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from polyglance.nn.packing import Packing
-from polyglance.objectives.noise import mask_features, mask_words
+from polyglance.objectives.noise import noise_features, noise_tokens
 
 
 def test_five_percent_of_words_are_masked_but_not_the_ends() -> None:
@@ -11,12 +11,12 @@ def test_five_percent_of_words_are_masked_but_not_the_ends() -> None:
     sentences = Packing.of(lengths)
     ids = torch.randint(10, 99, (sentences.num_tokens,))
     torch.manual_seed(0)
-    noised = mask_words(ids, sentences, mask_id=5)
+    noised = noise_tokens(ids, sentences, mask_id=5)
     changed = noised != ids
     assert set(noised[changed].tolist()) == {5}
     rate = changed.sum().item() / (sentences.num_tokens - 2 * len(lengths))
     assert abs(rate - 0.05) < 0.003
-    everything = mask_words(ids, sentences, mask_id=5, rate=1.0)
+    everything = noise_tokens(ids, sentences, mask_id=5, rate=1.0)
     kept = (everything == ids).nonzero().flatten().tolist()
     ends = sentences.cu_seqlens.tolist()
     assert kept == sorted({*ends[:-1], *(end - 1 for end in ends[1:])})
@@ -25,7 +25,7 @@ def test_five_percent_of_words_are_masked_but_not_the_ends() -> None:
 def test_rows_of_features_are_zeroed_whole() -> None:
     features = torch.rand(20_000, 3) + 0.1
     torch.manual_seed(0)
-    noised = mask_features(features, rate=0.1)
+    noised = noise_features(features, rate=0.1)
     gone = (noised == 0).all(1)
     assert torch.equal(noised[~gone], features[~gone])
     assert abs(gone.float().mean().item() - 0.1) < 0.01

@@ -1,29 +1,28 @@
-"""M3P: one transformer that reads a sentence in any language beside a picture's regions.
+"""M3P: one transformer over a sentence in any language and an image's regions.
 
 Ni et al. 2021, "M3P: Learning Universal Representations via Multitask
-Multilingual Multimodal Pre-training". Words and regions enter as one sequence
+Multilingual Multimodal Pre-training". Sub-words and regions form one sequence
 
     <s> a dog runs </s> [IMG] region region region
 
-and all attend to all (section 3.1). Heads tell masked words, masked regions and
-whether the two belong together (section 3.2). `M3PConfig.layout` chooses between
-what the paper writes and what its published code does:
+with full self-attention (section 3.1). Heads predict masked words, masked regions and
+whether sentence and image match (section 3.2). `M3PConfig.variant` chooses between the paper
+and its published code:
 
 | | ``paper`` | ``reference`` |
 |---|---|---|
 | order | text, [IMG], regions | regions, text |
-| positions | of words, in their sentence | of all, in the joint sequence |
-| language embedding | on all text | on text without a picture |
-| features and boxes | as they are | of unit length |
-| matching | a layer on <s> | tanh and a layer on the first region |
-| labels of regions | a layer | a layer, GELU, norm and a layer |
+| position embeddings | of sub-words, within the sentence | of all, within the joint sequence |
+| language embedding | on all text | on text without an image |
+| features and boxes | as they are | scaled to unit length |
+| matching head | linear on <s> | linear, tanh and linear on the first region |
+| region label head | linear | linear, GELU, layer norm and linear |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -31,13 +30,24 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyglance.config import check
+from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
+from polyglance.models.cross_encoder import (
+    CrossEncoderModel,
+    CrossEncoderOutput,
+    Variant,
+    bert_linear,
+)
 from polyglance.nn.encoder import Encoder, EncoderConfig
-from polyglance.nn.joint import Joined, Regions, Rows, Text, box_geometry, first_of_each, joined
+from polyglance.nn.packed_pairs import (
+    PackedPairs,
+    PackedRows,
+    Regions,
+    Text,
+    box_geometry,
+    concat_packed,
+)
 from polyglance.nn.packing import Packing
-
-Layout = Literal["paper", "reference"]
 
 
 @dataclass(frozen=True)
@@ -46,186 +56,176 @@ class M3PConfig:
 
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     languages: tuple[str, ...] = ("en",)
-    """Those that have an embedding, in the order of its rows."""
+    """Languages with an embedding, in the order of its rows."""
     visual_width: int = 2048
-    labels: int = 1600
-    """The classes that the detector, or the network behind a grid, tells apart."""
-    layout: Layout = "paper"
+    num_labels: int = 1600
+    """Classes of the detector, or of the network behind a grid."""
+    variant: Variant = "paper"
 
     def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "visual_width", "labels")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "visual_width", "num_labels")
         if not self.languages or len(set(self.languages)) != len(self.languages):
             raise PolyglanceError(
-                f"languages are one or more, each named once, not {list(self.languages)}"
+                f"languages must be one or more, without repeats, not {list(self.languages)}"
             )
 
-    def language_numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """The rows of these languages in the table of embeddings."""
+    def language_ids(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return each language's row of the language embeddings."""
         unknown = sorted(set(names) - set(self.languages))
         if unknown:
             raise PolyglanceError(
                 f"the model has no embedding of {', '.join(unknown)}, only of"
-                f" {', '.join(self.languages)}: name all languages when the model is made"
+                f" {', '.join(self.languages)}: name all languages when building the model"
             )
         return np.array([self.languages.index(name) for name in names], np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Contextual:
-    """What the transformer made of a batch."""
-
-    text: Tensor | None
-    """One vector a sub-word, in the order of the batch; None where there was no text."""
-    regions: Tensor | None
-    """One vector a region, likewise."""
-    first: Tensor
-    """The vector that stands for each pair: of <s>, or of the first region."""
-
-
-class M3P(nn.Module):
+class M3P(CrossEncoderModel):
     """The cross-modal encoder with the heads of its four tasks."""
 
+    config: M3PConfig
+
     def __init__(self, config: M3PConfig, encoder: Encoder | None = None) -> None:
+        """Build the model around ``encoder``, or around a new one of the configured shape."""
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
-        width, eps = config.encoder.width, config.encoder.norm_eps
-        self.reference = config.layout == "reference"
+        width, eps = config.encoder.hidden_size, config.encoder.norm_eps
+        self.reference = config.variant == "reference"
 
-        # Zero to begin with, so that sentences start out as the encoder was pre-trained.
+        # Zero at first, so that sentences start out as the encoder was pre-trained.
         self.languages = nn.Embedding(len(config.languages), width)
         nn.init.zeros_(self.languages.weight)
-        self.region_feature = _linear(config.visual_width, width)
-        self.region_box = _linear(5, width)
+        self.region_feature = bert_linear(config.visual_width, width)
+        self.region_box = bert_linear(5, width)
         self.region_norm = nn.LayerNorm(width, eps)
         self.image_tag = None if self.reference else nn.Parameter(0.02 * torch.randn(width))
 
-        self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocabulary))
-        self.regression = _linear(width, config.visual_width)
+        # Heads
+        self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocab_size))
+        self.regression = bert_linear(width, config.visual_width)
         self.label_transform = (
-            nn.Sequential(_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
+            nn.Sequential(bert_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
             if self.reference
             else nn.Identity()
         )
-        self.label = _linear(width, config.labels)
+        self.label = bert_linear(width, config.num_labels)
         self.pooler = (
-            nn.Sequential(_linear(width, width), nn.Tanh()) if self.reference else nn.Identity()
+            nn.Sequential(bert_linear(width, width), nn.Tanh()) if self.reference else nn.Identity()
         )
-        self.match = _linear(width, 1)
+        self.match = bert_linear(width, 1)
 
-    def forward(self, text: Text | None, regions: Regions | None) -> Contextual:
-        """Read sentences and pictures together, or either alone."""
-        return self.read(text, None if regions is None else self.embed_regions(regions))
+    # Input embeddings
 
-    def embed_regions(self, regions: Regions) -> Rows:
-        """What regions enter the first layer as, [IMG] before each picture's; no text needed.
+    def embed_regions(self, regions: Regions) -> PackedRows:
+        """Return the first layer's input for regions, each image's preceded by [IMG].
 
-        The published code adds positions, which begin with the regions, and a second norm.
+        The published code has no [IMG]; it adds positions and applies the text's layer norm.
         """
-        features, geometry = map(self.as_seen, (regions.features, box_geometry(regions.boxes)))
-        packing = regions.packing
+        geometry = self.scale_features(box_geometry(regions.boxes))
+        features, packing = self.scale_features(regions.features), regions.packing
         rows = self.region_norm(self.region_feature(features) + self.region_box(geometry))
         if self.image_tag is None:
             self._check_length(packing.max_seqlen)
             first = self.encoder.config.first_position
             rows = self.encoder.dropout(rows) + self.encoder.positions(packing.positions + first)
-            return Rows(self.encoder.dropout(self.encoder.norm(rows)), packing)
+            return PackedRows(self.encoder.dropout(self.encoder.norm(rows)), packing)
         tags = self.image_tag.to(rows.dtype).expand(len(packing), -1)
-        tagged = joined(
-            Rows(tags, Packing.of([1] * len(packing), rows.device)), Rows(rows, packing)
+        tagged = concat_packed(
+            PackedRows(tags, Packing.of([1] * len(packing), rows.device)), PackedRows(rows, packing)
         )
-        return Rows(self.encoder.dropout(tagged.rows), tagged.packing)
+        return PackedRows(self.encoder.dropout(tagged.rows), tagged.packing)
 
-    def embed_text(self, text: Text, seen: Rows | None) -> Rows:
-        """What sub-words enter the first layer as; ``seen`` is the picture beside them, if any."""
-        encoder, packing = self.encoder, text.packing
-        positions, longest = packing.positions, packing.max_seqlen
-        told = text.languages
-        if self.reference and seen is not None:
-            told = None
-            positions = positions + seen.packing.lengths[packing.sequence_ids]
-            longest += seen.packing.max_seqlen
-        self._check_length(longest)
+    def embed_text(self, text: Text, images: PackedRows | None = None) -> PackedRows:
+        """Return the first layer's input for sub-words next to ``images``, if there are any."""
+        encoder, packing, languages = self.encoder, text.packing, text.languages
+        positions, length = packing.positions, packing.max_seqlen
+        if self.reference and images is not None:
+            languages = None
+            positions = positions + images.packing.lengths[packing.sequence_ids]
+            length += images.packing.max_seqlen
+        self._check_length(length)
         rows = encoder.words(text.ids) + encoder.segments.weight[0]
         rows = rows + encoder.positions(positions + encoder.config.first_position)
-        if told is not None:
-            rows = rows + self.languages(told)[packing.sequence_ids]
-        return Rows(encoder.dropout(encoder.norm(rows)), packing)
+        if languages is not None:
+            rows = rows + self.languages(languages)[packing.sequence_ids]
+        return PackedRows(encoder.dropout(encoder.norm(rows)), packing)
 
-    def read(self, text: Text | None, seen: Rows | None) -> Contextual:
-        """The same with regions already embedded, which may serve many sentences."""
-        if text is None:
-            if seen is None:
-                raise ValueError("there is neither text nor picture to read")
-            out = self.encoder.contextualise(seen.rows, seen.packing)
-            return Contextual(None, self._untagged(out, seen.packing), seen.packing.first(out))
-        words = self.embed_text(text, seen)
-        if seen is None:
-            out = self.encoder.contextualise(words.rows, words.packing)
-            return Contextual(out, None, words.packing.first(out))
-        pairs = self._pairs(words, seen)
-        out = self.encoder.contextualise(pairs.rows, pairs.packing)
-        sides = pairs.apart(out)
-        of_text, of_regions = sides[::-1] if self.reference else sides
-        return Contextual(
-            of_text, self._untagged(of_regions, seen.packing), pairs.packing.first(out)
-        )
-
-    def score(self, text: Text, seen: Rows) -> Tensor:
-        """How well each sentence fits its picture, as the logit of the probability.
-
-        The last layer is computed for the one vector that the score is read from.
-        """
-        pairs = self._pairs(self.embed_text(text, seen), seen)
-        return self.matching(first_of_each(self.encoder, pairs))
-
-    def matching(self, first: Tensor) -> Tensor:
-        """Logits of whether pairs belong together (MC-VLM), from `Contextual.first`."""
-        scores: Tensor = self.match(self.pooler(first))
-        return scores[:, 0]
-
-    def word_logits(self, rows: Tensor) -> Tensor:
-        """Logits of words from their vectors (xMLM, MC-MLM); the table of words reads as well."""
-        table = self.encoder.words.weight
-        assert isinstance(table, Tensor)
-        return F.linear(rows, table, self.word_bias)
-
-    def as_seen(self, features: Tensor) -> Tensor:
-        """Features of regions as they are taken and told: of unit length in the published code."""
+    def scale_features(self, features: Tensor) -> Tensor:
+        """Scale features to unit length in the reference variant, as inputs and as targets."""
         return F.normalize(features, dim=1) if self.reference else features
 
-    def region_features(self, rows: Tensor) -> Tensor:
-        """``h(v)``: the features of masked regions (MC-MRM)."""
+    # Transformer
+
+    def encode(self, text: Text | None, images: PackedRows | None) -> CrossEncoderOutput:
+        """Encode like `forward`, with regions already embedded, to reuse for many sentences."""
+        if text is None:
+            if images is None:
+                raise ValueError("there is neither text nor image to encode")
+            out = self.encoder.contextualise(images.rows, images.packing)
+            of_regions = out if self.reference else out[_untagged(images.packing)]
+            return CrossEncoderOutput(None, of_regions, images.packing.first(out))
+        words = self.embed_text(text, images)
+        if images is None:
+            out = self.encoder.contextualise(words.rows, words.packing)
+            return CrossEncoderOutput(out, None, words.packing.first(out))
+        pairs = self.join(words, images)
+        out = self.encoder.contextualise(pairs.rows, pairs.packing)
+        of_text, of_regions = (out[where] for where in self.split(pairs, images.packing))
+        return CrossEncoderOutput(of_text, of_regions, pairs.packing.first(out))
+
+    def join(self, text: PackedRows, images: PackedRows) -> PackedPairs:
+        """Concatenate each sentence with its image; the published code puts images first."""
+        return concat_packed(images, text) if self.reference else concat_packed(text, images)
+
+    def split(self, pairs: PackedPairs, images: Packing) -> tuple[Tensor, Tensor]:
+        """Return the positions of sub-words and of regions, without [IMG], in joined pairs."""
+        first, second = pairs.positions
+        return (second, first) if self.reference else (first, second[_untagged(images)])
+
+    # Heads
+
+    def match_logits(self, pooled: Tensor) -> Tensor:
+        """Return the logit of MC-VLM for each pair, ``(pairs,)``."""
+        scores: Tensor = self.match(self.pooler(pooled))
+        return scores[:, 0]
+
+    def predict_features(self, rows: Tensor) -> Tensor:
+        """Return ``h(v)``, the features of masked regions (MC-MRM): ``(n, visual_width)``."""
         features: Tensor = self.regression(rows)
         return features
 
-    def region_logits(self, rows: Tensor) -> Tensor:
-        """``g(v)``: logits of the labels of masked regions (MC-MRM)."""
+    def label_logits(self, rows: Tensor) -> Tensor:
+        """Return ``g(v)``, label logits of masked regions (MC-MRM): ``(n, num_labels)``."""
         logits: Tensor = self.label(self.label_transform(rows))
         return logits
 
-    def _pairs(self, words: Rows, seen: Rows) -> Joined:
-        return joined(seen, words) if self.reference else joined(words, seen)
+    def masked_region(self) -> Tensor:
+        """Return the feature of a masked region: zeros, ``(visual_width,)``."""
+        return torch.zeros(self.config.visual_width, device=self.word_bias.device)
 
-    def _untagged(self, rows: Tensor, packing: Packing) -> Tensor:
-        """The rows of regions without those of [IMG]."""
-        if self.image_tag is None:
-            return rows
-        count = packing.num_tokens - len(packing)
-        pictures = torch.arange(len(packing), device=rows.device)
-        owners = torch.repeat_interleave(pictures, packing.lengths - 1, output_size=count)
-        return rows[torch.arange(1, count + 1, device=rows.device) + owners]
+    # Languages
 
-    def _check_length(self, longest: int) -> None:
-        if longest > self.encoder.config.longest:
+    @property
+    def embedded_languages(self) -> tuple[str, ...]:
+        """Languages with an embedding, in the order of its rows."""
+        return self.config.languages
+
+    def language_ids(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return each language's row of the language embeddings."""
+        return self.config.language_ids(names)
+
+    def _check_length(self, length: int) -> None:
+        if length > self.encoder.config.max_tokens:
             raise ValueError(
-                f"a sequence has {longest} places and the encoder takes"
-                f" {self.encoder.config.longest}: truncate when tokenising"
+                f"a sequence has {length} positions and the encoder takes"
+                f" {self.encoder.config.max_tokens}: truncate when tokenising"
             )
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs)
-    nn.init.normal_(layer.weight, std=0.02)
-    nn.init.zeros_(layer.bias)
-    return layer
+def _untagged(images: Packing) -> Tensor:
+    """Return the rows of regions among those of regions and [IMG]."""
+    count = images.num_tokens - len(images)
+    numbers = torch.arange(len(images), device=images.cu_seqlens.device)
+    owners = torch.repeat_interleave(numbers, images.lengths - 1, output_size=count)
+    return torch.arange(1, count + 1, device=numbers.device) + owners

@@ -101,7 +101,7 @@ def convert_m3p(published: Mapping[str, Tensor], *, languages: Sequence[str] | N
     model = M3P(config)
     state = dict(model.state_dict())
     state["encoder.segments.weight"] = torch.zeros_like(state["encoder.segments.weight"])
-    found = _renamed(weights, config.encoder.layers)
+    found = _renamed(weights, config.encoder.num_layers)
     for name, value in found.items():
         if name not in state or state[name].shape != value.shape:
             wanted = tuple(state[name].shape) if name in state else "nothing of that name"
@@ -142,12 +142,12 @@ def _config(weights: Mapping[str, Tensor], languages: Sequence[str] | None) -> M
         vocabulary, width = weights["embeddings.weight"].shape
         layers = sum(name.startswith("layer_norm2.") for name in weights) // 2
         encoder = EncoderConfig(
-            vocabulary=vocabulary,
-            width=width,
-            layers=layers,
-            heads=max(1, width // _HEAD_WIDTH),
-            inner=weights["ffns.0.lin1.weight"].shape[0],
-            positions=weights["position_embeddings.weight"].shape[0],
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_layers=layers,
+            num_heads=max(1, width // _HEAD_WIDTH),
+            intermediate_size=weights["ffns.0.lin1.weight"].shape[0],
+            max_position_embeddings=weights["position_embeddings.weight"].shape[0],
             first_position=0,
             norm_eps=1e-12,
         )
@@ -164,8 +164,8 @@ def _config(weights: Mapping[str, Tensor], languages: Sequence[str] | None) -> M
         encoder=encoder,
         languages=names,
         visual_width=visual_width,
-        labels=1600 if labels is None else len(labels),
-        layout="reference",
+        num_labels=1600 if labels is None else len(labels),
+        variant="reference",
     )
 
 

@@ -11,21 +11,32 @@ Both ends are unit vectors; their dot product says how well they fit (section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyglance.config import check
+from polyglance.config import as_plain, load, validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import MeanHead, PoolingHead
 from polyglance.objectives.nce import Negatives, nce
-from polyglance.objectives.noise import mask_features, mask_words
+from polyglance.objectives.noise import noise_features, noise_tokens
 from polyglance.objectives.triplet import triplet
+
+_STORED_ENCODER_KEYS = {
+    "vocabulary": "vocab_size",
+    "width": "hidden_size",
+    "layers": "num_layers",
+    "heads": "num_heads",
+    "inner": "intermediate_size",
+    "positions": "max_position_embeddings",
+    "segments": "type_vocab_size",
+}
+"""Keys of `EncoderConfig` in ``model.json``, part of the format of exported models."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,9 @@ class MMPConfig:
     """The shape of an MMP model. The defaults are the paper's (section 5.2)."""
 
     encoder: EncoderConfig = field(
-        default_factory=lambda: EncoderConfig(width=1024, layers=24, heads=16, inner=4096)
+        default_factory=lambda: EncoderConfig(
+            hidden_size=1024, num_layers=24, num_heads=16, intermediate_size=4096
+        )
     )
     text_layer: int | None = 12
     """The encoder's layer whose output is used; None for the last."""
@@ -52,19 +65,35 @@ class MMPConfig:
 
     def __post_init__(self) -> None:
         sizes = ("visual_width", "width", "pooling_layers", "pooling_heads")
-        check(self, lambda value: value >= 1, "1 or more", *sizes)
-        check(self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "dropout")
+        validate_fields(self, lambda value: value >= 1, "1 or more", *sizes)
+        validate_fields(
+            self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "dropout"
+        )
         if self.width % self.pooling_heads:
             raise PolyglanceError(
                 f"a width of {self.width} does not divide into {self.pooling_heads} heads:"
                 " change width or pooling_heads"
             )
         for name in ("text_layer", "frozen_layers"):
-            if not 0 <= (getattr(self, name) or 0) <= self.encoder.layers:
+            if not 0 <= (getattr(self, name) or 0) <= self.encoder.num_layers:
                 raise PolyglanceError(
-                    f"{name} is {getattr(self, name)} and the encoder has {self.encoder.layers}"
+                    f"{name} is {getattr(self, name)} and the encoder has {self.encoder.num_layers}"
                     f" layers: lower {name}"
                 )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the configuration as exported models store it."""
+        stored: dict[str, Any] = as_plain(self)
+        keys = {name: key for key, name in _STORED_ENCODER_KEYS.items()}
+        encoder = {keys.get(name, name): value for name, value in stored["encoder"].items()}
+        return stored | {"encoder": encoder}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> MMPConfig:
+        """Read what `to_json` returned."""
+        encoder = stored["encoder"].items()
+        renamed = {_STORED_ENCODER_KEYS.get(key, key): value for key, value in encoder}
+        return load(cls, {**stored, "encoder": renamed})
 
 
 class MMP(nn.Module):
@@ -75,9 +104,9 @@ class MMP(nn.Module):
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
         self.encoder.freeze_below(config.frozen_layers)
-        same_width = config.encoder.width == config.width
+        same_width = config.encoder.hidden_size == config.width
         self.text_input = (
-            nn.Identity() if same_width else nn.Linear(config.encoder.width, config.width)
+            nn.Identity() if same_width else nn.Linear(config.encoder.hidden_size, config.width)
         )
         self.visual_input = nn.Linear(config.visual_width, config.width)
         self.text_pooling = (
@@ -96,13 +125,13 @@ class MMP(nn.Module):
 
     def encode_text(self, ids: Tensor, sentences: Packing) -> Tensor:
         """``c_x``: a unit vector for each sentence."""
-        return self.pool_text(self.text_rows(ids, sentences), sentences)
+        return self.pool_text(self.encode_tokens(ids, sentences), sentences)
 
     def encode_visual(self, features: Tensor, visuals: Packing) -> Tensor:
         """``c_v``: a unit vector for each picture or clip."""
         return self.pool_visual(self.visual_input(features), visuals)
 
-    def text_rows(self, ids: Tensor, sentences: Packing) -> Tensor:
+    def encode_tokens(self, ids: Tensor, sentences: Packing) -> Tensor:
         """``e_x``: one contextual vector a sub-word."""
         rows: Tensor = self.text_input(self.encoder(ids, sentences, layer=self.config.text_layer))
         return rows
@@ -142,9 +171,11 @@ class MMPObjective:
     """The tokenizer's mask, which stands where noise took a sub-word."""
 
     def __post_init__(self) -> None:
-        check(self, lambda value: value > 0, "a number above 0", "temperature")
-        check(self, lambda value: value >= 0, "0 or more", "margin")
-        check(self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "noise")
+        validate_fields(self, lambda value: value > 0, "a number above 0", "temperature")
+        validate_fields(self, lambda value: value >= 0, "0 or more", "margin")
+        validate_fields(
+            self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "noise"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,17 +213,17 @@ def mmp_losses(
         raise ValueError(f"equation 6 compares two captions a clip, not {len(captions)}")
     visual_rows = model.visual_input(features)
     clips = gather(model.pool_visual(visual_rows, visuals))
-    text_rows = [model.text_rows(text.ids, text.packing) for text in captions]
+    text_rows = [model.encode_tokens(text.ids, text.packing) for text in captions]
     sentences = [
         gather(model.pool_text(rows, text.packing))
         for rows, text in zip(text_rows, captions, strict=True)
     ]
     losses = {"inter": _total(contrast(text, clips) for text in sentences)}
     if objective.intra:
-        noised = mask_features(features, rate=objective.noise)
+        noised = noise_features(features, rate=objective.noise)
         intra = [contrast(clips, gather(model.encode_visual(noised, visuals)))]
         for text, whole in zip(captions, sentences, strict=True):
-            ids = mask_words(
+            ids = noise_tokens(
                 text.ids, text.packing, mask_id=objective.mask_id, rate=objective.noise
             )
             intra.append(contrast(whole, gather(model.encode_text(ids, text.packing))))

@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyglance.config import check
+from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.nn.character_embedding import CharacterEmbedding
-from polyglance.nn.gradient_reversal import Ramp
+from polyglance.nn.gradient_reversal import ReversalSchedule
 from polyglance.nn.hybrid_embedding import (
     MASK,
     HybridEmbedding,
@@ -34,7 +34,7 @@ from polyglance.nn.latent_vocabulary import ChoiceGradient, LatentVocabulary
 from polyglance.nn.packing import Packing
 from polyglance.nn.sentence_gru import LanguageBranches, SentenceGRU
 from polyglance.objectives.language_adversary import language_adversary
-from polyglance.objectives.masked_cross_language import hide_words, masked_cross_language
+from polyglance.objectives.masked_cross_language import mask_random_words, mclm_loss
 from polyglance.objectives.top_triplets import (
     PAPER_RULE,
     TripletRule,
@@ -75,10 +75,12 @@ class SMALRConfig:
 
     def __post_init__(self) -> None:
         sizes = ("own_width", "universal_width", "gru_width", "visual_width", "visual_hidden")
-        check(self, lambda value: value >= 1, "1 or more", *sizes, "width", "candidates")
-        check(self, lambda value: value >= 0, "0 or more", "own_words", "latent_tokens")
-        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "explore")
-        check(self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "dropout")
+        validate_fields(self, lambda value: value >= 1, "1 or more", *sizes, "width", "candidates")
+        validate_fields(self, lambda value: value >= 0, "0 or more", "own_words", "latent_tokens")
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "explore")
+        validate_fields(
+            self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "dropout"
+        )
         if self.own_words == 0 and self.latent_tokens < 1:
             raise PolyglanceError(
                 "with own_words and latent_tokens both 0 no word has a vector: raise one of them"
@@ -90,7 +92,7 @@ class SMALRConfig:
             )
 
 
-class PictureBranch(nn.Module):
+class ImageBranch(nn.Module):
     """Two fully connected layers, between them batch norm, ReLU and dropout; of unit length."""
 
     def __init__(self, features: int, hidden: int, width: int, dropout: float) -> None:
@@ -107,7 +109,7 @@ class PictureBranch(nn.Module):
         """One unit vector a picture."""
         return F.normalize(self.layers(features), dim=1)
 
-    def train(self, mode: bool = True) -> PictureBranch:
+    def train(self, mode: bool = True) -> ImageBranch:
         """A frozen branch stays as it was, running means and all."""
         return super().train(mode and any(p.requires_grad for p in self.parameters()))
 
@@ -120,25 +122,29 @@ class SMALR(nn.Module):
         config: SMALRConfig,
         words: HybridEmbedding | CharacterEmbedding,
         *,
-        languages: int,
+        num_languages: int,
         steps: int = 1,
     ) -> None:
         """``steps`` of training is how long the adversary takes to come to its full strength."""
         super().__init__()
         self.config = config
         self.words = words
-        self.languages = languages
+        self.num_languages = num_languages
         shape = (words.width, config.gru_width, config.width)
         self.sentences: nn.Module = (
-            SentenceGRU(*shape) if config.branches == "one" else LanguageBranches(languages, *shape)
+            SentenceGRU(*shape)
+            if config.branches == "one"
+            else LanguageBranches(num_languages, *shape)
         )
-        self.pictures = PictureBranch(
+        self.image_branch = ImageBranch(
             config.visual_width, config.visual_hidden, config.width, config.dropout
         )
         levels = (words.width, config.width) if config.masked_modelling else ()
-        self.missing = nn.ModuleList(nn.Linear(2 * width, 2 * width) for width in levels)
-        self.classifier = nn.Linear(words.width, languages) if config.adversary else None
-        self.ramp = Ramp(steps)
+        self.mclm_layers = nn.ModuleList(nn.Linear(2 * width, 2 * width) for width in levels)
+        self.language_classifier = (
+            nn.Linear(words.width, num_languages) if config.adversary else None
+        )
+        self.reversal_schedule = ReversalSchedule(steps)
 
     def encode_text(
         self, ids: Tensor, sentences: Packing, languages: Tensor | None = None
@@ -149,12 +155,12 @@ class SMALR(nn.Module):
 
     def encode_visual(self, features: Tensor, visuals: Packing) -> Tensor:
         """A unit vector for each picture, from the mean of its features."""
-        vectors: Tensor = self.pictures(visuals.mean(features))
+        vectors: Tensor = self.image_branch(visuals.mean(features))
         return vectors
 
-    def folded(self) -> FoldedText:
+    def fold(self) -> FoldedText:
         """The sentence side without whatever only training needs."""
-        return FoldedText(self.words.rows().detach(), self.words.slots, self.sentences)
+        return FoldedText(self.words.table().detach(), self.words.slots, self.sentences)
 
     def add_language(self, vectors: Tensor) -> None:
         """Take in another language, by vectors of its words, the commonest first; freeze all else.
@@ -170,22 +176,22 @@ class SMALR(nn.Module):
                 " later: train this one anew with all languages"
             )
         most = len(vectors) if self.config.own_words is None else self.config.own_words
-        tokens = self.words.tokens_for(vectors[most:])
+        tokens = self.words.assign_tokens(vectors[most:])
         own = principal_components(vectors, self.config.own_width) if most else vectors
         self.requires_grad_(False)
         self.words.add_language(own[:most], tokens)
-        self.languages += 1
+        self.num_languages += 1
 
-    def trainable_parameters(self) -> int:
+    def num_trainable_parameters(self) -> int:
         """How many numbers training moves, those of layers that only training needs included."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
-    def test_time_parameters(self) -> int:
+    def num_test_time_parameters(self) -> int:
         """How many are left in use once words are a table, whose rows are data, as in the paper.
 
         A model that spells its words goes on reading letters.
         """
-        used: list[nn.Module] = [self.sentences, self.pictures]
+        used: list[nn.Module] = [self.sentences, self.image_branch]
         if isinstance(self.words, CharacterEmbedding):
             used.append(self.words)
         return sum(p.numel() for part in used for p in part.parameters())
@@ -254,17 +260,17 @@ class CaptionGrid:
     packing: Packing
     languages: Tensor
     """The language of each sentence, as the lexicon counts them."""
-    places: Tensor
+    grid_positions: Tensor
     """Where each sentence stands in the grid, read row after row."""
     present: Tensor
     """``(languages, columns)``: where there is a sentence."""
-    describes: Tensor
+    image_ids: Tensor
     """The picture that each column is about."""
 
-    def spread(self, rows: Tensor) -> Tensor:
+    def to_grid(self, rows: Tensor) -> Tensor:
         """Vectors of the sentences as ``(languages, columns, width)``, zero where there is none."""
         grid = rows.new_zeros(self.present.numel(), rows.shape[1])
-        return grid.index_copy(0, self.places, rows).view(*self.present.shape, -1)
+        return grid.index_copy(0, self.grid_positions, rows).view(*self.present.shape, -1)
 
 
 @dataclass(frozen=True)
@@ -292,8 +298,10 @@ class SMALRObjective:
 
     def __post_init__(self) -> None:
         weights = ("sentence_weight", "mask_weight", "adversary_weight", "neighbour_weight")
-        check(self, lambda value: value >= 0, "0 or more", *weights, "drift_weight", "reversal")
-        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "mask_rate")
+        validate_fields(
+            self, lambda value: value >= 0, "0 or more", *weights, "drift_weight", "reversal"
+        )
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "mask_rate")
 
 
 def smalr_losses(
@@ -304,21 +312,21 @@ def smalr_losses(
     objective: SMALRObjective,
 ) -> dict[str, Tensor]:
     """The losses of a batch of pictures with sentences in several languages, to be summed."""
-    masks = objective.match_masked or (objective.mask_weight > 0 and len(model.missing) > 0)
+    masks = objective.match_masked or (objective.mask_weight > 0 and len(model.mclm_layers) > 0)
     ids, packing, languages = captions.ids, captions.packing, captions.languages
     if masks:  # whole and masked sentences go through the model together
-        hidden = hide_words(ids, mask_id=MASK, rate=objective.mask_rate)
+        hidden = mask_random_words(ids, mask_id=MASK, rate=objective.mask_rate)
         ids, languages = torch.cat([ids, hidden]), languages.repeat(2)
         packing = _twice(packing)
     rows = model.words(ids)
     averages = packing.mean(rows)
     encoded = model.sentences(rows, packing, languages)
     parts = 2 if masks else 1
-    universal = [captions.spread(part) for part in averages.chunk(parts)]
-    final = [captions.spread(part) for part in encoded.chunk(parts)]
+    universal = [captions.to_grid(part) for part in averages.chunk(parts)]
+    final = [captions.to_grid(part) for part in encoded.chunk(parts)]
     pictures = model.encode_visual(features, visuals)
 
-    present, describes, rule = captions.present, captions.describes, objective.triplets
+    present, describes, rule = captions.present, captions.image_ids, objective.triplets
     losses = {
         name: matching_triplets(
             pictures, sentences, present, describes, rule, objective.sentence_weight
@@ -326,24 +334,27 @@ def smalr_losses(
         for name, sentences in zip(("match", "match_masked"), final, strict=False)
         if name == "match" or objective.match_masked
     }
-    if objective.mask_weight > 0 and model.missing:
+    if objective.mask_weight > 0 and model.mclm_layers:
         missing = [
-            masked_cross_language(masked, whole, present, predict)
-            for (whole, masked), predict in zip((universal, final), model.missing, strict=True)
+            mclm_loss(masked, whole, present, predict)
+            for (whole, masked), predict in zip((universal, final), model.mclm_layers, strict=True)
         ]
         losses["masked"] = objective.mask_weight * torch.stack(missing).sum()
     if objective.neighbour_weight > 0:
         levels = [universal[0], final[0]] if objective.universal else [final[0]]
         near = [neighbour_triplets(level, present, describes, rule) for level in levels]
         losses["neighbours"] = objective.neighbour_weight * torch.stack(near).sum()
-    if objective.adversary_weight > 0 and model.classifier is not None:
+    if objective.adversary_weight > 0 and model.language_classifier is not None:
         told, spoken = averages.chunk(parts)[0], captions.languages
-        if model.languages > (known := model.classifier.out_features):
+        if model.num_languages > (known := model.language_classifier.out_features):
             # It was never taught languages that came later.
             told, spoken = told[spoken < known], spoken[spoken < known]
         if len(spoken):
             guessed = language_adversary(
-                told, spoken, model.classifier, objective.reversal * model.ramp()
+                told,
+                spoken,
+                model.language_classifier,
+                objective.reversal * model.reversal_schedule(),
             )
             losses["adversary"] = objective.adversary_weight * guessed
     if objective.drift_weight > 0 and isinstance(model.words, HybridEmbedding):

@@ -1,23 +1,22 @@
-"""UC2: one transformer over a picture's regions and what is said of it, in one language or two.
+"""UC2: one transformer over an image's regions and its caption, in one language or two.
 
 Zhou et al. 2021, "UC2: Universal Cross-lingual Cross-modal Vision-and-Language
-Pre-training". UNITER with the encoder of XLM-R (section 3.2): words and regions enter
-as one sequence, and all attend to all,
+Pre-training". UNITER with the encoder of XLM-R (section 3.2): sub-words and regions form one
+sequence with full self-attention,
 
     <s> a dog runs </s> region region region
     <s> a dog runs </s> <s> ein Hund läuft </s> region region region
 
-the second for VTLM, where the positions of words begin anew. Languages are not
-told: the sub-words tell. `UC2Config.form` chooses between what the paper writes and
-what its published code does:
+the second for VTLM, where the positions of the translation start again from 0. There are no
+language embeddings. `UC2Config.variant` chooses between the paper and its published code:
 
 | | ``paper`` | ``reference`` |
 |---|---|---|
-| a region | feature, location and segment, summed | the same, normed once more |
-| words | by the table of words | a layer, GELU and norm before it |
-| matching | a layer on <s>, one logit | tanh and a layer, two classes |
+| region embedding | feature + location + segment | the same, then a layer norm |
+| word head | tied to the word embeddings | linear, GELU and layer norm before that |
+| matching head | linear on <s>, one logit | linear, tanh and linear, two classes |
 
-A region's feature and location have a projection and a norm each, in both.
+In both, a region's feature and location each have a projection and a layer norm.
 """
 
 from __future__ import annotations
@@ -27,15 +26,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyglance.config import check
+from polyglance.config import validate_fields
+from polyglance.models.cross_encoder import (
+    CrossEncoderModel,
+    CrossEncoderOutput,
+    Variant,
+    bert_linear,
+)
 from polyglance.nn.encoder import Encoder, EncoderConfig
-from polyglance.nn.joint import Regions, Rows, Text, box_location, first_of_each, joined
-from polyglance.nn.sending import sent
+from polyglance.nn.packed_pairs import PackedRows, Regions, Text, box_location, concat_packed
+from polyglance.nn.packing import to_device
 
-Form = Literal["paper", "reference"]
 Pooling = Literal["tanh", "relu"]
 
 
@@ -45,165 +48,164 @@ class UC2Config:
 
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     visual_width: int = 2048
-    form: Form = "paper"
+    variant: Variant = "paper"
     pooling: Pooling = "tanh"
-    """What follows the layer on <s> in the reference form; VOLTA fine-tunes with ``relu``."""
+    """Activation of the reference variant's pooler; VOLTA fine-tunes with ``relu``."""
 
     def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "visual_width")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "visual_width")
 
 
-@dataclass(frozen=True, eq=False)
-class Contextual:
-    """What the transformer made of a batch; None for a side that was missing."""
-
-    text: Tensor | None
-    """One vector a sub-word, in the order of the batch."""
-    translation: Tensor | None
-    """Likewise of the sentences beside them."""
-    regions: Tensor | None
-    """One vector a region."""
-    first: Tensor
-    """The vector that stands for each pair: that of <s>, or of the first region alone."""
-
-
-class UC2(nn.Module):
+class UC2(CrossEncoderModel):
     """The cross-lingual cross-modal encoder with the heads of its objectives."""
 
+    config: UC2Config
+
     def __init__(self, config: UC2Config, encoder: Encoder | None = None) -> None:
+        """Build the model around ``encoder``, or around a new one of the configured shape."""
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
-        width, eps = config.encoder.width, config.encoder.norm_eps
-        reference = config.form == "reference"
+        width, eps = config.encoder.hidden_size, config.encoder.norm_eps
+        reference = config.variant == "reference"
 
-        self.region_feature = _linear(config.visual_width, width)
+        # Image encoder
+        self.region_feature = bert_linear(config.visual_width, width)
         self.feature_norm = nn.LayerNorm(width, eps)
-        self.region_box = _linear(7, width)
+        self.region_box = bert_linear(7, width)
         self.box_norm = nn.LayerNorm(width, eps)
-        # The segment of text is the encoder's first; this one is beside it.
+        # Text has the encoder's first segment; images have this one.
         self.image_segment = nn.Parameter(0.02 * torch.randn(width))
         self.region_norm = nn.LayerNorm(width, eps) if reference else nn.Identity()
         self.region_mask = nn.Parameter(torch.zeros(config.visual_width))
 
+        # Heads
         self.word_transform = (
-            nn.Sequential(_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
+            nn.Sequential(bert_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
             if reference
             else nn.Identity()
         )
-        self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocabulary))
-        bent = nn.Tanh() if config.pooling == "tanh" else nn.ReLU()
-        self.pooler = nn.Sequential(_linear(width, width), bent) if reference else nn.Identity()
-        self.match = _linear(width, 2 if reference else 1)
+        self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocab_size))
+        activation = nn.Tanh() if config.pooling == "tanh" else nn.ReLU()
+        self.pooler = (
+            nn.Sequential(bert_linear(width, width), activation) if reference else nn.Identity()
+        )
+        self.match = bert_linear(width, 2 if reference else 1)
+
+    # Input embeddings
+
+    def embed_image(self, regions: Regions) -> Tensor:
+        """Apply the image encoder, which early adaptation trains: ``(regions, hidden_size)``."""
+        feature = self.feature_norm(self.region_feature(regions.features))
+        location = self.box_norm(self.region_box(box_location(regions.boxes)))
+        embedded: Tensor = feature + location
+        return embedded
+
+    def embed_regions(self, regions: Regions) -> PackedRows:
+        """Return the first layer's input for regions."""
+        rows = self.region_norm(self.embed_image(regions) + self.image_segment)
+        return PackedRows(self.encoder.dropout(rows), regions.packing)
+
+    def embed_text(self, text: Text, images: PackedRows | None = None) -> PackedRows:
+        """Return the first layer's input for sub-words, as in the text encoder by itself."""
+        return PackedRows(self.encoder.embed(text.ids, text.packing), text.packing)
+
+    # Transformer
 
     def forward(
         self, text: Text | None, regions: Regions | None, translation: Text | None = None
-    ) -> Contextual:
-        """Read sentences, perhaps with another each beside them, and pictures, or either alone."""
-        return self.read(
-            text, None if regions is None else self.embed_regions(regions), translation
+    ) -> CrossEncoderOutput:
+        """Encode captions, optionally with a translation each, and images, or either alone."""
+        images = None if regions is None else self.embed_regions(regions)
+        return self.encode(text, images, translation)
+
+    def encode(
+        self, text: Text | None, images: PackedRows | None, translation: Text | None = None
+    ) -> CrossEncoderOutput:
+        """Encode like `forward`, with regions already embedded, to reuse for many captions."""
+        inputs = self._embed_inputs(text, images, translation)
+        joint, positions = _concat_all([part for part in inputs if part is not None])
+        out = self.encoder.contextualise(joint.rows, joint.packing)
+        remaining = iter(positions)
+        of_text, of_translation, of_regions = (
+            None if part is None else out[next(remaining)] for part in inputs
         )
+        return CrossEncoderOutput(of_text, of_regions, joint.packing.first(out), of_translation)
 
-    def see(self, regions: Regions) -> Tensor:
-        """The image encoder: a vector a region, which early adaptation brings among words."""
-        feature = self.feature_norm(self.region_feature(regions.features))
-        location = self.box_norm(self.region_box(box_location(regions.boxes)))
-        seen: Tensor = feature + location
-        return seen
-
-    def embed_regions(self, regions: Regions) -> Rows:
-        """What regions enter the first layer as, whatever is said of them."""
-        rows = self.region_norm(self.see(regions) + self.image_segment)
-        return Rows(self.encoder.dropout(rows), regions.packing)
-
-    def embed_text(self, text: Text) -> Rows:
-        """What sub-words enter the first layer as, just as in the encoder by itself."""
-        return Rows(self.encoder.embed(text.ids, text.packing), text.packing)
-
-    def read(
-        self, text: Text | None, seen: Rows | None, translation: Text | None = None
-    ) -> Contextual:
-        """The same with regions already embedded, which may serve many sentences."""
-        sides = self._sides(text, seen, translation)
-        whole, places = _in_a_row([side for side in sides if side is not None])
-        out = self.encoder.contextualise(whole.rows, whole.packing)
-        found = iter(places)
-        words, others, shown = (None if side is None else out[next(found)] for side in sides)
-        return Contextual(words, others, shown, whole.packing.first(out))
-
-    def read_at(
-        self, places: Tensor, text: Text, seen: Rows | None, translation: Text | None = None
+    def encode_positions(
+        self,
+        positions: Tensor,
+        text: Text,
+        images: PackedRows | None,
+        translation: Text | None = None,
     ) -> Tensor:
-        """What some rows alone become: counted through text, translation and regions.
+        """Encode the batch and return the vectors of some positions only.
 
-        What comes after attention in the last layer is computed for them alone.
+        After attention, the last layer is computed for these positions alone.
+
+        Args:
+            positions: ``(n,)`` rows, counted through all text, then translations, then regions.
+            text: captions.
+            images: embedded regions.
+            translation: a second caption for each, as in VTLM.
+
+        Returns:
+            ``(n, hidden_size)``.
         """
-        sides = self._sides(text, seen, translation)
-        whole, went = _in_a_row([side for side in sides if side is not None])
-        return self.encoder.contextualise(
-            whole.rows, whole.packing, only=torch.cat(went)[sent(places, whole.rows.device)]
-        )
+        inputs = self._embed_inputs(text, images, translation)
+        joint, joint_positions = _concat_all([part for part in inputs if part is not None])
+        wanted = torch.cat(joint_positions)[to_device(positions, joint.rows.device)]
+        return self.encoder.contextualise(joint.rows, joint.packing, output_rows=wanted)
 
-    def _sides(
-        self, text: Text | None, seen: Rows | None, translation: Text | None
-    ) -> tuple[Rows | None, ...]:
-        """Text, translation and regions, as they enter the first layer."""
-        if text is None and translation is None and seen is None:
-            raise ValueError("there is neither text nor picture to read")
+    def _embed_inputs(
+        self, text: Text | None, images: PackedRows | None, translation: Text | None
+    ) -> tuple[PackedRows | None, ...]:
+        """Return text, translation and regions as first-layer inputs."""
+        if text is None and translation is None and images is None:
+            raise ValueError("there is neither text nor image to encode")
         return (
             None if text is None else self.embed_text(text),
             None if translation is None else self.embed_text(translation),
-            seen,
+            images,
         )
 
-    def pair(self, text: Text, seen: Rows) -> Tensor:
-        """`Contextual.first` of each pair; the last layer is computed for that row alone."""
-        return first_of_each(self.encoder, joined(self.embed_text(text), seen))
+    # Heads
 
-    def score(self, text: Text, seen: Rows) -> Tensor:
-        """How well each sentence fits its picture: what ranking trains, and retrieval sorts by."""
-        return self.ranking(self.pair(text, seen))
+    def match_logits(self, pooled: Tensor) -> Tensor:
+        """Return the logit of ITM for each pair, ``(pairs,)``.
 
-    def matching(self, first: Tensor) -> Tensor:
-        """Logits of whether pairs belong together (ITM), from `Contextual.first`.
-
-        Two classes have the difference of theirs: the cross-entropy of the two is
-        the binary one of that.
+        With two classes it is the difference of their logits: its binary cross-entropy equals
+        the cross-entropy of the two.
         """
-        logits: Tensor = self.match(self.pooler(first))
+        logits: Tensor = self.match(self.pooler(pooled))
         return logits[:, -1] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
-    def ranking(self, first: Tensor) -> Tensor:
-        """Scores of pairs for fine-tuning: by the row of the matching head that says yes."""
-        scores: Tensor = self.match(self.pooler(first))
+    def rank_scores(self, pooled: Tensor) -> Tensor:
+        """Return the logit of the matching class alone, which retrieval is fine-tuned with."""
+        scores: Tensor = self.match(self.pooler(pooled))
         return scores[:, -1]
 
     def word_logits(self, rows: Tensor) -> Tensor:
-        """Logits of words, from the vectors of hidden words (MLM, VTLM) and regions (MRTM)."""
-        table = self.encoder.words.weight
-        assert isinstance(table, Tensor)
-        return F.linear(self.word_transform(rows), table, self.word_bias)
+        """Return vocabulary logits of masked words (MLM, VTLM) or regions (MRTM)."""
+        return super().word_logits(self.word_transform(rows))
 
-    def image_encoder(self) -> list[nn.Parameter]:
-        """What early adaptation trains: the projections of regions and their norms."""
+    def masked_region(self) -> Tensor:
+        """Return the learned feature ``v_m`` of a masked region, ``(visual_width,)``."""
+        return self.region_mask.detach()
+
+    def image_encoder_parameters(self) -> list[nn.Parameter]:
+        """Return what early adaptation trains: region projections and their norms."""
         parts = (self.region_feature, self.feature_norm, self.region_box, self.box_norm)
         return [parameter for part in parts for parameter in part.parameters()]
 
 
-def _in_a_row(sides: Sequence[Rows]) -> tuple[Rows, list[Tensor]]:
-    """Each sequence of the first side followed by those of the others, and where all rows went."""
-    whole = sides[0]
-    went = [torch.arange(whole.packing.num_tokens, device=whole.rows.device)]
-    for side in sides[1:]:
-        pairs = joined(whole, side)
-        before, added = pairs.places
-        went = [*(before[places] for places in went), added]
-        whole = Rows(pairs.rows, pairs.packing)
-    return whole, went
-
-
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs)
-    nn.init.normal_(layer.weight, std=0.02)
-    nn.init.zeros_(layer.bias)
-    return layer
+def _concat_all(parts: Sequence[PackedRows]) -> tuple[PackedRows, list[Tensor]]:
+    """Concatenate the n-th sequences of all parts; also return where each part's rows went."""
+    joint = parts[0]
+    positions = [torch.arange(joint.packing.num_tokens, device=joint.rows.device)]
+    for part in parts[1:]:
+        pairs = concat_packed(joint, part)
+        earlier, added = pairs.positions
+        positions = [*(earlier[rows] for rows in positions), added]
+        joint = PackedRows(pairs.rows, pairs.packing)
+    return joint, positions

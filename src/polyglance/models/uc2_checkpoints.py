@@ -91,7 +91,7 @@ def convert_uc2(published: Mapping[str, Tensor]) -> UC2:
     torch.manual_seed(0)
     model = UC2(config)
     state = dict(model.state_dict())
-    found = _renamed(weights, config.encoder.layers)
+    found = _renamed(weights, config.encoder.num_layers)
     for name, value in found.items():
         if name not in state or state[name].shape != value.shape:
             wanted = tuple(state[name].shape) if name in state else "nothing of that name"
@@ -135,12 +135,12 @@ def _config(weights: Mapping[str, Tensor]) -> UC2Config:
         )
         of_bert = len(weights.get("embeddings.token_type_embeddings.weight", "-")) > 1
         encoder = EncoderConfig(
-            vocabulary=vocabulary,
-            width=width,
-            layers=layers,
-            heads=max(1, width // _HEAD_WIDTH),
-            inner=len(weights["encoder.layer.0.intermediate.dense.weight"]),
-            positions=len(weights["embeddings.position_embeddings.weight"]),
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_layers=layers,
+            num_heads=max(1, width // _HEAD_WIDTH),
+            intermediate_size=len(weights["encoder.layer.0.intermediate.dense.weight"]),
+            max_position_embeddings=len(weights["embeddings.position_embeddings.weight"]),
             first_position=0 if of_bert else 2,
             norm_eps=1e-12 if of_bert else 1e-5,
         )
@@ -149,7 +149,7 @@ def _config(weights: Mapping[str, Tensor]) -> UC2Config:
         raise DataError(f"the checkpoint is not one of UC2 or UNITER ({error})") from error
     by_volta = any(name.startswith("clfs_dict.") for name in weights)
     return UC2Config(
-        encoder, visual_width, form="reference", pooling="relu" if by_volta else "tanh"
+        encoder, visual_width, variant="reference", pooling="relu" if by_volta else "tanh"
     )
 
 

@@ -67,7 +67,7 @@ def _padded_attention(
     padded_query = queries.pad(query).transpose(1, 2)
     padded_key = keys.pad(key).transpose(1, 2)
     padded_value = keys.pad(value).transpose(1, 2)
-    mask = None if keys.even else keys.mask[:, None, None, :]
+    mask = None if keys.is_uniform else keys.mask[:, None, None, :]
     attended = F.scaled_dot_product_attention(
         padded_query, padded_key, padded_value, attn_mask=mask, dropout_p=dropout
     )

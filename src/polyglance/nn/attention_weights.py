@@ -11,20 +11,20 @@ from polyglance.nn.encoder import Encoder
 from polyglance.nn.transformer import TransformerLayer
 
 
-def watched_layer(layer: TransformerLayer, rows: Tensor) -> tuple[Tensor, Tensor]:
+def layer_with_attention(layer: TransformerLayer, rows: Tensor) -> tuple[Tensor, Tensor]:
     """One sequence after a layer, and (heads, rows, rows): how far each row looked at each."""
-    query, key, value = layer.query_key_value_of(rows)
+    query, key, value = layer.project_query_key_value(rows)
     scores = (query.transpose(0, 1) @ key.permute(1, 2, 0)) / layer.head_width**0.5
     weights = scores.softmax(-1)
     attended = (weights @ value.transpose(0, 1)).transpose(0, 1)
     return layer.after_attention(rows, attended), weights
 
 
-def watched(encoder: Encoder, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
+def forward_with_attention(encoder: Encoder, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
     """One sequence after all layers, and the weights of each."""
     found = []
     for layer in encoder.layers:
         assert isinstance(layer, TransformerLayer)
-        rows, weights = watched_layer(layer, rows)
+        rows, weights = layer_with_attention(layer, rows)
         found.append(weights)
     return rows, found

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyglance.nn.packing import Packing
-from polyglance.nn.sentence_gru import LastState
+from polyglance.nn.sentence_gru import PackedGRU
 
 
 class CharacterEmbedding(nn.Module):
@@ -35,7 +35,7 @@ class CharacterEmbedding(nn.Module):
         padded = Packing.of(lengths).pad(torch.tensor([c for word in spelled for c in word]))
         self.register_buffer("spelling", padded)
         self.characters = nn.Embedding(2 + len(alphabet), characters_width)
-        self.word = LastState(characters_width, width // 2, both_ways=True)
+        self.word = PackedGRU(characters_width, width // 2, bidirectional=True)
 
     def forward(self, ids: Tensor) -> Tensor:
         """The vector of each word, spelled once a batch."""
@@ -45,7 +45,7 @@ class CharacterEmbedding(nn.Module):
         rows = self.word(self.characters(packing.unpad(letters)), packing)
         return F.embedding(again, rows)
 
-    def rows(self) -> Tensor:
+    def table(self) -> Tensor:
         """The vectors of all words, for a table."""
         rows: Tensor = self(self.slots)
         return rows

@@ -24,7 +24,7 @@ _CODES = 256
 """Entries of a codebook: one byte chooses."""
 
 
-def four_bits(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
+def quantise_4bit(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     """Codes from 0 to 15 and the scale of each block of a row: ``(code - 8) * scale``.
 
     The entry farthest from zero becomes exactly -8 times the scale, which may
@@ -47,13 +47,13 @@ def _check_block(columns: int, block: int) -> None:
         )
 
 
-def from_four_bits(codes: Tensor, scales: Tensor) -> Tensor:
+def dequantise_4bit(codes: Tensor, scales: Tensor) -> Tensor:
     """The weights that these codes and scales mean."""
     blocks = codes.view(*scales.shape, -1).float() - 8
     return (blocks * scales.float()[:, :, None]).view(codes.shape)
 
 
-def eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_8bit(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Codes from -127 to 127 and a scale for each output channel."""
     scales = weight.float().flatten(1).abs().amax(1) / 127
     shape = (-1,) + (1,) * (weight.dim() - 1)
@@ -61,7 +61,7 @@ def eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
     return codes.to(torch.int8), scales
 
 
-def from_eight_bits(codes: Tensor, scales: Tensor) -> Tensor:
+def dequantise_8bit(codes: Tensor, scales: Tensor) -> Tensor:
     """The weights that these codes and scales mean."""
     return codes.float() * scales.view((-1,) + (1,) * (codes.dim() - 1))
 
@@ -76,14 +76,14 @@ class _Rounded(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         with torch.no_grad():
             rounded = (
-                from_four_bits(*four_bits(weight))
+                dequantise_4bit(*quantise_4bit(weight))
                 if self.bits == 4
-                else from_eight_bits(*eight_bits(weight))
+                else dequantise_8bit(*quantise_8bit(weight))
             )
         return weight + (rounded - weight).detach()
 
 
-class SharedTable(nn.Module):
+class ProductQuantisedEmbedding(nn.Module):
     """A table of words in few bytes, in the spirit of SMALR's hybrid embedding.
 
     All words share small codebooks: a row is cut into parts, and for each part one
@@ -121,9 +121,9 @@ class SharedTable(nn.Module):
 
     @classmethod
     @torch.no_grad()
-    def of(
+    def from_table(
         cls, table: Tensor, frequency: Tensor, *, parts: int, finer_parts: int, frequent: int
-    ) -> SharedTable:
+    ) -> ProductQuantisedEmbedding:
         """The nearest shared table, with finer codes for the ``frequent`` most frequent words."""
         width = table.shape[1]
         _check_parts(width, parts, finer_parts, frequent)
@@ -226,7 +226,7 @@ def compress(
     words = check_compressible(model, parts=parts, finer_parts=finer_parts, frequent=frequent)
     encoder = model.encoder
     assert isinstance(encoder, nn.Module)
-    encoder.words = SharedTable.of(
+    encoder.words = ProductQuantisedEmbedding.from_table(
         words.weight.detach(), frequency, parts=parts, finer_parts=finer_parts, frequent=frequent
     )
     for _, module, bits in _rounded_modules(model):
@@ -265,12 +265,12 @@ def compact_state(model: nn.Module) -> dict[str, Tensor]:
         weight = module.weight
         assert isinstance(weight, Tensor)
         if bits == 4:
-            codes, scales = four_bits(weight)
+            codes, scales = quantise_4bit(weight)
             pairs = codes.view(*scales.shape, -1, 2)
             state[f"{name}.weight.codes"] = pairs[..., 0] | pairs[..., 1] << 4
             state[f"{name}.weight.scales"] = scales.half()
         else:
-            codes, scales = eight_bits(weight)
+            codes, scales = quantise_8bit(weight)
             state[f"{name}.weight.codes"] = codes
             state[f"{name}.weight.scales"] = scales
     return {name: tensor.contiguous().cpu() for name, tensor in state.items()}
@@ -289,9 +289,9 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
             stem = name.removesuffix(".codes")
             scales = state[f"{stem}.scales"]
             whole[stem] = (
-                from_four_bits(_unpack(tensor), scales)
+                dequantise_4bit(_unpack(tensor), scales)
                 if tensor.dtype == torch.uint8
-                else from_eight_bits(tensor, scales)
+                else dequantise_8bit(tensor, scales)
             )
         elif not name.startswith("encoder.words.") and not name.endswith(".weight.scales"):
             whole[name] = tensor
@@ -312,7 +312,7 @@ def _whole_table(state: dict[str, Tensor]) -> Tensor:
         if name.startswith("encoder.words.")
     }
     try:
-        table = SharedTable(
+        table = ProductQuantisedEmbedding(
             words["codes"], words["finer_codes"], words["order"], len(words["centre"])
         )
     except KeyError as error:

@@ -21,15 +21,15 @@ from polyglance.nn.transformer import Activation, TransformerLayer
 class EncoderConfig:
     """The shape of an encoder. The defaults are XLM-R base's."""
 
-    vocabulary: int = 250_002
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    inner: int = 3072
-    positions: int = 514
+    vocab_size: int = 250_002
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 514
     first_position: int = 2
     """The row of the first word in the table of positions: 2 in XLM-R, 0 in BERT."""
-    segments: int = 1
+    type_vocab_size: int = 1
     activation: Activation = "gelu"
     norm_eps: float = 1e-5
     dropout: float = 0.1
@@ -37,9 +37,9 @@ class EncoderConfig:
     """On attention weights. Zero by default: flash attention on packed rows has none."""
 
     @property
-    def longest(self) -> int:
+    def max_tokens(self) -> int:
         """The longest sentence, in sub-words with specials."""
-        return self.positions - self.first_position
+        return self.max_position_embeddings - self.first_position
 
 
 class Encoder(nn.Module):
@@ -48,22 +48,22 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.words: nn.Module = nn.Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.positions, config.width)
-        self.segments = nn.Embedding(config.segments, config.width)
-        self.norm = nn.LayerNorm(config.width, config.norm_eps)
+        self.words: nn.Module = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.segments = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(
             TransformerLayer(
-                config.width,
-                config.heads,
-                config.inner,
+                config.hidden_size,
+                config.num_heads,
+                config.intermediate_size,
                 dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
                 activation=config.activation,
                 norm_eps=config.norm_eps,
             )
-            for _ in range(config.layers)
+            for _ in range(config.num_layers)
         )
         self.gradient_checkpointing = False
         self.frozen_layers = 0
@@ -89,10 +89,10 @@ class Encoder(nn.Module):
         positions: Tensor | None = None,
     ) -> Tensor:
         """What enters the first layer: word, position and segment, summed and normed."""
-        if packing.max_seqlen > self.config.longest:
+        if packing.max_seqlen > self.config.max_tokens:
             raise ValueError(
                 f"a sequence has {packing.max_seqlen} sub-words and the encoder takes"
-                f" {self.config.longest}: truncate when tokenising"
+                f" {self.config.max_tokens}: truncate when tokenising"
             )
         positions = packing.positions if positions is None else positions
         segments = torch.zeros_like(ids) if segments is None else segments
@@ -112,31 +112,31 @@ class Encoder(nn.Module):
         packing: Packing,
         *,
         layer: int | None = None,
-        only: Tensor | None = None,
+        output_rows: Tensor | None = None,
     ) -> Tensor:
         """Pass rows through the first ``layer`` layers (all by default).
 
         ``only`` names the rows that are wanted, if not all are: the last layer leaves out what
         is for the others alone.
         """
-        last = self.config.layers if layer is None else layer
-        if not 0 <= last <= self.config.layers:
-            raise ValueError(f"there is no layer {last}: the encoder has {self.config.layers}")
+        last = self.config.num_layers if layer is None else layer
+        if not 0 <= last <= self.config.num_layers:
+            raise ValueError(f"there is no layer {last}: the encoder has {self.config.num_layers}")
         for number, module in enumerate(self.layers[:last]):
-            wanted = only if number == last - 1 else None
+            wanted = output_rows if number == last - 1 else None
             if number < self.frozen_layers and not rows.requires_grad:
                 with torch.no_grad():
-                    rows = module(rows, packing, only=wanted)
+                    rows = module(rows, packing, output_rows=wanted)
             elif self.gradient_checkpointing and self.training:
-                rows = checkpoint(module, rows, packing, only=wanted, use_reentrant=False)
+                rows = checkpoint(module, rows, packing, output_rows=wanted, use_reentrant=False)
             else:
-                rows = module(rows, packing, only=wanted)
-        return rows if last or only is None else rows[only]
+                rows = module(rows, packing, output_rows=wanted)
+        return rows if last or output_rows is None else rows[output_rows]
 
     def freeze_below(self, layer: int) -> None:
         """Keep embeddings and the first ``layer`` layers as they are (MMP freezes below 9)."""
-        if not 0 <= layer <= self.config.layers:
-            raise ValueError(f"there is no layer {layer}: the encoder has {self.config.layers}")
+        if not 0 <= layer <= self.config.num_layers:
+            raise ValueError(f"there is no layer {layer}: the encoder has {self.config.num_layers}")
         self.frozen_layers = layer
         frozen = set(self.layers[:layer])
         if layer:

@@ -17,25 +17,25 @@ def reverse_gradient(rows: Tensor, strength: float | Tensor = 1.0) -> Tensor:
     return reversed_
 
 
-class Ramp(nn.Module):
+class ReversalSchedule(nn.Module):
     """How strongly gradients are reversed as training goes on: ``2 / (1 + e^(-10 p)) - 1``.
 
     ``p`` runs from 0 at the first step to 1 at the last. The steps are counted in
     a buffer, which checkpoints keep, and on the accelerator, which is not asked.
     """
 
-    taken: Tensor
+    steps_taken: Tensor
 
     def __init__(self, steps: int) -> None:
         super().__init__()
         self.steps = steps
-        self.register_buffer("taken", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("steps_taken", torch.zeros((), dtype=torch.int64))
 
     def forward(self) -> Tensor:
         """The strength of this step; in training, the next call is the next step."""
-        share = (self.taken / max(1, self.steps)).clamp(max=1.0)
+        share = (self.steps_taken / max(1, self.steps)).clamp(max=1.0)
         if self.training:
-            self.taken += 1
+            self.steps_taken += 1
         return 2 / (1 + torch.exp(-10 * share)) - 1
 
 

@@ -109,9 +109,9 @@ class HybridEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """A row of the universal embedding for each word."""
-        return F.embedding(self.slots[ids], self.rows())
+        return F.embedding(self.slots[ids], self.table())
 
-    def rows(self) -> Tensor:
+    def table(self) -> Tensor:
         """The whole table, which is all that words need after training."""
         own = [
             vectors if self.projection == "none" else self._layer(language)(vectors)
@@ -126,7 +126,7 @@ class HybridEmbedding(nn.Module):
             total = total + (vectors - self.get_buffer(f"initial_{language}")).pow(2).sum()
         return total
 
-    def tokens_for(self, vectors: Tensor) -> Tensor:
+    def assign_tokens(self, vectors: Tensor) -> Tensor:
         """The latent token of each word that comes later, by its vector."""
         if not len(vectors):
             return torch.zeros(0, dtype=torch.int64)
@@ -151,7 +151,7 @@ class HybridEmbedding(nn.Module):
         projection of its own, where each language has one, is new and learned as well.
         """
         self.requires_grad_(False)
-        before = len(self.rows())
+        before = len(self.table())
         tokens = torch.zeros(0, dtype=torch.int64) if tokens is None else tokens.cpu()
         shared = torch.where(tokens < 0, 0, _SPECIALS + tokens)
         new = torch.cat([before + torch.arange(len(own)), shared])

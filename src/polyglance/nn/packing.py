@@ -19,7 +19,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyglance.nn.sending import sent
+
+def to_device(tensor: Tensor, device: torch.device | str | None) -> Tensor:
+    """Copy to ``device`` asynchronously (through pinned memory on CUDA); None leaves it in place.
+
+    A copy out of pageable memory would wait until the accelerator has caught up, and the
+    processor with it, instead of preparing the next step.
+    """
+    if device is None:
+        return tensor
+    if torch.device(device).type == "cuda" and not tensor.is_cuda:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +55,7 @@ class Packing:
         boundaries = torch.zeros(len(counts) + 1, dtype=torch.int32)
         torch.cumsum(counts, 0, out=boundaries[1:])
         longest = int(counts.max()) if len(counts) else 0
-        return cls(sent(boundaries, device), longest, int(boundaries[-1]))
+        return cls(to_device(boundaries, device), longest, int(boundaries[-1]))
 
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1
@@ -73,27 +84,27 @@ class Packing:
         return steps < self.lengths[:, None]
 
     @cached_property
-    def places(self) -> Tensor:
+    def padded_positions(self) -> Tensor:
         """For each row, its number in a padded batch that is read sequence after sequence."""
         return self.sequence_ids * self.max_seqlen + self.positions
 
     @property
-    def even(self) -> bool:
+    def is_uniform(self) -> bool:
         """Whether all sequences have the same length, so that padding adds nothing."""
         return self.num_tokens == len(self) * self.max_seqlen
 
     def pad(self, rows: Tensor) -> Tensor:
         """Packed rows as a padded batch ``(n, longest, ...)``, zero where there is nothing."""
         shape = (len(self), self.max_seqlen, *rows.shape[1:])
-        if self.even:
+        if self.is_uniform:
             return rows.reshape(shape)
         empty = rows.new_zeros((len(self) * self.max_seqlen, *rows.shape[1:]))
-        return empty.index_copy(0, self.places, rows).view(shape)
+        return empty.index_copy(0, self.padded_positions, rows).view(shape)
 
     def unpad(self, padded: Tensor) -> Tensor:
         """The packed rows of a padded batch; what lies beyond the lengths is dropped."""
         rows = padded.flatten(0, 1)
-        return rows if self.even else rows.index_select(0, self.places)
+        return rows if self.is_uniform else rows.index_select(0, self.padded_positions)
 
     def first(self, rows: Tensor) -> Tensor:
         """The first row of each sequence; sequences must not be empty."""
@@ -106,7 +117,7 @@ class Packing:
         return (sums / self.lengths.clamp(min=1)[:, None]).to(rows.dtype)
 
 
-def join(first: Packing, second: Packing) -> tuple[Packing, Tensor]:
+def concat_packings(first: Packing, second: Packing) -> tuple[Packing, Tensor]:
     """Each sequence of ``first`` followed by the same one of ``second``.
 
     Returns the joint packing and an index such that

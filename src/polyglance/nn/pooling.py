@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from polyglance.nn.packing import Packing, join
+from polyglance.nn.packing import Packing, concat_packings
 from polyglance.nn.transformer import TransformerLayer
 
 
@@ -38,7 +38,7 @@ class PoolingHead(nn.Module):
             for layer in self.layers:
                 rows = layer(rows, packing)
         else:
-            joint, index = join(packing, contexts)
+            joint, index = concat_packings(packing, contexts)
             for layer in self.layers:
                 extended = torch.cat([rows, context])[index]
                 rows = layer(rows, packing, extended, joint)
@@ -67,7 +67,7 @@ class MeanHead(nn.Module):
     ) -> Tensor:
         """One vector a sequence, not yet of unit length; of its context's rows too, if given."""
         if context is not None and contexts is not None:
-            packing, index = join(packing, contexts)
+            packing, index = concat_packings(packing, contexts)
             rows = torch.cat([rows, context])[index]
         pooled: Tensor = self.linear(packing.mean(rows))
         return pooled

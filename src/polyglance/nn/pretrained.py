@@ -53,7 +53,7 @@ def load_encoder(folder: str | Path, *, dropout: float | None = None) -> Encoder
     config = read_encoder_config(folder)
     if dropout is not None:
         config = replace(config, dropout=dropout)
-    state = _from_published(_read_weights(folder), config.layers, folder)
+    state = _from_published(_read_weights(folder), config.num_layers, folder)
     try:
         with torch.device("meta"):
             encoder = Encoder(config)
@@ -80,14 +80,14 @@ def read_encoder_config(folder: str | Path) -> EncoderConfig:
         if published.get("hidden_act", "gelu") not in ("gelu", "relu"):
             raise PolyglanceError(f"{path}: only gelu and relu are supported")
         return EncoderConfig(
-            vocabulary=published["vocab_size"],
-            width=published["hidden_size"],
-            layers=published["num_hidden_layers"],
-            heads=published["num_attention_heads"],
-            inner=published["intermediate_size"],
-            positions=published["max_position_embeddings"],
+            vocab_size=published["vocab_size"],
+            hidden_size=published["hidden_size"],
+            num_layers=published["num_hidden_layers"],
+            num_heads=published["num_attention_heads"],
+            intermediate_size=published["intermediate_size"],
+            max_position_embeddings=published["max_position_embeddings"],
             first_position=_FIRST_POSITION[kind],
-            segments=published["type_vocab_size"],
+            type_vocab_size=published["type_vocab_size"],
             activation=published.get("hidden_act", "gelu"),
             norm_eps=published["layer_norm_eps"],
             dropout=published.get("hidden_dropout_prob", 0.1),
@@ -109,13 +109,13 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
     published = {
         "model_type": kind,
         "architectures": ["XLMRobertaModel" if config.first_position else "BertModel"],
-        "vocab_size": config.vocabulary,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.inner,
-        "max_position_embeddings": config.positions,
-        "type_vocab_size": config.segments,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "type_vocab_size": config.type_vocab_size,
         "hidden_act": config.activation,
         "layer_norm_eps": config.norm_eps,
         "hidden_dropout_prob": config.dropout,

@@ -7,20 +7,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from polyglance.nn.packing import Packing
-from polyglance.nn.sending import sent
+from polyglance.nn.packing import Packing, to_device
 
 
-class LastState(nn.Module):
+class PackedGRU(nn.Module):
     """A GRU over packed sequences that returns the state after each sequence's last row.
 
     With ``both_ways`` the state of a second GRU, which reads backwards, stands beside it.
     """
 
-    def __init__(self, rows_width: int, width: int, *, both_ways: bool = False) -> None:
+    def __init__(self, rows_width: int, width: int, *, bidirectional: bool = False) -> None:
         super().__init__()
-        self.width = 2 * width if both_ways else width
-        self.gru = nn.GRU(rows_width, width, bidirectional=both_ways)
+        self.width = 2 * width if bidirectional else width
+        self.gru = nn.GRU(rows_width, width, bidirectional=bidirectional)
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
         """``(sequences, width)``; zero, the state at the start, for an empty sequence."""
@@ -35,7 +34,7 @@ class LastState(nn.Module):
         order = lengths.argsort(descending=True, stable=True)
         rank = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
         before = going_on.cumsum(0) - going_on
-        rank, before = (sent(t, rows.device) for t in (rank, before))
+        rank, before = (to_device(t, rows.device) for t in (rank, before))
         places = before[packing.positions] + rank[packing.sequence_ids]
         step_by_step = torch.empty_like(rows).index_copy(0, places, rows)
         last = torch.cat(list(self._states(step_by_step, going_on)), dim=1)
@@ -66,7 +65,7 @@ class SentenceGRU(nn.Module):
 
     def __init__(self, words_width: int, gru_width: int, width: int) -> None:
         super().__init__()
-        self.words = LastState(words_width, gru_width)
+        self.words = PackedGRU(words_width, gru_width)
         self.output = nn.Linear(gru_width, width)
 
     def forward(self, rows: Tensor, sentences: Packing, languages: Tensor | None = None) -> Tensor:

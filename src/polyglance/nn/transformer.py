@@ -22,9 +22,9 @@ class TransformerLayer(nn.Module):
 
     def __init__(
         self,
-        width: int,
-        heads: int,
-        inner: int,
+        hidden_size: int,
+        num_heads: int,
+        intermediate_size: int,
         *,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
@@ -32,15 +32,15 @@ class TransformerLayer(nn.Module):
         norm_eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        if width % heads:
-            raise ValueError(f"a width of {width} does not divide into {heads} heads")
-        self.heads, self.head_width = heads, width // heads
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.attended = nn.Linear(width, width)
-        self.attention_norm = nn.LayerNorm(width, norm_eps)
-        self.widen = nn.Linear(width, inner)
-        self.narrow = nn.Linear(inner, width)
-        self.output_norm = nn.LayerNorm(width, norm_eps)
+        if hidden_size % num_heads:
+            raise ValueError(f"a width of {hidden_size} does not divide into {num_heads} heads")
+        self.heads, self.head_width = num_heads, hidden_size // num_heads
+        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
+        self.attended = nn.Linear(hidden_size, hidden_size)
+        self.attention_norm = nn.LayerNorm(hidden_size, norm_eps)
+        self.widen = nn.Linear(hidden_size, intermediate_size)
+        self.narrow = nn.Linear(intermediate_size, hidden_size)
+        self.output_norm = nn.LayerNorm(hidden_size, norm_eps)
         self.dropout = nn.Dropout(dropout)
         self.attention_dropout = attention_dropout
         self.activation = F.gelu if activation == "gelu" else F.relu
@@ -52,13 +52,13 @@ class TransformerLayer(nn.Module):
         context: Tensor | None = None,
         contexts: Packing | None = None,
         *,
-        only: Tensor | None = None,
+        output_rows: Tensor | None = None,
     ) -> Tensor:
         """Rows after one layer; with a ``context``, keys and values are taken from it alone.
 
         ``only`` names the rows that are wanted, if not all are.
         """
-        query, key, value = self.query_key_value_of(rows, context)
+        query, key, value = self.project_query_key_value(rows, context)
         attended = packed_attention(
             query,
             key,
@@ -67,8 +67,8 @@ class TransformerLayer(nn.Module):
             contexts,
             dropout=self.attention_dropout if self.training else 0.0,
         )
-        if only is not None:
-            rows, attended = rows[only], attended[only]
+        if output_rows is not None:
+            rows, attended = rows[output_rows], attended[output_rows]
         return self.after_attention(rows, attended)
 
     def after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class TransformerLayer(nn.Module):
         output: Tensor = self.output_norm(rows + self.dropout(self.narrow(inner)))
         return output
 
-    def query_key_value_of(
+    def project_query_key_value(
         self, rows: Tensor, context: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What rows ask for, and what they (or a ``context``) offer: (rows, heads, width) each."""

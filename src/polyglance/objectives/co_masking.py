@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyglance.nn.packing import Packing
-from polyglance.objectives.masked_language import MaskedWords, WordMasking, inner_words
+from polyglance.objectives.masked_language import MaskedTokens, TokenMasking, maskable_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class CaptionPair:
     """``(2, n)``: a row of the first captions and a row of the second that mean the same."""
 
 
-def co_mask(pair: CaptionPair, masking: WordMasking, *, share: float = 1.0) -> MaskedWords:
+def co_mask(pair: CaptionPair, masking: TokenMasking, *, share: float = 1.0) -> MaskedTokens:
     """Hide sub-words of one caption of each pair, and those that they are linked to in the other.
 
     Which of the two is drawn evenly. What is linked has the fate of the one it is linked
@@ -42,7 +42,7 @@ def co_mask(pair: CaptionPair, masking: WordMasking, *, share: float = 1.0) -> M
     count = len(pair.first)
     together = torch.rand(count) < share
     from_first = torch.rand(count) < 0.5
-    maskable = torch.cat([inner_words(pair.first), inner_words(pair.second)])
+    maskable = torch.cat([maskable_tokens(pair.first), maskable_tokens(pair.second)])
     owners = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids])
     in_first = torch.arange(len(owners)) < pair.first.num_tokens
     begins = (in_first == from_first[owners]) | ~together[owners]
@@ -63,4 +63,4 @@ def co_mask(pair: CaptionPair, masking: WordMasking, *, share: float = 1.0) -> M
     others = torch.randint(*masking.words, places.shape, dtype=pair.ids.dtype)
     shown = torch.where(draw < masking.masked + masking.random, others, targets)
     shown = torch.where(draw < masking.masked, masking.mask_id, shown)
-    return MaskedWords(pair.ids.index_copy(0, places, shown), places, targets)
+    return MaskedTokens(pair.ids.index_copy(0, places, shown), places, targets)

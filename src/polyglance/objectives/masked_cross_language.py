@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def hide_words(ids: Tensor, *, mask_id: int, rate: float = 0.2) -> Tensor:
+def mask_random_words(ids: Tensor, *, mask_id: int, rate: float = 0.2) -> Tensor:
     """The same words with ``rate`` of them replaced by the mask, any of them.
 
     They are drawn as dropout is, from torch's own generator, which training seeds at
@@ -17,9 +17,7 @@ def hide_words(ids: Tensor, *, mask_id: int, rate: float = 0.2) -> Tensor:
     return torch.where(hidden, mask_id, ids)
 
 
-def masked_cross_language(
-    masked: Tensor, whole: Tensor, present: Tensor, predict: nn.Module
-) -> Tensor:
+def mclm_loss(masked: Tensor, whole: Tensor, present: Tensor, predict: nn.Module) -> Tensor:
     """Equation 2: two masked sentences in two languages together tell what either lacks.
 
     ``masked`` and ``whole`` are vectors ``(languages, columns, width)`` of the same

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyglance.config import check
+from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
 
 
 @dataclass(frozen=True)
-class WordMasking:
+class TokenMasking:
     """How words are hidden. The rates are those of BERT and of M3P."""
 
     mask_id: int
@@ -32,44 +32,44 @@ class WordMasking:
 
     def __post_init__(self) -> None:
         shares = ("rate", "masked", "random")
-        check(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", *shares)
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", *shares)
         if self.masked + self.random > 1:
             raise PolyglanceError("masked and random are shares of the same words: 1 at most")
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedWords:
+class MaskedTokens:
     """Sentences with some words hidden."""
 
     ids: Tensor
-    places: Tensor
+    positions: Tensor
     """The rows of the chosen words."""
     targets: Tensor
     """What stood there."""
 
 
-def mask_words(
-    ids: Tensor, sentences: Packing, masking: WordMasking, *, maskable: Tensor | None = None
-) -> MaskedWords:
+def mask_tokens(
+    ids: Tensor, sentences: Packing, masking: TokenMasking, *, maskable: Tensor | None = None
+) -> MaskedTokens:
     """Hide some words of packed sentences, of those that are ``maskable`` (`inner_words`)."""
-    maskable = inner_words(sentences) if maskable is None else maskable
+    maskable = maskable_tokens(sentences) if maskable is None else maskable
     places = (maskable & (torch.rand(ids.shape, device=ids.device) < masking.rate)).nonzero()[:, 0]
     targets = ids[places]
     draw = torch.rand(places.shape, device=ids.device)
     others = torch.randint(*masking.words, places.shape, device=ids.device, dtype=ids.dtype)
     shown = torch.where(draw < masking.masked + masking.random, others, targets)
     shown = torch.where(draw < masking.masked, masking.mask_id, shown)
-    return MaskedWords(ids.index_copy(0, places, shown), places, targets)
+    return MaskedTokens(ids.index_copy(0, places, shown), places, targets)
 
 
-def inner_words(sentences: Packing) -> Tensor:
+def maskable_tokens(sentences: Packing) -> Tensor:
     """True for all but the first and the last of a sentence, the signs that begin and end it."""
     last = sentences.cu_seqlens[1:][sentences.sequence_ids] - 1
     rows = torch.arange(sentences.num_tokens, device=last.device)
     return (sentences.positions > 0) & (rows < last)
 
 
-def masked_language(logits: Tensor, targets: Tensor) -> Tensor:
+def mlm_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """The mean of ``-log q(w_m | w_rest, v)`` over the chosen words; zero where there are none."""
     total: Tensor = _CrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
     return total / max(1, len(targets))

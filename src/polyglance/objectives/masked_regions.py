@@ -15,32 +15,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyglance.nn.sending import sent
+from polyglance.nn.packing import to_device
 
 NO_LABEL = -100
 """Of a region whose class nobody knows, such as a picture as a whole."""
 
 
 @dataclass(frozen=True, eq=False)
-class HiddenRegions:
+class MaskedRegions:
     """Regions of which some are hidden."""
 
     features: Tensor
-    places: Tensor
+    positions: Tensor
     """The rows of the chosen regions, on the processor."""
     targets: Tensor
     """What their features were."""
 
 
-def hide_regions(
+def mask_regions(
     features: Tensor,
     *,
     rate: float = 0.15,
     hidden: float = 0.9,
     mask: Tensor | None = None,
     maskable: Tensor | None = None,
-    wholes: Tensor | None = None,
-) -> HiddenRegions:
+    global_rows: Tensor | None = None,
+) -> MaskedRegions:
     """Choose ``rate`` of the regions, of those that are ``maskable``, and hide most of them.
 
     The share ``hidden`` of the chosen is replaced by zeros (M3P) or ``mask``, UC2's ``v_m``; the
@@ -53,15 +53,17 @@ def hide_regions(
     chosen = torch.rand(len(features)) < rate
     if maskable is not None:
         chosen &= maskable
-    if wholes is not None:
-        chosen &= wholes != torch.arange(len(wholes))
+    if global_rows is not None:
+        chosen &= global_rows != torch.arange(len(global_rows))
     places = chosen.nonzero()[:, 0]
     replaced = places[torch.rand(len(places)) < hidden]
-    if wholes is not None:
-        replaced = torch.cat([replaced, torch.unique(wholes[replaced])])
+    if global_rows is not None:
+        replaced = torch.cat([replaced, torch.unique(global_rows[replaced])])
     blank = features.new_zeros(features.shape[1]) if mask is None else mask.to(features.dtype)
-    shown = features.index_copy(0, sent(replaced, features.device), blank.expand(len(replaced), -1))
-    return HiddenRegions(shown, places, features[sent(places, features.device)])
+    shown = features.index_copy(
+        0, to_device(replaced, features.device), blank.expand(len(replaced), -1)
+    )
+    return MaskedRegions(shown, places, features[to_device(places, features.device)])
 
 
 def region_regression(predicted: Tensor, targets: Tensor) -> Tensor:

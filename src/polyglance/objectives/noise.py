@@ -11,7 +11,7 @@ from torch import Tensor
 from polyglance.nn.packing import Packing
 
 
-def mask_words(
+def noise_tokens(
     ids: Tensor,
     sentences: Packing,
     *,
@@ -28,7 +28,7 @@ def mask_words(
     return torch.where(inside & _chosen(ids, rate), mask_id, ids)
 
 
-def mask_features(features: Tensor, *, rate: float = 0.05) -> Tensor:
+def noise_features(features: Tensor, *, rate: float = 0.05) -> Tensor:
     """The same features with ``rate`` of their rows (seconds of a clip, cells) zeroed."""
     return features.masked_fill(_chosen(features[:, 0], rate)[:, None], 0)
 

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polyglance.config import check
+from polyglance.config import validate_fields
 from polyglance.objectives.similarity import cosines
 
 Distance = Literal["cosine", "euclidean"]
@@ -29,8 +29,8 @@ class TripletRule:
     distance: Distance = "cosine"
 
     def __post_init__(self) -> None:
-        check(self, lambda value: value >= 0, "0 or more", "margin")
-        check(self, lambda value: value >= 1, "1 or more", "negatives")
+        validate_fields(self, lambda value: value >= 0, "0 or more", "margin")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "negatives")
 
 
 PAPER_RULE = TripletRule()

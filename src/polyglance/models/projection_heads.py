@@ -1,6 +1,6 @@
 """Where the two towers of a trained MMP meet: what makes one vector of all that each has read.
 
-Taken out of a model (`polyglance.export.towers`), it tells another model that begins with
+Taken out of a model (`polyglance.export.split_model`), it tells another model that begins with
 the same towers how near a sentence is to a picture.
 """
 
@@ -26,7 +26,7 @@ _STATE, _CONFIG = "model.safetensors", "config.json"
 
 
 @dataclass(frozen=True)
-class MeetingConfig:
+class ProjectionHeadsConfig:
     """Its shape."""
 
     visual_width: int
@@ -35,12 +35,12 @@ class MeetingConfig:
     pooling_heads: int
     model: str = ""
     """The fingerprint of the model that it was taken from: vectors of no other fit."""
-    eyes: str = ""
+    image_backbone: str = ""
     """The fingerprint of that model's picture network, as a folder of its own."""
 
-    def check_fits(self, visual_width: int, eyes: str, width: int | None = None) -> None:
+    def check_compatible(self, visual_width: int, eyes: str, width: int | None = None) -> None:
         """Refuse eyes, by the width of what they see and their fingerprint, or an encoder."""
-        other = bool(self.eyes) and self.eyes != eyes
+        other = bool(self.image_backbone) and self.image_backbone != eyes
         if visual_width != self.visual_width or other:
             raise PolyglanceError(
                 "the meeting is of other eyes: name those that 'polyglance weights unpack' wrote"
@@ -53,10 +53,10 @@ class MeetingConfig:
             )
 
 
-class Meeting(nn.Module):
+class ProjectionHeads(nn.Module):
     """The heads of MMP's towers, of a model whose sentences are the mean of their words."""
 
-    def __init__(self, config: MeetingConfig) -> None:
+    def __init__(self, config: ProjectionHeadsConfig) -> None:
         super().__init__()
         self.config = config
         self.visual_input = nn.Linear(config.visual_width, config.width)
@@ -65,27 +65,29 @@ class Meeting(nn.Module):
         )
         self.text_pooling = MeanHead(config.width)
 
-    def pictures(self, features: Tensor, visuals: Packing) -> Tensor:
+    def encode_images(self, features: Tensor, visuals: Packing) -> Tensor:
         """A unit vector for each picture, of its whole and its cells."""
         return F.normalize(self.visual_pooling(self.visual_input(features), visuals), dim=1)
 
-    def sentences(self, rows: Tensor, sentences: Packing) -> Tensor:
+    def encode_texts(self, rows: Tensor, sentences: Packing) -> Tensor:
         """A unit vector for each sentence, of what the encoder makes of its sub-words."""
         return F.normalize(self.text_pooling(rows, sentences), dim=1)
 
 
-def take_out(model: MMP, *, fingerprint: str = "", eyes: str = "") -> Meeting | None:
+def extract_projection_heads(
+    model: MMP, *, fingerprint: str = "", eyes: str = ""
+) -> ProjectionHeads | None:
     """The meeting of a model's towers, with what tells both again; None if of another kind."""
     config = model.config
     if (
         config.text_pooling != "mean"
         or config.share_pooling
-        or config.width != config.encoder.width
-        or config.text_layer not in (None, config.encoder.layers)
+        or config.width != config.encoder.hidden_size
+        or config.text_layer not in (None, config.encoder.num_layers)
     ):
         return None
-    meeting = Meeting(
-        MeetingConfig(
+    meeting = ProjectionHeads(
+        ProjectionHeadsConfig(
             config.visual_width,
             config.width,
             config.pooling_layers,
@@ -99,7 +101,7 @@ def take_out(model: MMP, *, fingerprint: str = "", eyes: str = "") -> Meeting | 
     return meeting.eval()
 
 
-def write_meeting(meeting: Meeting, folder: Path) -> None:
+def save_projection_heads(meeting: ProjectionHeads, folder: Path) -> None:
     """Write it as a folder of weights."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(meeting.state_dict(), folder / _STATE)
@@ -107,7 +109,7 @@ def write_meeting(meeting: Meeting, folder: Path) -> None:
     (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def read_meeting(folder: str | Path) -> Meeting:
+def load_projection_heads(folder: str | Path) -> ProjectionHeads:
     """Read what `write_meeting` wrote."""
     path = Path(folder).expanduser()
     try:
@@ -115,7 +117,7 @@ def read_meeting(folder: str | Path) -> Meeting:
         if config.pop("model_type", None) != "meeting":
             raise ValueError("other weights lie there")
         with torch.device("meta"):
-            meeting = Meeting(load(MeetingConfig, config))
+            meeting = ProjectionHeads(load(ProjectionHeadsConfig, config))
         meeting.load_state_dict(load_file(path / _STATE), assign=True)
     except (
         *(OSError, ValueError, TypeError, AttributeError, ZeroDivisionError),

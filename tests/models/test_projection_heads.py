@@ -8,12 +8,24 @@ import pytest
 import torch
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.models.meeting import MeetingConfig, read_meeting, take_out, write_meeting
 from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.models.projection_heads import (
+    ProjectionHeadsConfig,
+    extract_projection_heads,
+    load_projection_heads,
+    save_projection_heads,
+)
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
 
-ENCODER = EncoderConfig(vocabulary=20, width=16, layers=2, heads=2, inner=32, positions=20)
+ENCODER = EncoderConfig(
+    vocab_size=20,
+    hidden_size=16,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=20,
+)
 
 
 def mmp(**changes: object) -> MMP:
@@ -27,18 +39,18 @@ def mmp(**changes: object) -> MMP:
 def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
     model = mmp()
     torch.nn.init.normal_(model.text_pooling.linear.weight)  # type: ignore[arg-type]
-    taken = take_out(model)
+    taken = extract_projection_heads(model)
     assert taken is not None
-    write_meeting(taken, tmp_path / "meeting")
-    meeting = read_meeting(tmp_path / "meeting")
+    save_projection_heads(taken, tmp_path / "meeting")
+    meeting = load_projection_heads(tmp_path / "meeting")
     features, visuals = torch.randn(7, 5), Packing.of([3, 4])
     torch.testing.assert_close(
-        meeting.pictures(features, visuals), model.encode_visual(features, visuals)
+        meeting.encode_images(features, visuals), model.encode_visual(features, visuals)
     )
     ids, sentences = torch.tensor([1, 5, 2, 1, 7, 8, 2]), Packing.of([3, 4])
     rows = model.encoder(ids, sentences)
     expected = model.encode_text(ids, sentences)
-    torch.testing.assert_close(meeting.sentences(rows, sentences), expected)
+    torch.testing.assert_close(meeting.encode_texts(rows, sentences), expected)
 
 
 @pytest.mark.parametrize(
@@ -51,29 +63,29 @@ def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
     ],
 )
 def test_towers_that_meet_otherwise_have_none(changes: dict[str, object]) -> None:
-    assert take_out(mmp(**changes)) is None
+    assert extract_projection_heads(mmp(**changes)) is None
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'polyglance weights unpack' writes it"):
-        read_meeting(tmp_path)
+        load_projection_heads(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(DataError, match="other weights lie there"):
-        read_meeting(tmp_path)
+        load_projection_heads(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "meeting", "width": 4}')
     with pytest.raises(DataError, match="visual_width"):
-        read_meeting(tmp_path)
+        load_projection_heads(tmp_path)
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(DataError, match="does not hold where two towers meet"):
-        read_meeting(tmp_path)
+        load_projection_heads(tmp_path)
 
 
 def test_other_towers_are_refused() -> None:
-    config = MeetingConfig(5, 16, 1, 2, eyes="abc")
-    config.check_fits(5, "abc", 16)
+    config = ProjectionHeadsConfig(5, 16, 1, 2, image_backbone="abc")
+    config.check_compatible(5, "abc", 16)
     with pytest.raises(PolyglanceError, match="of other eyes"):
-        config.check_fits(6, "abc")
+        config.check_compatible(6, "abc")
     with pytest.raises(PolyglanceError, match="of other eyes"):
-        config.check_fits(5, "def")
+        config.check_compatible(5, "def")
     with pytest.raises(PolyglanceError, match="of another encoder"):
-        config.check_fits(5, "abc", 8)
+        config.check_compatible(5, "abc", 8)

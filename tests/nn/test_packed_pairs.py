@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from polyglance.nn.joint import Rows, Text, box_geometry, box_location, joined
+from polyglance.nn.packed_pairs import PackedRows, Text, box_geometry, box_location, concat_packed
 from polyglance.nn.packing import Packing
 
 
 def test_two_sides_are_joined_and_come_apart_again() -> None:
     first, second = Packing.of([2, 1, 3]), Packing.of([1, 4, 0])
     rows = torch.arange(11.0)[:, None]
-    pairs = joined(Rows(rows[:6], first), Rows(rows[6:], second))
+    pairs = concat_packed(PackedRows(rows[:6], first), PackedRows(rows[6:], second))
     assert pairs.rows[:, 0].tolist() == [0, 1, 6, 2, 7, 8, 9, 10, 3, 4, 5]
     assert pairs.packing.lengths.tolist() == [3, 5, 3]
-    left, right = pairs.apart(10 * pairs.rows)
+    left, right = pairs.take(10 * pairs.rows)
     assert torch.equal(left, 10 * rows[:6])
     assert torch.equal(right, 10 * rows[6:])
 

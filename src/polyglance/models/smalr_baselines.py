@@ -28,15 +28,15 @@ class WordModel:
 
     config: SMALRConfig = SMALRConfig()  # noqa: RUF009 - frozen
     objective: SMALRObjective = SMALRObjective()  # noqa: RUF009 - frozen
-    characters: int | None = None
+    character_width: int | None = None
     """The width of a character's vector, in a model that spells its words."""
-    one_language: bool = False
+    monolingual: bool = False
     """Whether there is a model for each language, which knows no other."""
 
     @property
-    def pretrained(self) -> bool:
+    def needs_pretraining(self) -> bool:
         """Whether a latent vocabulary must be learned first."""
-        return self.characters is None and self.config.latent_tokens > 0
+        return self.character_width is None and self.config.latent_tokens > 0
 
 
 _UNMASKED = SMALRObjective(mask_weight=0.0, match_masked=False)
@@ -55,17 +55,17 @@ WORD_MODELS: dict[str, WordModel] = {
     "pca-200": WordModel(replace(_MULE, own_width=200), _UNMASKED),
     "pca-100": WordModel(replace(_MULE, own_width=100), _UNMASKED),
     "pca-50": WordModel(replace(_MULE, own_width=50), _UNMASKED),
-    "embn": WordModel(_EMBN, _SENTENCES_ALONE, one_language=True),
+    "embn": WordModel(_EMBN, _SENTENCES_ALONE, monolingual=True),
     "parallel-embn": WordModel(replace(_EMBN, branches="language"), _SENTENCES_ALONE),
-    "small-liwe": WordModel(_LIWE, _SENTENCES_ALONE, characters=24),
-    "large-liwe": WordModel(_LIWE, _SENTENCES_ALONE, characters=120),
+    "small-liwe": WordModel(_LIWE, _SENTENCES_ALONE, character_width=24),
+    "large-liwe": WordModel(_LIWE, _SENTENCES_ALONE, character_width=120),
 }
 """By name. LIWE sees the same features of pictures as all others here, not those of a detector,
 and is asked in the same words: those that are not in the lexicon, which it could spell, are dropped
 before it as well."""
 
 
-def make_word_model(
+def build_word_model(
     model: WordModel,
     words: Sequence[str],
     vectors: Tensor,
@@ -77,17 +77,17 @@ def make_word_model(
 ) -> SMALR:
     """An untrained model for the words of a lexicon, given with vectors, languages and ranks."""
     languages = int(language_of.max()) + 1
-    if model.one_language and languages != 1:
+    if model.monolingual and languages != 1:
         raise PolyglanceError(
             f"this model knows one language, and the lexicon has {languages}: make one of each"
         )
-    if model.pretrained and latent is None:
+    if model.needs_pretraining and latent is None:
         raise PolyglanceError(
             "this model shares tokens among words: learn a latent vocabulary first"
         )
-    if model.characters is not None:
+    if model.character_width is not None:
         width = model.config.universal_width
-        table = CharacterEmbedding(words, characters_width=model.characters, width=width)
-        return SMALR(model.config, table, languages=languages, steps=steps)
+        table = CharacterEmbedding(words, characters_width=model.character_width, width=width)
+        return SMALR(model.config, table, num_languages=languages, steps=steps)
     hybrid = word_table(model.config, vectors, language_of, rank_in_language, latent)
-    return SMALR(model.config, hybrid, languages=languages, steps=steps)
+    return SMALR(model.config, hybrid, num_languages=languages, steps=steps)

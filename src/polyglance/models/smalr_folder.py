@@ -22,19 +22,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyglance.config import as_plain, load
-from polyglance.errors import DataError, PolyglanceError, reason
-from polyglance.models.smalr import SMALR, FoldedText, PictureBranch, SMALRConfig
+from polyglance.errors import DataError, PolyglanceError, error_reason
+from polyglance.models.smalr import SMALR, FoldedText, ImageBranch, SMALRConfig
 from polyglance.nn.hybrid_embedding import HybridEmbedding
 from polyglance.nn.latent_vocabulary import TokenChooser
 from polyglance.nn.sentence_gru import LanguageBranches, SentenceGRU
-from polyglance.records import replacing
+from polyglance.records import atomic_write
 from polyglance.text.lexicon import Lexicon
 
 _STATE, _CONFIG = "model.safetensors", "config.json"
 
 
 @dataclass(frozen=True)
-class SeenBy:
+class FeatureInfo:
     """What turned pictures into the features that a model was trained on."""
 
     backbone: str | None = None
@@ -46,21 +46,21 @@ class SeenBy:
     weights_sha256: str | None = None
 
     @classmethod
-    def of(cls, made_by: Mapping[str, object]) -> SeenBy:
+    def from_store(cls, made_by: Mapping[str, object]) -> FeatureInfo:
         """From what a feature store says of itself (``StoreInfo.made_by``)."""
         known = {key: made_by[key] for key in cls.__dataclass_fields__ if key in made_by}
         return load(cls, known)
 
 
 @dataclass(frozen=True, eq=False)
-class WordFolder:
+class SMALRFolder:
     """A word model ready to be used: both branches, their words and their eyes."""
 
     config: SMALRConfig
     lexicon: Lexicon
     text: FoldedText
-    pictures: PictureBranch
-    seen_by: SeenBy = field(default_factory=SeenBy)
+    image_branch: ImageBranch
+    feature_info: FeatureInfo = field(default_factory=FeatureInfo)
     chooser: TokenChooser | None = None
     """By which words of another language take latent tokens, in a model that has any."""
 
@@ -69,7 +69,7 @@ class WordFolder:
         """Those it knows words of, in the order that the model counts them."""
         return self.lexicon.languages
 
-    def reopened(self) -> SMALR:
+    def to_trainable(self) -> SMALR:
         """A model that says the same, and takes in another language by `SMALR.add_language`.
 
         All words so far are rows that learn no more. What only training needs is gone:
@@ -85,15 +85,15 @@ class WordFolder:
             chooser=self.chooser,
         )
         words.mask.data.copy_(table[1:specials])
-        model = SMALR(config, words, languages=len(self.languages))
-        model.sentences, model.pictures = self.text.sentences, self.pictures
+        model = SMALR(config, words, num_languages=len(self.languages))
+        model.sentences, model.image_branch = self.text.sentences, self.image_branch
         return model.requires_grad_(False)
 
 
-def save_words(model: SMALR, lexicon: Lexicon, folder: Path, *, seen_by: SeenBy) -> Path:
+def save_smalr(model: SMALR, lexicon: Lexicon, folder: Path, *, feature_info: FeatureInfo) -> Path:
     """Write a trained model; words become a table, and what only training needs is left out."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = model.folded()
+    text = model.fold()
     if len(text.slots) != len(lexicon):
         raise PolyglanceError(
             f"a model of {len(text.slots):,} words and a lexicon of {len(lexicon):,} do not"
@@ -103,7 +103,7 @@ def save_words(model: SMALR, lexicon: Lexicon, folder: Path, *, seen_by: SeenBy)
         **text.state_dict(),
         "table": text.table.half(),
         "slots": text.slots.int(),
-        **{f"pictures.{name}": value for name, value in model.pictures.state_dict().items()},
+        **{f"pictures.{name}": value for name, value in model.image_branch.state_dict().items()},
     }
     if isinstance(model.words, HybridEmbedding) and model.words.chooser is not None:
         state |= {f"chooser.{name}": value for name, value in model.words.chooser.named_buffers()}
@@ -114,20 +114,20 @@ def save_words(model: SMALR, lexicon: Lexicon, folder: Path, *, seen_by: SeenBy)
     settings = {
         "model": as_plain(model.config),
         "languages": list(lexicon.languages),
-        "seen_by": as_plain(seen_by),
+        "seen_by": as_plain(feature_info),
     }
-    with replacing(folder / _CONFIG) as file:
+    with atomic_write(folder / _CONFIG) as file:
         file.write(json.dumps(settings, indent=2) + "\n")
     return folder
 
 
-def load_words(folder: str | Path) -> WordFolder:
+def load_smalr(folder: str | Path) -> SMALRFolder:
     """Read what `save_words` wrote, for use: in float32, on the CPU, not for training."""
     folder = Path(folder)
     try:
         settings = json.loads((folder / _CONFIG).read_bytes())
         config = load(SMALRConfig, settings["model"])
-        seen_by = load(SeenBy, settings["seen_by"])
+        seen_by = load(FeatureInfo, settings["seen_by"])
         state = load_file(folder / _STATE)
         lexicon = Lexicon.open(folder)
         text, pictures = _modules(config, len(lexicon.languages), state)
@@ -135,22 +135,22 @@ def load_words(folder: str | Path) -> WordFolder:
         chooser = TokenChooser(**kept) if kept else None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
-            f"{folder} holds no word model as training leaves it ({reason(error)}):"
+            f"{folder} holds no word model as training leaves it ({error_reason(error)}):"
             " train one by a recipe of kind words"
         ) from error
-    return WordFolder(config, lexicon, text.eval(), pictures.eval(), seen_by, chooser)
+    return SMALRFolder(config, lexicon, text.eval(), pictures.eval(), seen_by, chooser)
 
 
 def _modules(
     config: SMALRConfig, languages: int, state: dict[str, Tensor]
-) -> tuple[FoldedText, PictureBranch]:
+) -> tuple[FoldedText, ImageBranch]:
     table, slots = state.pop("table").float(), state.pop("slots").long()
     shape = (table.shape[1], config.gru_width, config.width)
     branch: nn.Module = (
         SentenceGRU(*shape) if config.branches == "one" else LanguageBranches(languages, *shape)
     )
     branch.load_state_dict(_below("sentences.", state))
-    pictures = PictureBranch(config.visual_width, config.visual_hidden, config.width, 0.0)
+    pictures = ImageBranch(config.visual_width, config.visual_hidden, config.width, 0.0)
     pictures.load_state_dict(_below("pictures.", state))
     for module in (branch, pictures):
         module.requires_grad_(False)

@@ -6,19 +6,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from polyglance.models.answering import Answering
+from polyglance.models.attribution import (
+    answer_attribution,
+    attention_to_regions,
+    word_attribution,
+)
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.models.uc2 import UC2, UC2Config
-from polyglance.models.word_looks import answered_from, attended, hidden_region, told_from
-from polyglance.nn.attention_weights import watched
+from polyglance.models.vqa import VQAModel
+from polyglance.nn.attention_weights import forward_with_attention
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 
 MASK, KINDS, COLOURS = 2, 3, 6
 BOXES = torch.tensor([[0, 0, 0.3, 1], [0.3, 0, 0.6, 1], [0.6, 0, 1, 1]])
 ENCODER = EncoderConfig(
-    vocabulary=12, width=32, layers=2, heads=2, inner=64, positions=10, dropout=0.0
+    vocab_size=12,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=10,
+    dropout=0.0,
 )
 
 
@@ -81,12 +91,12 @@ def test_credit_goes_to_the_region_that_the_word_is_read_from(reader: UC2) -> No
     credited, confirmed = 0, 0
     for one, seen, right in zip(ids, features, at.tolist(), strict=True):
         text, regions = pair(one, seen)
-        looks = told_from(reader, text, regions, [[2]], MASK)[0]
+        looks = word_attribution(reader, text, regions, [[2]], MASK)[0]
         credited += int(looks.argmax()) == right
         # Hide what has the most credit, and hide what has the least.
         most, least = seen.clone(), seen.clone()
-        most[looks.argmax()] = hidden_region(reader)
-        least[looks.argmin()] = hidden_region(reader)
+        most[looks.argmax()] = reader.masked_region()
+        least[looks.argmin()] = reader.masked_region()
         confirmed += sureness(reader, one, most) < sureness(reader, one, least)
     assert credited >= 27
     assert confirmed >= 27
@@ -96,20 +106,20 @@ def test_credits_sum_to_what_the_picture_does(reader: UC2) -> None:
     ids, features, _ = scenes(5, 20_000)
     for one, seen in zip(ids, features, strict=True):
         text, regions = pair(one, seen)
-        credit = float(told_from(reader, text, regions, [[2]], MASK, steps=400).sum())
-        nothing = hidden_region(reader).expand_as(seen)
+        credit = float(word_attribution(reader, text, regions, [[2]], MASK, steps=400).sum())
+        nothing = reader.masked_region().expand_as(seen)
         difference = sureness(reader, one, seen) - sureness(reader, one, nothing)
         assert credit == pytest.approx(difference, abs=0.1 + 0.02 * abs(difference))
 
 
 def test_an_answer_has_credits_that_sum_as_well(reader: UC2) -> None:
     torch.manual_seed(1)
-    model = Answering(reader, 5).eval()
+    model = VQAModel(reader, 5).eval()
     torch.nn.init.normal_(model.head[-1].weight)  # type: ignore[arg-type]
     ids, features, _ = scenes(1, 30_000)
     text, regions = pair(ids, features)
-    credit = answered_from(model, text, regions, 3, steps=400)
-    _, nothing = pair(ids, hidden_region(reader).expand(1, 3, -1))
+    credit = answer_attribution(model, text, regions, 3, steps=400)
+    _, nothing = pair(ids, reader.masked_region().expand(1, 3, -1))
     with torch.no_grad():
         difference = model(text, regions)[0, 3] - model(text, nothing)[0, 3]
     assert credit.shape == (3,)
@@ -123,7 +133,7 @@ def test_attention_is_that_of_the_right_rows(layout: str) -> None:
     if layout == "uc2":
         model = UC2(UC2Config(ENCODER, 9)).eval()
     else:
-        config = M3PConfig(ENCODER, ("en",), visual_width=9, labels=4, layout=layout)  # type: ignore[arg-type]
+        config = M3PConfig(ENCODER, ("en",), visual_width=9, num_labels=4, variant=layout)  # type: ignore[arg-type]
         model = M3P(config).eval()
     ids, features, _ = scenes(1, 0)
     text, regions = pair(ids, features)
@@ -134,12 +144,12 @@ def test_attention_is_that_of_the_right_rows(layout: str) -> None:
     else:  # [IMG] lies between words and regions in M3P's own layout
         rows, words, first = torch.cat([said.rows, seen.rows]), 0, 4 + (layout == "paper")
     with torch.no_grad():
-        _, weights = watched(model.encoder, rows)
+        _, weights = forward_with_attention(model.encoder, rows)
     expected = torch.zeros(2, 3)
     for number, places in enumerate([[1], [1, 2]]):
         for region in range(3):
             found = [weights[1][head, words + place, first + region] for head in (0, 1)
                      for place in places]  # fmt: skip
             expected[number, region] = sum(found) / len(found)
-    looks = attended(model, text, regions, [[1], [1, 2]], layers=[2])
+    looks = attention_to_regions(model, text, regions, [[1], [1, 2]], layers=[2])
     assert torch.allclose(looks, expected, atol=1e-6)

@@ -5,23 +5,30 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polyglance.models.answering import Answering
-from polyglance.models.meeting import Meeting, MeetingConfig
+from polyglance.models.projection_heads import ProjectionHeads, ProjectionHeadsConfig
 from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.vqa import VQAModel
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.nn.joint import Regions, Text
+from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 
-ENCODER = EncoderConfig(vocabulary=20, width=16, layers=1, heads=2, inner=32, positions=20)
+ENCODER = EncoderConfig(
+    vocab_size=20,
+    hidden_size=16,
+    num_layers=1,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=20,
+)
 MEANINGS = torch.randn(4, 16, generator=torch.Generator().manual_seed(1)) + 5.0
 
 
-def answering() -> Answering:
+def answering() -> VQAModel:
     torch.manual_seed(0)
-    return Answering(UC2(UC2Config(ENCODER, 3)), 4).eval()
+    return VQAModel(UC2(UC2Config(ENCODER, 3)), 4).eval()
 
 
-def asked(model: Answering) -> Tensor:
+def asked(model: VQAModel) -> Tensor:
     text = Text(torch.tensor([1, 5, 2, 1, 7, 8, 2]), Packing.of([3, 4]))
     regions = Regions(
         torch.ones(3, 3), torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 3), Packing.of([1, 2])
@@ -36,9 +43,9 @@ def test_answers_of_one_meaning_are_likely_together() -> None:
     alike = MEANINGS.clone()
     alike[2] = alike[0]
     worth = torch.full((4,), 0.25)
-    model.begin_with(worth, alike)
+    model.initialise_head(worth, alike)
     model.head[-1].weight.zero_()  # type: ignore[operator]
-    torch.nn.init.normal_(model.meaning.weight)
+    torch.nn.init.normal_(model.answer_projection.weight)
     logits = asked(model)
     torch.testing.assert_close(logits[:, 0], logits[:, 2])
     assert (logits[:, 0] - logits[:, 1]).abs().min() > 0.01
@@ -47,38 +54,38 @@ def test_answers_of_one_meaning_are_likely_together() -> None:
 @torch.no_grad()
 def test_meanings_begin_where_they_differ_and_answers_with_their_worth() -> None:
     model = answering()
-    model.begin_with(torch.tensor([0.5, 0.1, 0.1, 0.1]), MEANINGS)
+    model.initialise_head(torch.tensor([0.5, 0.1, 0.1, 0.1]), MEANINGS)
     # All answers lie far from the origin, and no two of these in the same direction from its mean.
-    cosines = model.meanings @ model.meanings.T
+    cosines = model.answer_embeddings @ model.answer_embeddings.T
     assert cosines.diagonal().sub(1).abs().max() < 1e-5
     assert cosines.fill_diagonal_(-1).max() < 0.7
     assert asked(model).softmax(1)[:, 0].min() > 0.6
     plain = answering()
-    plain.begin_with(torch.tensor([0.5, 0.1, 0.1, 0.1]))
-    assert not plain.meanings.any()
+    plain.initialise_head(torch.tensor([0.5, 0.1, 0.1, 0.1]))
+    assert not plain.answer_embeddings.any()
 
 
-SIGHT = MeetingConfig(visual_width=3, width=16, pooling_layers=1, pooling_heads=2)
+SIGHT = ProjectionHeadsConfig(visual_width=3, width=16, pooling_layers=1, pooling_heads=2)
 
 
-def seeing() -> tuple[Answering, Tensor]:
+def seeing() -> tuple[VQAModel, Tensor]:
     """A model that looks for answers, and vectors of five answers' pictures."""
     torch.manual_seed(0)
-    model = Answering(UC2(UC2Config(ENCODER, 3)), 4, sight=SIGHT).eval()
-    meeting = Meeting(SIGHT).eval()
+    model = VQAModel(UC2(UC2Config(ENCODER, 3)), 4, similarity=SIGHT).eval()
+    meeting = ProjectionHeads(SIGHT).eval()
     regions = torch.randn(10, 3)
-    pictures = meeting.pictures(regions, Packing.of([2] * 5))
-    assert model.sight is not None
-    model.sight.begin_with(meeting, pictures[:4], pictures)
+    pictures = meeting.encode_images(regions, Packing.of([2] * 5))
+    assert model.similarity is not None
+    model.similarity.initialise(meeting, pictures[:4], pictures)
     return model, regions
 
 
 @torch.no_grad()
 def test_answers_are_looked_for_in_the_picture() -> None:
     model, regions = seeing()
-    assert model.sight is not None
+    assert model.similarity is not None
     boxes = torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 10)
-    near = model.sight(Regions(regions, boxes, Packing.of([2] * 5)))
+    near = model.similarity(Regions(regions, boxes, Packing.of([2] * 5)))
     # Answers are named like the pictures themselves: each is nearest to its own.
     assert near[:4].argmax(0).tolist() == [0, 1, 2, 3]
     # In standard deviations from how near an answer is to pictures in general.
@@ -89,13 +96,13 @@ def test_answers_are_looked_for_in_the_picture() -> None:
 @torch.no_grad()
 def test_the_question_says_how_much_sight_counts() -> None:
     model, regions = seeing()
-    assert model.sight is not None
+    assert model.similarity is not None
     text = Text(torch.tensor([1, 5, 2]), Packing.of([3]))
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
-    near = model.sight(one)
-    model.trust.bias.zero_()
+    near = model.similarity(one)
+    model.similarity_weight.bias.zero_()
     blind = model(text, one)
-    model.trust.bias.fill_(2.0)
+    model.similarity_weight.bias.fill_(2.0)
     torch.testing.assert_close(model(text, one), blind + 2 * near)
 
 
@@ -104,27 +111,27 @@ def test_sight_stays_as_it_was_trained() -> None:
     text = Text(torch.tensor([1, 5, 2]), Packing.of([3]))
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
     model(text, one).sum().backward()
-    assert model.sight is not None
-    assert all(parameter.grad is None for parameter in model.sight.parameters())
-    assert model.trust.weight.grad is not None
+    assert model.similarity is not None
+    assert all(parameter.grad is None for parameter in model.similarity.parameters())
+    assert model.similarity_weight.weight.grad is not None
 
 
 @torch.no_grad()
 def test_sight_is_as_sharp_where_the_rest_is_rounded() -> None:
     model, regions = seeing()
-    assert model.sight is not None
+    assert model.similarity is not None
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
-    plain = model.sight(one)
+    plain = model.similarity(one)
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(model.sight(one), plain)
+        torch.testing.assert_close(model.similarity(one), plain)
 
 
 @torch.no_grad()
 def test_one_picture_tells_of_no_spread() -> None:
     model, regions = seeing()
-    assert model.sight is not None
-    meeting = model.sight.meeting
-    picture = meeting.pictures(regions[:2], Packing.of([2]))
-    model.sight.begin_with(meeting, model.sight.names.clone(), picture)
+    assert model.similarity is not None
+    meeting = model.similarity.projection_heads
+    picture = meeting.encode_images(regions[:2], Packing.of([2]))
+    model.similarity.initialise(meeting, model.similarity.answer_vectors.clone(), picture)
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
-    torch.testing.assert_close(model.sight(one), torch.zeros(1, 4), atol=1e-3, rtol=0)
+    torch.testing.assert_close(model.similarity(one), torch.zeros(1, 4), atol=1e-3, rtol=0)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from polyglance.nn.encoder import Encoder
-from polyglance.nn.packing import Packing, join
-from polyglance.nn.sending import sent
+from polyglance.nn.packing import Packing, concat_packings, to_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +27,10 @@ class Text:
 
     def to(self, device: torch.device | str) -> Text:
         """The same on a device, without waiting for it."""
-        told = None if self.languages is None else sent(self.languages, device)
-        boundaries = sent(self.packing.cu_seqlens, device)
+        told = None if self.languages is None else to_device(self.languages, device)
+        boundaries = to_device(self.packing.cu_seqlens, device)
         packing = Packing(boundaries, self.packing.max_seqlen, self.packing.num_tokens)
-        return Text(sent(self.ids, device), packing, told)
+        return Text(to_device(self.ids, device), packing, told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,54 +44,54 @@ class Regions:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class PackedRows:
     """Rows of vectors that enter or leave a transformer, packed."""
 
     rows: Tensor
     packing: Packing
 
 
-class ReadsPairs(Protocol):
+class PairScorer(Protocol):
     """A model that reads a sentence and a picture together."""
 
-    def embed_regions(self, regions: Regions) -> Rows:
+    def embed_regions(self, regions: Regions) -> PackedRows:
         """What pictures enter as, whatever is said of them."""
         ...
 
-    def score(self, text: Text, seen: Rows) -> Tensor:
+    def score(self, text: Text, seen: PackedRows) -> Tensor:
         """How well each sentence fits the picture of the same number."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class PackedPairs:
     """Sequences of two sides, each followed by its partner, and the way back."""
 
     rows: Tensor
     packing: Packing
     index: Tensor
     """Joint rows are the rows of both sides, one after the other, at this index."""
-    split: int
+    num_first: int
     """How many rows the first side has."""
 
     @property
-    def places(self) -> tuple[Tensor, Tensor]:
+    def positions(self) -> tuple[Tensor, Tensor]:
         """Where the rows of either side are now, in the order in which they came."""
         back = torch.empty_like(self.index)
         back[self.index] = torch.arange(len(back), device=back.device)
-        return back[: self.split], back[self.split :]
+        return back[: self.num_first], back[self.num_first :]
 
-    def apart(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def take(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """What became of the rows of either side, in the order in which they came."""
-        first, second = self.places
+        first, second = self.positions
         return rows[first], rows[second]
 
 
-def joined(first: Rows, second: Rows) -> Joined:
+def concat_packed(first: PackedRows, second: PackedRows) -> PackedPairs:
     """Each sequence of ``first`` followed by the same one of ``second``."""
-    packing, index = join(first.packing, second.packing)
+    packing, index = concat_packings(first.packing, second.packing)
     rows = torch.cat([first.rows, second.rows])[index]
-    return Joined(rows, packing, index, first.packing.num_tokens)
+    return PackedPairs(rows, packing, index, first.packing.num_tokens)
 
 
 def box_geometry(boxes: Tensor) -> Tensor:
@@ -109,12 +108,12 @@ def box_location(boxes: Tensor) -> Tensor:
     return torch.cat([boxes, torch.stack([width, height, width * height], dim=1)], dim=1)
 
 
-def first_of_each(encoder: Encoder, pairs: Joined) -> Tensor:
+def encode_first(encoder: Encoder, pairs: PackedPairs) -> Tensor:
     """What becomes of the first row of each pair, for whom that one stands for the pair.
 
     The last layer is computed for that row alone.
     """
-    before = encoder.config.layers - 1
+    before = encoder.config.num_layers - 1
     rows = encoder.contextualise(pairs.rows, pairs.packing, layer=before)
     alone = Packing.of([1] * len(pairs.packing), rows.device)
     first: Tensor = encoder.layers[-1](pairs.packing.first(rows), alone, rows, pairs.packing)

@@ -7,7 +7,7 @@ import torch
 
 from polyglance.errors import PolyglanceError
 from polyglance.models.smalr import SMALR, latent_vocabulary
-from polyglance.models.word_baselines import WORD_MODELS, make_word_model
+from polyglance.models.smalr_baselines import WORD_MODELS, build_word_model
 from polyglance.nn.character_embedding import CharacterEmbedding
 from polyglance.nn.hybrid_embedding import HybridEmbedding
 
@@ -21,16 +21,16 @@ SMALL = {"visual_width": 16, "visual_hidden": 8}
 
 def make(name: str, *, own_words: int | None = 10, languages: int = 2) -> SMALR:
     model = WORD_MODELS[name]
-    if model.pretrained:
+    if model.needs_pretraining:
         own = model.config.own_words and own_words
         config = replace(model.config, latent_tokens=25, own_words=own, **SMALL)
     else:
         config = replace(model.config, **SMALL)
     torch.manual_seed(0)
-    latent = latent_vocabulary(config, VECTORS) if model.pretrained else None
+    latent = latent_vocabulary(config, VECTORS) if model.needs_pretraining else None
     spoken = languages > LANGUAGE_OF
     words = [word for word, kept in zip(WORDS, spoken, strict=True) if kept]
-    return make_word_model(
+    return build_word_model(
         replace(model, config=config), words, VECTORS[spoken], LANGUAGE_OF[spoken], RANKS[spoken],
         steps=10, latent=latent,
     )  # fmt: skip
@@ -52,27 +52,27 @@ def test_own_vectors_and_tokens_are_all_that_differs() -> None:
     hem, smalr, agnostic = (make(name) for name in ("hem", "smalr", "language-agnostic"))
     frame = GRU + PICTURES + ADVERSARY + MASK
     own = 20 * 50 + 2 * (50 * 512 + 512)
-    assert hem.trainable_parameters() == frame + own + 512 * latent_rows(hem)
+    assert hem.num_trainable_parameters() == frame + own + 512 * latent_rows(hem)
     missing = 2 * (1024 * 1024 + 1024)
-    assert smalr.trainable_parameters() == hem.trainable_parameters() + missing
-    assert agnostic.trainable_parameters() == frame + 512 * latent_rows(agnostic)
-    assert {m.test_time_parameters() for m in (hem, smalr, agnostic)} == {GRU + PICTURES}
+    assert smalr.num_trainable_parameters() == hem.num_trainable_parameters() + missing
+    assert agnostic.num_trainable_parameters() == frame + 512 * latent_rows(agnostic)
+    assert {m.num_test_time_parameters() for m in (hem, smalr, agnostic)} == {GRU + PICTURES}
 
 
 @pytest.mark.parametrize(("name", "width"), [("mule", 300), ("pca-100", 100), ("pca-50", 50)])
 def test_mule_owns_a_vector_for_every_word(name: str, width: int) -> None:
     model = make(name)
     own = 70 * width + 2 * (width * 512 + 512)
-    assert model.trainable_parameters() == GRU + PICTURES + ADVERSARY + MASK + own
-    assert model.test_time_parameters() == GRU + PICTURES
+    assert model.num_trainable_parameters() == GRU + PICTURES + ADVERSARY + MASK + own
+    assert model.num_test_time_parameters() == GRU + PICTURES
 
 
 def test_embn_is_for_one_language_and_parallel_embn_has_a_branch_for_each() -> None:
     alone = make("embn", languages=1)
-    assert alone.trainable_parameters() == 40 * 300 + 300 + GRU_300 + PICTURES
+    assert alone.num_trainable_parameters() == 40 * 300 + 300 + GRU_300 + PICTURES
     parallel = make("parallel-embn")
-    assert parallel.trainable_parameters() == 70 * 300 + 300 + 2 * GRU_300 + PICTURES
-    assert parallel.test_time_parameters() == 2 * GRU_300 + PICTURES
+    assert parallel.num_trainable_parameters() == 70 * 300 + 300 + 2 * GRU_300 + PICTURES
+    assert parallel.num_test_time_parameters() == 2 * GRU_300 + PICTURES
     with pytest.raises(PolyglanceError, match="one language, and the lexicon has 2"):
         make("embn")
 
@@ -83,10 +83,10 @@ def test_liwe_spells_and_goes_on_spelling(name: str, width: int) -> None:
     assert isinstance(model.words, CharacterEmbedding)
     letters = len(set("".join(WORDS[2:]))) + 2
     spelling = letters * width + 2 * 3 * (256 * width + 256 * 256 + 2 * 256)
-    assert model.trainable_parameters() == spelling + GRU + PICTURES
-    assert model.test_time_parameters() == model.trainable_parameters()
+    assert model.num_trainable_parameters() == spelling + GRU + PICTURES
+    assert model.num_test_time_parameters() == model.num_trainable_parameters()
 
 
 def test_shared_tokens_must_be_learned_first() -> None:
     with pytest.raises(PolyglanceError, match="learn a latent vocabulary first"):
-        make_word_model(WORD_MODELS["smalr"], WORDS, VECTORS, LANGUAGE_OF, RANKS, steps=1)
+        build_word_model(WORD_MODELS["smalr"], WORDS, VECTORS, LANGUAGE_OF, RANKS, steps=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 AnswerLoss = Literal["binary", "categorical"]
 
 
-def answering(logits: Tensor, targets: Tensor, loss: AnswerLoss = "binary") -> Tensor:
+def vqa_loss(logits: Tensor, targets: Tensor, loss: AnswerLoss = "binary") -> Tensor:
     """The mean over questions of the cross-entropy with soft targets, (questions, answers) both.
 
     ``binary`` asks of each answer how likely people are to accept it, and sums over
