@@ -1,9 +1,9 @@
-"""Embed a manifest's pictures and captions with a dual encoder, for others to read again.
+"""Embed a manifest's images and captions with a dual encoder, whose candidates are re-ranked.
 
-    python -m benchmarks.experiments.dual_embeddings DATA/flickr8k/test.jsonl --out DATA/flickr8k/dual
+    python -m benchmarks.experiments.dual_embeddings TEST.jsonl --out DATA/flickr8k/dual-test
 
-writes ``pictures.npy`` and a file for each language, as `polyglance evaluate` and the
-recipes of M3P and UC2 take them, and in ``model.txt`` by which model.
+writes ``pictures.npy`` and a file per language, as `polyglance evaluate` and the recipes of M3P
+and UC2 read them, and the model's fingerprint in ``model.txt``.
 """
 
 from __future__ import annotations
@@ -18,33 +18,44 @@ import polyglance
 from polyglance.evaluation.embeddings import read_layout
 from polyglance.utils.progress import progress
 
-BLOCK = 64
-"""Pictures or captions at a time."""
+BATCH = 64
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("manifest", type=Path)
-    options.add_argument("--out", type=Path, required=True)
-    options.add_argument("--model", help="a model by name or folder; without it the default one")
-    options.add_argument("--threads", type=int)
-    chosen = options.parse_args()
-    encoder = polyglance.load(chosen.model, threads=chosen.threads)
-    layout = read_layout(chosen.manifest)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "model.txt").write_text(encoder.fingerprint + "\n", encoding="utf-8")
-    paths = [chosen.manifest.parent / str(record.image) for record in layout.pictures]
-    save(chosen.out / "pictures.npy", encoder.encode_pictures, paths)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--model", help="name or folder of a model; by default the default model")
+    parser.add_argument("--threads", type=int)
+    options = parser.parse_args()
+    embed(options.manifest, options.out, options.model, options.threads)
+
+
+def embed(manifest: Path, out: Path, model: str | None = None, threads: int | None = None) -> None:
+    """Write the embeddings of a manifest into a folder.
+
+    Args:
+        manifest: The images and captions.
+        out: The folder to write into.
+        model: Name or folder of a model; by default the default model.
+        threads: Number of threads; by default the model's.
+    """
+    encoder = polyglance.load(model, threads=threads)
+    layout = read_layout(manifest)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "model.txt").write_text(encoder.fingerprint + "\n", encoding="utf-8")
+    paths = [manifest.parent / str(record.image) for record in layout.pictures]
+    _save(out / "pictures.npy", encoder.encode_pictures, paths)
     for language, texts in layout.captions.items():
-        save(chosen.out / f"{language}.npy", encoder.encode_texts, texts)
+        _save(out / f"{language}.npy", encoder.encode_texts, texts)
 
 
-def save(path: Path, encode: Any, items: Any) -> None:
-    """Write the vectors of all items as a table."""
+def _save(path: Path, encode: Any, items: Any) -> None:
+    """Write the vectors of all items as one float16 matrix."""
     vectors = []
     with progress(path.stem, len(items)) as advance:
-        for start in range(0, len(items), BLOCK):
-            vectors.append(encode(items[start : start + BLOCK]))
+        for start in range(0, len(items), BATCH):
+            vectors.append(encode(items[start : start + BATCH]))
             advance(len(vectors[-1]))
     np.save(path, np.concatenate(vectors).astype(np.float16))
 

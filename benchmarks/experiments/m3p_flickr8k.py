@@ -1,14 +1,14 @@
 """M3P on Flickr8k in seven languages: the paper's Tables 2 to 6 in miniature.
 
-Every run is the recipe ``m3p-flickr8k`` with a few settings changed (see ``pair_runs.py``,
-which makes them, and ``m3p_page.TABLES``, which need them). What they share is made first,
-into ``--cache``, where DATA has none: features and dictionaries.
+Every run is the recipe ``m3p-flickr8k`` with a few changes: ``cross_encoder_runs`` trains them,
+``m3p_page.TABLES`` needs them. What they share is prepared first, into ``--cache``, where DATA
+lacks it: features and dictionaries.
 
     python -m benchmarks.experiments.m3p_flickr8k --data DATA --device cuda --jobs 6
     python -m benchmarks.experiments.m3p_flickr8k --data DATA --device cuda --tables 3 4 --seeds 0
     python -m benchmarks.experiments.m3p_flickr8k --list
 
-``m3p_page.py`` makes the page from the results.
+Writes results/m3p_flickr8k.json and fills docs/results-m3p.md.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiments.cross_encoder_runs import Options, PairBenchmark
-from benchmarks.experiments.prepare_cross_encoder_data import Changes, Prepared
+from benchmarks.experiments.cross_encoder_runs import CrossEncoderBenchmark, Options
+from benchmarks.experiments.prepare_cross_encoder_data import Changes, PreparedData
 from benchmarks.reports import m3p_page as page
 
 
-class M3PBenchmark(PairBenchmark):
+class M3PBenchmark(CrossEncoderBenchmark):
     """M3P on Flickr8k in seven languages: the paper's Tables 2 to 6 in miniature."""
 
     results = "m3p_flickr8k"
@@ -33,15 +33,15 @@ class M3PBenchmark(PairBenchmark):
     stages = ("pretraining", "fine_tuning")
 
     def languages(self, options: Options) -> Sequence[str]:
-        """Those that MCT switches to."""
+        """Return the languages that MCT switches to."""
         from polyglance.recipes import open_recipe
 
-        recipe = open_recipe(options.recipe, options.change).settings
+        recipe = open_recipe(options.recipe, options.changes).settings
         languages: Sequence[str] = recipe.switching.languages
         return languages
 
     def pretrainings(self, languages: Sequence[str]) -> dict[str, Changes]:
-        """What each changes in the recipe."""
+        """Return the changes of each pre-training by its name."""
         plain = "pretraining.switched=false"
 
         def switched(count: int) -> str:
@@ -62,26 +62,26 @@ class M3PBenchmark(PairBenchmark):
             page.TASKS["MC-VLM"]: (plain, tasks("words", "regions")),
         }
 
-    def fine_tunings(self, languages: Sequence[str], prepared: Prepared) -> dict[str, Changes]:
-        """On code-switched English as well."""
-        found = super().fine_tunings(languages, prepared)
-        return {**found, page.SWITCHED: ("fine_tuning.switched=true",)}
+    def fine_tunings(self, languages: Sequence[str], prepared: PreparedData) -> dict[str, Changes]:
+        """Add code-switched English."""
+        changes = super().fine_tunings(languages, prepared)
+        return {**changes, page.SWITCHED: ("fine_tuning.switched=true",)}
 
-    def texts(self, recipe: Any) -> Sequence[Any]:
-        """Those of xMLM."""
-        texts: Sequence[Any] = recipe.texts
-        return texts
+    def text_corpora(self, recipe: Any) -> Sequence[Any]:
+        """Return the corpora of xMLM."""
+        corpora: Sequence[Any] = recipe.texts
+        return corpora
 
     def dictionaries(self, recipe: Any) -> str:
-        """Those of code-switching."""
+        """Return the path of the dictionaries for code-switching."""
         return str(recipe.switching.dictionaries)
 
-    def taking_dictionaries(self, pattern: str) -> Changes:
-        """For code-switching."""
+    def dictionary_changes(self, pattern: str) -> Changes:
+        """Return the change for code-switching."""
         return (f"switching.dictionaries={pattern}",)
 
     def fill(self, figures: Mapping[str, Any], document: Path, results: Path) -> None:
-        """Put what was measured into the page."""
+        """Fill the docs page."""
         del results
         page.fill(figures, document)
 

@@ -1,23 +1,25 @@
-"""What languages and texts do for photo search: the default recipe with less to learn from.
+"""What captions and texts in other languages bring: the default recipe with less to learn from.
 
-Nothing that `polyglance data enrich` makes is used here, but captions as people wrote them.
-
-English captions alone, with parallel captions added, with sentences in 112
-languages added, and all languages: the same model, steps and batch, measured on
-the validation and the test pictures in seven languages.
+English captions alone, with parallel captions, with sentences in 112 languages, and captions in
+all languages: the same model, steps and batch, evaluated on the validation and test images in
+seven languages. Only captions that people wrote are used, nothing of `polyglance data enrich`.
 
     python -m benchmarks.experiments.photo_transfer --data DATA --device cuda --runs RUNS
+
+Writes results/photo_transfer.json, which benchmarks.reports.default_model_page shows.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results_io import RESULTS, write_results
 from polyglance.recipes import open_recipe
+from polyglance.recipes.mmp.config import MMPPhotoRecipe
 
 STEPS, BATCH = 300, 256
 SETTINGS = {
@@ -29,55 +31,94 @@ SETTINGS = {
     ),
     "English captions, parallel captions": (("en",), ("multi30k-parallel",)),
 }
-"""The languages of captions, and the texts beside them."""
+"""Settings by name: the languages of captions, and the corpora of text."""
+
+Variant = Callable[[MMPPhotoRecipe], MMPPhotoRecipe]
+"""A change to the default recipe."""
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--data", type=Path, required=True)
-    options.add_argument("--runs", type=Path, required=True)
-    options.add_argument("--out", type=Path, default=RESULTS)
-    options.add_argument("--device", default="cpu")
-    options.add_argument("--set", dest="change", action="append", default=[])
-    chosen = options.parse_args()
+    options = photo_parser(__doc__).parse_args()
+    variants = {
+        name: lambda recipe, languages=languages, texts=texts: restrict(recipe, languages, texts)
+        for name, (languages, texts) in SETTINGS.items()
+    }
     figures: dict[str, Any] = {}
-    for number, (name, (languages, texts)) in enumerate(SETTINGS.items()):
-        changes = [f"loop.steps={STEPS}", "loop.save_every=0", "loop.validate_every=0"]
-        recipe = open_recipe("polyglance-small", [*changes, "compression=null", *chosen.change])
-        settings = recipe.settings
-        settings = replace(
-            settings,
-            pictures=tuple(
-                replace(
-                    corpus,
-                    languages=languages,
-                    batch=min(corpus.batch, BATCH),
-                    more_captions=None,
-                )
-                for corpus in settings.pictures
-            ),
-            class_names=None,
-            texts=tuple(
-                replace(
-                    text,
-                    batch=min(text.batch, BATCH),
-                    manifest=text.manifest.removeprefix("enriched/"),
-                )
-                for text in settings.texts
-                if any(known in text.manifest for known in texts)
-            ),
-        )
-        report = replace(recipe, settings=settings).run(
-            chosen.data, chosen.runs / str(number), device=chosen.device
-        )
+    for name, report in train_variants(variants, options, ("compression=null",)):
         figures[name] = report
-        recalls = {language: round(found["mR"], 1) for language, found in report["test"].items()}
+        recalls = {code: round(test["mR"], 1) for code, test in report["test"].items()}
         print(name, recalls, f"{report['seconds']} s", flush=True)
-        write_results(
-            "photo_transfer",
-            {"steps": STEPS, "batch": BATCH, "device": chosen.device, "settings": figures},
-            chosen.out,
+        write_variants("photo_transfer", figures, options)
+
+
+def restrict(
+    recipe: MMPPhotoRecipe, languages: tuple[str, ...] | None, texts: tuple[str, ...]
+) -> MMPPhotoRecipe:
+    """Restrict a recipe to what people wrote.
+
+    Args:
+        recipe: The default recipe.
+        languages: The languages of captions; None for all.
+        texts: Parts of the names of the corpora of text to train on.
+    """
+    return replace(
+        recipe,
+        image_corpora=tuple(
+            replace(
+                corpus, languages=languages, batch=min(corpus.batch, BATCH), extra_captions=None
+            )
+            for corpus in recipe.image_corpora
+        ),
+        class_names=None,
+        text_corpora=tuple(
+            replace(
+                corpus,
+                batch=min(corpus.batch, BATCH),
+                manifest=corpus.manifest.removeprefix("enriched/"),
+            )
+            for corpus in recipe.text_corpora
+            if any(name in corpus.manifest for name in texts)
+        ),
+    )
+
+
+def photo_parser(description: str | None) -> argparse.ArgumentParser:
+    """Build the parser of experiments with the default recipe."""
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of all runs")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results file")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
+    return parser
+
+
+def train_variants(
+    variants: Mapping[str, Variant], options: argparse.Namespace, changes: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Train variants of the default recipe one after another.
+
+    Args:
+        variants: Changes to the recipe by name.
+        options: The command line's options.
+        changes: Changes to the recipe for all, as ``key=value``.
+
+    Yields:
+        The name and the report of each.
+    """
+    short = (f"loop.steps={STEPS}", "loop.save_every=0", "loop.validate_every=0")
+    for number, (name, variant) in enumerate(variants.items()):
+        recipe = open_recipe("polyglance-small", [*short, *changes, *options.changes])
+        report = replace(recipe, settings=variant(recipe.settings)).run(
+            options.data, options.runs / str(number), device=options.device
         )
+        yield name, report
+
+
+def write_variants(name: str, figures: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Write the results of all variants trained so far."""
+    settings = {"steps": STEPS, "batch": BATCH, "device": options.device, "settings": figures}
+    write_results(name, settings, options.out)
 
 
 if __name__ == "__main__":

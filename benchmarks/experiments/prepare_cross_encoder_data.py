@@ -1,13 +1,11 @@
-"""What all runs of M3P or UC2 on Flickr8k share, made once into a cache where the data has none.
+"""Prepare what all runs of M3P or UC2 on Flickr8k share, in a cache, where the data lacks it.
 
-Names in the cache tell what a thing was made from, so that both systems find the same.
+Names in the cache contain fingerprints of their inputs, so that both systems find the same files.
 """
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,36 +18,42 @@ if TYPE_CHECKING:
     from polyglance.records import Record
 
 Changes = tuple[str, ...]
-"""In a recipe, ``key=value`` each."""
+"""Changes to a recipe, ``key=value`` each."""
 SPLITS = ("train", "validation", "test")
 GRID, LABELS_BY = 5, "efficientnet-lite2"
-"""Of features: cells a side, and what names them."""
+"""Features: cells per side, and the network that labels them."""
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What was made for all runs, as changes in the recipe."""
+class PreparedData:
+    """What was prepared for all runs."""
 
     changes: Changes = ()
-    """Where it is."""
+    """Changes to the recipe that name it."""
     dictionaries: str = "{source}-{target}.tsv"
-    test_of: Mapping[str, str] = field(default_factory=dict)
-    """Manifests of the test in one language alone, for runs of which no other is told."""
+    test_manifests: Mapping[str, str] = field(default_factory=dict)
+    """Manifests of the test set with captions of one language alone."""
 
 
 def manifests(recipe: Any, data: Path) -> dict[str, Path]:
-    """Where the splits of a recipe are."""
+    """Return the manifest of each split of a recipe."""
     return {split: data / getattr(recipe, split).manifest for split in SPLITS}
 
 
-def features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
-    """Where features are, unless the data has them or pictures are looked at themselves.
+def folder_of_pattern(pattern: Path) -> Path:
+    """Return the folder of the files that a pattern such as ``{source}-{target}.tsv`` names."""
+    return next(path for path in (pattern, *pattern.parents) if "{" not in str(path))
 
-    They are those of the default model's picture network, with ImageNet's labels.
+
+def extract_features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
+    """Extract features with the default model's image network, and ImageNet's labels.
+
+    Returns:
+        Changes that name the features; empty where the data has them or the recipe reads images.
     """
-    from polyglance.encoders.model_folder import find
-    from polyglance.export.split_model import unpack
-    from polyglance.recipes.keys import fingerprint
+    from polyglance.encoders.model_folder import find_model
+    from polyglance.export.split_model import split_model
+    from polyglance.utils.fingerprint import fingerprint
     from polyglance.vision.extraction import ExtractionSettings, extract
     from polyglance.weights.cache import make_once
 
@@ -58,9 +62,11 @@ def features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
 
     def make(partial: Path) -> None:
         with tempfile.TemporaryDirectory() as towers:
-            shutil.copytree(unpack(None, Path(towers)).pictures, partial, dirs_exist_ok=True)
+            shutil.copytree(
+                split_model(None, Path(towers)).image_backbone, partial, dirs_exist_ok=True
+            )
 
-    network = make_once(cache / f"pictures-{fingerprint(find(None))}", Path.is_dir, make)
+    network = make_once(cache / f"pictures-{fingerprint(find_model(None))}", Path.is_dir, make)
     settings = ExtractionSettings(str(network), grid=GRID, labels_by=LABELS_BY)
     files = manifests(recipe, data)
     folder = cache / f"features-{fingerprint(settings, *files.values())}"
@@ -68,53 +74,67 @@ def features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
     return tuple(f"{split}.features={folder}" for split in SPLITS)
 
 
-def dictionaries(
+def learn_dictionaries(
     pattern: str,
     languages: Sequence[str],
     train: Path,
-    texts: Sequence[Any],
+    corpora: Sequence[Any],
     data: Path,
     cache: Path,
     *,
-    both_ways: bool = False,
+    to_english: bool = False,
 ) -> str | None:
-    """The pattern of those learned into the cache; None where the data has all of them.
+    """Learn dictionaries from English to each language, where the data lacks one.
 
-    Needed are those from English to each language, with ``both_ways`` also back.
+    Args:
+        pattern: Where the recipe has them below ``data``, with {source} and {target}.
+        languages: All but English.
+        train: Manifest of training captions.
+        corpora: Corpora of text that the recipe reads, some of them parallel.
+        data: Folder of the data.
+        cache: Folder of what runs share.
+        to_english: Whether those to English are needed as well.
+
+    Returns:
+        The pattern of the learned dictionaries; None where the data has all of them.
     """
     from polyglance.recipes.dictionaries import learned_dictionaries
 
-    ways = [(ENGLISH, code) for code in languages]
-    ways += [(code, ENGLISH) for code in languages if both_ways]
-    if all((data / pattern.format(source=a, target=b)).is_file() for a, b in ways):
+    pairs = [(ENGLISH, code) for code in languages]
+    pairs += [(code, ENGLISH) for code in languages if to_english]
+    if all((data / pattern.format(source=a, target=b)).is_file() for a, b in pairs):
         return None
-    parallel = [data / text.manifest for text in texts if text.format == "jsonl"]
-    found = learned_dictionaries(train, next(iter(parallel), None), languages, cache=cache)
-    print(f"dictionaries: {found}", flush=True)
-    return found
+    parallel = [data / corpus.manifest for corpus in corpora if corpus.format == "jsonl"]
+    learned = learned_dictionaries(train, next(iter(parallel), None), languages, cache=cache)
+    print(f"dictionaries: {learned}", flush=True)
+    return learned
 
 
-def tests_by_language(
+def write_test_manifests(
     test: Path, languages: Sequence[str], cache: Path, *, absolute: bool
 ) -> dict[str, str]:
-    """The test with the captions of one language alone, a manifest for each.
+    """Write a manifest per language with the test captions of that language alone.
 
-    ``absolute`` names pictures by their whole paths, for recipes that open them.
+    Args:
+        test: Manifest of the test set.
+        languages: The languages.
+        cache: Folder of what runs share.
+        absolute: Name images by absolute paths, for recipes that open them.
     """
-    from polyglance.recipes.keys import fingerprint
     from polyglance.records import write_manifest
+    from polyglance.utils.fingerprint import fingerprint
 
-    found = {}
+    paths = {}
     for language in languages:
         path = cache / f"test-{fingerprint(test)}-{language}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_manifest(path, _in_language(test, language, absolute=absolute))
-        found[language] = str(path)
-    return found
+        paths[language] = str(path)
+    return paths
 
 
 def _in_language(manifest: Path, language: str, *, absolute: bool) -> Iterator[Record]:
-    """A manifest with the captions of one language; others' pictures stay candidates."""
+    """Yield all records with captions of one language; images without any stay candidates."""
     from polyglance.records import read_manifest
 
     for record in read_manifest(manifest):
@@ -122,16 +142,12 @@ def _in_language(manifest: Path, language: str, *, absolute: bool) -> Iterator[R
         yield replace(record, image=image, captions={language: record.captions.get(language, ())})
 
 
-def embedded(manifest: Path, cache: Path, model: str | None = None) -> Path:
-    """A manifest's pictures and captions as a dual encoder sees them, the default, made once."""
-    from polyglance.encoders.model_folder import find
-    from polyglance.recipes.keys import fingerprint
+def embed_manifest(manifest: Path, cache: Path, model: str | None = None) -> Path:
+    """Embed a manifest's images and captions with a dual encoder, once; return the folder."""
+    from benchmarks.experiments.dual_embeddings import embed
+    from polyglance.encoders.model_folder import find_model
+    from polyglance.utils.fingerprint import fingerprint
     from polyglance.weights.cache import make_once
 
-    def make(partial: Path) -> None:
-        script = Path(__file__).with_name("dual_embeddings.py")
-        named = () if model is None else ("--model", model)
-        subprocess.run([sys.executable, script, manifest, "--out", partial, *named], check=True)
-
-    folder = cache / f"dual-{fingerprint(manifest, find(model))}"
-    return make_once(folder, lambda path: path.is_dir(), make)
+    folder = cache / f"dual-{fingerprint(manifest, find_model(model))}"
+    return make_once(folder, Path.is_dir, lambda partial: embed(manifest, partial, model))

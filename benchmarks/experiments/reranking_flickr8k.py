@@ -1,147 +1,138 @@
-"""M3P or UC2 on the whole of Flickr8k's test: reading what the default model found, or every pair.
+"""Re-rank the default model's candidates with M3P or UC2, on the whole test set of Flickr8k.
 
-Runs are the recipes ``m3p-reranking`` and ``uc2-reranking``. What they need is made first,
-into ``--cache``, where DATA has none: the default model's embeddings and M3P's dictionaries.
-Finished runs are not made again, interrupted ones go on.
+Runs are the recipes ``m3p-reranking`` and ``uc2-reranking``. What they need is prepared first,
+into ``--cache``, where DATA lacks it: the default model's embeddings and M3P's dictionaries.
+Finished runs are not trained again, interrupted ones resume.
 
     python -m benchmarks.experiments.reranking_flickr8k m3p --data DATA --device cuda
     python -m benchmarks.experiments.reranking_flickr8k uc2 --data DATA --device cuda
 
-``reranking_page.py`` makes the page from the results of both.
+Writes results/reranking_m3p.json or reranking_uc2.json and fills docs/results-reranking.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.experiments import prepare_cross_encoder_data, staged_runs
-from benchmarks.experiments.cross_encoder_runs import anywhere
+from benchmarks.experiments import prepare_cross_encoder_data as prepare_data
+from benchmarks.experiments import staged_runs
+from benchmarks.experiments.cross_encoder_runs import with_symbolic_folders
+from benchmarks.experiments.options import add_cache_option, experiment_parser, set_environment
 from benchmarks.experiments.prepare_cross_encoder_data import SPLITS, Changes
-from benchmarks.experiments.staged_runs import SAVE, Job, Report, Run, Workshop
+from benchmarks.experiments.staged_runs import SAVE, Experiment, Job, Report, Run
 from benchmarks.reports import reranking_page as page
 from benchmarks.reports import seeds
-from benchmarks.results_io import RESULTS, write_results
+from benchmarks.results_io import write_results
 
 STAGES = ("alignment", "matching", "pretraining", "imitation", "fine_tuning")
 
 
 def main() -> None:
-    options = _options()
-    if options.commit or shutil.which("git") is None:
-        os.environ.setdefault("POLYGLANCE_COMMIT", options.commit or "unknown")
-    os.environ.setdefault("OMP_NUM_THREADS", "4")  # before the workers load what counts cores
-    changes = (SAVE, *prepare(options), *options.change)
-    shop = Workshop(
+    options = _parse_options()
+    set_environment(options, threads=4)
+    changes = (SAVE, *prepare(options), *options.changes)
+    experiment = Experiment(
         f"{options.system}-reranking", options.data.resolve(), options.runs, options.device,
-        changes, _made_from(options, changes), keep_weights=True,
+        changes, _fingerprint_inputs(options, changes), keep_weights=True,
     )  # fmt: skip
 
-    def finished(job: Job, reports: Mapping[Job, Report]) -> None:
-        found = (
-            f"{way} {measured['average']['mR']:.1f}"
-            for way, measured in reports[job]["test"].items()
+    def on_finished(job: Job, reports: Mapping[Job, Report]) -> None:
+        recalls = (
+            f"{protocol} {by_language['average']['mR']:.1f}"
+            for protocol, by_language in reports[job]["test"].items()
         )
-        print(f"{job[0]}, seed {job[1]}: {', '.join(found)}", flush=True)
+        print(f"{job[0]}, seed {job[1]}: {', '.join(recalls)}", flush=True)
 
     jobs = [(options.system, seed) for seed in options.seeds]
     reports = staged_runs.run_all(
-        [Run(options.system)], jobs, shop, at_once=options.jobs, finished=finished
+        [Run(options.system)], jobs, experiment, max_workers=options.jobs, on_finished=on_finished
     )
     figures = {
-        **staged_runs.made(shop.folder(jobs[0])),
-        "recipe": shop.recipe,
-        "changed_everywhere": anywhere(options.change, options),
+        **staged_runs.training_environment(experiment.folder(jobs[0])),
+        "recipe": experiment.recipe,
+        "common_changes": with_symbolic_folders(options.changes, options),
         "device": options.device,
         "runs_at_once": options.jobs,
         "seeds": options.seeds,
         **summary([reports[job] for job in jobs]),
     }
-    write_results(page.results_of(options.system), figures, options.out)
+    write_results(page.results_name(options.system), figures, options.out)
     if options.document.is_file():
-        page.fill(page.read(options.out), options.document)
+        page.fill(page.read_all(options.out), options.document)
 
 
 def prepare(options: argparse.Namespace) -> Changes:
-    """Make what the recipe names and the data has not; returns where it is."""
+    """Prepare what the recipe names and the data lacks; return the changes that name it."""
     from polyglance.recipes import open_recipe
 
-    recipe = open_recipe(f"{options.system}-reranking", options.change).settings
+    recipe = open_recipe(f"{options.system}-reranking", options.changes).settings
     data, cache = options.data.resolve(), options.cache.resolve()
-    files, changes = prepare_cross_encoder_data.manifests(recipe, data), ()
+    manifests, changes = prepare_data.manifests(recipe, data), ()
     for setting, split in (("dual", "test"), ("validation", "validation")):
         if not (data / getattr(recipe.reranking, setting)).is_dir():
-            folder = prepare_cross_encoder_data.embedded(files[split], cache, recipe.towers)
+            folder = prepare_data.embed_manifest(manifests[split], cache, recipe.towers)
             changes += (f"reranking.{setting}={folder}",)
-    if _switches(recipe):
+    if _code_switches(recipe):
         switching = recipe.switching
-        learned = prepare_cross_encoder_data.dictionaries(
-            switching.dictionaries, switching.languages, files["train"], recipe.texts, data, cache
-        )
+        learned = prepare_data.learn_dictionaries(
+            switching.dictionaries, switching.languages, manifests["train"], recipe.texts, data,
+            cache,
+        )  # fmt: skip
         if learned is not None:
             changes += (f"switching.dictionaries={learned}",)
     return changes
 
 
 def summary(reports: Sequence[Report]) -> dict[str, Any]:
-    """mR by way of measuring and language over seeds, and what training took."""
+    """Summarise the seeds: mR by protocol and language, steps and seconds."""
     stages = {stage: reports[0][stage] for stage in STAGES if stage in reports[0]}
     return {
-        "steps": {stage: found["steps"] for stage, found in stages.items()},
-        "seconds": {stage: found["seconds"] for stage, found in stages.items()},
-        "trust": [report["validation"]["trust"] for report in reports],
+        "steps": {stage: report["steps"] for stage, report in stages.items()},
+        "seconds": {stage: report["seconds"] for stage, report in stages.items()},
+        "dual_weight": [report["validation"]["trust"] for report in reports],
         "test": {
-            way: {
-                language: seeds.spread([report["test"][way][language]["mR"] for report in reports])
+            protocol: {
+                language: seeds.spread([r["test"][protocol][language]["mR"] for r in reports])
                 for language in languages
             }
-            for way, languages in reports[0]["test"].items()
+            for protocol, languages in reports[0]["test"].items()
         },
     }
 
 
-def _switches(recipe: Any) -> bool:
-    """Whether English is code-switched before fine-tuning, as M3P has it."""
+def _code_switches(recipe: Any) -> bool:
+    """Whether English captions are code-switched in pre-training, as in M3P."""
     return bool(getattr(recipe.pretraining, "switched", False))
 
 
-def _made_from(options: argparse.Namespace, changes: Changes) -> dict[str, str]:
-    """What decides a run beside its settings: code, and all that it reads but the pictures."""
+def _fingerprint_inputs(options: argparse.Namespace, changes: Changes) -> dict[str, str]:
+    """Fingerprint the code and all that a run reads, except for the images."""
     from polyglance.recipes import open_recipe
 
     recipe = open_recipe(f"{options.system}-reranking", changes)
     settings, data = recipe.settings, options.data.resolve()
-    parts = [*(getattr(settings, split) for split in SPLITS), *settings.more]
-    read = {"dual": [data / settings.reranking.dual, data / settings.reranking.validation]}
-    if _switches(settings):
+    splits = [*(getattr(settings, split) for split in SPLITS), *settings.more]
+    inputs = {"dual": [data / settings.reranking.dual, data / settings.reranking.validation]}
+    if _code_switches(settings):
         pattern = data / settings.switching.dictionaries
-        read["dictionaries"] = [next(p for p in pattern.parents if "{" not in str(p))]
-        read["texts"] = [data / text.manifest for text in settings.texts]
+        inputs["dictionaries"] = [prepare_data.folder_of_pattern(pattern)]
+        inputs["texts"] = [data / corpus.manifest for corpus in settings.texts]
     return staged_runs.fingerprints(
         recipe.kind,
-        captions=[data / part.manifest for part in parts],
-        towers=staged_runs.model_files(settings.towers),
-        **read,
+        captions=[data / split.manifest for split in splits],
+        dual_encoder=staged_runs.model_files(settings.towers),
+        **inputs,
     )
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def _parse_options() -> argparse.Namespace:
+    parser = experiment_parser(
+        __doc__, data="flickr8k/ ...", runs="runs/reranking", document=page.PAGE, seeds=(0,)
+    )
     parser.add_argument("system", choices=[name.lower() for name in page.SYSTEMS])
-    parser.add_argument("--data", type=Path, required=True, help="the folder of flickr8k/ ...")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--runs", type=Path, default=Path("runs/reranking"), help="a folder a run")
-    parser.add_argument("--cache", type=Path, default=Path("runs/cache"), help="what runs share")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results file")
-    parser.add_argument("--document", type=Path, default=page.PAGE, help="where tables go")
-    parser.add_argument("--commit", help="which commit this is, where there is no git")
+    add_cache_option(parser)
     return parser.parse_args()
 
 

@@ -1,70 +1,64 @@
 """SMALR, its ablations and its baselines on Flickr8k in seven languages: size against recall.
 
-Every row is the recipe ``smalr-flickr8k`` with a few settings changed, trained with
-several seeds and measured on the 929 test pictures once. What the runs share is made
-first, into ``--cache``, where it is missing: features of the pictures, dictionaries,
-word vectors. Runs go through worker processes; those that finished before, by the
-same settings, code and data, are not run again.
+Every setting is the recipe ``smalr-flickr8k`` with a few changes, trained with several seeds and
+evaluated once on the 929 test images. What runs share is prepared first, into ``--cache``, where
+it is missing: image features, dictionaries, word vectors. Finished runs are not trained again.
 
     python -m benchmarks.experiments.smalr_flickr8k --data DATA --device cuda --jobs 8
     python -m benchmarks.experiments.smalr_flickr8k --data DATA --device cuda --jobs 8 --sweep
-    python -m benchmarks.experiments.smalr_flickr8k --data DATA --device cuda --jobs 8 --sweep --only MULE
 
-``--sweep`` compares hyper-parameters, on the validation pictures alone: many of
-SMALR's, of other rows the learning rate. ``smalr_page.py`` makes the page and the
-plot from the results.
+``--sweep`` compares hyper-parameters on the validation images only: many of SMALR's, and with
+``--only MULE`` the learning rate of another model. Writes results/smalr_flickr8k.json (or
+smalr_flickr8k_sweep.json), fills docs/results-smalr.md and draws docs/images/smalr.svg.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
-import re
-import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
-from benchmarks.experiments.staged_runs import note_making, same_making
-from benchmarks.reports import smalr_page
+from benchmarks.experiments import staged_runs
+from benchmarks.experiments.options import add_cache_option, experiment_parser, set_environment
+from benchmarks.experiments.prepare_cross_encoder_data import folder_of_pattern
+from benchmarks.experiments.staged_runs import Experiment, Job, Report, Run
+from benchmarks.reports import smalr_page as page
 from benchmarks.reports.seeds import spread
-from benchmarks.results_io import RESULTS, write_results
+from benchmarks.results_io import write_results
 
 RECIPE = "smalr-flickr8k"
 
-_ALONE = "consistency=false"
+_NO_CLC = "consistency=false"
 SETTINGS: dict[str, tuple[str, ...]] = {
     "SMALR": ("model=smalr",),
-    "L-LIWE": ("model=large-liwe", _ALONE),
-    "S-LIWE": ("model=small-liwe", _ALONE),
-    "MULE": ("model=mule", _ALONE),
-    "parallel EmbN": ("model=parallel-embn", _ALONE),
-    "EmbN": ("model=embn", _ALONE),
-    "PCA 200": ("model=pca-200", _ALONE),
-    "PCA 100": ("model=pca-100", _ALONE),
-    "PCA 50": ("model=pca-50", _ALONE),
-    "dictionary 20": ("model=mule", "dictionary_below=20", _ALONE),
-    "dictionary 5": ("model=mule", "dictionary_below=5", _ALONE),
-    "frequency 20": ("model=mule", "min_count=20", _ALONE),
-    "frequency 5": ("model=mule", "min_count=5", _ALONE),
-    "SMALR, 2,500 tokens": ("model=smalr", "shape.latent_tokens=2500", _ALONE),
-    "HEM": ("model=hem", _ALONE),
-    "HEM, K 1000": ("model=hem", "shape.own_words=1000", _ALONE),
-    "LA": ("model=language-agnostic", _ALONE),
-    "translate to English": ("model=embn", "translate_to=en", _ALONE),
+    "L-LIWE": ("model=large-liwe", _NO_CLC),
+    "S-LIWE": ("model=small-liwe", _NO_CLC),
+    "MULE": ("model=mule", _NO_CLC),
+    "parallel EmbN": ("model=parallel-embn", _NO_CLC),
+    "EmbN": ("model=embn", _NO_CLC),
+    "PCA 200": ("model=pca-200", _NO_CLC),
+    "PCA 100": ("model=pca-100", _NO_CLC),
+    "PCA 50": ("model=pca-50", _NO_CLC),
+    "dictionary 20": ("model=mule", "dictionary_min_count=20", _NO_CLC),
+    "dictionary 5": ("model=mule", "dictionary_min_count=5", _NO_CLC),
+    "frequency 20": ("model=mule", "min_count=20", _NO_CLC),
+    "frequency 5": ("model=mule", "min_count=5", _NO_CLC),
+    "SMALR, 2,500 tokens": ("model=smalr", "shape.latent_tokens=2500", _NO_CLC),
+    "HEM": ("model=hem", _NO_CLC),
+    "HEM, K 1000": ("model=hem", "shape.own_words=1000", _NO_CLC),
+    "LA": ("model=language-agnostic", _NO_CLC),
+    "translate to English": ("model=embn", "translate_to=en", _NO_CLC),
 }
-"""What is trained, the longest first; those that share latent tokens with SMALR after it.
+"""Settings by name, the longest first; those that share latent tokens with SMALR after it.
 
-A row whose sweep finds another learning rate than SMALR's has it here.
+A model whose sweep prefers another learning rate than SMALR's has it here.
 """
 
-_LONGER = ("loop.steps=2000", "loop.validate_every=500")
-SWEPT: dict[str, tuple[str, ...]] = {
+_TWICE_THE_STEPS = ("loop.steps=2000", "loop.validate_every=500")
+SWEEP: dict[str, tuple[str, ...]] = {
     "as it is": (),
     "3 negatives": ("triplets.negatives=3",),
     "30 negatives": ("triplets.negatives=30",),
@@ -74,9 +68,9 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "rate 1e-3": ("loop.learning_rate=1e-3",),
     "rate 2e-3": ("loop.learning_rate=2e-3",),
     "rate 8e-3": ("loop.learning_rate=8e-3",),
-    "twice the steps": _LONGER,
-    "batch 128, twice the steps": ("batch=128", *_LONGER),
-    "one sentence, twice the steps": ("sentences_each=1", *_LONGER),
+    "twice the steps": _TWICE_THE_STEPS,
+    "batch 128, twice the steps": ("batch=128", *_TWICE_THE_STEPS),
+    "one sentence, twice the steps": ("captions_per_language=1", *_TWICE_THE_STEPS),
     "pretraining 600": ("pretraining.steps=600",),
     "K 2000": ("shape.own_words=2000",),
     "K 1000": ("shape.own_words=1000",),
@@ -88,66 +82,65 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "neighbours 0.5": ("objective.neighbour_weight=0.5",),
     "weight decay 0.01": ("loop.weight_decay=0.01",),
 }
-"""What ``--sweep`` changes in the recipe of SMALR."""
-RATES: dict[str, tuple[str, ...]] = {
+"""What ``--sweep`` changes for SMALR."""
+RATE_SWEEP: dict[str, tuple[str, ...]] = {
     f"rate {rate}": (f"loop.learning_rate={rate}",) for rate in ("2e-3", "4e-3", "8e-3")
 }
-"""What it changes in other rows."""
-
-Job = tuple[str, int]
+"""What ``--sweep`` changes for other models."""
 
 
 def main() -> None:
-    options = _options()
-    if options.commit or shutil.which("git") is None:
-        os.environ.setdefault("POLYGLANCE_COMMIT", options.commit or "unknown")
-    os.environ.setdefault("OMP_NUM_THREADS", "2")  # before the workers load what counts cores
+    options = _parse_options()
+    set_environment(options, threads=2)
     settings = {name: SETTINGS[name] for name in options.only or SETTINGS}
     if options.sweep:
         settings = {
-            f"{name} | {change}": (*SETTINGS[name], *changes, "measure_test=false")
+            f"{name} | {change}": (*SETTINGS[name], *changes, "evaluate_test=false")
             for name in options.only or ("SMALR",)
-            for change, changes in (SWEPT if name == "SMALR" else RATES).items()
+            for change, changes in (SWEEP if name == "SMALR" else RATE_SWEEP).items()
         }
     begin = time.monotonic()
-    options.prepared = prepare(options)
-    made_from = sources(options)
-    prepared = time.monotonic() - begin
-    reports = run_all(settings, made_from, options)
-    found = {name: summary(settings[name], reports[name]) for name in settings}
-    for name, measured in found.items():
-        print(f"{name:40} {_line(measured)}")
+    changes = prepare(options)
+    inputs = fingerprint_inputs(options, changes)
+    preparation = time.monotonic() - begin
+    reports = run_all(settings, changes, inputs, options)
+    summaries = {name: summary(settings[name], reports[name]) for name in settings}
+    for name, measured in summaries.items():
+        print(f"{name:40} {_progress_line(measured)}")
     figures = {
         "recipe": options.recipe,
-        "changed_everywhere": options.change,
+        "common_changes": options.changes,
         "device": options.device,
         "runs_at_once": options.jobs,
         "seeds": options.seeds,
         "seconds": {
-            "preparing": round(prepared), "in_all": round(time.monotonic() - begin)
+            "preparation": round(preparation), "total": round(time.monotonic() - begin)
         },
-        "settings": found,
+        "settings": summaries,
     }  # fmt: skip
     name = "smalr_flickr8k_sweep" if options.sweep else "smalr_flickr8k"
     path = write_results(name, figures, options.out)
     if not options.sweep and options.document.is_file():
-        smalr_page.fill(json.loads(path.read_text(encoding="utf-8")), options.document)
+        page.fill(json.loads(path.read_text(encoding="utf-8")), options.document)
 
 
-def prepare(options: argparse.Namespace) -> list[str]:
-    """Make what all runs share, where it is missing; returns where features and dictionaries are.
+def prepare(options: argparse.Namespace) -> tuple[str, ...]:
+    """Prepare what all runs share in the cache, where it is missing.
 
-    All goes into the cache. Features that the data has where the recipe looks for
-    them are used as they are.
+    Features that the data has where the recipe expects them are used as they are.
+
+    Returns:
+        Changes to the recipe: those of the command line, and where the cached files are.
     """
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.keys import fingerprint
-    from polyglance.recipes.smalr.texts import SPLITS, prepare_texts
-    from polyglance.recipes.smalr.world import open_dictionaries
+    from polyglance.recipes.smalr.data import open_dictionaries
+    from polyglance.recipes.smalr.lexicon_captions import SPLITS, prepare_texts
+    from polyglance.utils.fingerprint import fingerprint
     from polyglance.vision.extraction import ExtractionSettings, extract
 
-    recipe, data = open_recipe(options.recipe, _changes(options)).settings, options.data
-    cache, found = options.cache.resolve(), []
+    cache, data = options.cache.resolve(), options.data
+    changes = [f"cache={cache}"]
+    recipe = open_recipe(options.recipe, [*changes, *options.changes]).settings
     manifests = {split: data / getattr(recipe, split).manifest for split in SPLITS}
     if not (data / recipe.train.features).exists():
         settings = ExtractionSettings(
@@ -155,11 +148,11 @@ def prepare(options: argparse.Namespace) -> list[str]:
         )
         features = cache / f"features-{fingerprint(settings, *manifests.values())}"
         extract(manifests["train"].parent, features, settings, device=options.device)
-        found += [f"{split}.features={features}" for split in SPLITS]
+        changes += [f"{split}.features={features}" for split in SPLITS]
     dictionaries = open_dictionaries(recipe, data, cache)
     if dictionaries is not None:
         print(f"dictionaries: {dictionaries.pattern}", flush=True)
-        found.append(f"dictionaries={dictionaries.pattern}")
+        changes.append(f"dictionaries={dictionaries.pattern}")
     prepare_texts(
         manifests,
         recipe.languages,
@@ -168,110 +161,51 @@ def prepare(options: argparse.Namespace) -> list[str]:
         cache=cache,
         device=options.device,
     )
-    return found
+    return (*changes, *options.changes)
 
 
-def sources(options: argparse.Namespace) -> dict[str, str]:
-    """What runs are made from beside their settings: code, captions, features, dictionaries."""
-    import polyglance
+def fingerprint_inputs(options: argparse.Namespace, changes: Sequence[str]) -> dict[str, str]:
+    """Fingerprint the code, captions, features and dictionaries that runs read."""
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.keys import fingerprint
-    from polyglance.recipes.smalr.texts import SPLITS
+    from polyglance.recipes.smalr.lexicon_captions import SPLITS
 
-    recipe, data = open_recipe(options.recipe, _changes(options)).settings, options.data
-    splits = [getattr(recipe, split) for split in SPLITS]
-    dictionaries = () if recipe.dictionaries is None else (_folder_of(data / recipe.dictionaries),)
-    package = Path(polyglance.__file__).parent
-    return {
-        "code": fingerprint(*sorted(package.rglob("*.py"))),
-        "captions": fingerprint(*(data / split.manifest for split in splits)),
-        "features": fingerprint(*sorted({data / split.features for split in splits})),
-        "dictionaries": fingerprint(*dictionaries),
-    }
-
-
-def _folder_of(pattern: Path) -> Path:
-    """The folder whose files a pattern names."""
-    return next(path for path in (pattern, *pattern.parents) if "{" not in str(path))
+    recipe, data = open_recipe(options.recipe, changes), options.data
+    splits = [getattr(recipe.settings, split) for split in SPLITS]
+    pattern = recipe.settings.dictionaries
+    return staged_runs.fingerprints(
+        recipe.kind,
+        captions=[data / split.manifest for split in splits],
+        features=sorted({data / split.features for split in splits}),
+        dictionaries=[] if pattern is None else [folder_of_pattern(data / pattern)],
+    )
 
 
 def run_all(
     settings: Mapping[str, Sequence[str]],
-    made_from: Mapping[str, str],
+    changes: tuple[str, ...],
+    inputs: Mapping[str, str],
     options: argparse.Namespace,
-) -> dict[str, list[dict[str, Any]]]:
-    """Train every setting with every seed; returns their reports, by setting."""
+) -> dict[str, list[Report]]:
+    """Train every setting with every seed; return the reports by setting."""
+    experiment = Experiment(
+        options.recipe, options.data, options.runs, options.device, changes, inputs,
+        keep_weights=True,
+    )  # fmt: skip
+
+    def on_finished(job: Job, reports: Mapping[Job, Report]) -> None:
+        line = _progress_line(summary((), [reports[job]]))
+        print(f"{job[0]}, seed {job[1]}: {line}", flush=True)
+
+    plan = [Run(name, tuple(own)) for name, own in settings.items()]
     jobs = [(name, seed) for name in settings for seed in options.seeds]
-    reports: dict[Job, dict[str, Any]] = {}
-
-    def finished(job: Job, report: dict[str, Any]) -> None:
-        reports[job] = report
-        print(f"{job[0]}, seed {job[1]}: {_line(summary((), [report]))}", flush=True)
-
-    if options.jobs == 1:
-        for job in jobs:
-            changes = _changes(options, settings, job)
-            finished(job, run_one(_folder(options, job), changes, made_from, options))
-    else:
-        fresh = multiprocessing.get_context("spawn")  # a forked process cannot use accelerators
-        with ProcessPoolExecutor(min(options.jobs, len(jobs)), mp_context=fresh) as pool:
-            waiting: dict[Future[dict[str, Any]], Job] = {}
-            for job in jobs:
-                changes = _changes(options, settings, job)
-                folder = _folder(options, job)
-                waiting[pool.submit(run_one, folder, changes, made_from, options)] = job
-            try:
-                for done in as_completed(waiting):
-                    finished(waiting[done], done.result())
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # one failed: begin no others
-                raise
+    reports = staged_runs.run_all(
+        plan, jobs, experiment, max_workers=options.jobs, on_finished=on_finished
+    )
     return {name: [reports[name, seed] for seed in options.seeds] for name in settings}
 
 
-def run_one(
-    folder: Path,
-    changes: Sequence[str],
-    made_from: Mapping[str, str],
-    options: argparse.Namespace,
-) -> dict[str, Any]:
-    """Train once, in a worker, unless this very run is there already."""
-    from polyglance.config import dump
-    from polyglance.recipes import open_recipe
-
-    report = folder / "report.json"
-    recipe = open_recipe(options.recipe, changes)
-    wanted = {"recipe": dump(recipe.settings), **made_from}
-    if not report.exists() or not same_making(folder, wanted):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        note_making(folder, wanted)
-        recipe.run(options.data, folder, device=options.device)
-        shutil.rmtree(folder / "pretraining", ignore_errors=True)
-    found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    return found
-
-
-def _folder(options: argparse.Namespace, job: Job) -> Path:
-    runs: Path = options.runs
-    return runs / re.sub(r"[^\w.+-]+", "-", job[0]) / str(job[1])
-
-
-def _changes(
-    options: argparse.Namespace,
-    settings: Mapping[str, Sequence[str]] | None = None,
-    job: Job | None = None,
-) -> list[str]:
-    """What is changed in the recipe: for all runs, or for one."""
-    of_run: Sequence[str] = ()
-    if settings is not None and job is not None:
-        of_run = (*settings[job[0]], f"loop.seed={job[1]}")
-    cache = f"cache={options.cache.resolve()}"
-    return [cache, *options.prepared, *options.change, *of_run]
-
-
-def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sizes, and means and deviations over seeds of mR by language, with what each seed gave."""
+def summary(changes: Sequence[str], reports: Sequence[Report]) -> dict[str, Any]:
+    """Summarise the seeds of a setting: sizes, coverage, and mR by language."""
     figures: dict[str, Any] = {
         "changes": list(changes),
         **{
@@ -301,11 +235,11 @@ def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[s
     if "consistency" in reports[0]:
         figures["consistency"] = {
             source: {
-                way: {
-                    language: spread([r["consistency"][source][way][language] for r in reports])
-                    for language in reports[0]["consistency"][source][way]
+                variant: {
+                    language: spread([r["consistency"][source][variant][language] for r in reports])
+                    for language in reports[0]["consistency"][source][variant]
                 }
-                for way in smalr_page.WAYS
+                for variant in page.VARIANTS
             }
             | {"parameters": reports[0]["consistency"][source]["parameters"]}
             for source in reports[0]["consistency"]
@@ -313,38 +247,34 @@ def summary(changes: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[s
     return figures
 
 
-def _line(measured: Mapping[str, Any]) -> str:
+def _progress_line(measured: Mapping[str, Any]) -> str:
+    """Format the figures of a setting in a line."""
     splits = " ".join(
         f"{split} {measured[split]['average']['mean']:5.1f}"
         for split in ("validation", "test")
         if split in measured
     )
     clc = "".join(
-        f" {source} {way} {measured['consistency'][source][way]['average']['mean']:.1f}"
+        f" {source} {variant} {measured['consistency'][source][variant]['average']['mean']:.1f}"
         for source in measured.get("consistency", ())
-        for way in smalr_page.WAYS
+        for variant in page.VARIANTS
     )
     millions = measured["trainable_parameters"] / 1e6
     seconds = measured["seconds"]
     return f"{millions:5.1f}M {splits}{clc} best {measured['best_steps']} {seconds:4.0f} s"
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="the folder of flickr8k/")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--only", nargs="+", choices=SETTINGS, metavar="SETTING", help="some alone")
-    parser.add_argument("--sweep", action="store_true", help="hyper-parameters, on val alone")
-    parser.add_argument("--recipe", default=RECIPE)
-    parser.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--runs", type=Path, default=Path("runs/smalr"), help="a folder a run")
-    parser.add_argument("--cache", type=Path, default=Path("runs/cache"), help="what runs share")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results file")
-    parser.add_argument("--document", type=Path, default=smalr_page.PAGE, help="where tables go")
-    parser.add_argument("--commit", help="which commit this is, where there is no git")
-    parser.set_defaults(prepared=[])  # where what is made first lies
+def _parse_options() -> argparse.Namespace:
+    parser = experiment_parser(
+        __doc__, data="flickr8k/", runs="runs/smalr", document=page.PAGE, recipe=RECIPE
+    )
+    add_cache_option(parser)
+    parser.add_argument(
+        "--only", nargs="+", choices=SETTINGS, metavar="SETTING", help="only these settings"
+    )
+    parser.add_argument(
+        "--sweep", action="store_true", help="compare hyper-parameters, on validation only"
+    )
     return parser.parse_args()
 
 

@@ -1,22 +1,21 @@
-"""Questions about pictures in English and Vietnamese: trained, measured, and written down.
+"""Visual question answering in English and Vietnamese, beside a baseline that sees no image.
 
-Every run is the recipe ``vqa-en-vi`` with another seed. It is measured beside the best
-answer for each type of question, and leaves in RUNS/answering/SEED its ``model``, which
-``polyglance ask`` opens, and ``answers.jsonl``, all that it answered. Finished runs are not
-made again, interrupted ones go on.
+Every run is the recipe ``vqa-en-vi`` with another seed. The baseline gives the best answer for
+each type of question. A run writes into RUNS/vqa-en-vi/SEED its ``model``, which ``polyglance ask``
+opens, and its answers to the test questions in ``answers.jsonl``. Finished runs are not trained
+again, interrupted ones resume.
 
     python -m benchmarks.experiments.vqa_en_vi --data DATA --device cuda --jobs 3
 
-BLEU needs ``sacrebleu``. Where the machine that trains has none, run the same command again
-on one that has, with what the runs left (weights are not needed): it trains nothing then.
+BLEU needs ``sacrebleu``. Where the training machine lacks it, run the same command again on one
+that has it, with the folders of the runs (without weights): nothing is trained then.
+Writes results/vqa_en_vi.json, fills docs/results-vqa.md and docs/vqa-model-card.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,88 +23,86 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.experiments import staged_runs
-from benchmarks.experiments.staged_runs import SAVE, Run, Workshop
+from benchmarks.experiments.options import experiment_parser, set_environment
+from benchmarks.experiments.staged_runs import SAVE, Experiment, Run
 from benchmarks.reports import seeds
 from benchmarks.reports import vqa_page as page
-from benchmarks.results_io import RESULTS, write_results
+from benchmarks.results_io import write_results
 
 if TYPE_CHECKING:
     from polyglance.records import Question
 
 RECIPE = "vqa-en-vi"
-RUN = "answering"
+RUN = "vqa-en-vi"
 EXAMPLES = 3
-"""Questions of each type that are shown: the first of the test, however they were answered."""
-SHOWN = 3
-"""People's answers that are shown beside, the most frequent first."""
+"""Number of examples per question type: the first of the test, however they were answered."""
+HUMAN_ANSWERS = 3
+"""Number of human answers per example, the most frequent first."""
 
-Answered = tuple["Question", str]
-"""A question, and what the model answered."""
+QuestionAnswer = tuple["Question", str]
+"""A question, and the model's answer."""
 
 
 def main() -> None:
-    options = _options()
-    if options.commit or shutil.which("git") is None:
-        os.environ.setdefault("POLYGLANCE_COMMIT", options.commit or "unknown")
-    os.environ.setdefault("OMP_NUM_THREADS", "4")  # before the workers load what counts cores
-    from polyglance.recipes.questions.measuring import read_answers
+    options = _parse_options()
+    set_environment(options, threads=4)
+    from polyglance.recipes.vqa.evaluation import read_answers
 
     folders = train_all(options)
     reports = [json.loads((folder / "report.json").read_text("utf-8")) for folder in folders]
-    answered = [list(read_answers(folder / "answers.jsonl")) for folder in folders]
+    answers = [list(read_answers(folder / "answers.jsonl")) for folder in folders]
     figures = {
-        **staged_runs.made(folders[0]),
+        **staged_runs.training_environment(folders[0]),
         "recipe": options.recipe,
-        "changed_everywhere": options.change,
+        "common_changes": options.changes,
         "device": options.device,
         "runs_at_once": options.jobs,
         "seeds": options.seeds,
-        **summary(reports, answered),
-        "examples": examples(answered[0]),
+        **summary(reports, answers),
+        "examples": examples(answers[0]),
     }
-    written = write_results("vqa_en_vi", figures, options.out)
-    found = json.loads(written.read_text(encoding="utf-8"))
+    path = write_results("vqa_en_vi", figures, options.out)
+    figures = json.loads(path.read_text(encoding="utf-8"))
     for document, fill in ((options.document, page.fill), (options.card, page.fill_card)):
         if document.is_file():
-            fill(found, document)
+            fill(figures, document)
 
 
 def train_all(options: argparse.Namespace) -> list[Path]:
-    """Train with every seed, unless this very run is there already; returns their folders."""
-    shop = Workshop(
+    """Train with every seed, unless it was before; return the folders of the runs."""
+    experiment = Experiment(
         options.recipe,
         options.data.resolve(),
         options.runs,
         options.device,
-        (SAVE, *options.change),
-        _made_from(options),
+        (SAVE, *options.changes),
+        _fingerprint_inputs(options),
         keep_weights=True,
-        leaves=("report.json", "answers.jsonl"),
+        outputs=("report.json", "answers.jsonl"),
     )
     jobs = [(RUN, seed) for seed in options.seeds]
-    staged_runs.run_all([Run(RUN)], jobs, shop, at_once=options.jobs)
-    return [shop.folder(job) for job in jobs]
+    staged_runs.run_all([Run(RUN)], jobs, experiment, max_workers=options.jobs)
+    return [experiment.folder(job) for job in jobs]
 
 
 def summary(
-    reports: Sequence[Mapping[str, Any]], answered: Sequence[Sequence[Answered]]
+    reports: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[QuestionAnswer]]
 ) -> dict[str, Any]:
-    """By language: the model's figures over seeds, beside those of the best answers."""
-    from polyglance.recipes.questions.measuring import figures
+    """Summarise the seeds by language: the model's scores beside the baseline's."""
+    from polyglance.recipes.vqa.evaluation import figures
 
     test: dict[str, Any] = {}
     for language, first in reports[0]["test"].items():
-        measured = []
-        for some in answered:
-            questions, answers = zip(*(a for a in some if a[0].language == language), strict=True)
-            measured.append(figures(questions, answers))
-        kinds = Counter(question.answer_type for question in questions)
+        scores = []
+        for of_seed in answers:
+            pairs = (pair for pair in of_seed if pair[0].language == language)
+            questions, texts = zip(*pairs, strict=True)
+            scores.append(figures(questions, texts))
+        types = Counter(question.answer_type for question in questions)
         test[language] = {
             "questions": first["questions"],
-            "questions_of": {f"of {kind}": count for kind, count in sorted(kinds.items())},
-            "model": {
-                name: seeds.spread([found[name] for found in measured]) for name in measured[0]
-            },
+            "questions_by_type": {f"of {name}": count for name, count in sorted(types.items())},
+            "model": {name: seeds.spread([each[name] for each in scores]) for name in scores[0]},
             "baseline": first["baseline"],
             "above_baseline": seeds.spread(
                 [report["test"][language]["above_baseline"] for report in reports]
@@ -123,18 +120,18 @@ def summary(
     }
 
 
-def examples(answered: Sequence[Answered]) -> list[dict[str, Any]]:
-    """The first questions of each type in each language, with what people said and the model."""
+def examples(answers: Sequence[QuestionAnswer]) -> list[dict[str, Any]]:
+    """Return the first questions of each type and language, with human and model answers."""
     from polyglance.evaluation.answers import vqa_score
 
-    shown: Counter[tuple[str, str | None]] = Counter()
-    found = []
-    for question, answer in answered:
-        kind = question.language, question.answer_type
-        shown[kind] += 1
-        if shown[kind] <= EXAMPLES:
-            people = Counter(question.answers).most_common(SHOWN)
-            found.append(
+    counts: Counter[tuple[str, str | None]] = Counter()
+    rows = []
+    for question, answer in answers:
+        group = question.language, question.answer_type
+        counts[group] += 1
+        if counts[group] <= EXAMPLES:
+            people = Counter(question.answers).most_common(HUMAN_ANSWERS)
+            rows.append(
                 {
                     "language": question.language,
                     "type": question.answer_type,
@@ -144,36 +141,28 @@ def examples(answered: Sequence[Answered]) -> list[dict[str, Any]]:
                     "score": vqa_score(answer, question.answers, question.language),
                 }
             )
-    return sorted(found, key=lambda one: (one["language"], one["type"] or ""))
+    return sorted(rows, key=lambda row: (row["language"], row["type"] or ""))
 
 
-def _made_from(options: argparse.Namespace) -> dict[str, str]:
-    """What decides a run beside its settings: code, questions, and the model it begins with."""
+def _fingerprint_inputs(options: argparse.Namespace) -> dict[str, str]:
+    """Fingerprint the code, the questions, and the model that runs are initialised from."""
     from polyglance.recipes import open_recipe
 
-    recipe = open_recipe(options.recipe, options.change)
+    recipe = open_recipe(options.recipe, options.changes)
     files = [*recipe.settings.train, *recipe.settings.test]
     data = options.data.resolve()
     return staged_runs.fingerprints(
         recipe.kind,
         questions=[data / file.manifest for file in files],
-        towers=staged_runs.model_files(recipe.settings.towers),
+        dual_encoder=staged_runs.model_files(recipe.settings.towers),
     )
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="the folder of vqa/")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--recipe", default=RECIPE)
-    parser.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--runs", type=Path, default=Path("runs/vqa"), help="what the runs leave")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results file")
-    parser.add_argument("--document", type=Path, default=page.PAGE, help="where tables go")
-    parser.add_argument("--card", type=Path, default=page.CARD, help="the model's card")
-    parser.add_argument("--commit", help="which commit this is, where there is no git")
+def _parse_options() -> argparse.Namespace:
+    parser = experiment_parser(
+        __doc__, data="vqa/", runs="runs/vqa", document=page.PAGE, recipe=RECIPE
+    )
+    parser.add_argument("--card", type=Path, default=page.CARD, help="the model card to fill")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""Tables of models that read a sentence beside a picture: what M3P's and UC2's pages share.
+"""Tables and claims that the pages of M3P's and UC2's results share.
 
-A row of a table is a `Setting`: a pre-training, and what it was fine-tuned on. `Measured`
-is what its runs gave; claims compare two settings seed by seed, beside the paper's figures.
+A row of a table is a `Setting`: a pre-training, and what it was fine-tuned on. `Recalls` holds
+what its runs measured; claims compare two settings seed by seed, beside the paper's figures.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.reports import pages, seeds
+from benchmarks.reports.pages import NOT_MEASURED
 
 Figures = Mapping[str, Any]
 Setting = tuple[str, str]
@@ -21,147 +22,145 @@ Paper = Mapping[Setting, tuple[float, ...]]
 """mR of a paper on Multi30K: en, de, fr, cs."""
 
 NONE, ENGLISH, EACH, ALL = "nothing", "en", "each", "all"
-"""What is fine-tuned on; `NONE` is measured alone, `EACH` a run a language by its code."""
-TRANSLATED = "translate-test"
-"""Fine-tuned on English, and asked in English: captions are translated."""
+"""What is fine-tuned on: `NONE` is not fine-tuned, `EACH` has a run per language code."""
+TRANSLATE_TEST = "translate-test"
+"""Fine-tuned on English; test captions are translated into English."""
 FINE_TUNED = {
-    NONE: "without fine-tuning", ENGLISH: "on English", TRANSLATED: "on English, translate-test",
-    EACH: "on each", ALL: "on all",
+    NONE: "without fine-tuning", ENGLISH: "on English",
+    TRANSLATE_TEST: "on English, translate-test", EACH: "on each", ALL: "on all",
 }  # fmt: skip
-UNKNOWN = "Not measured yet."
-LEAST_RATE = 8000
-"""Pairs a second that a training step is to read on an accelerator."""
+MIN_PAIRS_PER_SECOND = 8000
+"""The goal for a training step on an accelerator."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper: what its rows are called, and which settings they are."""
+    """A table of the paper: its header, and the setting of each row by the row's labels."""
 
     header: tuple[str, ...]
     rows: Mapping[tuple[str, ...], Setting]
     paper_fine_tunes_on: str | None = None
-    """Where that is not what we do."""
+    """What the paper fine-tunes on, where that differs from ours."""
 
-    def paper(self, setting: Setting) -> Setting:
-        """The paper's row."""
+    def paper_setting(self, setting: Setting) -> Setting:
+        """Return the paper's setting that corresponds to one of ours."""
         return setting[0], self.paper_fine_tunes_on or setting[1]
 
     def run_names(self, languages: Sequence[str]) -> list[str]:
-        """The runs that the table is made of."""
+        """Return the names of the runs that the table needs."""
         return [name for setting in self.rows.values() for name in run_names(setting, languages)]
 
 
 def run_names(setting: Setting, languages: Iterable[str]) -> list[str]:
-    """The runs that a row is made of."""
+    """Return the names of the runs that a setting needs."""
     pretraining, on = setting
-    tuned_on = {EACH: tuple(languages), TRANSLATED: (ENGLISH,)}.get(on, (on,))
-    return [f"{pretraining} > {name}" for name in tuned_on]
+    fine_tunings = {EACH: tuple(languages), TRANSLATE_TEST: (ENGLISH,)}.get(on, (on,))
+    return [f"{pretraining} > {name}" for name in fine_tunings]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """mR of a setting by language and seed, as far as it is there."""
+class Recalls:
+    """mR of a setting by language and seed, as far as it was measured."""
 
-    recalls: Mapping[str, Mapping[int, float]]
+    by_language: Mapping[str, Mapping[int, float]]
 
     @classmethod
-    def of(cls, figures: Figures, setting: Setting) -> Measured:
-        """What the runs of a setting gave."""
-        found: dict[str, Mapping[int, float]] = {}
+    def of(cls, figures: Figures, setting: Setting) -> Recalls:
+        """Collect what the runs of a setting measured."""
+        by_language: dict[str, Mapping[int, float]] = {}
         names, languages = run_names(setting, figures["languages"]), list(figures["languages"])
-        told_of = [[language] for language in languages] if setting[1] == EACH else [languages]
-        way = "translated" if setting[1] == TRANSLATED else "all_pairs"
-        for name, codes in zip(names, told_of, strict=True):
+        measured_in = [[code] for code in languages] if setting[1] == EACH else [languages]
+        protocol = "translated" if setting[1] == TRANSLATE_TEST else "all_pairs"
+        for name, codes in zip(names, measured_in, strict=True):
             run = figures["runs"].get(name, {"seeds": [], "test": {}})
-            measured = run["test"].get(way, {})
+            test = run["test"].get(protocol, {})
             for code in codes:
-                if code in measured:
-                    found[code] = dict(zip(run["seeds"], measured[code]["seeds"], strict=True))
-        return cls(found)
+                if code in test:
+                    values = test[code]["values"]
+                    by_language[code] = dict(zip(run["seeds"], values, strict=True))
+        return cls(by_language)
 
     def mean(self, languages: Sequence[str]) -> dict[int, float]:
-        """Over languages, by seed; nothing where a language is missing."""
-        if not languages or not all(language in self.recalls for language in languages):
+        """Return the mean over languages by seed; empty where a language is missing."""
+        if not languages or not all(language in self.by_language for language in languages):
             return {}
-        some = [self.recalls[language] for language in languages]
-        common = [seed for seed in some[0] if all(seed in recalls for recalls in some)]
-        return {seed: sum(recalls[seed] for recalls in some) / len(some) for seed in common}
+        recalls = [self.by_language[language] for language in languages]
+        common = [seed for seed in recalls[0] if all(seed in by_seed for by_seed in recalls)]
+        return {seed: sum(by_seed[seed] for by_seed in recalls) / len(recalls) for seed in common}
 
 
-def of_whole_seeds(figures: Figures, beside: Figures | None = None) -> Figures:
-    """Without seeds that some run has and another has not yet: rows would differ by luck.
+def only_complete_seeds(figures: Figures, other: Figures | None = None) -> Figures:
+    """Drop seeds that some run does not have yet, so that rows do not differ by chance.
 
-    ``beside`` are figures of another system in the same table, whose runs must have them too.
-    Where no seed has all runs, everything stays.
+    Args:
+        figures: The results of one system.
+        other: The results of another system in the same table, which must have the seeds too.
+
+    Returns:
+        The figures without those seeds; unchanged where no seed has all runs.
     """
-    runs = [*figures["runs"].values(), *(beside["runs"].values() if beside else ())]
-    whole = {seed for seed in figures["seeds"] if all(seed in run["seeds"] for run in runs)}
-    if not whole:
+    runs = [*figures["runs"].values(), *(other["runs"].values() if other else ())]
+    complete = {seed for seed in figures["seeds"] if all(seed in run["seeds"] for run in runs)}
+    if not complete:
         return figures
     return {
         **figures,
         "runs": {
             name: {
-                **_of_seeds(run, [seed in whole for seed in run["seeds"]]),
-                "seeds": [seed for seed in run["seeds"] if seed in whole],
+                **_select_seeds(run, [seed in complete for seed in run["seeds"]]),
+                "seeds": [seed for seed in run["seeds"] if seed in complete],
             }
             for name, run in figures["runs"].items()
         },
     }
 
 
-def _of_seeds(found: Any, kept: Sequence[bool]) -> Any:
-    """The same with all figures of seeds, however deep, of some seeds alone."""
-    if not isinstance(found, Mapping):
-        return found
-    if found.keys() == seeds.spread([0.0]).keys():
-        return seeds.spread(
-            [value for value, keep in zip(found["seeds"], kept, strict=True) if keep]
-        )
-    return {name: _of_seeds(value, kept) for name, value in found.items()}
+def _select_seeds(figures: Any, selected: Sequence[bool]) -> Any:
+    """Recompute every spread, however deep, from the selected seeds alone."""
+    if not isinstance(figures, Mapping):
+        return figures
+    if figures.keys() == seeds.spread([0.0]).keys():
+        values = zip(figures["values"], selected, strict=True)
+        return seeds.spread([value for value, is_selected in values if is_selected])
+    return {name: _select_seeds(value, selected) for name, value in figures.items()}
 
 
-def others(figures: Figures) -> list[str]:
-    """All languages but English."""
+def other_languages(figures: Figures) -> list[str]:
+    """Return all languages but English."""
     return [language for language in figures["languages"] if language != ENGLISH]
 
 
-def table(figures: Figures, shape: Table, paper: Paper) -> str:
-    """A row a setting: mR by language, over the others than English, and over all."""
+def table(figures: Figures, layout: Table, paper: Paper) -> str:
+    """Format a table: a row per setting with its mR, and the paper's in the last column."""
     rows = []
-    for labels, setting in shape.rows.items():
-        english, *rest = paper[shape.paper(setting)]
+    for labels, setting in layout.rows.items():
+        english, *others = paper[layout.paper_setting(setting)]
         cells = recall_cells(figures, setting)
-        rows.append([*labels, *cells, f"{english:.1f}, {sum(rest) / len(rest):.1f}"])
-    header = [*shape.header, *figures["languages"], "others", "average", "paper: en, others"]
-    return pages.table(header, rows, text_columns=len(shape.header))
+        rows.append([*labels, *cells, f"{english:.1f}, {sum(others) / len(others):.1f}"])
+    header = [*layout.header, *figures["languages"], "others", "average", "paper: en, others"]
+    return pages.table(header, rows, text_columns=len(layout.header))
 
 
 def recall_cells(figures: Figures, setting: Setting) -> list[str]:
-    """mR of a setting by language, over the others than English, and over all."""
-    languages, measured = list(figures["languages"]), Measured.of(figures, setting)
-    columns = [*([code] for code in languages), others(figures), languages]
-    return [_cell(measured.mean(column)) for column in columns]
+    """Format mR of a setting by language, as mean of all but English, and as mean of all."""
+    languages, recalls = list(figures["languages"]), Recalls.of(figures, setting)
+    columns = [*([code] for code in languages), other_languages(figures), languages]
+    return [_cell(recalls.mean(column)) for column in columns]
 
 
 def _cell(by_seed: Mapping[int, float]) -> str:
     return seeds.cell(seeds.spread(list(by_seed.values()))) if by_seed else "–"
 
 
-def listed(claims: Iterable[str]) -> str:
-    """Sentences one below the other."""
-    return "\n".join(f"- {claim}" for claim in claims) or UNKNOWN
-
-
 def gain(
     figures: Figures, better: Setting, worse: Setting, languages: Sequence[str]
 ) -> seeds.Gain | None:
-    """How far one setting is above another, over the seeds that both have."""
-    return gain_over(Measured.of(figures, better), Measured.of(figures, worse), languages)
+    """Return how far one setting is above another, over the seeds that both have."""
+    return gain_over(Recalls.of(figures, better), Recalls.of(figures, worse), languages)
 
 
-def gain_over(better: Measured, worse: Measured, languages: Sequence[str]) -> seeds.Gain | None:
-    """The same of what was measured, which may be of two systems."""
+def gain_over(better: Recalls, worse: Recalls, languages: Sequence[str]) -> seeds.Gain | None:
+    """Return how far some recalls, possibly of another system, are above others."""
     above, below = better.mean(languages), worse.mean(languages)
     common = [seed for seed in above if seed in below]
     if not common:
@@ -170,82 +169,107 @@ def gain_over(better: Measured, worse: Measured, languages: Sequence[str]) -> se
 
 
 def paper_gain(paper: Paper, better: Setting, worse: Setting, *, english: bool = False) -> float:
-    """The same in the paper, of English or of the mean of the others."""
+    """Return the paper's gain, in English or in the mean of its other languages."""
     part = slice(0, 1) if english else slice(1, 4)
     above, below = paper[better][part], paper[worse][part]
     return (sum(above) - sum(below)) / len(above)
 
 
-def helps(
+def comparisons(
     figures: Figures, paper: Paper, compared: Iterable[tuple[str, Setting, Setting]]
 ) -> list[str]:
-    """Whether one setting is above another in other languages than English, a sentence each."""
+    """Say of each claim whether one setting is above another in languages other than English."""
     lines = []
-    for text, better, worse in compared:
-        found = gain(figures, better, worse, others(figures))
-        if found is not None:
+    for claim, better, worse in compared:
+        difference = gain(figures, better, worse, other_languages(figures))
+        if difference is not None:
             lines.append(
-                f"{text} (the paper: {paper_gain(paper, better, worse):+.1f}):"
-                f" {seeds.verdict(found)} ({seeds.signed(found)})."
+                f"{claim} (the paper: {paper_gain(paper, better, worse):+.1f}):"
+                f" {seeds.verdict(difference)} ({seeds.signed(difference)})."
             )
     return lines
 
 
-def way(found: seeds.Gain) -> str:
-    """A gain, a loss, or neither."""
+def english_comparisons(
+    figures: Figures, paper: Paper, compared: Mapping[str, tuple[Setting, Setting]]
+) -> list[str]:
+    """Say what each change brings to English itself."""
+    lines = []
+    for change, (better, worse) in compared.items():
+        difference = gain(figures, better, worse, [ENGLISH])
+        if difference is not None:
+            lines.append(
+                f"{change}, in English itself (the paper:"
+                f" {paper_gain(paper, better, worse, english=True):+.1f}):"
+                f" {gain_or_loss(difference)}."
+            )
+    return lines
+
+
+def gain_or_loss(difference: seeds.Gain) -> str:
+    """Describe a difference as a gain, a loss, or neither."""
     words = {"yes": "a gain", "no": "a loss"}
-    first, comma, rest = seeds.verdict(found).partition(",")
-    return f"{words.get(first, first)}{comma}{rest} ({seeds.signed(found)})"
+    first, comma, rest = seeds.verdict(difference).partition(",")
+    return f"{words.get(first, first)}{comma}{rest} ({seeds.signed(difference)})"
 
 
-def company(found: Figures) -> str:
-    """Whether runs had the machine for themselves."""
-    return ", with other runs beside it" if found["runs_at_once"] > 1 else ""
+def shared_machine_note(figures: Figures) -> str:
+    """Say so where several runs shared the machine."""
+    return ", with other runs on the same machine" if figures["runs_at_once"] > 1 else ""
 
 
-def speed(path: Path) -> str:
-    """How many pairs a training step reads a second, packed and padded, as its benchmark wrote."""
+def step_speed(path: Path) -> str:
+    """Format how many pairs a second a training step takes, packed and padded.
+
+    Args:
+        path: The results of `benchmarks.speed.cross_encoder_step` for one system.
+    """
     if not path.is_file():
-        return UNKNOWN
-    found = json.loads(path.read_text(encoding="utf-8"))
-    rates: dict[str, Any] = found["pairs_per_second"]
+        return NOT_MEASURED
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    rates: dict[str, Any] = figures["pairs_per_second"]
     by_objective = any(isinstance(rate, dict) for rate in rates.values())
-    names = list(next(iter(rates.values()))) if by_objective else ["pairs a second"]
+    columns = list(next(iter(rates.values()))) if by_objective else ["pairs a second"]
     rows = [
-        [way, *(f"{one:,}" for one in (rate.values() if by_objective else [rate]))]
-        for way, rate in rates.items()
+        [variant, *(f"{one:,}" for one in (rate.values() if by_objective else [rate]))]
+        for variant, rate in rates.items()
     ]
-    told = (
-        f"Measured {found['date']} at {found['commit']} on {found['hardware']}, {found['pairs']:,}"
-        f" pairs a step ([{path.name}](../benchmarks/results/{path.name})):"
+    measured = (
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']},"
+        f" {figures['pairs']:,} pairs a step"
+        f" ([{path.name}](../benchmarks/results/{path.name})):"
     )
     packed = rates["packed"]
     judged = {name: packed[name] for name in ("mixture", "mean")} if by_objective else {"": packed}
-    goal = f"At least {LEAST_RATE:,} pairs a second were set out for, packed: " + ", ".join(
-        f"{'yes' if rate >= LEAST_RATE else 'no'}{name and f' by the {name}'} ({rate:,})"
+    goal = f"Goal: at least {MIN_PAIRS_PER_SECOND:,} pairs a second, packed: " + ", ".join(
+        f"{'yes' if rate >= MIN_PAIRS_PER_SECOND else 'no'}{name and f' by the {name}'} ({rate:,})"
         for name, rate in judged.items()
     )
-    return f"{told}\n\n{pages.table(['', *names], rows)}\n\n{goal}."
+    return f"{measured}\n\n{pages.table(['', *columns], rows)}\n\n{goal}."
 
 
 def how(figures: Figures) -> str:
-    """When, where and how this was measured."""
+    """Say when, where and with which settings this was measured."""
     runs = figures["runs"].values()
     minutes = sum(run["seconds"] * len(run["seeds"]) for run in runs) / 60
-    changed = ", ".join(f"`{change}`" for change in figures["changed_everywhere"])
+    changed = ", ".join(f"`{change}`" for change in figures["common_changes"])
     most = max(len(run["seeds"]) for run in runs)
     least = min(len(run["seeds"]) for run in runs)
     each = "one seed" if most == 1 else f"{'' if least == most else 'up to '}{most} seeds"
     used = {seed for run in runs for seed in run["seeds"]}
-    begun = [str(seed) for seed in figures["seeds"] if seed not in used]
-    left_out = f" Not all runs have seed {' and '.join(begun)} yet, left out here." if begun else ""
-    commits = figures.get("made_at", {figures["commit"]: 0})
-    made_at = " and ".join(commits) + (", which train alike," if len(commits) > 1 else "")
+    incomplete = [str(seed) for seed in figures["seeds"] if seed not in used]
+    left_out = (
+        f" Seed {' and '.join(incomplete)} is left out: some runs do not have it yet."
+        if incomplete
+        else ""
+    )
+    commits = figures.get("commits", {figures["commit"]: 0})
+    at = " and ".join(commits) + (", which train alike," if len(commits) > 1 else "")
     return (
-        f"Measured {figures['date']} at {made_at} on {figures['hardware']}:"
+        f"Measured {figures['date']} at {at} on {figures['hardware']}:"
         f" {len(runs)} runs, with {each} each,"
         f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
         f" Tables are of the first {figures['test_on']} test pictures and all their captions"
         f" (`--test-on`).{left_out}"
-        + (f" All runs differ from the recipe by {changed} (`--set`)." if changed else "")
+        + (f" All runs change the recipe by {changed} (`--set`)." if changed else "")
     )

@@ -1,4 +1,4 @@
-"""Figures by language as an SVG picture: a column a language, a dot a setting."""
+"""Draw scores by language as an SVG image: a column per language, a dot per setting."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 _COLUMN, _HEIGHT, _LEFT, _BELOW, _RIGHT, _TOP = 76, 380, 40, 46, 250, 14
 _COLOURS = ("#4269d0", "#b57f00", "#d0402b", "#2a8f7b", "#8139d6", "#5f6570")
 _LINE = 18
-"""Pixels from a name to the next."""
+"""Pixels from one name of the legend to the next."""
 
 
 @dataclass(frozen=True)
 class Dots:
-    """What one setting gave, by column."""
+    """Values of one setting, by column."""
 
     name: str
     group: str
-    """Those of a group have the same colour and stand at the same place in each column."""
+    """Settings of a group share a colour and a place within each column."""
     values: Mapping[str, float]
     hollow: bool = False
 
 
-def plot(columns: Sequence[str], series: Sequence[Dots], *, up: str) -> str:
-    """Dots over each column, and their names at the right from the highest to the lowest."""
+def plot(columns: Sequence[str], series: Sequence[Dots], *, y_label: str) -> str:
+    """Draw a dot per setting over each column, and a legend sorted from highest to lowest mean."""
     groups = list(dict.fromkeys(dots.group for dots in series))
-    low, high, step = _range([value for dots in series for value in dots.values.values()])
+    low, high, step = _rounded_range([value for dots in series for value in dots.values.values()])
     width = _LEFT + _COLUMN * len(columns) + _RIGHT
 
     def height(value: float) -> float:
@@ -45,21 +45,21 @@ def plot(columns: Sequence[str], series: Sequence[Dots], *, up: str) -> str:
         middle = _LEFT + _COLUMN * (number + 0.5)
         parts.append(_text(middle, _HEIGHT - _BELOW + 18, column, "#555", "middle"))
         for dots in series:
-            place = (groups.index(dots.group) + 0.5) / len(groups) - 0.5
+            offset = (groups.index(dots.group) + 0.5) / len(groups) - 0.5
             if column in dots.values:
-                at = middle + 0.8 * _COLUMN * place, height(dots.values[column])
-                parts.append(_dot(*at, dots, groups))
+                centre = middle + 0.8 * _COLUMN * offset, height(dots.values[column])
+                parts.append(_dot(*centre, dots, groups))
     ranked = sorted(series, key=lambda dots: -sum(dots.values.values()) / len(dots.values))
     for number, dots in enumerate(ranked):
         y = _TOP + _LINE * (number + 0.5)
         parts.append(_dot(width - _RIGHT + 16, y, dots, groups))
         parts.append(_text(width - _RIGHT + 28, y + 4, dots.name, _colour(dots, groups), "start"))
-    parts.append(_text((_LEFT + width - _RIGHT) / 2, _HEIGHT - 8, up, "#555", "middle"))
+    parts.append(_text((_LEFT + width - _RIGHT) / 2, _HEIGHT - 8, y_label, "#555", "middle"))
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _range(values: Sequence[float]) -> tuple[float, float, float]:
-    """A round range around values, and the step of its lines."""
+def _rounded_range(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return a rounded range that contains the values, and the step between its lines."""
     low, high = min(values), max(values)
     step = next(s for s in (1, 2, 5, 10, 20, 50) if (high - low) / s <= 8)
     low, high = step * (low // step), step * -(-high // step)

@@ -1,11 +1,12 @@
-"""Fill the page of M3P's results from what was measured: the paper's Tables 2 to 6.
+"""Fill the page of M3P's results: the paper's Tables 2 to 6.
 
-python -m benchmarks.reports.m3p_page
+    python -m benchmarks.reports.m3p_page
+
+Reads results/m3p_flickr8k.json and results/m3p_step.json, fills docs/results-m3p.md.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from benchmarks.reports import cross_encoder_tables, pages, seeds
@@ -18,20 +19,20 @@ from benchmarks.reports.cross_encoder_tables import (
     Figures,
     Setting,
     Table,
-    others,
+    other_languages,
 )
-from benchmarks.results_io import RESULTS
+from benchmarks.results_io import DOCS, RESULTS, read_results
 
-PAGE = Path(__file__).parents[2] / "docs" / "results-m3p.md"
+PAGE = DOCS / "results-m3p.md"
 
 SWITCHED = "switched en"
 """Fine-tuned on code-switched English."""
 FULL, PLAIN, MCT_2, MCT_4 = "M3P", "no MCT", "MCT 2", "MCT 4"
 TASKS = {"xMLM": "no xMLM", "MC-MLM": "no MC-MLM", "MC-MRM": "no MC-MRM", "MC-VLM": "no MC-VLM"}
-"""Pre-training tasks, and what a pre-training without MCT and without one is called."""
+"""Pre-training tasks, and the name of the pre-training without MCT that leaves one out."""
 ABLATED_ON = ENGLISH
-"""What Table 5 fine-tunes on. `EACH`, as the paper, takes a run more a task and language."""
-JUDGED = f"{FULL} > {ALL}"
+"""What Table 5 fine-tunes on. `EACH`, as in the paper, takes a run per task and language."""
+MAIN_RUN = f"{FULL} > {ALL}"
 
 PAPER: dict[Setting, tuple[float, ...]] = {
     (FULL, NONE): (57.9, 36.8, 27.1, 20.4),
@@ -91,33 +92,37 @@ TABLES = {
 
 
 def main() -> None:
-    fill(json.loads((RESULTS / "m3p_flickr8k.json").read_text(encoding="utf-8")))
+    fill(read_results("m3p_flickr8k"))
 
 
 def fill(figures: Figures, document: Path = PAGE) -> None:
-    """Put fresh tables between the marks of a document."""
-    figures = cross_encoder_tables.of_whole_seeds(figures)
+    """Fill the tables and claims of a document."""
+    figures = cross_encoder_tables.only_complete_seeds(figures)
     contents = {f"table {number}": table(figures, number) for number in TABLES}
     contents |= {
-        "order": cross_encoder_tables.listed(claims(figures)),
+        "order": pages.bullets(claims(figures)),
         "how": cross_encoder_tables.how(figures),
-        "speed": cross_encoder_tables.speed(RESULTS / "m3p_step.json"),
+        "speed": cross_encoder_tables.step_speed(RESULTS / "m3p_step.json"),
     }
     pages.fill(document, contents)
 
 
 def table(figures: Figures, number: int) -> str:
-    """One of the paper's tables with figures of ours."""
+    """Format one of the paper's tables with our figures."""
     return cross_encoder_tables.table(figures, TABLES[number], PAPER)
 
 
 def claims(figures: Figures) -> list[str]:
-    """Each finding of the paper in a sentence, with whether the figures here agree."""
-    return [*_of_settings(figures), *_of_number(figures), *_of_tasks(figures)]
+    """State each finding of the paper, and whether the figures here agree."""
+    return [
+        *_setting_claims(figures),
+        *_language_count_claims(figures),
+        *_task_claims(figures),
+    ]
 
 
-def _of_settings(figures: Figures) -> list[str]:
-    """Tables 2, 3 and 6: settings one above the other, in other languages than English."""
+def _setting_claims(figures: Figures) -> list[str]:
+    """Tables 2, 3 and 6: settings compared in languages other than English, then in English."""
     compared = [
         ("Fine-tuning on English helps other languages", (FULL, ENGLISH), (FULL, NONE)),
         ("Fine-tuning on each language is above on English", (FULL, EACH), (FULL, ENGLISH)),
@@ -132,57 +137,54 @@ def _of_settings(figures: Figures) -> list[str]:
          (FULL, ENGLISH)),
         ("MCT in both is above fine-tuning alone", (FULL, SWITCHED), (PLAIN, SWITCHED)),
     ]  # fmt: skip
-    lines = cross_encoder_tables.helps(figures, PAPER, compared)
-    english = {
+    in_english = {
         "MCT in pre-training": ((FULL, NONE), (PLAIN, NONE)),
         "MCT in fine-tuning": ((FULL, SWITCHED), (FULL, ENGLISH)),
     }
-    for text, (better, worse) in english.items():
-        gain = cross_encoder_tables.gain(figures, better, worse, [ENGLISH])
-        if gain is not None:
-            paper = cross_encoder_tables.paper_gain(PAPER, better, worse, english=True)
-            lines.append(
-                f"{text} to English itself (the paper: {paper:+.1f}): {cross_encoder_tables.way(gain)}."
-            )
-    return lines
+    return [
+        *cross_encoder_tables.comparisons(figures, PAPER, compared),
+        *cross_encoder_tables.english_comparisons(figures, PAPER, in_english),
+    ]
 
 
 def _fine_tuned(label: str) -> str:
     return f"fine-tuned {label}" if label.startswith("on ") else label
 
 
-def _of_number(figures: Figures) -> list[str]:
-    """Table 4: the languages that few are switched to, and those that only more are."""
+def _language_count_claims(figures: Figures) -> list[str]:
+    """Table 4: the languages that MCT switches to, and those that it leaves out."""
     lines = []
     for count, in_paper, name in ((2, 3, MCT_2), (4, 5, MCT_4)):
-        switched, not_yet = others(figures)[:count], others(figures)[count:]
+        switched = other_languages(figures)[:count]
+        not_switched = other_languages(figures)[count:]
         for codes, text in (
             (switched, f"MCT of {count} languages against none, in these"),
-            (not_yet, f"MCT of {count} languages against none, in the others"),
+            (not_switched, f"MCT of {count} languages against none, in the others"),
         ):
             gain = cross_encoder_tables.gain(figures, (name, NONE), (PLAIN, NONE), codes)
             if gain is not None:
-                lines.append(f"{text} ({', '.join(codes)}): {cross_encoder_tables.way(gain)}.")
+                outcome = cross_encoder_tables.gain_or_loss(gain)
+                lines.append(f"{text} ({', '.join(codes)}): {outcome}.")
         gain = cross_encoder_tables.gain(figures, (FULL, NONE), (name, NONE), switched)
         if gain is not None:
             paper = cross_encoder_tables.paper_gain(PAPER, (FULL, NONE), (name, NONE))
             lines.append(
                 f"MCT of all languages against {count}, in these (the paper, of 50 against"
-                f" {in_paper}: {paper:+.1f}): {cross_encoder_tables.way(gain)}."
+                f" {in_paper}: {paper:+.1f}): {cross_encoder_tables.gain_or_loss(gain)}."
             )
     return lines
 
 
-def _of_tasks(figures: Figures) -> list[str]:
+def _task_claims(figures: Figures) -> list[str]:
     """Table 5: what each task brings, and whether the paper's largest is largest here."""
     lines, gains = [], {}
     for task, name in TASKS.items():
-        found = [
+        both = [
             cross_encoder_tables.gain(figures, (PLAIN, ABLATED_ON), (name, ABLATED_ON), codes)
-            for codes in ([ENGLISH], others(figures))
+            for codes in ([ENGLISH], other_languages(figures))
         ]
-        if None not in found:
-            english, rest = (gain for gain in found if gain is not None)
+        if None not in both:
+            english, others = (gain for gain in both if gain is not None)
             paper = [
                 cross_encoder_tables.paper_gain(PAPER, (PLAIN, EACH), (name, EACH), english=en)
                 for en in (True, False)
@@ -191,15 +193,15 @@ def _of_tasks(figures: Figures) -> list[str]:
                 f"{task} helps (the paper, fine-tuned on each: {paper[0]:+.1f} in English,"
                 f" {paper[1]:+.1f} in others):"
                 f" {seeds.verdict(english)} in English ({seeds.signed(english)}),"
-                f" {seeds.verdict(rest)} in others ({seeds.signed(rest)})."
+                f" {seeds.verdict(others)} in others ({seeds.signed(others)})."
             )
-            gains[task] = english, rest
+            gains[task] = english, others
     if len(gains) == len(TASKS):
-        most = [max(gains, key=lambda task: gains[task][part][0]) for part in (0, 1)]
-        said = [f"{task} ({seeds.signed(gains[task][part])})" for part, task in enumerate(most)]
+        best = [max(gains, key=lambda task: gains[task][part][0]) for part in (0, 1)]
+        texts = [f"{task} ({seeds.signed(gains[task][part])})" for part, task in enumerate(best)]
         lines.append(
-            f"The task that brings most by the mean (the paper: MC-VLM in both): {said[0]} in"
-            f" English, {said[1]} in others."
+            f"The task that brings most by the mean (the paper: MC-VLM in both): {texts[0]} in"
+            f" English, {texts[1]} in others."
         )
     if "xMLM" in gains:
         to_english, to_others = (gain[0] for gain in gains["xMLM"])

@@ -1,128 +1,131 @@
-"""Fill the page of what M3P and UC2 add to the default model's search.
+"""Fill the page of re-ranking: what M3P and UC2 add to the default model's search.
 
-python -m benchmarks.reports.reranking_page
+    python -m benchmarks.reports.reranking_page
+
+Reads results/reranking_m3p.json and results/reranking_uc2.json, fills docs/results-reranking.md.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.reports import pages, seeds
-from benchmarks.reports.cross_encoder_tables import UNKNOWN, company, listed
-from benchmarks.results_io import RESULTS
+from benchmarks.reports.cross_encoder_tables import shared_machine_note
+from benchmarks.results_io import DOCS, RESULTS, read_results
 
-PAGE = Path(__file__).parents[2] / "docs" / "results-reranking.md"
-WAYS = {
+PAGE = DOCS / "results-reranking.md"
+PROTOCOLS = {
     "dual": "the default model alone",
-    "closer": "its best 50, looked at more closely",
-    "reranked": "its best 50, read by {system} as well",
-    "all_pairs": "{system} alone, every pair read",
+    "closer": "its top 50, with test-time augmentation",
+    "reranked": "its top 50, re-ranked with {system}",
+    "all_pairs": "{system} alone, every pair scored",
 }
-"""Ways of measuring, and what they are called."""
-LEAST_GAIN = {"M3P": 2.0, "UC2": 3.0}
-"""Points to be gained by reading the default model's best again."""
-LEAST_RECALL = {"M3P": 40.0}
-"""mR to be reached by reading every pair."""
+"""Evaluation protocols, and what the table calls them."""
+MIN_GAIN = {"M3P": 2.0, "UC2": 3.0}
+"""The goal: points of mR gained by re-ranking."""
+MIN_RECALL = {"M3P": 40.0}
+"""The goal: mR with every pair scored."""
 
 SYSTEMS = ("M3P", "UC2")
 
 Figures = Mapping[str, Mapping[str, Any]]
-"""Of each system that was measured."""
+"""The results of each system that was measured."""
 
 
 def main() -> None:
-    fill(read(RESULTS))
+    fill(read_all(RESULTS))
 
 
-def results_of(system: str) -> str:
-    """What the file of results of a system is called."""
+def results_name(system: str) -> str:
+    """Return the name of a system's file of results."""
     return f"reranking_{system.lower()}"
 
 
-def read(folder: Path) -> Figures:
-    """What was measured so far."""
-    paths = {system: folder / f"{results_of(system)}.json" for system in SYSTEMS}
+def read_all(folder: Path) -> Figures:
+    """Read the results of all systems that were measured."""
     return {
-        system: json.loads(path.read_text(encoding="utf-8"))
-        for system, path in paths.items()
-        if path.is_file()
+        system: read_results(results_name(system), folder)
+        for system in SYSTEMS
+        if (folder / f"{results_name(system)}.json").is_file()
     }
 
 
 def fill(figures: Figures, document: Path = PAGE) -> None:
-    """Put fresh tables between the marks of a document."""
-    how = listed(_how(system, found) for system, found in figures.items())
-    pages.fill(document, {"table": table(figures), "goals": listed(goals(figures)), "how": how})
+    """Fill the table and the goals of a document."""
+    how = pages.bullets(_how(system, of_system) for system, of_system in figures.items())
+    goals_list = pages.bullets(goals(figures))
+    pages.fill(document, {"table": table(figures), "goals": goals_list, "how": how})
 
 
 def table(figures: Figures) -> str:
-    """A row a way of measuring: mR by language, and over all."""
+    """Format mR by language, a row per system and protocol."""
     rows: dict[str, list[str]] = {}
     languages: list[str] = []
-    for system, found in figures.items():
-        for way, label in WAYS.items():
-            if way in found["test"]:  # what the dual encoder finds is the same for all systems
-                spreads = found["test"][way]
+    for system, of_system in figures.items():
+        for protocol, label in PROTOCOLS.items():
+            if protocol in of_system["test"]:  # the dual encoder's rows are the same for all
+                spreads = of_system["test"][protocol]
                 languages = list(spreads)
                 rows.setdefault(
                     label.format(system=system), [seeds.cell(spreads[code]) for code in languages]
                 )
     if not rows:
-        return UNKNOWN
+        return pages.NOT_MEASURED
     return pages.table(["", *languages], [[label, *cells] for label, cells in rows.items()])
 
 
 def goals(figures: Figures) -> list[str]:
-    """What was set out to be reached, and how much of it is due to the closer look."""
+    """Say which goals were reached, and how much of a gain is due to augmentation alone."""
     lines = []
-    for system, found in figures.items():
-        means = {way: spreads["average"]["seeds"] for way, spreads in found["test"].items()}
-        if system in LEAST_RECALL and "all_pairs" in means:
-            least, reached = LEAST_RECALL[system], found["test"]["all_pairs"]["average"]["mean"]
+    for system, of_system in figures.items():
+        means = {name: spreads["average"]["values"] for name, spreads in of_system["test"].items()}
+        if system in MIN_RECALL and "all_pairs" in means:
+            goal = MIN_RECALL[system]
+            recall = of_system["test"]["all_pairs"]["average"]["mean"]
             lines.append(
-                f"{system}, every pair read, reaches at least {least:.0f} mR:"
-                f" {_whether(reached >= least, found)} ({reached:.1f})."
+                f"{system}, every pair scored, reaches at least {goal:.0f} mR:"
+                f" {_yes_or_no(recall >= goal, of_system)} ({recall:.1f})."
             )
-        gain, least = seeds.gain(means["reranked"], means["dual"]), LEAST_GAIN[system]
+        gain, goal = seeds.gain(means["reranked"], means["dual"]), MIN_GAIN[system]
         line = (
-            f"The default model's best 50, sorted again with {system}, are at least {least:.0f}"
+            f"The default model's top 50, re-ranked with {system}, are at least {goal:.0f}"
             " points above it alone:"
-            f" {_whether(gain[0] >= least, found)} ({seeds.signed(gain)}"
+            f" {_yes_or_no(gain[0] >= goal, of_system)} ({seeds.signed(gain)}"
         )
         if "closer" in means:
-            closer = seeds.gain(means["closer"], means["dual"])
-            read = seeds.gain(means["reranked"], means["closer"])
+            augmented = seeds.gain(means["closer"], means["dual"])
+            reranked = seeds.gain(means["reranked"], means["closer"])
             line += (
-                f": {seeds.signed(closer)} by looking more closely, {seeds.signed(read)} by reading"
+                f": {seeds.signed(augmented)} by test-time augmentation,"
+                f" {seeds.signed(reranked)} by {system}"
             )
         lines.append(f"{line}).")
     return lines
 
 
-def _whether(reached: bool, found: Mapping[str, Any]) -> str:
-    """One seed may be chance."""
-    return ("yes" if reached else "no") + (", by one seed" if len(found["seeds"]) == 1 else "")
+def _yes_or_no(reached: bool, figures: Mapping[str, Any]) -> str:
+    """Add how many seeds a verdict is from, if it is from one."""
+    return ("yes" if reached else "no") + (", by one seed" if len(figures["seeds"]) == 1 else "")
 
 
-def _how(system: str, found: Mapping[str, Any]) -> str:
-    """When, where and how a system was measured."""
+def _how(system: str, figures: Mapping[str, Any]) -> str:
+    """Say when, where and how a system was measured."""
     stages = ", ".join(
-        f"{steps:,} steps of {stage.replace('_', '-')}" for stage, steps in found["steps"].items()
+        f"{steps:,} steps of {stage.replace('_', '-')}" for stage, steps in figures["steps"].items()
     )
-    minutes = sum(found["seconds"].values()) / 60
-    trust = ", ".join(f"{trust:g}" for trust in found["trust"])
-    changed = ", ".join(f"`{change}`" for change in found["changed_everywhere"])
-    used = ", ".join(map(str, found["seeds"]))
+    minutes = sum(figures["seconds"].values()) / 60
+    weights = ", ".join(f"{weight:g}" for weight in figures["dual_weight"])
+    changed = ", ".join(f"`{change}`" for change in figures["common_changes"])
+    used = ", ".join(map(str, figures["seeds"]))
     return (
-        f"{system}: measured {found['date']} at {found['commit']} on {found['hardware']},"
-        f" {'seed' if len(found['seeds']) == 1 else 'seeds'} {used};"
-        f" {stages} in {minutes:.1f} minutes{company(found)}."
-        f" To the score of a pair is added {trust} times the default model's cosine"
-        " in the closer look, in standard deviations of all."
-        + (f" Changed in the recipe: {changed}." if changed else "")
+        f"{system}: measured {figures['date']} at {figures['commit']} on {figures['hardware']},"
+        f" {'seed' if len(figures['seeds']) == 1 else 'seeds'} {used};"
+        f" {stages} in {minutes:.1f} minutes{shared_machine_note(figures)}."
+        f" A pair's score is {system}'s own plus {weights} times (`dual_weight`) the default"
+        " model's augmented cosine in standard deviations of all pairs."
+        + (f" Changes to the recipe: {changed}." if changed else "")
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures of several seeds: mean and deviation, and gains seed by seed."""
+"""Statistics over seeds: means, standard deviations and paired differences."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Gain = tuple[float, float | None]
-"""Mean and deviation of a difference; a single seed has none."""
+"""Mean and standard deviation of a difference; with a single seed the latter is None."""
 
-LEAST_BY_ONE = 2.0
-"""Points of mR that one seed must differ by: other test pictures alone may make half of that."""
+MIN_GAIN_OF_ONE_SEED = 2.0
+"""Points of mR that a single seed must differ by: another test sample alone may make half of it."""
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and deviation, and what each seed gave."""
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.mean(values), "deviation": deviation, "seeds": list(values)}
+    """Return the mean, the standard deviation and the value of each seed."""
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "std": std, "values": list(values)}
 
 
 def cell(figures: Mapping[str, Any]) -> str:
-    """A spread as a table has it."""
-    deviation = figures["deviation"]
-    return f"{figures['mean']:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+    """Format a spread for a table: ``41.2 ± 0.3``."""
+    std = figures["std"]
+    return f"{figures['mean']:.1f}" + ("" if std is None else f" ± {std:.1f}")
 
 
 def gain(better: Sequence[float], worse: Sequence[float]) -> Gain:
-    """By how much one is above the other, seed by seed."""
+    """Return how far one is above the other, paired by seed."""
     gains = spread([a - b for a, b in zip(better, worse, strict=True)])
-    return gains["mean"], gains["deviation"]
+    return gains["mean"], gains["std"]
 
 
-def verdict(found: Gain) -> str:
-    """Whether there is a gain, beyond the deviation of seeds."""
-    mean, deviation = found
-    if deviation is not None and abs(mean) <= deviation:
+def verdict(difference: Gain) -> str:
+    """Say whether a gain is larger than the standard deviation over seeds."""
+    mean, std = difference
+    if std is not None and abs(mean) <= std:
         return "equal within the deviation of seeds"
-    if deviation is None and abs(mean) < LEAST_BY_ONE:
-        return "too near to tell by one seed"
-    return ("yes" if mean > 0 else "no") + (", by one seed" if deviation is None else "")
+    if std is None and abs(mean) < MIN_GAIN_OF_ONE_SEED:
+        return "too close to tell from one seed"
+    return ("yes" if mean > 0 else "no") + (", by one seed" if std is None else "")
 
 
-def signed(found: Gain) -> str:
-    """A gain with its sign."""
-    mean, deviation = found
-    return f"{mean:+.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+def signed(difference: Gain) -> str:
+    """Format a gain with its sign: ``+1.4 ± 0.2``."""
+    mean, std = difference
+    return f"{mean:+.1f}" + ("" if std is None else f" ± {std:.1f}")

@@ -1,56 +1,57 @@
-"""Fill the page of SMALR's results, and draw mR against size, from what was measured.
+"""Fill the page of SMALR's results and draw mR against the number of parameters.
 
-python -m benchmarks.reports.smalr_page
+    python -m benchmarks.reports.smalr_page
+
+Reads results/smalr_flickr8k.json, fills docs/results-smalr.md and draws docs/images/smalr.svg.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.reports import pages, scatter_plot, seeds
-from benchmarks.results_io import RESULTS
+from benchmarks.reports.pages import NOT_MEASURED
+from benchmarks.results_io import DOCS, read_results
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "results-smalr.md"
-PLOT = ROOT / "docs" / "images" / "smalr.svg"
+PAGE = DOCS / "results-smalr.md"
+PLOT = "smalr.svg"
 
 ROWS = (
     "translate to English", "EmbN", "parallel EmbN", "S-LIWE", "L-LIWE", "MULE",
     "frequency 20", "frequency 5", "dictionary 20", "dictionary 5", "PCA 50", "PCA 100", "PCA 200",
     "LA", "HEM, K 1000", "HEM", "SMALR, 2,500 tokens", "SMALR",
 )  # fmt: skip
-"""In the order of the paper's tables."""
-WAYS = {"clc-a": "CLC-A", "clc-c": "CLC-C", "clc-c-paper": "CLC-C as in the paper"}
+"""Models in the order of the paper's tables."""
+VARIANTS = {"clc-a": "CLC-A", "clc-c": "CLC-C", "clc-c-paper": "CLC-C as in the paper"}
 SOURCES = {"dictionary": "word by word", "dataset": "others' captions: an upper bound"}
 SERIES = {
     "frequency": ("frequency 20", "frequency 5", "MULE"),
     "dictionary": ("dictionary 20", "dictionary 5", "MULE"),
     "PCA": ("PCA 50", "PCA 100", "PCA 200", "MULE"),
 }
-"""Ways to make MULE smaller, joined by lines as in the paper's Figure 3."""
+"""MULE made smaller, joined by lines as in the paper's Figure 3."""
 POINTS = (
     "EmbN", "parallel EmbN", "S-LIWE", "L-LIWE", "MULE", "LA", "HEM", "HEM, K 1000", "SMALR",
     "SMALR, 2,500 tokens",
 )  # fmt: skip
 COVERED = ("MULE", "frequency 20", "LA", "HEM, K 1000", "SMALR")
-"""Rows of which it is told how well they know the words of the test captions."""
-LEAST_RECALL, MOST_TRAINABLE, MOST_AT_TEST = 36.0, 20e6, 8e6
-"""What was set out to be reached: by SMALR with CLC, by SMALR, by its test-time model."""
-NOTHING_LEARNED = 1.0
-"""mR below which a ranking is that of chance, or worse: all scores alike count as last."""
+"""Models in the table of vocabulary coverage."""
+MIN_RECALL, MAX_TRAINABLE, MAX_AT_TEST = 36.0, 20e6, 8e6
+"""The goals: mR of SMALR with CLC, parameters of SMALR in training and at test time."""
+CHANCE_RECALL = 1.0
+"""mR below which a ranking is no better than chance: equal scores are ranked last."""
 
 Figures = Mapping[str, Any]
 
 
 def main() -> None:
-    fill(json.loads((RESULTS / "smalr_flickr8k.json").read_text(encoding="utf-8")))
+    fill(read_results("smalr_flickr8k"))
 
 
-def fill(figures: Figures, document: Path = PAGE, plot: Path | None = None) -> None:
-    """Put fresh tables between the marks of a document, and the plot beside it."""
+def fill(figures: Figures, document: Path = PAGE) -> None:
+    """Fill the tables of a document and draw the plot beside it."""
     settings = figures["settings"]
     pages.fill(
         document,
@@ -59,18 +60,18 @@ def fill(figures: Figures, document: Path = PAGE, plot: Path | None = None) -> N
             "coverage": coverage_table(settings),
             "tuning": tuning(settings),
             "consistency": consistency_table(settings),
-            "order": order(settings),
+            "order": pages.bullets(claims(settings)),
             "how": how(figures),
         },
     )
-    drawn = document.parent / "images" / PLOT.name if plot is None else plot
-    drawn.parent.mkdir(exist_ok=True)
-    drawn.write_text(size_plot(settings), encoding="utf-8")
-    print(f"wrote {drawn}")
+    plot = document.parent / "images" / PLOT
+    plot.parent.mkdir(exist_ok=True)
+    plot.write_text(size_plot(settings), encoding="utf-8")
+    print(f"wrote {plot}")
 
 
 def model_table(settings: Figures) -> str:
-    """Sizes and mR by language, a model a row."""
+    """Format sizes and mR by language, a row per model."""
     sizes = {
         "trainable_parameters": "trainable",
         "word_parameters": "of words",
@@ -87,7 +88,7 @@ def model_table(settings: Figures) -> str:
 
 
 def coverage_table(settings: Figures) -> str:
-    """By language, how many words of the test captions are a model's own, shared and unknown."""
+    """Format the shares of test words that a model owns, shares and does not know, by language."""
     rows = []
     for name in (row for row in COVERED if row in settings):
         shares = settings[name]["coverage"]
@@ -100,7 +101,7 @@ def coverage_table(settings: Figures) -> str:
 
 
 def tuning(settings: Figures) -> str:
-    """Which rows have a learning rate of their own."""
+    """Say which models have a learning rate of their own."""
     rates: dict[str, list[str]] = {}
     for name in (row for row in ROWS if row in settings):
         for change in settings[name]["changes"]:
@@ -108,45 +109,41 @@ def tuning(settings: Figures) -> str:
             if key == "loop.learning_rate":
                 rates.setdefault(value, []).append(name)
     if not rates:
-        return "All rows are trained at the rate that was chosen for SMALR."
+        return "All rows are trained at the learning rate chosen for SMALR."
     own = "; ".join(f"{rate} for {', '.join(names)}" for rate, names in rates.items())
-    return f"Learning rates of their own, by a sweep of each on validation: {own}."
+    return f"Learning rates other than SMALR's, by a sweep of each on validation: {own}."
 
 
 def consistency_table(settings: Figures) -> str:
-    """SMALR alone, and with CLC by where the translations come from."""
+    """Format SMALR alone, and with CLC by the source of the translations."""
     if "consistency" not in settings.get("SMALR", {}):
-        return "Not measured."
+        return NOT_MEASURED
     smalr = settings["SMALR"]
     rows = [["SMALR", "", "", *map(seeds.cell, smalr["test"].values())]]
     for source, label in SOURCES.items():
-        found = smalr["consistency"][source]
-        for way, title in WAYS.items():
-            recalls = (seeds.cell(found[way][language]) for language in smalr["test"])
-            rows.append([f"SMALR + {title}", label, f"{found['parameters'][way]:,}", *recalls])
+        measured = smalr["consistency"][source]
+        for variant, title in VARIANTS.items():
+            recalls = (seeds.cell(measured[variant][language]) for language in smalr["test"])
+            count = measured["parameters"][variant]
+            rows.append([f"SMALR + {title}", label, f"{count:,}", *recalls])
     header = ["model", "in the other languages", "parameters", *smalr["test"]]
     return pages.table(header, rows, text_columns=2)
 
 
-def order(settings: Figures) -> str:
-    """The paper's findings beside ours, computed."""
-    return "\n".join(f"- {line}" for line in claims(settings))
-
-
 def claims(settings: Figures) -> list[str]:
-    """Each finding of the paper in a sentence, with whether the figures here agree."""
-    found = []
+    """State each finding of the paper, and whether the figures here agree."""
+    lines = []
     averages = {name: measured["test"]["average"] for name, measured in settings.items()}
     for source in SOURCES:
-        for way, title in WAYS.items():
+        for variant, title in VARIANTS.items():
             measured = settings.get("SMALR", {}).get("consistency", {}).get(source)
             if measured:
-                averages[f"{title}, {source}"] = measured[way]["average"]
+                averages[f"{title}, {source}"] = measured[variant]["average"]
 
     def above(better: str, worse: str, paper: str) -> None:
         if better in averages and worse in averages:
             gain = _difference(averages[better], averages[worse])
-            found.append(
+            lines.append(
                 f"{paper}: {seeds.verdict(gain)} ({better} {seeds.signed(gain)} to {worse})."
             )
 
@@ -154,11 +151,11 @@ def claims(settings: Figures) -> list[str]:
     above("SMALR", "HEM", "SMALR at or above HEM (+1.4, +0.8)")
     above("CLC-A, dictionary", "SMALR", "CLC-A above SMALR (+3.2, +0.9), translated word by word")
     above("CLC-A, dictionary", "HEM", "CLC-A above HEM, translated word by word")
-    for title in list(WAYS.values())[1:]:
-        reached = averages.get(f"{title}, dictionary")
-        if reached is not None and reached["mean"] < NOTHING_LEARNED:
-            found.append(
-                f"{title}, word by word: mR {reached['mean']:.1f}, as when all pairs score alike."
+    for title in list(VARIANTS.values())[1:]:
+        recall = averages.get(f"{title}, dictionary")
+        if recall is not None and recall["mean"] < CHANCE_RECALL:
+            lines.append(
+                f"{title}, word by word: mR {recall['mean']:.1f}, as when all pairs score equal."
             )
             continue
         above(f"{title}, dictionary", "SMALR", f"{title} above SMALR, word by word")
@@ -170,20 +167,20 @@ def claims(settings: Figures) -> list[str]:
         )
     above("CLC-A, dataset", "SMALR", "CLC-A above SMALR, the upper bound")
     above("CLC-C, dataset", "CLC-A, dataset", "CLC-C above CLC-A, the upper bound")
-    above("HEM", "PCA 50", "HEM above MULE with its 50 numbers a word, all words their own")
+    above("HEM", "PCA 50", "HEM above MULE with 50-dimensional words, none of them shared")
     above("SMALR", "S-LIWE", "SMALR above S-LIWE (+5.8, +11.0)")
     above("SMALR", "L-LIWE", "SMALR above L-LIWE (+4.2, +7.4)")
     above("SMALR", "MULE", "SMALR at or above MULE (+0.3, +0.8)")
-    found += _best_of_all(averages)
+    lines += _best_of_all(averages)
     if {"SMALR", "MULE"} <= set(settings):
-        found.append(_fifth(settings["SMALR"], settings["MULE"]))
+        lines.append(_fifth(settings["SMALR"], settings["MULE"]))
     if "SMALR" in settings:
-        found += _goals(settings["SMALR"], averages)
-    return found
+        lines += _goals(settings["SMALR"], averages)
+    return lines
 
 
 def _best_of_all(averages: Figures) -> list[str]:
-    """Whether SMALR is above every smaller MULE, and by how much some are above it."""
+    """Say whether SMALR is above every smaller MULE, and by how much some are above it."""
     names = {name for series in SERIES.values() for name in series if name in averages} - {"MULE"}
     if "SMALR" not in averages or not names:
         return []
@@ -195,14 +192,15 @@ def _best_of_all(averages: Figures) -> list[str]:
 
 
 def _fifth(smalr: Figures, mule: Figures) -> str:
+    """Compare SMALR's parameters with a fifth of MULE's."""
     whole = smalr["trainable_parameters"] / mule["trainable_parameters"]
     words = smalr["word_parameters"] / mule["word_parameters"]
     branches = smalr["test_time_parameters"]
     share = branches / mule["trainable_parameters"]
     return (
         f"With at most a fifth of MULE's parameters: {'yes' if whole <= 0.2 else 'no'} for all"
-        f" that is trained ({whole:.0%} of {_millions(mule['trainable_parameters'])}), of which the"
-        f" branches alone, the same in both, are {share:.0%}"
+        f" trainable parameters ({whole:.0%} of {_millions(mule['trainable_parameters'])}), of"
+        f" which the branches alone, the same in both, are {share:.0%}"
         + (": no word model can reach a fifth here" if share > 0.2 else "")
         + f"; {'yes' if words <= 0.2 else 'no'} for words alone ({words:.0%} of"
         f" {_millions(mule['word_parameters'])})."
@@ -210,32 +208,32 @@ def _fifth(smalr: Figures, mule: Figures) -> str:
 
 
 def _goals(smalr: Figures, averages: Mapping[str, Any]) -> list[str]:
-    """Judged with translations word by word; the upper bound counts for nothing."""
+    """Say which goals were reached, with translations word by word, not with the upper bound."""
     lines = []
-    for title in WAYS.values():
-        reached = averages.get(f"{title}, dictionary")
-        if reached is not None:
+    for title in VARIANTS.values():
+        recall = averages.get(f"{title}, dictionary")
+        if recall is not None:
             lines.append(
-                f"SMALR with {title}, word by word, of at least {LEAST_RECALL:.0f} mR:"
-                f" {'yes' if reached['mean'] >= LEAST_RECALL else 'no'} ({reached['mean']:.1f})."
+                f"SMALR with {title}, word by word, of at least {MIN_RECALL:.0f} mR:"
+                f" {'yes' if recall['mean'] >= MIN_RECALL else 'no'} ({recall['mean']:.1f})."
             )
-    for size, most, label in (
-        ("trainable_parameters", MOST_TRAINABLE, "trainable"),
-        ("test_time_parameters", MOST_AT_TEST, "at test time"),
+    for size, limit, label in (
+        ("trainable_parameters", MAX_TRAINABLE, "trainable"),
+        ("test_time_parameters", MAX_AT_TEST, "at test time"),
     ):
-        verdict = "yes" if smalr[size] <= most else "no"
+        verdict = "yes" if smalr[size] <= limit else "no"
         lines.append(
-            f"SMALR with at most {_millions(most)} {label}: {verdict} ({_millions(smalr[size])})."
+            f"SMALR with at most {_millions(limit)} {label}: {verdict} ({_millions(smalr[size])})."
         )
     return lines
 
 
 def _difference(better: Figures, worse: Figures) -> seeds.Gain:
-    return seeds.gain(better["seeds"], worse["seeds"])
+    return seeds.gain(better["values"], worse["values"])
 
 
 def size_plot(settings: Figures) -> str:
-    """mR against trainable parameters, as the paper's Figure 3."""
+    """Draw mR against trainable parameters, as the paper's Figure 3."""
 
     def place(name: str) -> tuple[float, float]:
         measured = settings[name]
@@ -247,18 +245,18 @@ def size_plot(settings: Figures) -> str:
     }
     points = {name: place(name) for name in POINTS if name in settings}
     return scatter_plot.plot(
-        points, lines, across="trainable parameters, millions", up="mR, mean over languages"
+        points, lines, x_label="trainable parameters, millions", y_label="mR, mean over languages"
     )
 
 
 def how(figures: Figures) -> str:
-    """When, where and how this was measured."""
+    """Say when, where and how this was measured."""
     settings: Sequence[Figures] = list(figures["settings"].values())
     seconds = sum(m["seconds"] + m["pretraining_seconds"] for m in settings) / len(settings)
     return (
         f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}:"
         f" {len(settings)} settings with {len(figures['seeds'])} seeds each, {seconds:.0f} s a run"
-        f" with {figures['runs_at_once']} at once, {figures['seconds']['in_all'] / 60:.0f} minutes"
+        f" with {figures['runs_at_once']} at once, {figures['seconds']['total'] / 60:.0f} minutes"
         " in all."
     )
 

@@ -1,11 +1,13 @@
-"""Fill the page of UC2's results from what was measured: the paper's Tables 1, 3 and 4.
+"""Fill the page of UC2's results: the paper's Tables 1, 3 and 4, and UC2 beside M3P.
 
-python -m benchmarks.reports.uc2_page
+    python -m benchmarks.reports.uc2_page
+
+Reads results/uc2_flickr8k.json, m3p_flickr8k.json and uc2_step.json, fills docs/results-uc2.md
+and draws docs/images/uc2.svg.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,37 +19,37 @@ from benchmarks.reports.cross_encoder_tables import (
     EACH,
     ENGLISH,
     FINE_TUNED,
-    TRANSLATED,
-    UNKNOWN,
+    TRANSLATE_TEST,
     Figures,
-    Measured,
+    Recalls,
     Setting,
     Table,
 )
-from benchmarks.results_io import RESULTS
+from benchmarks.reports.pages import NOT_MEASURED
+from benchmarks.results_io import DOCS, RESULTS, read_results
 
-PAGE = Path(__file__).parents[2] / "docs" / "results-uc2.md"
+PAGE = DOCS / "results-uc2.md"
 PLOT = "uc2.svg"
 
 FULL, NO_VTLM, NO_MRTM, NEITHER = "UC2", "no VTLM", "no MRTM", "no VTLM, no MRTM"
-BY_ENGLISH = "English pivot"
-JUDGED = f"{FULL} > {ALL}"
+ENGLISH_PIVOT = "English pivot"
+MAIN_RUN = f"{FULL} > {ALL}"
 
 PAPER: dict[Setting, tuple[float, ...]] = {
     (FULL, ENGLISH): (87.2, 74.9, 74.0, 67.9),
-    (FULL, TRANSLATED): (87.7, 81.2, 81.9, 80.2),  # of UNITER
+    (FULL, TRANSLATE_TEST): (87.7, 81.2, 81.9, 80.2),  # of UNITER
     (FULL, EACH): (87.2, 83.8, 77.6, 74.2),
     (FULL, ALL): (88.2, 84.5, 83.9, 81.2),
     (NO_VTLM, ALL): (87.5, 83.6, 82.4, 79.6),
     (NO_MRTM, ALL): (87.6, 83.7, 82.0, 80.0),
     (NEITHER, ALL): (86.8, 82.9, 81.3, 79.3),
-    (BY_ENGLISH, ALL): (86.2, 81.9, 80.7, 77.4),
+    (ENGLISH_PIVOT, ALL): (86.2, 81.9, 80.7, 77.4),
 }
 """mR of the paper on Multi30K: en, de, fr, cs."""
 
-_SETTINGS = (ENGLISH, TRANSLATED, EACH, ALL)
+_SETTINGS = (ENGLISH, TRANSLATE_TEST, EACH, ALL)
 SHARED = (ENGLISH, EACH, ALL)
-"""What M3P is fine-tuned on as well."""
+"""What M3P is fine-tuned on too."""
 TABLES = {
     1: Table(("UC2, fine-tuned",), {(FINE_TUNED[on],): (FULL, on) for on in _SETTINGS}),
     3: Table(
@@ -61,115 +63,109 @@ TABLES = {
     ),
     4: Table(
         ("pivot",),
-        {("pictures",): (NO_VTLM, ALL), ("English",): (BY_ENGLISH, ALL)},
+        {("pictures",): (NO_VTLM, ALL), ("English",): (ENGLISH_PIVOT, ALL)},
     ),
 }
 
 
 def main() -> None:
-    figures = json.loads((RESULTS / "uc2_flickr8k.json").read_text(encoding="utf-8"))
-    fill(figures, m3p=of_m3p(RESULTS))
+    fill(read_results("uc2_flickr8k"), m3p=read_m3p(RESULTS))
 
 
-def of_m3p(folder: Path) -> Figures | None:
-    """What was measured of M3P, if it was."""
-    path = folder / "m3p_flickr8k.json"
-    found: Figures | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
-    return found
+def read_m3p(folder: Path) -> Figures | None:
+    """Read the results of M3P, if there are any."""
+    return (
+        read_results("m3p_flickr8k", folder) if (folder / "m3p_flickr8k.json").is_file() else None
+    )
 
 
 def fill(figures: Figures, document: Path = PAGE, *, m3p: Figures | None = None) -> None:
-    """Put fresh tables between the marks of a document, and a plot beside it."""
-    figures = cross_encoder_tables.of_whole_seeds(figures)
-    m3p = None if m3p is None else cross_encoder_tables.of_whole_seeds(m3p)
+    """Fill the tables and claims of a document, and draw the plot beside it."""
+    figures = cross_encoder_tables.only_complete_seeds(figures)
+    m3p = None if m3p is None else cross_encoder_tables.only_complete_seeds(m3p)
     contents = {f"table {number}": table(figures, number) for number in TABLES}
     contents |= {
-        "plot": _plotted(figures, m3p, document.parent / "images" / PLOT),
+        "plot": _plot(figures, m3p, document.parent / "images" / PLOT),
         "m3p": beside_m3p(figures, m3p),
-        "adaptation": adaptation(figures),
-        "order": cross_encoder_tables.listed(claims(figures)),
+        "early adaptation": early_adaptation(figures),
+        "order": pages.bullets(claims(figures)),
         "how": cross_encoder_tables.how(figures),
-        "speed": cross_encoder_tables.speed(RESULTS / "uc2_step.json"),
+        "speed": cross_encoder_tables.step_speed(RESULTS / "uc2_step.json"),
     }
     pages.fill(document, contents)
 
 
 def table(figures: Figures, number: int) -> str:
-    """One of the paper's tables with figures of ours."""
+    """Format one of the paper's tables with our figures."""
     return cross_encoder_tables.table(figures, TABLES[number], PAPER)
 
 
 def claims(figures: Figures) -> list[str]:
-    """Each finding of the paper in a sentence, with whether the figures here agree."""
+    """State each finding of the paper, and whether the figures here agree."""
     compared = [
-        ("Translate-test is above asking in the language itself, both fine-tuned on English",
-         (FULL, TRANSLATED), (FULL, ENGLISH)),
+        ("Translate-test is above testing in the language itself, both fine-tuned on English",
+         (FULL, TRANSLATE_TEST), (FULL, ENGLISH)),
         ("Fine-tuning on each language is above on English", (FULL, EACH), (FULL, ENGLISH)),
         ("Fine-tuning on all languages is above on each", (FULL, ALL), (FULL, EACH)),
-        ("Fine-tuning on all languages is above translate-test", (FULL, ALL), (FULL, TRANSLATED)),
+        ("Fine-tuning on all languages is above translate-test", (FULL, ALL),
+         (FULL, TRANSLATE_TEST)),
         ("VTLM helps", (FULL, ALL), (NO_VTLM, ALL)),
         ("MRTM helps", (FULL, ALL), (NO_MRTM, ALL)),
         ("Both help", (FULL, ALL), (NEITHER, ALL)),
-        ("Pivoting on pictures is above pivoting on English", (NO_VTLM, ALL), (BY_ENGLISH, ALL)),
+        ("Pivoting on pictures is above pivoting on English", (NO_VTLM, ALL), (ENGLISH_PIVOT, ALL)),
     ]  # fmt: skip
-    lines = cross_encoder_tables.helps(figures, PAPER, compared)
-    english = {
+    in_english = {
         "VTLM": ((FULL, ALL), (NO_VTLM, ALL)),
         "MRTM": ((FULL, ALL), (NO_MRTM, ALL)),
-        "Pivoting on pictures": ((NO_VTLM, ALL), (BY_ENGLISH, ALL)),
+        "Pivoting on pictures": ((NO_VTLM, ALL), (ENGLISH_PIVOT, ALL)),
     }
-    for text, (better, worse) in english.items():
-        gain = cross_encoder_tables.gain(figures, better, worse, [ENGLISH])
-        if gain is not None:
-            paper = cross_encoder_tables.paper_gain(PAPER, better, worse, english=True)
-            lines.append(
-                f"{text} to English itself (the paper: {paper:+.1f}): {cross_encoder_tables.way(gain)}."
-            )
-    return lines
+    return [
+        *cross_encoder_tables.comparisons(figures, PAPER, compared),
+        *cross_encoder_tables.english_comparisons(figures, PAPER, in_english),
+    ]
 
 
 def beside_m3p(figures: Figures, m3p: Figures | None) -> str:
-    """Both systems in the settings that they share, and which is above."""
+    """Compare both systems in the settings that they share."""
     if m3p is None:
         return "M3P was not measured yet."
-    for what in ("test_on", "languages"):
-        if figures[what] != m3p[what]:
+    for key in ("test_on", "languages"):
+        if figures[key] != m3p[key]:
             return (
-                f"There is nothing to compare: `{what}` was {m3p[what]} for M3P and"
-                f" {figures[what]} for UC2."
+                f"The two cannot be compared: `{key}` was {m3p[key]} for M3P and {figures[key]}"
+                " for UC2."
             )
     figures, m3p = (
-        cross_encoder_tables.of_whole_seeds(figures, m3p),
-        cross_encoder_tables.of_whole_seeds(m3p, figures),
+        cross_encoder_tables.only_complete_seeds(figures, m3p),
+        cross_encoder_tables.only_complete_seeds(m3p, figures),
     )
     rows = [
-        [FINE_TUNED[on], name, *cross_encoder_tables.recall_cells(found, (name, on))]
+        [FINE_TUNED[on], name, *cross_encoder_tables.recall_cells(of_system, (name, on))]
         for on in SHARED
-        for name, found in ((m3p_page.FULL, m3p), (FULL, figures))
+        for name, of_system in ((m3p_page.FULL, m3p), (FULL, figures))
     ]
     header = ["fine-tuned", "", *figures["languages"], "others", "average"]
-    compared = cross_encoder_tables.listed([*_budget(figures, m3p), *_above_m3p(figures, m3p)])
+    compared = pages.bullets([*_training_budget(figures, m3p), *_differences(figures, m3p)])
     return f"{pages.table(header, rows, text_columns=2)}\n\n{compared}"
 
 
-def _budget(figures: Figures, m3p: Figures) -> list[str]:
-    """What each took, since steps of one are not steps of the other."""
+def _training_budget(figures: Figures, m3p: Figures) -> list[str]:
+    """Say what training took, since a step of one system is not a step of the other."""
     lines = []
-    for what, ours, theirs in (
+    for stage, ours, theirs in (
         ("Pre-training", FULL, m3p_page.FULL),
-        ("Fine-tuning on all languages", JUDGED, m3p_page.JUDGED),
+        ("Fine-tuning on all languages", MAIN_RUN, m3p_page.MAIN_RUN),
     ):
         both = m3p["runs"].get(theirs), figures["runs"].get(ours)
         if None not in both:
-            took = (f"{_steps(run)}{run['seconds'] / 60:.1f} minutes" for run in both if run)
-            lines.append(
-                f"{what}: {' for M3P, '.join(took)} for UC2{cross_encoder_tables.company(figures)}."
-            )
+            texts = (f"{_steps(run)}{run['seconds'] / 60:.1f} minutes" for run in both if run)
+            note = cross_encoder_tables.shared_machine_note(figures)
+            lines.append(f"{stage}: {' for M3P, '.join(texts)} for UC2{note}.")
     return lines
 
 
 def _steps(run: Any) -> str:
-    """In all, and of each stage where there are several."""
+    """Format the number of steps, and that of each stage where there are several."""
     if "steps" not in run:
         return ""
     stages = run.get("stages", {})
@@ -177,93 +173,93 @@ def _steps(run: Any) -> str:
     return f"{run['steps']:,} steps{f' ({parts})' if len(stages) > 1 else ''} in "
 
 
-def _above_m3p(figures: Figures, m3p: Figures) -> list[str]:
-    """Setting by setting and in all: whether UC2 is at or above M3P on average."""
+def _differences(figures: Figures, m3p: Figures) -> list[str]:
+    """Say, by setting and over all, whether UC2 is at or above M3P on average."""
     lines, means = [], []
     for on in SHARED:
         gain = cross_encoder_tables.gain_over(
-            Measured.of(figures, (FULL, on)),
-            Measured.of(m3p, (m3p_page.FULL, on)),
+            Recalls.of(figures, (FULL, on)),
+            Recalls.of(m3p, (m3p_page.FULL, on)),
             figures["languages"],
         )
         if gain is not None:
             lines.append(
-                f"Fine-tuned {FINE_TUNED[on]}, UC2 is {standing(gain)} M3P on average"
+                f"Fine-tuned {FINE_TUNED[on]}, UC2 is {above_or_below(gain)} M3P on average"
                 f" ({seeds.signed(gain)}; the paper, in its four languages:"
-                f" {_paper_above_m3p(on):+.1f})."
+                f" {_paper_difference(on):+.1f})."
             )
             means.append(gain[0])
     if len(means) == len(SHARED):
         mean = statistics.mean(means)
         lines.append(
-            f"Over these settings, UC2 is {standing((mean, None))} M3P on average ({mean:+.1f})."
+            f"Over these settings, UC2 is {above_or_below((mean, None))} M3P on average"
+            f" ({mean:+.1f})."
         )
     return lines
 
 
-def standing(gain: seeds.Gain) -> str:
-    """Where one is that is so far above the other."""
-    mean, deviation = gain
+def above_or_below(gain: seeds.Gain) -> str:
+    """Describe the sign of a difference."""
+    mean, std = gain
     if mean >= 0:
         return "at or above"
-    within = deviation is not None and -mean <= deviation
+    within = std is not None and -mean <= std
     return "below (within the deviation of seeds)" if within else "below"
 
 
-def _paper_above_m3p(on: str) -> float:
+def _paper_difference(on: str) -> float:
     ours, theirs = PAPER[FULL, on], m3p_page.PAPER[m3p_page.FULL, on]
     return statistics.mean(ours) - statistics.mean(theirs)
 
 
-def adaptation(figures: Figures) -> str:
-    """Where the word of a region's own label comes, before early adaptation and after."""
+def early_adaptation(figures: Figures) -> str:
+    """Format the rank of a region's own label among all labels, before and after adaptation."""
     run = figures["runs"].get(FULL)
-    if run is None or "adaptation" not in run:
-        return UNKNOWN
-    found = run["adaptation"]
+    if run is None or "early_adaptation" not in run:
+        return NOT_MEASURED
+    adaptation = run["early_adaptation"]
     rows = [
-        [language, when, *(seeds.cell(ranks[what]) for what in ("median", "mean", "first"))]
-        for language in found["before"]
+        [language, when, *(seeds.cell(ranks[name]) for name in ("median", "mean", "first"))]
+        for language in adaptation["before"]
         for when, ranks in (
-            ("before", found["before"][language]),
-            ("after", found["after"][language]),
+            ("before", adaptation["before"][language]),
+            ("after", adaptation["after"][language]),
         )
     ]
     header = ["words", "", "median rank", "mean rank", "first, %"]
-    named = ", ".join(f"{code} {share:.0%}" for code, share in found["named"].items())
-    names = f"Labels that have a name of their own, which MRTM asks for: {named}."
-    return f"{pages.table(header, rows, text_columns=2)}\n\n{names}"
+    named = ", ".join(f"{code} {share:.0%}" for code, share in adaptation["named"].items())
+    note = f"Labels with a name of their own, which MRTM predicts: {named}."
+    return f"{pages.table(header, rows, text_columns=2)}\n\n{note}"
 
 
-def _plotted(figures: Figures, m3p: Figures | None, path: Path) -> str:
-    """Draw settings by language; returns what shows the picture."""
-    comparable = m3p is not None and m3p["test_on"] == figures["test_on"]
+def _plot(figures: Figures, m3p: Figures | None, path: Path) -> str:
+    """Draw settings by language; return the Markdown that shows the image."""
     systems: list[tuple[str, Figures, Sequence[str]]] = [(FULL, figures, _SETTINGS)]
-    if m3p is not None and comparable:
+    if m3p is not None and m3p["test_on"] == figures["test_on"]:
         systems.append((m3p_page.FULL, m3p, SHARED))
     series = []
-    for system, found, settings in systems:
+    for system, of_system, settings in systems:
         for on in settings:
-            values = _by_language(found, (system, on), figures["languages"])
+            values = _by_language(of_system, (system, on), figures["languages"])
             if values:
                 name = f"{system} {FINE_TUNED[on]}"
                 if "average" in values:
                     name += f" {values['average']:.1f}"
                 series.append(language_plot.Dots(name, on, values, hollow=system != FULL))
     if not series:
-        return UNKNOWN
+        return NOT_MEASURED
     columns = [*figures["languages"], "average"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    up = f"mR, %; the first {figures['test_on']} test pictures"
-    path.write_text(language_plot.plot(columns, series, up=up), encoding="utf-8")
+    y_label = f"mR, %; the first {figures['test_on']} test pictures"
+    path.write_text(language_plot.plot(columns, series, y_label=y_label), encoding="utf-8")
     return f"![mR by language and setting](images/{path.name})"
 
 
 def _by_language(figures: Figures, setting: Setting, languages: Sequence[str]) -> dict[str, float]:
-    measured = Measured.of(figures, setting)
+    recalls = Recalls.of(figures, setting)
     columns = {**{code: [code] for code in languages}, "average": list(languages)}
-    means = {name: measured.mean(codes) for name, codes in columns.items()}
-    return {name: statistics.mean(found.values()) for name, found in means.items() if found}
+    means = {name: recalls.mean(codes) for name, codes in columns.items()}
+    return {name: statistics.mean(by_seed.values()) for name, by_seed in means.items() if by_seed}
 
 
 if __name__ == "__main__":

@@ -35,13 +35,13 @@ from benchmarks.speed.library_speed import made_up
 from polyglance.encoders import Encoder
 from polyglance.records import read_manifest
 from polyglance.search.bulk.encoding import encode
-from polyglance.search.bulk.listing import listed
-from polyglance.search.bulk.shards import SHARD, Plan, ShardFolder
-from polyglance.search.encoding import BATCH, pixels_of
-from polyglance.search.files import content_hash, shrunk, thumbnail
+from polyglance.search.bulk.listing import list_files
+from polyglance.search.bulk.shards import SHARD_SIZE, ShardFolder, ShardPlan
+from polyglance.search.encoding import BATCH_SIZE, input_size
+from polyglance.search.files import content_hash, downscale, make_thumbnail
 from polyglance.search.library import Library
+from polyglance.search.scan import ScannedFile
 from polyglance.search.store import Entry
-from polyglance.search.walking import Candidate
 from polyglance.vision.pictures import read_picture
 
 PIECE = 32
@@ -93,24 +93,26 @@ def copied(folder: Path, manifest: str | None, count: int | None, to: Path) -> l
         records = read_manifest(folder / manifest)
         paths = [folder / str(record.image) for record in records if record.image]
     else:
-        paths = [Path(file.path) for file in listed([str(folder)]) if isinstance(file, Candidate)]
+        paths = [
+            Path(file.path) for file in list_files([str(folder)]) if isinstance(file, ScannedFile)
+        ]
     to.mkdir()
     return [Path(shutil.copyfile(path, to / path.name)) for path in paths[:count]]
 
 
 def a_picture(encoder: Encoder, photos: list[Path]) -> dict[str, float]:
     """Milliseconds of one core, and bytes, of a picture in the mean."""
-    encoder.encode_pictures(photos[:BATCH])  # the model is opened
-    least = 2 * pixels_of(encoder)
+    encoder.encode_pictures(photos[:BATCH_SIZE])  # the model is opened
+    least = 2 * input_size(encoder)
     began = process_time()
     hashes = [content_hash(str(path)) for path in photos]
     hashed = process_time()
-    pictures = [shrunk(read_picture(path, at_least=least), 3 * least // 2) for path in photos]
+    pictures = [downscale(read_picture(path, min_side=least), 3 * least // 2) for path in photos]
     decoded = process_time()
-    for start in range(0, len(photos), BATCH):
-        encoder.encode_pictures(pictures[start : start + BATCH])
+    for start in range(0, len(photos), BATCH_SIZE):
+        encoder.encode_pictures(pictures[start : start + BATCH_SIZE])
     computed = process_time()
-    small = [len(thumbnail(picture)) for picture in pictures]
+    small = [len(make_thumbnail(picture)) for picture in pictures]
     made_small = process_time()
     each = 1000 / len(hashes)
     return told(
@@ -167,8 +169,8 @@ def encoded(photos: Path, out: Path, workers: int) -> dict[str, Any]:
 def made_up_shards(path: Path, count: int) -> ShardFolder:
     """Shards of made-up vectors, as the default model would write them."""
     model, rng = polyglance.load(), np.random.default_rng(0)
-    plan = Plan(
-        model.name, model.name, model.fingerprint, model.width, False, ("/made-up",), (), SHARD
+    plan = ShardPlan(
+        model.name, model.name, model.fingerprint, model.width, False, ("/made-up",), (), SHARD_SIZE
     )
     folder = ShardFolder(path)
 
@@ -178,10 +180,10 @@ def made_up_shards(path: Path, count: int) -> ShardFolder:
             yield made_up(number, vector / np.linalg.norm(vector))
 
     items = (made_up(number, np.zeros(1, np.float32)).item for number in range(count))
-    folder.begin(plan, (Candidate(item.path, item.kind, item.stamp) for item in items))
+    folder.start(plan, (ScannedFile(item.path, item.kind, item.signature) for item in items))
     waiting = entries()
     for number in folder.pending():
-        folder.write(number, list(islice(waiting, SHARD)))
+        folder.write_shard(number, list(islice(waiting, SHARD_SIZE)))
     return folder
 
 
@@ -212,7 +214,7 @@ def listing(folder: Path, count: int) -> dict[str, Any]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     began = perf_counter()
-    found = sum(1 for _ in listed([str(folder)]))
+    found = sum(1 for _ in list_files([str(folder)]))
     return {"files": found, "files_per_second": round(found / (perf_counter() - began))}
 
 

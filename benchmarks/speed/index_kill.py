@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks.results_io import write_results
 from polyglance.search.library import Library
-from polyglance.search.store import NoLibrary
+from polyglance.search.store import LibraryNotFoundError
 
 Contents = dict[str, tuple[object, ...]]
 AT_ONCE = 5
@@ -96,7 +96,7 @@ def killed(folder: Path, path: Path, rng: random.Random, expected: Contents) -> 
     try:
         with Library(path) as library:
             damages, kept = len(library.verify(files=True)), len(library)
-    except NoLibrary:
+    except LibraryNotFoundError:
         pass  # it was killed before there was one
     finish(start(folder, path))
     return {
@@ -164,7 +164,7 @@ def server_killed(
     server.start()
     seconds = time.monotonic() - began
     kept = damages = 0
-    with suppress(NoLibrary), Library(url) as library:
+    with suppress(LibraryNotFoundError), Library(url) as library:
         damages, kept = len(library.verify(files=True)), len(library)
     return {"had_ended": ended, "kept": kept, "damages": damages, "back_s": round(seconds, 1)}
 
@@ -174,7 +174,7 @@ def kept_in(path: Path | str) -> int:
     try:
         with Library(path) as library:
             return len(library)
-    except NoLibrary:
+    except LibraryNotFoundError:
         return 0
 
 

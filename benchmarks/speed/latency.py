@@ -75,7 +75,7 @@ class InTorch:
     @torch.inference_mode()
     def text(self, text: str) -> np.ndarray[Any, Any]:
         """A text's vector."""
-        ids = self.tokenizer.encode(text, max_length=self.description.longest)
+        ids = self.tokenizer.encode(text, max_length=self.description.max_length)
         return self.model.encode_text(torch.tensor(ids), Packing.of([len(ids)])).numpy()
 
     @torch.inference_mode()
@@ -83,7 +83,7 @@ class InTorch:
         """A picture's vector."""
         pixels = torch.tensor(read_square(path, self.description.pictures.size).pixels)
         x = ((pixels.float() - self.mean) / self.std).permute(2, 0, 1)[None]
-        cells = self.model.eyes(x.contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
+        cells = self.model.image_backbone(x.contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
         rows = cells[0].flatten(1).T
         rows = torch.cat([rows.mean(0, keepdim=True), rows])
         return self.model.encode_visual(rows, Packing.of([len(rows)])).numpy()

@@ -29,11 +29,17 @@ import polyglance
 from benchmarks.results_io import write_results
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import Record, read_manifest
-from polyglance.search.approximate import BUILDING, LINKS, SEARCHING, build, graph_path
+from polyglance.search.approximate import (
+    EF_CONSTRUCTION,
+    EF_SEARCH,
+    HNSW_LINKS,
+    build_graph,
+    graph_path,
+)
 from polyglance.search.exact import ExactIndex
 from polyglance.search.library import Library
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import Entry, Item, Manifest, Stamp
+from polyglance.search.store import Entry, FileSignature, Item, ModelInfo
 from polyglance.search.vector_index import VectorIndex
 
 BLOCK = 10_000
@@ -160,19 +166,19 @@ def many(path: Path, real: Matrix, records: Sequence[Record], count: int) -> dic
         store = library._store()
         if not graph_path(path).exists():
             began = perf_counter()
-            build(store, graph_path(path), quiet=False)
+            build_graph(store, graph_path(path), quiet=False)
             figures["graph_built_s"] = round(perf_counter() - began, 1)
         figures["graph_megabytes"] = round(graph_path(path).stat().st_size / 1e6)
         figures |= asked(library, records)
-        index = VectorIndex(store, graph_path(path), exact=0)  # by the graph, however few
+        index = VectorIndex(store, graph_path(path), exact_limit=0)  # by the graph, however few
         exact = ExactIndex(store)
         vectors = library._encoder().encode_texts(captions(records))
         figures["recall@10"] = overlap(
-            [index.nearest(vector, 10).ids for vector in vectors],
-            [exact.nearest(vector, 10).ids for vector in vectors],
+            [index.search(vector, 10).ids for vector in vectors],
+            [exact.search(vector, 10).ids for vector in vectors],
         )
-        figures["graph_alone_ms"] = milliseconds(lambda v: index.nearest(v, 10), vectors)
-        figures["exact_alone_ms"] = milliseconds(lambda v: exact.nearest(v, 10), vectors[:50])
+        figures["graph_alone_ms"] = milliseconds(lambda v: index.search(v, 10), vectors)
+        figures["exact_alone_ms"] = milliseconds(lambda v: exact.search(v, 10), vectors[:50])
         figures["kinds_of_filters_ms"] = {
             name: milliseconds(lambda text, f=wanted: library.search(text, k=10, **f), texts)
             for texts in [captions(records)[:20]]
@@ -213,9 +219,9 @@ def in_faiss(matrix: Matrix) -> Searched:
 
     width = matrix.shape[1]
     graph = faiss.IndexHNSWSQ(
-        width, faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT
+        width, faiss.ScalarQuantizer.QT_fp16, HNSW_LINKS, faiss.METRIC_INNER_PRODUCT
     )
-    graph.hnsw.efConstruction, graph.hnsw.efSearch = BUILDING, SEARCHING
+    graph.hnsw.efConstruction, graph.hnsw.efSearch = EF_CONSTRUCTION, EF_SEARCH
     for label, index in (("faiss flat", faiss.IndexFlatIP(width)), ("faiss hnsw fp16", graph)):
         began = perf_counter()
         index.train(matrix[:1])
@@ -230,10 +236,10 @@ def in_hnswlib(matrix: Matrix) -> Searched:
         print("hnswlib is not installed: left out", flush=True)
         return
     index = hnswlib.Index(space="ip", dim=matrix.shape[1])
-    index.init_index(max_elements=len(matrix), ef_construction=BUILDING, M=LINKS)
+    index.init_index(max_elements=len(matrix), ef_construction=EF_CONSTRUCTION, M=HNSW_LINKS)
     began = perf_counter()
     index.add_items(matrix)
-    index.set_ef(SEARCHING)
+    index.set_ef(EF_SEARCH)
     yield "hnswlib", perf_counter() - began, lambda query: index.knn_query(query, k=10)[0][0]
 
 
@@ -242,25 +248,31 @@ def in_pgvector(matrix: Matrix) -> Searched:
     from benchmarks.postgres_server import Server
     from polyglance.search.postgres.index import PostgresIndex
     from polyglance.search.postgres.store import PostgresStore
-    from polyglance.search.postgres.tables import filled
+    from polyglance.search.postgres.tables import to_pgvector
 
     server = Server(maintenance_work_mem="'4GB'", shared_buffers="'4GB'")
     server.restart()
     try:
-        manifest = Manifest("made up", "", "", matrix.shape[1], "beside")
+        manifest = ModelInfo("made up", "", "", matrix.shape[1], "beside")
         store = PostgresStore(server.database(), manifest)
         for start in range(0, len(matrix), BLOCK):
             block = matrix[start : start + BLOCK]
             store.put(made_up(start + i, vector) for i, vector in enumerate(block))
-        index = PostgresIndex(store, many=0)
+        index = PostgresIndex(store, exact_limit=0)
         began = perf_counter()
         index.build()
         built = perf_counter() - began
         nearest = "SELECT item - 1 FROM vectors ORDER BY vector <#> %s LIMIT 10"
-        store.ask("SELECT set_config('enable_seqscan', 'off', false)")  # as if there were many
-        yield "pgvector hnsw", built, lambda q: [row for (row,) in store.ask(nearest, (filled(q),))]
-        store.ask("SELECT set_config('enable_seqscan', 'on', false)")
-        yield "library on PostgreSQL", built, lambda query: index.nearest(query, 10).ids - 1
+        store.fetch_all(
+            "SELECT set_config('enable_seqscan', 'off', false)"
+        )  # as if there were many
+        yield (
+            "pgvector hnsw",
+            built,
+            lambda q: [row for (row,) in store.fetch_all(nearest, (to_pgvector(q),))],
+        )
+        store.fetch_all("SELECT set_config('enable_seqscan', 'on', false)")
+        yield "library on PostgreSQL", built, lambda query: index.search(query, 10).ids - 1
         store.close()
     finally:
         server.close()
@@ -286,7 +298,7 @@ def fill(path: Path, real: Matrix, count: int) -> None:
 
 def made_up(number: int, vector: Matrix) -> Entry:
     path, taken = f"/made-up/{number % 1000}/{number}.jpg", f"{2000 + number % 20}-01-01T00:00:00"
-    item = Item(path, "picture", Stamp(number, number), f"{number:032x}", taken, 640, 480)
+    item = Item(path, "picture", FileSignature(number, number), f"{number:032x}", taken, 640, 480)
     return Entry(item, vector[None])
 
 

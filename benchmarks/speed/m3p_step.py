@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.results_io import write_results
+from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.objectives.masked_language import WordMasking
-from polyglance.training.caption_sources import PlainCaptions
-from polyglance.training.m3p_tasks import DescribedRegions, PairObjective
+from polyglance.objectives.masked_language import TokenMasking
+from polyglance.recipes.cross_encoder.captions import PlainCaptions
+from polyglance.recipes.m3p.tasks import MCTObjective, MCTTask
 from polyglance.training.mixture import seed_step
-from polyglance.training.region_table import RegionTable
 
 REGIONS, REGION_WIDTH, LABELS, PICTURES = 36, 2048, 1600, 2000
 IN_A_ROW = 4
@@ -41,7 +41,7 @@ IN_A_ROW = 4
 class Way:
     """A way to read pairs, and what updates its model."""
 
-    task: DescribedRegions
+    task: MCTTask
     optimiser: torch.optim.Optimizer
 
 
@@ -66,11 +66,13 @@ def main() -> None:
     encoder, width, pictures = EncoderConfig(), REGION_WIDTH, PICTURES
     if options.tiny:
         options.batch, options.repeats, width, pictures = 4, 2, 16, 20
-        encoder = EncoderConfig(vocabulary=1000, width=32, layers=2, heads=2, inner=64)
+        encoder = EncoderConfig(
+            vocab_size=1000, hidden_size=32, num_layers=2, num_heads=2, intermediate_size=64
+        )
     torch.manual_seed(0)
     eager = replace(encoder, attention_dropout=0.1)
     flash_model, eager_model = (
-        M3P(M3PConfig(shape, visual_width=width, labels=LABELS)).to(device)
+        M3P(M3PConfig(shape, visual_width=width, num_labels=LABELS)).to(device)
         for shape in (encoder, eager)
     )
     regions = RegionTable(
@@ -81,15 +83,15 @@ def main() -> None:
         device,
     )
     lengths = np.random.default_rng(0).normal(18, 6, pictures).clip(5, 60).round().astype(np.int64)
-    masking = WordMasking(encoder.vocabulary - 1, (4, encoder.vocabulary - 1))
+    masking = TokenMasking(encoder.vocab_size - 1, (4, encoder.vocab_size - 1))
     even = np.full_like(lengths, lengths.max())
     ways = {
         name: Way(
-            DescribedRegions(
+            MCTTask(
                 model,
                 regions,
-                captions(long, encoder.vocabulary),
-                PairObjective(masking),
+                captions(long, encoder.vocab_size),
+                MCTObjective(masking),
                 batch=options.batch,
             ),
             torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device == "cuda"),

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks.results_io import write_results
 from polyglance.nn.encoder import Encoder, EncoderConfig
-from polyglance.nn.packing import Packing, join
+from polyglance.nn.packing import Packing, concat_packings
 
 REGIONS, REGION_WIDTH = 36, 2048
 
@@ -46,7 +46,7 @@ class Step(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.region_input = nn.Linear(REGION_WIDTH, config.width)
+        self.region_input = nn.Linear(REGION_WIDTH, config.hidden_size)
 
     def forward(self, batch: Batch) -> Tensor:  # noqa: D102
         words = self.encoder.embed(batch.ids, batch.sentences)
@@ -60,7 +60,7 @@ class Step(nn.Module):
 def make_batch(lengths: Tensor, config: EncoderConfig, device: str, dtype: torch.dtype) -> Batch:
     sentences = Packing.of(lengths, device)
     pictures = Packing.of([REGIONS] * len(lengths), device)
-    joint, index = join(sentences, pictures)
+    joint, index = concat_packings(sentences, pictures)
     generator = torch.Generator().manual_seed(0)
     words = joint.positions < sentences.lengths[joint.sequence_ids]
     chosen = words & (torch.rand(joint.num_tokens, generator=generator).to(device) < 0.15)
@@ -69,7 +69,7 @@ def make_batch(lengths: Tensor, config: EncoderConfig, device: str, dtype: torch
     for packing in (sentences, pictures, joint):
         _ = packing.positions, packing.mask
     return Batch(
-        ids=torch.randint(4, config.vocabulary, (sentences.num_tokens,), generator=generator).to(
+        ids=torch.randint(4, config.vocab_size, (sentences.num_tokens,), generator=generator).to(
             device
         ),
         sentences=sentences,
@@ -80,7 +80,7 @@ def make_batch(lengths: Tensor, config: EncoderConfig, device: str, dtype: torch
         joint=joint,
         index=index,
         masked=masked,
-        targets=torch.randint(4, config.vocabulary, (len(masked),), generator=generator).to(device),
+        targets=torch.randint(4, config.vocab_size, (len(masked),), generator=generator).to(device),
     )
 
 
@@ -113,7 +113,14 @@ def main() -> None:
     config = EncoderConfig(dropout=0.0)
     if options.tiny:
         options.pairs, options.repeats = 8, 2
-        config = EncoderConfig(vocabulary=1000, width=32, layers=2, heads=2, inner=64, dropout=0.0)
+        config = EncoderConfig(
+            vocab_size=1000,
+            hidden_size=32,
+            num_layers=2,
+            num_heads=2,
+            intermediate_size=64,
+            dropout=0.0,
+        )
     torch.manual_seed(0)
     step = Step(config).to(device, dtype)
     generator = torch.Generator().manual_seed(1)

@@ -21,23 +21,23 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.results_io import write_results
+from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.objectives.masked_language import WordMasking
-from polyglance.recipes.pairs.uc2_recipe import Shares
-from polyglance.training.caption_pairs import CaptionPairs
-from polyglance.training.even_captions import EvenCaptions
-from polyglance.training.label_words import LabelWords
-from polyglance.training.mixture import Task, seed_step
-from polyglance.training.region_table import RegionTable
-from polyglance.training.uc2_tasks import (
-    Corpus,
-    PictureMatching,
-    PictureWords,
-    RegionNames,
-    TranslatedWords,
+from polyglance.objectives.masked_language import TokenMasking
+from polyglance.recipes.cross_encoder.language_balanced_sampler import LanguageBalancedSampler
+from polyglance.recipes.uc2.aligned_captions import AlignedCaptions
+from polyglance.recipes.uc2.config import ObjectiveWeights
+from polyglance.recipes.uc2.label_tokens import LabelTokens
+from polyglance.recipes.uc2.tasks import (
+    ImageTextCorpus,
+    ITMTask,
+    MLMTask,
+    MRTMTask,
+    VTLMTask,
 )
+from polyglance.training.mixture import Task, seed_step
 
 REGIONS, REGION_WIDTH, LABELS, PICTURES = 36, 2048, 1600, 2000
 LANGUAGES = ("en", "de", "fr", "cs", "ja", "zh")
@@ -67,27 +67,27 @@ def caption_table(lengths: NDArray[np.int64], vocabulary: int) -> CaptionTable:
     return CaptionTable(ids.astype(np.int32), offsets, owners, languages, LANGUAGES, pictures)
 
 
-def caption_pairs(table: CaptionTable) -> CaptionPairs:
+def caption_pairs(table: CaptionTable) -> AlignedCaptions:
     """Every caption beside the English one, half of their words linked."""
     second = np.flatnonzero(table.language_ids > 0)
     first = second - table.language_ids[second]
     lengths = np.diff(table.offsets)
     shorter = np.minimum(lengths[first], lengths[second]) - 2
     links = [[(place, place) for place in range(1, count, 2)] for count in shorter.tolist()]
-    return CaptionPairs(table, first, second, links)
+    return AlignedCaptions(table, first, second, links)
 
 
 def objectives(
-    model: UC2, regions: RegionTable, table: CaptionTable, names: LabelWords, batch: int
+    model: UC2, regions: RegionTable, table: CaptionTable, names: LabelTokens, batch: int
 ) -> dict[str, Task]:
-    vocabulary = model.config.encoder.vocabulary
-    masking = WordMasking(vocabulary - 1, (4, vocabulary - 1))
-    corpus = Corpus(regions, EvenCaptions(table))
+    vocabulary = model.config.encoder.vocab_size
+    masking = TokenMasking(vocabulary - 1, (4, vocabulary - 1))
+    corpus = ImageTextCorpus(regions, LanguageBalancedSampler(table))
     return {
-        "itm": PictureMatching(model, corpus, batch=batch),
-        "mlm": PictureWords(model, corpus, masking, batch=batch),
-        "mrtm": RegionNames(model, corpus, names, batch=batch),
-        "vtlm": TranslatedWords(model, regions, caption_pairs(table), masking, batch=batch),
+        "itm": ITMTask(model, corpus, batch=batch),
+        "mlm": MLMTask(model, corpus, masking, batch=batch),
+        "mrtm": MRTMTask(model, corpus, names, batch=batch),
+        "vtlm": VTLMTask(model, regions, caption_pairs(table), masking, batch=batch),
     }
 
 
@@ -102,7 +102,9 @@ def main() -> None:
     encoder, width, pictures = EncoderConfig(), REGION_WIDTH, PICTURES
     if options.tiny:
         options.batch, options.repeats, width, pictures = 4, 2, 16, 20
-        encoder = EncoderConfig(vocabulary=1000, width=32, layers=2, heads=2, inner=64)
+        encoder = EncoderConfig(
+            vocab_size=1000, hidden_size=32, num_layers=2, num_heads=2, intermediate_size=64
+        )
     torch.manual_seed(0)
     model = UC2(UC2Config(encoder, width)).to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device == "cuda")
@@ -113,12 +115,12 @@ def main() -> None:
         np.full(pictures, REGIONS),
         device,
     )
-    names = LabelWords(dict.fromkeys(LANGUAGES, [""] * LABELS), RandomNames(encoder.vocabulary))
+    names = LabelTokens(dict.fromkeys(LANGUAGES, [""] * LABELS), RandomNames(encoder.vocab_size))
     count = pictures * len(LANGUAGES)
     lengths = np.random.default_rng(0).normal(18, 6, count).clip(5, 60).round().astype(np.int64)
     ways = {
         way: objectives(
-            model, regions, caption_table(long, encoder.vocabulary), names, options.batch
+            model, regions, caption_table(long, encoder.vocab_size), names, options.batch
         )
         for way, long in (("packed", lengths), ("padded", np.full_like(lengths, lengths.max())))
     }
@@ -142,7 +144,7 @@ def main() -> None:
                 spent = seconds(task, max(0, turn))
                 if turn >= 0:
                     times[way].setdefault(name, []).append(spent)
-    shares = asdict(Shares())
+    shares = asdict(ObjectiveWeights())
     rates: dict[str, dict[str, int]] = {}
     for way, found in times.items():
         median = {name: float(np.median(some)) for name, some in found.items()}

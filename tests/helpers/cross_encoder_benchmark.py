@@ -1,7 +1,7 @@
-"""The benchmarks of M3P and UC2 as commands, on a small world whose folder nobody may write into.
+"""Run the benchmarks of M3P and UC2 as commands on toy data.
 
-Twelve kinds of pictures, such as red dogs, seen as two regions each, with a caption in
-English and one in German.
+Images are of twelve classes, such as red dogs, with two regions each and a caption in English and
+in German.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from helpers.text_encoder import save_text_encoder
 from polyglance.export import split_model
 from polyglance.recipes import dictionaries
 from polyglance.records import Record, write_manifest
 from polyglance.vision import extraction
 from polyglance.vision.store import StoreInfo, hash_keys
 from polyglance.vision.store_writer import StoreWriter
-from polyglance.vision.tokens import VisualTokens, no_spans
-from toy_corpus import make_encoder
+from polyglance.vision.tokens import VisualTokens, zero_spans
 
 COLOURS = {"red": "rot", "blue": "blau", "green": "grün", "white": "weiß"}
 ANIMALS = {"dog": "hund", "cat": "katze", "bird": "vogel"}
-KINDS = [(colour, animal) for colour in COLOURS for animal in ANIMALS]
+CLASSES = [(colour, animal) for colour in COLOURS for animal in ANIMALS]
 
 
-class PairCommand:
-    """A benchmark at work."""
+class BenchmarkCommand:
+    """A benchmark's command line on toy data."""
 
     def __init__(
         self,
@@ -40,7 +40,14 @@ class PairCommand:
         monkeypatch: pytest.MonkeyPatch,
         changes: Sequence[str] = (),
     ) -> None:
-        """``changes`` in the recipe come beside those that make any run a short one."""
+        """Write the toy data.
+
+        Args:
+            benchmark: A `CrossEncoderBenchmark`.
+            folder: Where data, runs and results go.
+            monkeypatch: Replaces the extraction of features and the search for dictionaries.
+            changes: Changes to the recipe, beside those that make every run short.
+        """
         self.benchmark, self.folder, self.monkeypatch = benchmark, folder, monkeypatch
         self.changes = (
             f"encoder={folder / 'encoder'}", "pretraining.batch=4", "pretraining.steps=2",
@@ -54,19 +61,21 @@ class PairCommand:
         data = folder / "data" / "flickr8k"
         keys = []
         for split, count in {"train": 36, "val": 12, "test": 12}.items():
-            records = [_record(f"{split}-{number}", *KINDS[number % 12]) for number in range(count)]
+            records = [
+                _record(f"{split}-{number}", *CLASSES[number % 12]) for number in range(count)
+            ]
             write_manifest(data / f"{split}.jsonl", records)
             keys += [str(record.image) for record in records]
-        # Features are looked for in vain; to extract them is to write these.
+        # The data has no features; these are written in place of extracting them.
         monkeypatch.setattr(
             extraction, "extract", lambda _, out, *a, **k: _write_regions(out, keys)
         )
         monkeypatch.setattr(split_model, "unpack", _unpack)
-        texts = [Record(captions=_record("", *kind).captions) for kind in KINDS * 3]
+        texts = [Record(captions=_record("", *kind).captions) for kind in CLASSES * 3]
         write_manifest(folder / "data" / "text" / "multi30k-parallel.jsonl.gz", texts)
-        said = [text for record in texts for some in record.captions.values() for text in some]
-        make_encoder(folder / "encoder", said)
-        names = [f"{c} {a}\t{COLOURS[c]} {ANIMALS[a]}" for c, a in KINDS]
+        captions = [text for record in texts for some in record.captions.values() for text in some]
+        save_text_encoder(folder / "encoder", captions)
+        names = [f"{c} {a}\t{COLOURS[c]} {ANIMALS[a]}" for c, a in CLASSES]
         (data / "labels.tsv").write_text("\n".join(["en\tde", *names]) + "\n", encoding="utf-8")
         document = benchmark.document.read_text(encoding="utf-8")
         (folder / "doc.md").write_text(document, encoding="utf-8")
@@ -81,32 +90,32 @@ class PairCommand:
         self.monkeypatch.setattr(sys, "argv", ["benchmark.py", *map(str, options)])
         self.benchmark.main()
 
-    def written(self) -> dict[str, int]:
-        """When the report of each run was written."""
+    def report_times(self) -> dict[str, int]:
+        """Return when the report of each run was written."""
         runs = self.folder / "runs"
         return {path.parts[-3]: path.stat().st_mtime_ns for path in runs.rglob("report.json")}
 
     def results(self) -> Any:
-        """What is known of each run."""
+        """Read the results of each run."""
         path = self.folder / f"{self.benchmark.results}.json"
         return json.loads(path.read_text(encoding="utf-8"))["runs"]
 
     def page(self) -> str:
-        """The document as it was filled."""
+        """Read the filled document."""
         return (self.folder / "doc.md").read_text(encoding="utf-8")
 
     def weights(self, run: str, stage: str) -> dict[str, np.ndarray]:
-        """What a stage ended with."""
+        """Read the weights at the end of a stage."""
         folder = self.folder / "runs" / run / "0" / stage
         return load_file(max(folder.rglob("model.safetensors")))
 
 
-def _unpack(_: object, out: Path) -> split_model.Towers:
-    """Folders as of the default model's towers; what is in them nobody reads."""
+def _unpack(_: object, out: Path) -> split_model.SplitModel:
+    """Write folders like those of the default model's two encoders."""
     for folder in (out / "text", out / "pictures"):
         folder.mkdir()
         (folder / "config.json").write_text("{}")
-    return split_model.Towers(out / "text", out / "pictures", None)
+    return split_model.SplitModel(out / "text", out / "pictures", None)
 
 
 def _record(name: str, colour: str, animal: str) -> Record:
@@ -118,8 +127,10 @@ def _record(name: str, colour: str, animal: str) -> Record:
 
 
 def _write_regions(folder: Path, keys: list[str]) -> None:
-    """A feature store of two regions a picture, which tell colour and animal."""
-    info = StoreInfo({"backbone": "toy"}, len(KINDS), "float16", 1, 16, len(keys), hash_keys(keys))
+    """Write a feature store of two regions per image, which encode its class."""
+    info = StoreInfo(
+        {"backbone": "toy"}, len(CLASSES), "float16", 1, 16, len(keys), hash_keys(keys)
+    )
     writer = StoreWriter(folder, info, keys)
     for number in writer.pending:
         writer.write(number, [_regions(key) for key in writer.keys_of(number)])
@@ -127,13 +138,13 @@ def _write_regions(folder: Path, keys: list[str]) -> None:
 
 
 def _regions(key: str) -> VisualTokens:
-    kind = int(Path(key).stem.rpartition("-")[2]) % len(KINDS)
-    features = np.stack([np.eye(len(KINDS))[kind], np.ones(len(KINDS))]).astype(np.float32)
+    class_id = int(Path(key).stem.rpartition("-")[2]) % len(CLASSES)
+    features = np.stack([np.eye(len(CLASSES))[class_id], np.ones(len(CLASSES))]).astype(np.float32)
     return VisualTokens(
         features=features,
         boxes=np.array([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], np.float32),
-        whole=features.mean(0),
-        label_ids=np.array([[kind], [0]], np.uint16),
+        global_feature=features.mean(0),
+        label_ids=np.array([[class_id], [0]], np.uint16),
         label_probs=np.ones((2, 1), np.float16),
-        spans=no_spans(2),
+        spans=zero_spans(2),
     )

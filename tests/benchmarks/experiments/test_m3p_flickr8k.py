@@ -1,62 +1,46 @@
-"""M3P's tables: what is in them, what they claim, and that the command which makes them runs."""
+"""M3P on Flickr8k: its runs, tables and claims, and the command on toy data."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.cross_encoder_benchmark import PairCommand
+from benchmarks.experiments.m3p_flickr8k import M3PBenchmark
+from benchmarks.reports import m3p_page as page
+from helpers.cross_encoder_benchmark import BenchmarkCommand
 from polyglance.recipes import open_recipe
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-PAGE = BENCHMARKS.parent / "docs" / "results-m3p.md"
 LANGUAGES = ("de", "fr", "cs", "pt", "zh", "ar")
+BENCHMARK = M3PBenchmark()
 
 
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from benchmarks.experiments import m3p_flickr8k
-
-    return m3p_flickr8k.M3PBenchmark()
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    from benchmarks.reports import m3p_page
-
-    return m3p_page
-
-
-def test_the_plan_has_the_runs_of_the_tables_and_no_others(
-    benchmark: Any, page: ModuleType
-) -> None:
-    assert open_recipe(benchmark.recipe).settings.switching.languages == LANGUAGES
-    runs = {run.name: run for run in benchmark.plan(LANGUAGES)}
-    needed = {name for number in page.TABLES for name in benchmark.of_table(number, LANGUAGES)}
-    assert {run.name for run in runs.values() if run.after is not None} == needed
-    assert {run.after for run in runs.values() if run.after is not None} == {
-        run.name for run in runs.values() if run.after is None
+def test_the_plan_has_exactly_the_runs_of_the_tables() -> None:
+    assert open_recipe(BENCHMARK.recipe).settings.switching.languages == LANGUAGES
+    runs = {run.name: run for run in BENCHMARK.plan(LANGUAGES)}
+    needed = {name for number in page.TABLES for name in BENCHMARK.table_runs(number, LANGUAGES)}
+    assert {run.name for run in runs.values() if run.parent is not None} == needed
+    assert {run.parent for run in runs.values() if run.parent is not None} == {
+        run.name for run in runs.values() if run.parent is None
     }
     assert (len(runs), len(needed)) == (34, 26)
 
 
-def test_every_run_is_the_recipe_with_changes(benchmark: Any, page: ModuleType) -> None:
+def test_every_run_is_the_recipe_with_valid_changes() -> None:
     recipes = {
         run.name: open_recipe(
-            benchmark.recipe, [change.replace("{after}", "BEFORE") for change in run.changes]
+            BENCHMARK.recipe, [change.replace("{parent}", "PARENT") for change in run.changes]
         ).settings
-        for run in benchmark.plan(LANGUAGES, test_on=20)
+        for run in BENCHMARK.plan(LANGUAGES, test_on=20)
     }
     for name, recipe in recipes.items():
         pretrains = " > " not in name
         assert (recipe.pretraining is not None) == pretrains
-        assert recipe.initialise_from == (None if pretrains else "BEFORE/pretraining")
+        assert recipe.initialise_from == (None if pretrains else "PARENT/pretraining")
         assert recipe.reranking is None
         if not pretrains:
             assert recipe.test_on == 20
@@ -75,10 +59,10 @@ def test_every_run_is_the_recipe_with_changes(benchmark: Any, page: ModuleType) 
     assert recipes["M3P > nothing"].fine_tuning is None
 
 
-def figures(benchmark: Any, page: ModuleType, **recalls: float) -> dict[str, Any]:
-    """Each run with 30 mR in English and 20 elsewhere, and what a run is said to have more."""
+def figures(**recalls: float) -> dict[str, Any]:
+    """Results with 30 mR in English and 20 elsewhere, plus what is given for a run."""
     runs = {}
-    for run in benchmark.plan(LANGUAGES):
+    for run in BENCHMARK.plan(LANGUAGES):
         more = recalls.get(run.name.replace(" > ", "_").replace(" ", "_").replace("-", "_"), 0.0)
         reports = {}
         for seed in range(3):
@@ -86,18 +70,16 @@ def figures(benchmark: Any, page: ModuleType, **recalls: float) -> dict[str, Any
             measured = {"en": {"mR": 30 + more + seed}, **mean, "average": {"mR": 22 + more}}
             trained = {"seconds": 60.0, "steps": 900, "best_step": 500}
             reports[seed] = {"fine_tuning": trained, "test": {"all_pairs": measured}}
-        runs[run.name] = benchmark.summary(run, reports)
+        runs[run.name] = BENCHMARK.summary(run, reports)
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
-        "changed_everywhere": ["loop.steps=9"],
+        "common_changes": ["loop.steps=9"],
         "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_on": 300, "runs": runs,
     }  # fmt: skip
 
 
-def test_a_row_on_each_takes_each_language_from_its_own_run(
-    benchmark: Any, page: ModuleType
-) -> None:
-    found = figures(benchmark, page, M3P_de=7.0, M3P_en=1.0)
+def test_the_row_on_each_takes_each_language_from_its_own_run() -> None:
+    found = figures(M3P_de=7.0, M3P_en=1.0)
     row = next(r for r in page.table(found, 2).splitlines() if r.startswith("| on each |"))
     cells = [cell.strip() for cell in row.split("|")[2:-1]]
     assert cells[:3] == ["32.0 ± 1.0", "28.0 ± 1.0", "21.0 ± 1.0"]
@@ -108,64 +90,61 @@ def test_a_row_on_each_takes_each_language_from_its_own_run(
     assert [cell.strip() for cell in row.split("|")[-5:-2]] == ["–", "–", "–"]
 
 
-def test_claims_are_computed(benchmark: Any, page: ModuleType) -> None:
-    found = figures(
-        benchmark, page, M3P_nothing=4.0, MCT_2_nothing=5.0, no_MCT_en=6.0, M3P_en=3.0,
+def test_claims_are_computed() -> None:
+    found = figures(M3P_nothing=4.0, MCT_2_nothing=5.0, no_MCT_en=6.0, M3P_en=3.0,
         no_xMLM_en=1.0, no_MC_MRM_en=6.5,
     )  # fmt: skip
     lines = page.claims(found)
 
-    def said(beginning: str) -> str:
-        (line,) = (line for line in lines if line.startswith(beginning))
+    def claim(start: str) -> str:
+        (line,) = (line for line in lines if line.startswith(start))
         return line
 
-    assert said("MCT helps other languages, without fine-tuning").endswith(
+    assert claim("MCT helps other languages, without fine-tuning").endswith(
         "(the paper: +5.6): yes (+4.0 ± 0.0)."
     )
-    assert said("MCT helps other languages, fine-tuned on English").endswith(
+    assert claim("MCT helps other languages, fine-tuned on English").endswith(
         "(the paper: +7.0): no (-3.0 ± 0.0)."
     )
-    assert "(the paper: +0.3): equal within" in said(
+    assert "(the paper: +0.3): equal within" in claim(
         "MCT helps other languages, fine-tuned on each"
     )
-    assert "de, fr): a gain (+5.0 ± 0.0)" in said("MCT of 2 languages against none, in these")
-    assert "of 50 against 3: -1.5): a loss (-1.0 ± 0.0)" in said("MCT of all languages against 2")
-    assert "no in English (-0.5 ± 0.0)" in said("MC-MRM helps")
-    assert "each: +6.4 in English, +10.7 in others): yes in English" in said("xMLM helps")
-    most = said("The task that brings most by the mean")
+    assert "de, fr): a gain (+5.0 ± 0.0)" in claim("MCT of 2 languages against none, in these")
+    assert "of 50 against 3: -1.5): a loss (-1.0 ± 0.0)" in claim("MCT of all languages against 2")
+    assert "no in English (-0.5 ± 0.0)" in claim("MC-MRM helps")
+    assert "each: +6.4 in English, +10.7 in others): yes in English" in claim("xMLM helps")
+    most = claim("The task that brings most by the mean")
     assert re.search(r"MC-MLM \(\+\d\.\d ± 0\.0\) in English, MC-MLM \(\+\d\.\d ± 0\.0\) in", most)
     assert page.claims({**found, "runs": {}}) == []
 
 
-def test_gains_are_of_the_seeds_that_both_have(benchmark: Any, page: ModuleType) -> None:
-    found = figures(benchmark, page, M3P_nothing=4.0)
+def test_gains_are_over_the_seeds_that_both_settings_have() -> None:
+    found = figures(M3P_nothing=4.0)
     one = found["runs"]["M3P > nothing"]
     one["seeds"] = [2]
     for spread in one["test"]["all_pairs"].values():
-        spread["seeds"] = spread["seeds"][2:]
+        spread["values"] = spread["values"][2:]
     lines = [line for line in page.claims(found) if "without fine-tuning" in line]
     assert lines[0].endswith("yes, by one seed (+4.0).")
-    near = page.seeds.verdict((1.9, None)), page.seeds.verdict((1.9, 0.5))
-    assert near == ("too near to tell by one seed", "yes")
+    close = page.seeds.verdict((1.9, None)), page.seeds.verdict((1.9, 0.5))
+    assert close == ("too close to tell from one seed", "yes")
 
 
-def test_the_page_is_filled_again_and_again(
-    benchmark: Any, page: ModuleType, tmp_path: Path
-) -> None:
+def test_filling_the_page_twice_changes_nothing(tmp_path: Path) -> None:
     document = tmp_path / "doc.md"
-    document.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    page.fill(figures(benchmark, page), document)
+    document.write_text(page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    page.fill(figures(), document)
     once = document.read_text(encoding="utf-8")
     assert "Not measured yet" not in once
     assert "| without xMLM | 31.0 ± 1.0 | 21.0 ± 1.0 |" in once
     assert "| on English | ✓ | 31.0 ± 1.0 |" in once
     assert "Measured 2031-05-06 at abc1234 on an abacus: 34 runs" in once
-    assert "All runs differ from the recipe by `loop.steps=9` (`--set`)." in once
-    page.fill(figures(benchmark, page), document)
+    assert "All runs change the recipe by `loop.steps=9` (`--set`)." in once
+    page.fill(figures(), document)
     assert document.read_text(encoding="utf-8") == once
     few = {
-        **figures(benchmark, page),
-        "runs": {"M3P > all": figures(benchmark, page)["runs"]["M3P"]},
+        **figures(),
+        "runs": {"M3P > all": figures()["runs"]["M3P"]},
     }
     page.fill(few, document)
     assert "Not measured yet" in document.read_text(encoding="utf-8")
@@ -177,10 +156,8 @@ CHANGES = (
 )  # fmt: skip
 
 
-def test_the_command_runs_and_resumes(
-    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = PairCommand(benchmark, tmp_path, monkeypatch, CHANGES)
+def test_the_command_trains_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = BenchmarkCommand(BENCHMARK, tmp_path, monkeypatch, CHANGES)
     data = set((tmp_path / "data").rglob("*"))
     some = ("--keep-weights", "--only", "M3P > nothing", "M3P > de", "M3P > all", "no MCT > all")
     command(*some)
@@ -198,23 +175,23 @@ def test_the_command_runs_and_resumes(
     assert set((tmp_path / "data").rglob("*")) == data
     assert len(list((tmp_path / "cache").glob("dictionaries-*/en-de.tsv"))) == 1
 
-    # Fine-tuned at a rate of next to nothing, weights are still those that they began as.
-    def apart(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    # With a learning rate near 0, fine-tuned weights stay those of the pre-training.
+    def max_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
         assert set(one) == set(other)
         return max(float(np.abs(one[name] - other[name]).max()) for name in one)
 
     tuned = command.weights("M3P-all", "fine_tuning")
-    assert apart(tuned, command.weights("M3P", "pretraining")) < 1e-6
-    assert apart(tuned, command.weights("no-MCT", "pretraining")) > 1e-3
+    assert max_difference(tuned, command.weights("M3P", "pretraining")) < 1e-6
+    assert max_difference(tuned, command.weights("no-MCT", "pretraining")) > 1e-3
     other = command.weights("no-MCT-all", "fine_tuning")
-    assert apart(other, command.weights("no-MCT", "pretraining")) < 1e-6
+    assert max_difference(other, command.weights("no-MCT", "pretraining")) < 1e-6
 
-    before = command.written()
+    before = command.report_times()
     command(*some)
-    assert command.written() == before
+    assert command.report_times() == before
     command(*some, "--test-on", 5, "--set", "fine_tuning.negatives=2")
-    made_again = {name for name, time in command.written().items() if time != before[name]}
-    assert made_again == {"M3P-nothing", "M3P-de", "M3P-all", "no-MCT-all"}
+    retrained = {name for name, time in command.report_times().items() if time != before[name]}
+    assert retrained == {"M3P-nothing", "M3P-de", "M3P-all", "no-MCT-all"}
 
     with pytest.raises(SystemExit, match="there is no run 'M3P > nobody'"):
         command("--only", "M3P > nobody")

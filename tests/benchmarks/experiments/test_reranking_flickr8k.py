@@ -1,4 +1,4 @@
-"""Reading hits again as a benchmark: what its page claims, and that its command runs."""
+"""Re-ranking on Flickr8k: the page's goals, and the command on toy data."""
 
 from __future__ import annotations
 
@@ -7,41 +7,26 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.experiments import reranking_flickr8k
+from benchmarks.reports import reranking_page as page
 from polyglance.data.toy import ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import dictionaries
-from polyglance.recipes.pairs.folder import export_pair_model, open_pair_model
+from polyglance.recipes.cross_encoder.folder import export_cross_encoder, load_cross_encoder
 from polyglance.records import write_manifest
-from small_models import WIDTH, small_model
+from helpers.small_mmp import WIDTH, small_model
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-PAGE = BENCHMARKS.parent / "docs" / "results-reranking.md"
 COUNTS = {"train": 16, "val": 6, "test": 6}
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    from benchmarks.experiments import reranking_flickr8k
-
-    return reranking_flickr8k
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    from benchmarks.reports import reranking_page
-
-    return reranking_page
-
-
-def reported(**recalls: float) -> dict[str, Any]:
-    """What a run says, of two languages and their mean."""
+def report(**recalls: float) -> dict[str, Any]:
+    """The report of a run, with two languages and their mean."""
     trained = {"steps": 1500, "seconds": 90.0}
     return {
         "alignment": trained,
@@ -55,42 +40,39 @@ def reported(**recalls: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def figures(script: ModuleType, *reports: dict[str, Any]) -> dict[str, Any]:
+def figures(*reports: dict[str, Any]) -> dict[str, Any]:
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 2,
-        "seeds": [0, 1], "changed_everywhere": ["loop.steps=9"], **script.summary(reports),
+        "seeds": [0, 1], "common_changes": ["loop.steps=9"], **reranking_flickr8k.summary(reports),
     }  # fmt: skip
 
 
-def test_what_is_due_to_looking_and_what_to_reading_is_told_apart(
-    script: ModuleType, page: ModuleType, tmp_path: Path
-) -> None:
+def test_goals_split_the_gain_into_augmentation_and_reranking(tmp_path: Path) -> None:
     found = {
         "M3P": figures(
-            script,
-            reported(dual=56.0, closer=58.0, reranked=57.5, all_pairs=40.0),
-            reported(dual=56.0, closer=58.0, reranked=58.5, all_pairs=39.0),
+            report(dual=56.0, closer=58.0, reranked=57.5, all_pairs=40.0),
+            report(dual=56.0, closer=58.0, reranked=58.5, all_pairs=39.0),
         ),
-        "UC2": figures(script, *[reported(dual=56.0, closer=58.0, reranked=59.0)] * 2),
+        "UC2": figures(*[report(dual=56.0, closer=58.0, reranked=59.0)] * 2),
     }
     assert page.goals(found) == [
-        "M3P, every pair read, reaches at least 40 mR: no (39.5).",
-        "The default model's best 50, sorted again with M3P, are at least 2 points above it alone:"
+        "M3P, every pair scored, reaches at least 40 mR: no (39.5).",
+        "The default model's top 50, re-ranked with M3P, are at least 2 points above it alone:"
         " yes (+2.0 ± 0.7:"
-        " +2.0 ± 0.0 by looking more closely, +0.0 ± 0.7 by reading).",
-        "The default model's best 50, sorted again with UC2, are at least 3 points above it alone:"
+        " +2.0 ± 0.0 by test-time augmentation, +0.0 ± 0.7 by M3P).",
+        "The default model's top 50, re-ranked with UC2, are at least 3 points above it alone:"
         " yes (+3.0 ± 0.0:"
-        " +2.0 ± 0.0 by looking more closely, +1.0 ± 0.0 by reading).",
+        " +2.0 ± 0.0 by test-time augmentation, +1.0 ± 0.0 by UC2).",
     ]
-    document = Path(shutil.copy(PAGE, tmp_path / "page.md"))
+    document = Path(shutil.copy(page.PAGE, tmp_path / "page.md"))
     page.fill(found, document)
     once = document.read_text(encoding="utf-8")
     assert "Not measured yet" not in once
     assert once.count("| the default model alone | 61.0 ± 0.0 | 51.0 ± 0.0 | 56.0 ± 0.0 |") == 1
-    assert "| its best 50, read by UC2 as well | 64.0 ± 0.0 |" in once
-    assert "| M3P alone, every pair read | 44.5 ± 0.7 |" in once
+    assert "| its top 50, re-ranked with UC2 | 64.0 ± 0.0 |" in once
+    assert "| M3P alone, every pair scored | 44.5 ± 0.7 |" in once
     assert "; 1,500 steps of alignment, 1,500 steps of fine-tuning in 3.0 minutes" in once
-    assert "Changed in the recipe: `loop.steps=9`." in once
+    assert "Changes to the recipe: `loop.steps=9`." in once
     page.fill(found, document)
     assert document.read_text(encoding="utf-8") == once
     page.fill({}, document)
@@ -114,15 +96,15 @@ def make_pictures(folder: Path) -> None:
 class Command:
     """The benchmark as a command, on the toy world's pictures and a small model's towers."""
 
-    def __init__(self, script: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.script, self.folder, self.monkeypatch = script, folder, monkeypatch
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.monkeypatch = folder, monkeypatch
         self.model = folder / "model"
         make_pictures(folder / "data" / "flickr8k")
         (folder / "data" / "text").mkdir()
         texts = folder / "data" / "text" / "train.jsonl"
         shutil.copy(folder / "data" / "flickr8k" / "train.jsonl", texts)
         small_model(text_pooling="mean").export(self.model)
-        shutil.copy(PAGE, folder / "page.md")
+        shutil.copy(page.PAGE, folder / "page.md")
         monkeypatch.setenv("POLYGLANCE_COMMIT", "abc1234")
         monkeypatch.setattr(dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
 
@@ -140,14 +122,14 @@ class Command:
             *(part for change in few for part in ("--set", change)),
         ]  # fmt: skip
         self.monkeypatch.setattr(sys, "argv", ["reranking_flickr8k.py", *map(str, options)])
-        self.script.main()
+        reranking_flickr8k.main()
         return json.loads((folder / f"reranking_{system}.json").read_text(encoding="utf-8"))
 
 
-def test_the_command_trains_either_once_and_fills_the_page(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_command_trains_each_system_once_and_fills_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = Command(script, tmp_path, monkeypatch)
+    command = Command(tmp_path, monkeypatch)
     of_m3p = (
         "texts=[{manifest: text/train.jsonl}]", "switching.languages=[de]",
         "pretraining.batch=4", "pretraining.text_batch=4", "pretraining.steps=2",
@@ -162,10 +144,10 @@ def test_the_command_trains_either_once_and_fills_the_page(
     assert uc2["steps"] == {"alignment": 2, "fine_tuning": 2}
     assert set(uc2["test"]) == {"dual", "closer", "reranked"}
     assert uc2["test"]["dual"] == m3p["test"]["dual"]
-    told = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "Not measured yet" not in told
-    assert "| M3P alone, every pair read |" in told
-    assert "| its best 50, read by UC2 as well |" in told
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "Not measured yet" not in text
+    assert "| M3P alone, every pair scored |" in text
+    assert "| its top 50, re-ranked with UC2 |" in text
     # Embeddings are of the model whose towers runs begin with, and made once for both.
     assert len(list((tmp_path / "cache").glob("dual-*/de.npy"))) == 2
 
@@ -176,15 +158,15 @@ def test_the_command_trains_either_once_and_fills_the_page(
 
     # A run has all that is needed to read with it, and so has what is exported.
     shutil.rmtree(command.model)
-    export_pair_model(run, tmp_path / "exported", half=False)
+    export_cross_encoder(run, tmp_path / "exported", half=False)
     shutil.rmtree(run)
-    assert open_pair_model(tmp_path / "exported").meeting is not None
+    assert load_cross_encoder(tmp_path / "exported").projection_heads is not None
 
 
 def test_embeddings_of_another_model_are_refused(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = Command(script, tmp_path, monkeypatch)
+    command = Command(tmp_path, monkeypatch)
     for split in ("test", "val"):
         folder = tmp_path / "data" / "flickr8k" / f"dual-{split}"
         folder.mkdir()
@@ -196,7 +178,7 @@ def test_embeddings_of_another_model_are_refused(
 
 
 def test_towers_of_another_model_are_not_taken(tmp_path: Path) -> None:
-    from polyglance.recipes.pairs.towers import towers_of
+    from polyglance.recipes.cross_encoder.towers import towers_of
 
     one = small_model(text_pooling="mean").export(tmp_path / "one")
     other = small_model(text_pooling="mean", seed=1).export(tmp_path / "other")

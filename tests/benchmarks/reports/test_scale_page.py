@@ -1,57 +1,48 @@
-"""The arithmetic of docs/scale.md, against figures worked out by hand."""
+"""The estimates of docs/scale.md, against figures worked out by hand."""
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from contextlib import closing
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.postgres_server import Server
+from benchmarks.reports import scale_page as page
 from polyglance.search.postgres.index import PostgresIndex
 from polyglance.search.postgres.store import PostgresStore
-from polyglance.search.store import Manifest
-from stored_entries import entry
-
-ROOT = Path(__file__).parents[3]
+from polyglance.search.store import ModelInfo
+from helpers.store_entries import entry
 
 BULK: dict[str, Any] = {
     "model": "m", "width": 384, "hardware": "2 cores", "date": "2026-01-01",
     "load_average_before": 0.0,
-    "a_picture": {
+    "per_image": {
         "hash_ms": 0.5, "decode_ms": 3.1, "encode_ms": 60.0, "thumbnail_ms": 3.6,
         "thumbnail_bytes": 10_000, "file_bytes": 200_000,
     },
     "index": {"pictures": 929, "pictures_per_second": 25.0},
     "encode_1": {"pictures_per_second": 10.0},
-    "encode_2": {"pictures_per_second": 19.0, "before_the_first_shard_s": 9.0},
-    "made_up": {
-        "items_per_second": 10_000, "again_per_second": 20_000, "library_bytes_an_item": 1300,
-        "shard_bytes_an_item": 780, "list_bytes_an_item": 20,
+    "encode_2": {"pictures_per_second": 19.0, "startup_s": 9.0},
+    "synthetic": {
+        "items_per_second": 10_000, "reimported_per_second": 20_000, "library_bytes_per_item": 1300,
+        "shard_bytes_per_item": 780, "file_list_bytes_per_item": 20,
     },
     "listing": {"files_per_second": 20_000},
 }  # fmt: skip
-SPEED = {"many": {"vectors": 1_000_000, "graph_alone_ms": {"median": 6.4}}}
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return importlib.import_module("benchmarks.reports.scale_page")
+SPEED = {"large_library": {"vectors": 1_000_000, "graph_ms": {"median": 6.4}}}
 
 
 def cells(table: str) -> dict[str, list[str]]:
-    """The rows of a table by their first cells."""
+    """Return the rows of a table by their first cells."""
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
     return {row[0]: row[1:] for row in rows}
 
 
-def test_hours_and_cores(page: ModuleType) -> None:
+def test_encoding_hours_and_cores() -> None:
     rows = cells(page.encoding(BULK))
     # 10^9 pictures at 10 a second are 10^8 s = 27,778 h; a week has 168.
     assert rows["encoding by workers of one core"] == ["27,778 core hours"]
@@ -66,7 +57,7 @@ def test_hours_and_cores(page: ModuleType) -> None:
     assert rows["import into one SQLite library"] == ["28 hours"]
 
 
-def test_bytes(page: ModuleType) -> None:
+def test_bytes_per_image() -> None:
     rows = cells(page.sizes(BULK))
     assert rows["vectors, float32"][:2] == ["1.54 kB", "1.54 TB"]
     assert rows["vectors, float16 (as libraries in files keep them)"][:2] == ["768 B", "768 GB"]
@@ -79,7 +70,7 @@ def test_bytes(page: ModuleType) -> None:
     assert rows["thumbnails"][:2] == ["10 kB", "10 TB"]
 
 
-def test_a_graph_is_as_large_as_counted(page: ModuleType) -> None:
+def test_the_estimated_size_of_a_graph_is_that_of_faiss() -> None:
     import faiss
 
     count, width, links = 4000, 48, 32
@@ -90,20 +81,20 @@ def test_a_graph_is_as_large_as_counted(page: ModuleType) -> None:
     vectors = np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
     graph.train(vectors[:1])
     graph.add(vectors)
-    numbers = 8  # that each vector goes by in the library, after what FAISS writes
-    written = faiss.serialize_index(graph).nbytes / count + numbers
+    id_bytes = 8  # the library's id of each vector, after what FAISS writes
+    written = faiss.serialize_index(graph).nbytes / count + id_bytes
     assert page.graph_bytes(width, links) == pytest.approx(written, rel=0.01)
 
 
-def test_a_graph_on_postgres_is_as_large_as_counted(page: ModuleType, postgres: Server) -> None:
-    """In the tables that a library has there."""
+def test_the_estimated_size_of_a_graph_is_that_of_pgvector(postgres: Server) -> None:
+    """With the tables of a library on PostgreSQL."""
     count, width = 800, 384
     vectors = np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
-    manifest = Manifest("m", "m", "f", width, "l")
+    manifest = ModelInfo("m", "m", "f", width, "l")
     with closing(PostgresStore(postgres.database(), manifest)) as store:
         store.put([entry(f"/p/{n}", str(n), tuple(vector)) for n, vector in enumerate(vectors)])
-        assert PostgresIndex(store, many=count - 1).build()
-        [[kind, vector, graph]] = store.ask(
+        assert PostgresIndex(store, exact_limit=count - 1).build()
+        [[kind, vector, graph]] = store.fetch_all(
             "SELECT pg_typeof(vector)::text, pg_column_size(vector),"
             " pg_relation_size('vectors_near') FROM vectors LIMIT 1"
         )
@@ -112,7 +103,7 @@ def test_a_graph_on_postgres_is_as_large_as_counted(page: ModuleType, postgres: 
     assert page.postgres_graph_bytes(width) == pytest.approx(graph / count, rel=0.05)
 
 
-def test_machines_and_queries(page: ModuleType) -> None:
+def test_machines_and_queries() -> None:
     rows = cells(page.searching(384, SPEED))
     # 1,048 bytes a vector: 366 graphs of a million, or 3 of 100 million, in 384 GB.
     assert rows["1,000,000"] == ["1,000", "1.05 GB", "3", "6.4 core seconds", "30"]
@@ -122,7 +113,7 @@ def test_machines_and_queries(page: ModuleType) -> None:
     assert len(cells(page.searching(384, None))["1,000,000"]) == 3
 
 
-def test_the_page_is_filled_with_what_was_measured(page: ModuleType) -> None:
+def test_the_page_has_all_tables() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     for name in ("measured", "encoding", "bytes", "searching"):
         [between] = re.findall(rf"<!-- {name} -->(.*?)<!-- end of {name} -->", text, re.DOTALL)

@@ -1,0 +1,33 @@
+"""Fill every docs page from the files in benchmarks/results.
+
+python -m benchmarks.reports
+"""
+
+from __future__ import annotations
+
+from benchmarks.reports import (
+    default_model_page,
+    m3p_page,
+    mmp_page,
+    reranking_page,
+    scale_page,
+    smalr_page,
+    translation_checks_page,
+    uc2_page,
+    vqa_page,
+    word_aligner_page,
+)
+
+PAGES = (
+    default_model_page, m3p_page, mmp_page, reranking_page, scale_page, smalr_page,
+    translation_checks_page, uc2_page, vqa_page, word_aligner_page,
+)  # fmt: skip
+
+
+def main() -> None:
+    for page in PAGES:
+        page.main()
+
+
+if __name__ == "__main__":
+    main()
