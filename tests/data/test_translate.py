@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers.translators import Counting
 from polyglance.cli import app
 from polyglance.data.machine_captions import by_people, machine_file, read_with_machine
 from polyglance.data.translate import embedding_check, round_trip_check, translate_manifest
@@ -16,7 +17,6 @@ from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.text.translation import TranslationCache
-from tiny_translators import Counting
 
 CHECKED = ("--check", "round-trip")
 RECORDS = [

@@ -142,7 +142,7 @@ def test_a_world_can_be_of_large_things_only() -> None:
     ("settings", "message"),
     [
         ({"seed": -1}, "a seed is a whole number"),
-        ({"captions": 0}, "at least one caption"),
+        ({"captions_per_language": 0}, "at least one caption"),
         ({"languages": ["en", "xx"]}, "knows no language 'xx', but en, de"),
         ({"languages": []}, "at least 1 language"),
         ({"colours": ["red", "blue"]}, "at least 3 colour"),

@@ -1,4 +1,4 @@
-"""The toy world's questions: about regions that a detector finds, and about pictures on disk."""
+"""The toy dataset's questions on disk, with its images, a text encoder and an image backbone."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from PIL import Image
 from safetensors.torch import save_file
 
-from polyglance.data.toy import Picture, ToyWorld
+from helpers.small_mmp import WIDTH, image_backbone_state
+from helpers.text_encoder import save_text_encoder
+from polyglance.data.toy import Picture, ToyDataset
 from polyglance.records import Question
-from small_models import WIDTH, eyes_state
-from toy_corpus import make_encoder
 
 LANGUAGES = ("en", "de")
 
 
-def asked_of(picture: Picture, kinds: Sequence[str] = ()) -> list[Question]:
-    """The questions about a picture, all or those of some kinds."""
+def picture_questions(picture: Picture, kinds: Sequence[str] = ()) -> list[Question]:
+    """Return the questions about a picture, or only those of the given kinds."""
     return [
         question
         for question in picture.questions
@@ -26,19 +26,22 @@ def asked_of(picture: Picture, kinds: Sequence[str] = ()) -> list[Question]:
     ]
 
 
-def make_question_data(folder: Path, counts: Mapping[str, int], *, size: int = 64) -> None:
-    """``train.jsonl`` and the like, a line a question; pictures, an ``encoder`` and ``eyes``."""
-    world = ToyWorld(seed=0, languages=LANGUAGES, captions=1)
+def write_question_data(folder: Path, counts: Mapping[str, int], *, size: int = 64) -> None:
+    """Write a manifest per split, one question a line, and the models to learn it with.
+
+    ``folder`` gets ``images/``, ``{split}.jsonl``, ``encoder/`` and ``image_backbone/``.
+    """
+    dataset = ToyDataset(seed=0, languages=LANGUAGES, captions_per_language=1)
     (folder / "images").mkdir(parents=True)
     texts = []
     for split, count in counts.items():
         lines = []
-        for picture in world.pictures(count, split):  # type: ignore[arg-type]
+        for picture in dataset.pictures(count, split):  # type: ignore[arg-type]
             name = f"images/{picture.key}.png".replace(":", "-")
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(picture.pixels(size)).save(path)
-            for question in asked_of(picture):
+            for question in picture_questions(picture):
                 texts.append(question.text)
                 line = {
                     "image": name,
@@ -49,14 +52,14 @@ def make_question_data(folder: Path, counts: Mapping[str, int], *, size: int = 6
                 }
                 lines.append(json.dumps(line, ensure_ascii=False))
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    make_encoder(folder / "encoder", texts, layers=2)
-    save_eyes(folder / "eyes", size)
+    save_text_encoder(folder / "encoder", texts, layers=2)
+    save_image_backbone(folder / "image_backbone", size)
 
 
-def save_eyes(folder: Path, size: int) -> None:
-    """A narrow network with random weights, as a backbone's folder."""
+def save_image_backbone(folder: Path, size: int) -> None:
+    """Save a narrow EfficientNet-Lite with random weights as a backbone folder."""
     folder.mkdir()
-    save_file(eyes_state(), folder / "model.safetensors")
+    save_file(image_backbone_state(), folder / "model.safetensors")
     config = {
         "model_type": "efficientnet-lite",
         "variant": 0,
