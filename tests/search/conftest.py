@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from colours import Colours
+from helpers.colour_encoder import ColourEncoder
 from polyglance.search.library import Library
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import Manifest
+from polyglance.search.store import ModelInfo
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
     """An empty store of vectors of three numbers."""
-    made = SqliteStore(tmp_path / "store.polyglance", Manifest("m", "m", "f", 3, "l"))
+    made = SqliteStore(tmp_path / "store.polyglance", ModelInfo("m", "m", "f", 3, "l"))
     yield made
     made.close()
 
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
     """A library of colours that does not exist yet, beside a folder for pictures."""
-    with Library(tmp_path / "my.polyglance", model=Colours()) as made:
+    with Library(tmp_path / "my.polyglance", model=ColourEncoder()) as made:
         yield made
 
 

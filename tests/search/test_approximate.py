@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from polyglance.search import approximate
-from polyglance.search.approximate import ApproximateIndex, GraphError, build
+from polyglance.search.approximate import ApproximateIndex, GraphError, build_graph
 from polyglance.search.exact import ExactIndex
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import Entry, Filter, Item, Manifest, Stamp
+from polyglance.search.store import Entry, FileSignature, Filter, Item, ModelInfo
 from polyglance.search.vector_index import VectorIndex
 
 WIDTH, COUNT = 16, 3000
@@ -21,7 +21,7 @@ WIDTH, COUNT = 16, 3000
 
 def entries(vectors: NDArray[np.float32], first: int = 0) -> Iterator[Entry]:
     for number, vector in enumerate(vectors, first):
-        item = Item(f"/{number % 10}/{number}", "picture", Stamp(1, 1), str(number),
+        item = Item(f"/{number % 10}/{number}", "picture", FileSignature(1, 1), str(number),
                     f"{2000 + number % 20}-01-01T00:00:00", 1, 1)  # fmt: skip
         yield Entry(item, vector[None])
 
@@ -36,9 +36,9 @@ def some(count: int, seed: int) -> NDArray[np.float32]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of random vectors with its graph."""
     folder = tmp_path_factory.mktemp("graph")
-    store = SqliteStore(folder / "s", Manifest("m", "m", "f", WIDTH, "l"))
+    store = SqliteStore(folder / "s", ModelInfo("m", "m", "f", WIDTH, "l"))
     store.put(entries(some(COUNT, 0)))
-    build(store, folder / "s.hnsw")
+    build_graph(store, folder / "s.hnsw")
     store.close()
     return folder
 
@@ -62,7 +62,7 @@ def test_it_finds_what_comparing_all_finds(opened: SqliteStore, copied: Path) ->
     graph, exact = ApproximateIndex(opened, copied / "s.hnsw"), ExactIndex(opened)
     right = 0
     for query in some(50, 1):
-        near, all_ = graph.nearest(query, 10), exact.nearest(query, 10)
+        near, all_ = graph.search(query, 10), exact.search(query, 10)
         right += len(set(near.ids.tolist()) & set(all_.ids.tolist()))
         assert near.scores[0] == pytest.approx(all_.scores[0], abs=1e-5)
     assert right / 500 > 0.98
@@ -72,12 +72,12 @@ def test_what_is_gone_is_not_found_and_what_came_later_is(
     opened: SqliteStore, copied: Path
 ) -> None:
     graph, query = ApproximateIndex(opened, copied / "s.hnsw"), some(1, 2)[0]
-    first = graph.nearest(query, 3).ids.tolist()
-    item, _ = opened.found(first)[first[0]]
-    opened.forget([item.path])
-    assert graph.nearest(query, 3).ids.tolist()[:2] == first[1:]
+    first = graph.search(query, 3).ids.tolist()
+    item, _ = opened.lookup(first)[first[0]]
+    opened.delete([item.path])
+    assert graph.search(query, 3).ids.tolist()[:2] == first[1:]
     opened.put(entries(query[None], first=COUNT))
-    assert graph.nearest(query, 3).ids.tolist() == [COUNT + 1, *first[1:]]
+    assert graph.search(query, 3).ids.tolist() == [COUNT + 1, *first[1:]]
 
 
 @pytest.mark.parametrize(
@@ -88,24 +88,24 @@ def test_filters_hold_however_few_they_leave(
 ) -> None:
     graph, exact = ApproximateIndex(opened, copied / "s.hnsw"), ExactIndex(opened)
     for query in some(5, 3):
-        expected = exact.nearest(query, 5, wanted)
-        assert graph.nearest(query, 5, wanted).ids.tolist() == expected.ids.tolist()
+        expected = exact.search(query, 5, wanted)
+        assert graph.search(query, 5, wanted).ids.tolist() == expected.ids.tolist()
 
 
 def test_clips_of_many_spans_do_not_crowd_out_the_others(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s", Manifest("m", "m", "f", WIDTH, "l"))
+    store = SqliteStore(tmp_path / "s", ModelInfo("m", "m", "f", WIDTH, "l"))
     query = some(1, 4)[0]
     noise = query + 0.01 * some(900, 5)
-    item = Item("/clip", "clip", Stamp(1, 1), "c", "2024-01-01T00:00:00", 1, 1, 900.0)
+    item = Item("/clip", "clip", FileSignature(1, 1), "c", "2024-01-01T00:00:00", 1, 1, 900.0)
     spans = tuple((float(i), i + 1.0) for i in range(900))
     store.put([Entry(item, noise / np.linalg.norm(noise, axis=1, keepdims=True), spans)])
     store.put(entries(some(300, 6)))
-    build(store, tmp_path / "s.hnsw")
+    build_graph(store, tmp_path / "s.hnsw")
     graph = ApproximateIndex(store, tmp_path / "s.hnsw")
-    found = graph.nearest(query, 5)
+    found = graph.search(query, 5)
     assert len(set(found.items.tolist())) == 5
-    assert found.ids.tolist() == ExactIndex(store).nearest(query, 5).ids.tolist()
-    assert len(set(graph.nearest(query, 5, once=False).items.tolist())) == 1
+    assert found.ids.tolist() == ExactIndex(store).search(query, 5).ids.tolist()
+    assert len(set(graph.search(query, 5, one_per_item=False).items.tolist())) == 1
     store.close()
 
 
@@ -119,11 +119,11 @@ def test_a_graph_is_not_trusted_over_the_library(
 ) -> None:
     path = copied / "s.hnsw"
     refuses(opened, copied / "none.hnsw", "not there")
-    other = SqliteStore(copied / "other", Manifest("m", "m", "f", WIDTH, "another"))
+    other = SqliteStore(copied / "other", ModelInfo("m", "m", "f", WIDTH, "another"))
     other.put(entries(some(COUNT, 0)))
     refuses(other, path, "another library")
     other.close()
-    restored = SqliteStore(copied / "older", Manifest("m", "m", "f", WIDTH, "l"))
+    restored = SqliteStore(copied / "older", ModelInfo("m", "m", "f", WIDTH, "l"))
     restored.put(entries(some(COUNT, 9)))
     refuses(restored, path, "another state")
     restored.close()
@@ -131,7 +131,7 @@ def test_a_graph_is_not_trusted_over_the_library(
         patch.setattr(approximate, "EXACT", 10)
         opened.put(entries(some(11, 7), first=COUNT))
         refuses(opened, path, "lacks 11 vectors")
-    opened.forget(f"/{number % 10}/{number}" for number in range(0, COUNT, 3))
+    opened.delete(f"/{number % 10}/{number}" for number in range(0, COUNT, 3))
     refuses(opened, path, "of which the library has 2,000")
 
 
@@ -150,7 +150,7 @@ def test_a_damaged_file_is_refused_wherever_it_is_damaged(
         spoiled[at : at + 64] = rng.bytes(min(64, len(whole) - at))
         path.write_bytes(spoiled)
         try:
-            found = ApproximateIndex(opened, path).nearest(some(1, 1)[0], 5)
+            found = ApproximateIndex(opened, path).search(some(1, 1)[0], 5)
         except GraphError:
             continue
         expected = opened.rows(np.sort(found.ids))  # vectors and scores are the library's
@@ -163,23 +163,23 @@ def test_the_library_uses_a_graph_only_for_many_and_says_why_it_does_not(
     opened: SqliteStore, copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, query = copied / "s.hnsw", some(1, 2)[0]
-    expected = ExactIndex(opened).nearest(query, 5).ids.tolist()
+    expected = ExactIndex(opened).search(query, 5).ids.tolist()
     path.write_bytes(b"broken")
     with caplog.at_level(logging.WARNING):
-        few = VectorIndex(opened, path, exact=COUNT)
-        assert few.nearest(query, 5).ids.tolist() == expected
+        few = VectorIndex(opened, path, exact_limit=COUNT)
+        assert few.search(query, 5).ids.tolist() == expected
         assert not few.build()
         assert caplog.messages == []
-        many = VectorIndex(opened, path, exact=COUNT - 1)
-        assert many.nearest(query, 5).ids.tolist() == expected
-        assert many.nearest(query, 5).ids.tolist() == expected
+        many = VectorIndex(opened, path, exact_limit=COUNT - 1)
+        assert many.search(query, 5).ids.tolist() == expected
+        assert many.search(query, 5).ids.tolist() == expected
         assert caplog.messages == [
             "s.hnsw is damaged: vectors are compared one by one until `polyglance index` makes it"
             " anew"
         ]
     assert many.build()
     assert not many.build()
-    assert many.nearest(query, 5).ids.tolist() == expected
+    assert many.search(query, 5).ids.tolist() == expected
     assert many._graph is not None
     assert not list(copied.glob(".s.hnsw*"))
 
@@ -189,9 +189,9 @@ def test_without_faiss_all_are_compared(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    index = VectorIndex(opened, copied / "s.hnsw", exact=10)
+    index = VectorIndex(opened, copied / "s.hnsw", exact_limit=10)
     with caplog.at_level(logging.WARNING):
-        assert len(index.nearest(some(1, 2)[0], 5)) == 5
+        assert len(index.search(some(1, 2)[0], 5)) == 5
         assert not index.build()
     assert all("polyglance[index]" in message for message in caplog.messages)
     assert len(caplog.messages) == 2

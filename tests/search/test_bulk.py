@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from colours import Colours, film, paint, scatter
+from helpers.colour_encoder import ColourEncoder, write_clip, write_image, write_random_images
 from polyglance.demo.photographs import FOLDER
 from polyglance.errors import PolyglanceError
 from polyglance.search import encoding
 from polyglance.search.bulk import encoding as bulk
 from polyglance.search.bulk import ray_cluster
 from polyglance.search.bulk.encoding import Worker, encode
-from polyglance.search.bulk.listing import listed, places_of, seen_from
-from polyglance.search.bulk.shards import Plan, ShardFolder
+from polyglance.search.bulk.listing import list_files, resolve_sources, source_root
+from polyglance.search.bulk.shards import ShardFolder, ShardPlan
 from polyglance.search.library import Library
-from polyglance.search.models import new_manifest, open_model
+from polyglance.search.model_info import new_model_info, open_model
 from polyglance.search.store import BadFile
 
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
@@ -32,18 +32,18 @@ Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 
 def begun(out: Path, *sources: Path, thumbnails: bool = False, size: int = 16) -> ShardFolder:
     """A folder of shards of colours, none of them made."""
-    model, places = Colours(), places_of(sources)
-    roots = tuple(map(seen_from, places))
+    model, places = ColourEncoder(), resolve_sources(sources)
+    roots = tuple(map(source_root, places))
     folder = ShardFolder(out)
-    plan = Plan(
+    plan = ShardPlan(
         model.name, "", model.fingerprint, model.width, thumbnails, places, roots, shard_size=size
     )
-    folder.begin(plan, listed(places))
+    folder.start(plan, list_files(places))
     return folder
 
 
-def worker(folder: ShardFolder, encoder: Colours | None = None) -> Worker:
-    return Worker(folder.path, 1, lambda source, threads: encoder or Colours())
+def worker(folder: ShardFolder, encoder: ColourEncoder | None = None) -> Worker:
+    return Worker(folder.path, 1, lambda source, threads: encoder or ColourEncoder())
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         return map(worker(folder).encode, pending)
 
     monkeypatch.setattr(bulk, "import_ray", lambda alone: None)
-    monkeypatch.setattr(bulk, "open_model", lambda model: Colours())
+    monkeypatch.setattr(bulk, "open_model", lambda model: ColourEncoder())
     monkeypatch.setattr(bulk, "cluster", lambda *_: nullcontext(1))
     monkeypatch.setattr(bulk, "_outcomes", outcomes)
 
@@ -74,10 +74,10 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, name: str, error: OSError) -> No
 @pytest.fixture
 def mixed(photos: Path) -> Path:
     """Pictures in two folders, a clip, files that cannot be read, and one that is none."""
-    scatter(photos / "a", 20)
-    scatter(photos / "b", 20, seed=1)
-    paint(photos / "large.jpg", "red", (3000, 2000))
-    film(photos / "clip.mp4", [("red", 3), ("blue", 2)])
+    write_random_images(photos / "a", 20)
+    write_random_images(photos / "b", 20, seed=1)
+    write_image(photos / "large.jpg", "red", (3000, 2000))
+    write_clip(photos / "clip.mp4", [("red", 3), ("blue", 2)])
     (photos / "torn.jpg").write_bytes(b"no picture")
     (photos / "torn.mp4").write_bytes(b"no clip")
     (photos / "phone.heic").write_bytes(b"x")
@@ -93,13 +93,13 @@ def test_shards_hold_what_indexing_would_have_kept(
     outcomes = [worker(folder).encode(number) for number in folder.pending()]
     assert sum(outcome["files"] for outcome in outcomes) == 42
     assert sum(outcome["bad"] for outcome in outcomes) == 3
-    with Library(tmp_path / "imported.polyglance", model=Colours()) as imported:
+    with Library(tmp_path / "imported.polyglance", model=ColourEncoder()) as imported:
         imported.import_shards(folder.path)
-        with Library(tmp_path / "indexed.polyglance", model=Colours()) as indexed:
+        with Library(tmp_path / "indexed.polyglance", model=ColourEncoder()) as indexed:
             indexed.add(mixed, thumbnails=thumbnails)
             assert contents(imported) == contents(indexed)
             stores = imported._store(), indexed._store()
-            assert stores[0].bad() == stores[1].bad() != []
+            assert stores[0].bad_files() == stores[1].bad_files() != []
             assert stores[0].places("walked") == stores[1].places("walked")
             assert imported.verify(files=True) == []
         again = imported.update(thumbnails=thumbnails)  # as if it had been indexed
@@ -114,11 +114,11 @@ def test_a_shard_is_its_files_in_order_with_a_row_for_each(tmp_path: Path, mixed
     for number in folder.pending():
         made = worker(folder).encode(number)
         assert made["error"] == ""
-        done = folder.read(number)
+        done = folder.read_shard(number)
         paths = [one.path if isinstance(one, BadFile) else one.item.path for one in done]
-        assert paths == [file.path for file in folder.files(number)]
+        assert paths == [file.path for file in folder.listed_files(number)]
         rows += paths
-    assert rows == [found.path for found in listed([str(mixed)])]
+    assert rows == [found.path for found in list_files([str(mixed)])]
 
 
 def test_the_same_files_make_the_same_shard_to_the_byte(tmp_path: Path, mixed: Path) -> None:
@@ -132,16 +132,16 @@ def test_the_same_files_make_the_same_shard_to_the_byte(tmp_path: Path, mixed: P
 
 
 def test_a_shard_that_is_there_is_not_made_again(tmp_path: Path, photos: Path) -> None:
-    scatter(photos, 5)
-    folder, eyes = begun(tmp_path / "shards", photos), Colours()
+    write_random_images(photos, 5)
+    folder, eyes = begun(tmp_path / "shards", photos), ColourEncoder()
     batch = {"shard": [0]}
     assert worker(folder, eyes)(batch)["files"] == [5]
     assert worker(folder, eyes)(batch)["files"] == [0]
-    assert eyes.seen == 5
+    assert eyes.num_encoded == 5
 
 
 def test_a_worker_that_does_not_see_the_files_writes_nothing(tmp_path: Path, photos: Path) -> None:
-    scatter(photos / "disk", 5)
+    write_random_images(photos / "disk", 5)
     folder = begun(tmp_path / "shards", photos / "disk")
     shutil.rmtree(photos / "disk")
     (photos / "disk").mkdir()  # where a disk would be mounted
@@ -152,7 +152,7 @@ def test_a_worker_that_does_not_see_the_files_writes_nothing(tmp_path: Path, pho
 def test_a_worker_that_must_not_look_at_the_files_tells_so(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scatter(photos, 2)
+    write_random_images(photos, 2)
     folder = begun(tmp_path / "shards", photos)
 
     def refused(place: str) -> None:
@@ -165,7 +165,7 @@ def test_a_worker_that_must_not_look_at_the_files_tells_so(
 
 @pytest.mark.usefixtures("without_ray")
 def test_an_empty_folder_among_the_sources_is_no_hindrance(tmp_path: Path, photos: Path) -> None:
-    scatter(photos / "full", 3)
+    write_random_images(photos / "full", 3)
     (photos / "empty").mkdir()
     report = encode(photos / "full", photos / "empty", out=tmp_path / "shards")
     assert (report.files, report.bad) == (3, 0)
@@ -176,13 +176,13 @@ def test_an_empty_folder_among_the_sources_is_no_hindrance(tmp_path: Path, photo
 def test_who_begins_second_goes_on_with_the_first_list_if_settings_agree(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scatter(photos, 5)
+    write_random_images(photos, 5)
     for size in (1024, 2):
         out = tmp_path / f"shards{size}"
 
         def overtaken(places: Sequence[str], out: Path = out, size: int = size):
             begun(out, photos, size=size)
-            return listed(places)
+            return list_files(places)
 
         monkeypatch.setattr(bulk, "listed", overtaken)
         if size == 1024:
@@ -193,21 +193,21 @@ def test_who_begins_second_goes_on_with_the_first_list_if_settings_agree(
 
 
 def test_a_worker_with_another_model_writes_nothing(tmp_path: Path, photos: Path) -> None:
-    scatter(photos, 5)
+    write_random_images(photos, 5)
     folder = begun(tmp_path / "shards", photos)
-    assert "cannot be used with other" in worker(folder, Colours("other")).encode(0)["error"]
+    assert "cannot be used with other" in worker(folder, ColourEncoder("other")).encode(0)["error"]
     assert folder.pending() == [0]
 
 
 def test_a_file_that_vanished_is_told_and_the_others_are_kept(tmp_path: Path, photos: Path) -> None:
-    paths = scatter(photos, 5)
+    paths = write_random_images(photos, 5)
     folder = begun(tmp_path / "shards", photos)
     paths[2].unlink()
     outcome = worker(folder).encode(0)
     assert (outcome["files"], outcome["bad"]) == (4, 1)
     assert "0002.png: cannot be read (No such file" in outcome["told"]
-    [bad] = [one for one in folder.read(0) if isinstance(one, BadFile)]
-    assert bad.stamp is None  # so that a library does not take it for a broken file
+    [bad] = [one for one in folder.read_shard(0) if isinstance(one, BadFile)]
+    assert bad.signature is None  # so that a library does not take it for a broken file
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_file_that_vanished_is_told_and_the_others_are_kept(tmp_path: Path, ph
 def test_what_could_not_be_read_for_a_while_is_not_frozen_into_a_shard(
     tmp_path: Path, photos: Path, error: OSError
 ) -> None:
-    scatter(photos, 5)
+    write_random_images(photos, 5)
     folder = begun(tmp_path / "shards", photos)
     with pytest.MonkeyPatch.context() as monkeypatch:
         unreadable(monkeypatch, "0002.png", error)
@@ -229,7 +229,7 @@ def test_what_could_not_be_read_for_a_while_is_not_frozen_into_a_shard(
 def test_a_worker_that_cannot_read_clips_stops_at_one(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    film(photos / "clip.mp4", [("red", 1)])
+    write_clip(photos / "clip.mp4", [("red", 1)])
     folder = begun(tmp_path / "shards", photos)
     monkeypatch.setattr(encoding, "can_read_clips", lambda: False)
     assert "pip install 'polyglance[video]'" in worker(folder).encode(0)["error"]
@@ -237,8 +237,8 @@ def test_a_worker_that_cannot_read_clips_stops_at_one(
 
 
 def test_a_shard_of_which_all_files_are_gone_is_not_made(tmp_path: Path, photos: Path) -> None:
-    scatter(photos / "disk", 2)
-    scatter(photos / "other", 2, seed=1)
+    write_random_images(photos / "disk", 2)
+    write_random_images(photos / "other", 2, seed=1)
     folder = begun(tmp_path / "shards", photos, size=2)
     shutil.rmtree(photos / "disk")  # its root is there
     assert "all other files of its shard are gone" in worker(folder).encode(0)["error"]
@@ -249,7 +249,7 @@ def test_a_shard_of_which_all_files_are_gone_is_not_made(tmp_path: Path, photos:
 def test_a_disk_that_goes_while_a_shard_is_made_is_noticed(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scatter(photos / "disk", 5)
+    write_random_images(photos / "disk", 5)
     folder = begun(tmp_path / "shards", photos / "disk")
     content_hash = encoding.content_hash
 
@@ -264,12 +264,12 @@ def test_a_disk_that_goes_while_a_shard_is_made_is_noticed(
 
 
 def test_a_model_is_opened_once_before_threads_need_it(tmp_path: Path, photos: Path) -> None:
-    scatter(photos, 5)
+    write_random_images(photos, 5)
     opened_by = []
 
-    def load(source: str, threads: int) -> Colours:
+    def load(source: str, threads: int) -> ColourEncoder:
         opened_by.append(threading.current_thread())
-        return Colours()
+        return ColourEncoder()
 
     folder = begun(tmp_path / "shards", photos, size=2)
     one = Worker(folder.path, 1, load)
@@ -280,11 +280,11 @@ def test_a_model_is_opened_once_before_threads_need_it(tmp_path: Path, photos: P
 def test_other_settings_than_those_it_was_begun_with_are_refused(
     tmp_path: Path, photos: Path
 ) -> None:
-    scatter(photos / "a", 2)
+    write_random_images(photos / "a", 2)
     out, places = tmp_path / "shards", (str(photos),)
-    own = new_manifest(None, open_model(None))
-    plan = Plan(own.model, own.source, own.fingerprint, own.width, False, places, places, 1024)
-    ShardFolder(out).begin(plan, listed(places))
+    own = new_model_info(None, open_model(None))
+    plan = ShardPlan(own.model, own.source, own.fingerprint, own.width, False, places, places, 1024)
+    ShardFolder(out).start(plan, list_files(places))
     with pytest.raises(PolyglanceError, match="begun with thumbnails False, not True"):
         encode(photos, out=out, thumbnails=True)
     with pytest.raises(PolyglanceError, match="begun with shard size 1024, not 5"):
@@ -351,7 +351,7 @@ def test_a_killed_encoding_goes_on_where_it_was(
     folder = ShardFolder(tmp_path / "shards")
     process = started(folder.path, pictures, cluster)
     deadline = time.monotonic() + 60
-    while not (folder.begun and len(folder.pending()) < folder.plan.shards):
+    while not (folder.is_started and len(folder.pending()) < folder.plan.shards):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.005)
@@ -361,8 +361,8 @@ def test_a_killed_encoding_goes_on_where_it_was(
     assert 0 < len(made) < folder.plan.shards == 7
 
     report = encode(out=folder.path)
-    assert 0 < report.before < report.shards == 7
-    assert report.files + report.bad <= 13 - 2 * (report.before - 1) - 1
+    assert 0 < report.previous_shards < report.shards == 7
+    assert report.files + report.bad <= 13 - 2 * (report.previous_shards - 1) - 1
     assert folder.pending() == []
     assert not list(folder.path.glob("*/*.partial"))
     assert all(path.stat().st_mtime_ns == time for path, time in made.items())
@@ -381,8 +381,8 @@ def test_what_stops_a_worker_is_told_in_a_sentence(
     tmp_path: Path, pictures: Path, cluster: str
 ) -> None:
     folder = ShardFolder(tmp_path / "shards")
-    plan = Plan("m", "/no/such/model", "f", 8, False, (str(pictures),), (str(pictures),), 8)
-    folder.begin(plan, listed([str(pictures)]))
+    plan = ShardPlan("m", "/no/such/model", "f", 8, False, (str(pictures),), (str(pictures),), 8)
+    folder.start(plan, list_files([str(pictures)]))
     with pytest.raises(PolyglanceError, match="no model"):
         encode(out=folder.path, workers=1)
     assert len(folder.pending()) == folder.plan.shards

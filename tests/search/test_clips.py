@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from colours import Colours, film
+from helpers.colour_encoder import ColourEncoder, write_clip
 from polyglance.search import clips
-from polyglance.search.clips import frame_of, into_spans
+from polyglance.search.clips import middle_frame, split_into_spans
 from polyglance.search.library import Library
 
 
 def test_seconds_that_look_alike_are_one_span_with_their_mean() -> None:
     vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0, 1], [0.28, 0.96]], np.float32)
     seconds = [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0), (4.0, 4.7)]
-    spans, means = into_spans(vectors, seconds, alike=0.7)
+    spans, means = split_into_spans(vectors, seconds, min_similarity=0.7)
     assert spans == ((0.0, 2.0), (2.0, 4.7))
     np.testing.assert_allclose(np.linalg.norm(means, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(means[0], np.array([1.8, 0.6]) / np.hypot(1.8, 0.6), atol=1e-6)
@@ -28,12 +28,12 @@ def test_a_long_shot_is_cut_so_that_a_span_says_where_to_look(
     monkeypatch.setattr(clips, "LONGEST", 3)
     vectors = np.ones((7, 1), np.float32)
     seconds = [(float(i), i + 1.0) for i in range(7)]
-    assert into_spans(vectors, seconds)[0] == ((0, 3), (3, 6), (6, 7))
+    assert split_into_spans(vectors, seconds)[0] == ((0, 3), (3, 6), (6, 7))
 
 
 def test_a_clip_is_found_as_the_span_that_shows_it(library: Library, photos: Path) -> None:
-    film(photos / "a.mp4", [("red", 4), ("blue", 3), ("green", 2.3)])
-    film(photos / "b.avi", [("blue", 1.6)])
+    write_clip(photos / "a.mp4", [("red", 4), ("blue", 3), ("green", 2.3)])
+    write_clip(photos / "b.avi", [("blue", 1.6)])
     report = library.add(photos, thumbnails=True)
     assert (report.added, report.bad) == (2, ())
     blue = library.search("blue")
@@ -44,7 +44,7 @@ def test_a_clip_is_found_as_the_span_that_shows_it(library: Library, photos: Pat
     [red, *_] = library.search("red", k=1)
     assert (red.span, red.width, red.height) == ((0.0, 4.0), 64, 48)
     assert red.seconds == pytest.approx(9.3, abs=0.11)
-    assert len(library.search("red", every_span=True)) == 4
+    assert len(library.search("red", all_segments=True)) == 4
     assert library.picture(blue[0]).getpixel((5, 5))[2] > 200  # type: ignore[index]
     assert len(library.search("red", kind="picture")) == 0
 
@@ -65,7 +65,7 @@ def test_the_date_of_a_clip_is_that_of_its_camera(library: Library, photos: Path
 
 def test_a_clip_that_cannot_be_read_is_named(library: Library, photos: Path) -> None:
     (photos / "broken.mp4").write_bytes(b"no clip at all")
-    whole = film(photos / "whole.mp4", [("red", 2)]).read_bytes()
+    whole = write_clip(photos / "whole.mp4", [("red", 2)]).read_bytes()
     (photos / "short.mp4").write_bytes(whole[: len(whole) // 3])
     report = library.add(photos)
     assert report.added == 1
@@ -76,7 +76,7 @@ def test_without_the_reader_of_clips_pictures_are_indexed_all_the_same(
     library: Library, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.new("RGB", (8, 8), "red").save(photos / "a.png")
-    film(photos / "a.mp4", [("red", 1)])
+    write_clip(photos / "a.mp4", [("red", 1)])
     with monkeypatch.context() as patch:
         patch.setattr("polyglance.search.indexing.can_read_clips", lambda: False)
         report = library.add(photos)
@@ -86,7 +86,7 @@ def test_without_the_reader_of_clips_pictures_are_indexed_all_the_same(
 
 
 def test_the_frame_that_stands_for_a_span(tmp_path: Path) -> None:
-    path = film(tmp_path / "a.mp4", [("red", 2), ("blue", 2)])
-    assert frame_of(str(path), (2.0, 4.0)).getpixel((5, 5))[2] > 200  # type: ignore[index]
-    assert frame_of(str(path), None).getpixel((5, 5))[0] > 200  # type: ignore[index]
-    assert Colours().encode_pictures([frame_of(str(path), (3.0, 4.0))]).shape == (1, 12)
+    path = write_clip(tmp_path / "a.mp4", [("red", 2), ("blue", 2)])
+    assert middle_frame(str(path), (2.0, 4.0)).getpixel((5, 5))[2] > 200  # type: ignore[index]
+    assert middle_frame(str(path), None).getpixel((5, 5))[0] > 200  # type: ignore[index]
+    assert ColourEncoder().encode_pictures([middle_frame(str(path), (3.0, 4.0))]).shape == (1, 12)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from polyglance.search.exact import ExactIndex, top
+from polyglance.search.exact import ExactIndex, top_k_per_group
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import Entry, Filter, Item, Stamp
+from polyglance.search.store import Entry, FileSignature, Filter, Item
 
 SCORED = st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 6)), max_size=60)
 
@@ -16,7 +16,7 @@ SCORED = st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 6)), max_size=60)
 def test_the_best_of_each_group_in_order(scored: list[tuple[int, int]], count: int) -> None:
     scores = np.array([score for score, _ in scored], np.float32)
     groups = np.array([group for _, group in scored], np.int64)
-    chosen = top(scores, groups, count)
+    chosen = top_k_per_group(scores, groups, count)
     best: dict[int, float] = {}
     for score, group in scored:
         best[group] = max(score, best.get(group, -99))
@@ -28,7 +28,7 @@ def test_the_best_of_each_group_in_order(scored: list[tuple[int, int]], count: i
 def put(store: SqliteStore, name: str, *vectors: tuple[float, float, float]) -> None:
     spans = tuple((float(i), i + 1.0) for i in range(len(vectors))) if len(vectors) > 1 else ()
     kind = "clip" if spans else "picture"
-    item = Item(f"/{name}", kind, Stamp(1, 1), name, "2024-01-01T00:00:00", 1, 1)  # type: ignore[arg-type]
+    item = Item(f"/{name}", kind, FileSignature(1, 1), name, "2024-01-01T00:00:00", 1, 1)  # type: ignore[arg-type]
     store.put([Entry(item, np.array(vectors, np.float32), spans)])
 
 
@@ -40,26 +40,26 @@ def test_of_a_clip_the_best_span_counts_unless_all_are_asked_for(store: SqliteSt
     put(store, "clip", (0.6, 0.8, 0), (1, 0, 0), (0.8, 0.6, 0))
     put(store, "picture", (0.9, 0.4358, 0))
     index = ExactIndex(store)
-    found = index.nearest(vector(1, 0, 0), 10)
+    found = index.search(vector(1, 0, 0), 10)
     assert found.ids.tolist() == [2, 4]
     np.testing.assert_allclose(found.scores, [1, 0.9], atol=1e-3)
-    assert index.nearest(vector(1, 0, 0), 10, once=False).ids.tolist() == [2, 4, 3, 1]
-    assert index.nearest(vector(1, 0, 0), 1).ids.tolist() == [2]
+    assert index.search(vector(1, 0, 0), 10, one_per_item=False).ids.tolist() == [2, 4, 3, 1]
+    assert index.search(vector(1, 0, 0), 1).ids.tolist() == [2]
 
 
 def test_what_is_written_later_is_seen_and_what_is_gone_is_not(store: SqliteStore) -> None:
     index, other = ExactIndex(store), SqliteStore(store.path)
     query = vector(1, 0, 0)
-    assert len(index.nearest(query, 5)) == 0
+    assert len(index.search(query, 5)) == 0
     put(other, "a", (1, 0, 0))
     put(other, "b", (0, 1, 0))
-    assert index.nearest(query, 5).ids.tolist() == [1, 2]
-    other.forget(["/a"])
+    assert index.search(query, 5).ids.tolist() == [1, 2]
+    other.delete(["/a"])
     put(other, "c", (0.6, 0.8, 0))
     put(store, "b", (0, 1, 0))
-    assert index.nearest(query, 5).ids.tolist() == [3, 2]
-    assert index.nearest(query, 5, Filter(folders=("/b",))).ids.tolist() == [2]
-    assert ExactIndex(store, after=2).nearest(query, 5).ids.tolist() == [3]
+    assert index.search(query, 5).ids.tolist() == [3, 2]
+    assert index.search(query, 5, Filter(folders=("/b",))).ids.tolist() == [2]
+    assert ExactIndex(store, after=2).search(query, 5).ids.tolist() == [3]
     other.close()
 
 

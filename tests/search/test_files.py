@@ -8,12 +8,18 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from colours import paint
-from polyglance.search.files import content_hash, shrunk, size_and_date, thumbnail, written
-from polyglance.search.showing.pictures import from_webp
-from polyglance.search.store import Stamp
+from helpers.colour_encoder import write_image
+from polyglance.search.files import (
+    content_hash,
+    downscale,
+    make_thumbnail,
+    modified_date,
+    size_and_date,
+)
+from polyglance.search.render.images import decode_thumbnail
+from polyglance.search.store import FileSignature
 
-NOON = Stamp(1, int(time.mktime((2020, 1, 2, 12, 0, 0, 0, 0, -1))) * 10**9)
+NOON = FileSignature(1, int(time.mktime((2020, 1, 2, 12, 0, 0, 0, 0, -1))) * 10**9)
 
 
 def exif(**tags: object) -> Image.Exif:
@@ -57,7 +63,7 @@ def test_the_size_is_that_of_the_file_held_upright(tmp_path: Path) -> None:
 
 
 def test_a_stamp_beyond_all_times_is_some_date() -> None:
-    assert written(Stamp(0, 10**40)) == "1970-01-01T00:00:00"
+    assert modified_date(FileSignature(0, 10**40)) == "1970-01-01T00:00:00"
 
 
 def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
@@ -69,13 +75,13 @@ def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
 
 
 def test_thumbnails_are_small_and_look_the_same(tmp_path: Path) -> None:
-    picture = Image.open(paint(tmp_path / "a.png", "red", (1000, 500)))
-    small = from_webp(thumbnail(picture))
+    picture = Image.open(write_image(tmp_path / "a.png", "red", (1000, 500)))
+    small = decode_thumbnail(make_thumbnail(picture))
     assert small.size == (256, 128)
     assert small.getpixel((9, 9))[0] > 240  # type: ignore[index]
     assert picture.size == (1000, 500)
 
 
 def test_large_pictures_are_shrunk_by_whole_numbers() -> None:
-    assert shrunk(Image.new("RGB", (4000, 3000)), 672).size == (1000, 750)
-    assert shrunk(Image.new("RGB", (1343, 5000)), 672).size == (1343, 5000)
+    assert downscale(Image.new("RGB", (4000, 3000)), 672).size == (1000, 750)
+    assert downscale(Image.new("RGB", (1343, 5000)), 672).size == (1343, 5000)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from polyglance.encoders import Picture
-from polyglance.search.showing import gallery
-from polyglance.search.showing.gallery import Gallery
+from polyglance.search import gallery
+from polyglance.search.gallery import Gallery
 
 
 class Colours:
@@ -45,15 +45,15 @@ def test_the_nearest_come_first_with_their_cosines(tmp_path: Path) -> None:
     encoder = Colours()
     made = Gallery.encode(paths, encoder)
     [query] = encoder.encode_texts(["red"])
-    found = made.find(query, 2)
+    found = made.search(query, 2)
     assert [path.stem for path, _ in found] == ["brick", "rose"]
     assert [score for _, score in found] == pytest.approx([1.0, 0.8])
-    assert len(made.find(query, 10)) == 3
+    assert len(made.search(query, 10)) == 3
 
 
 def test_equal_pictures_stay_in_their_order(tmp_path: Path) -> None:
     paths = save(tmp_path, a=(9, 9, 9), b=(9, 9, 9), c=(9, 9, 9))
-    found = Gallery.encode(paths, Colours()).find(np.ones(3, np.float32), 3)
+    found = Gallery.encode(paths, Colours()).search(np.ones(3, np.float32), 3)
     assert [path for path, _ in found] == paths
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from colours import Colours, paint, scatter
+from helpers.colour_encoder import ColourEncoder, write_image, write_random_images
 from polyglance.search import encoding
-from polyglance.search.indexing import Indexing
+from polyglance.search.indexing import Indexer
 from polyglance.search.library import Library
 
 TESTS = Path(__file__).parents[1]
@@ -30,22 +30,22 @@ def counts(library: Library, *folders: Path) -> dict[str, int]:
 
 
 def test_what_is_new_changed_moved_or_gone_is_noticed(library: Library, photos: Path) -> None:
-    paint(photos / "a.png", "red")
-    paint(photos / "b.png", "green")
-    paint(photos / "c.png", "blue")
+    write_image(photos / "a.png", "red")
+    write_image(photos / "b.png", "green")
+    write_image(photos / "c.png", "blue")
     encoder = library._model
-    assert isinstance(encoder, Colours)
+    assert isinstance(encoder, ColourEncoder)
     assert counts(library, photos) == {"added": 3}
     assert counts(library, photos) == {"unchanged": 3}
-    assert encoder.seen == 3
+    assert encoder.num_encoded == 3
 
-    paint(photos / "a.png", "white")  # changed
+    write_image(photos / "a.png", "white")  # changed
     (photos / "sub").mkdir()
     (photos / "b.png").rename(photos / "sub" / "moved.png")
     (photos / "c.png").unlink()
-    paint(photos / "d.png", (9, 9, 200))
+    write_image(photos / "d.png", (9, 9, 200))
     assert counts(library) == {"added": 1, "changed": 1, "moved": 1, "removed": 1}
-    assert encoder.seen == 5  # what moved was not looked at again
+    assert encoder.num_encoded == 5  # what moved was not looked at again
     assert {hit.path.name for hit in library.search("red")} == {"a.png", "moved.png", "d.png"}
     assert library.search("green", k=1)[0].path == photos / "sub" / "moved.png"
     assert library.search("white", k=1)[0].path.name == "a.png"
@@ -55,21 +55,21 @@ def test_what_is_new_changed_moved_or_gone_is_noticed(library: Library, photos: 
 def test_a_touched_file_is_read_but_not_encoded_and_a_copy_takes_over_the_vector(
     library: Library, photos: Path
 ) -> None:
-    path = paint(photos / "a.png", "red")
+    path = write_image(photos / "a.png", "red")
     library.add(photos)
     os.utime(path, ns=(1, 1))
     shutil.copyfile(path, photos / "copy.png")
     assert counts(library) == {"added": 1, "unchanged": 1}
-    assert library._model.seen == 1  # type: ignore[union-attr]
+    assert library._model.num_encoded == 1  # type: ignore[union-attr]
     assert counts(library) == {"unchanged": 2}
     assert len(library.search("red")) == 2
 
 
 def test_a_move_from_one_folder_to_another_is_a_move(library: Library, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    paint(one / "a.png", "red")
-    paint(one / "c.png", "green")
-    paint(two / "b.png", "blue")
+    write_image(one / "a.png", "red")
+    write_image(one / "c.png", "green")
+    write_image(two / "b.png", "blue")
     library.add(one)
     (one / "a.png").rename(two / "a.png")
     assert counts(library, two) == {"added": 1, "moved": 1}
@@ -80,14 +80,14 @@ def test_a_copy_of_what_is_on_a_disk_that_is_away_has_not_moved(
     library: Library, photos: Path
 ) -> None:
     disk, away, copies = photos / "disk", photos / "away", photos / "copies"
-    scatter(disk, 3)
-    paint(photos / "alone.png", "red")
+    write_random_images(disk, 3)
+    write_image(photos / "alone.png", "red")
     library.add(disk, photos / "alone.png")
     shutil.copytree(disk, copies)
     (photos / "alone.png").rename(copies / "alone.png")  # added by itself, and no disk
     disk.rename(away)
     assert counts(library, copies) == {"added": 3, "moved": 1}
-    assert library._model.seen == 4  # type: ignore[union-attr]
+    assert library._model.num_encoded == 4  # type: ignore[union-attr]
     away.rename(disk)
     assert counts(library) == {"unchanged": 7}
 
@@ -95,11 +95,11 @@ def test_a_copy_of_what_is_on_a_disk_that_is_away_has_not_moved(
 def test_a_renamed_folder_is_encoded_once_and_its_old_name_can_be_removed(
     library: Library, photos: Path
 ) -> None:
-    scatter(photos / "old", 3)
+    write_random_images(photos / "old", 3)
     library.add(photos / "old")
     (photos / "old").rename(photos / "new")
     assert counts(library, photos / "new") == {"added": 3}
-    assert library._model.seen == 3  # type: ignore[union-attr]
+    assert library._model.num_encoded == 3  # type: ignore[union-attr]
     assert "3 files stay on record" in library.update().bad[0].reason
     assert library.remove(photos / "old") == 3
     assert counts(library) == {"unchanged": 3}
@@ -109,10 +109,10 @@ def test_a_file_of_the_same_size_written_in_the_same_second_is_noticed(
     library: Library, photos: Path
 ) -> None:
     path = photos / "a.bmp"
-    paint(path, "red")
+    write_image(path, "red")
     library.add(photos)
     size, before = path.stat().st_size, path.stat().st_mtime_ns
-    paint(path, "blue")
+    write_image(path, "blue")
     os.utime(path, ns=(before + 1, before + 1))
     assert path.stat().st_size == size
     assert counts(library) == {"changed": 1}
@@ -122,7 +122,7 @@ def test_a_file_of_the_same_size_written_in_the_same_second_is_noticed(
 def test_bad_files_are_named_every_time_and_taken_in_once_they_are_mended(
     library: Library, photos: Path
 ) -> None:
-    paint(photos / "good.png", "red")
+    write_image(photos / "good.png", "red")
     bad = photos / "bad.png"
     bad.write_bytes(b"no picture")
     (photos / "phone.heic").write_bytes(b"x")
@@ -130,7 +130,7 @@ def test_bad_files_are_named_every_time_and_taken_in_once_they_are_mended(
         report = library.add(photos)
         assert {Path(one.path).name for one in report.bad} == {"bad.png", "phone.heic"}
         assert len(library) == 1
-    paint(bad, "blue")
+    write_image(bad, "blue")
     assert [Path(one.path).name for one in library.update().bad] == ["phone.heic"]
     assert len(library) == 2
     (photos / "good.png").write_bytes(b"broken now")
@@ -151,7 +151,7 @@ def test_a_bad_file_is_not_decoded_again(
 
 
 def test_a_disk_that_is_not_mounted_loses_nothing(library: Library, photos: Path) -> None:
-    scatter(photos / "disk", 3)
+    write_random_images(photos / "disk", 3)
     library.add(photos / "disk")
     away = photos / "away"
     (photos / "disk").rename(away)
@@ -166,15 +166,15 @@ def test_a_disk_that_is_not_mounted_loses_nothing(library: Library, photos: Path
 
 
 def test_a_file_may_be_added_by_itself_and_vanish(library: Library, photos: Path) -> None:
-    path = paint(photos / "a.png", "red")
-    paint(photos / "b.png", "red")
+    path = write_image(photos / "a.png", "red")
+    write_image(photos / "b.png", "red")
     assert counts(library, path) == {"added": 1}
     path.unlink()
     assert counts(library) == {"removed": 1}
 
 
 def test_thumbnails_can_be_asked_for_later(library: Library, photos: Path) -> None:
-    paint(photos / "a.png", "red", (400, 200))
+    write_image(photos / "a.png", "red", (400, 200))
     library.add(photos)
     assert library.info().counts.thumbnails == 0
     library.update(thumbnails=True)
@@ -187,12 +187,12 @@ def test_thumbnails_can_be_asked_for_later(library: Library, photos: Path) -> No
 def test_the_order_of_files_changes_nothing_in_what_is_kept(
     tmp_path: Path, photos: Path, contents: Contents
 ) -> None:
-    scatter(photos, 40)
+    write_random_images(photos, 40)
     kept = []
     for seed in (1, 2):
-        with Library(tmp_path / f"{seed}.polyglance", model=Colours()) as library:
+        with Library(tmp_path / f"{seed}.polyglance", model=ColourEncoder()) as library:
             store = library._store(create=True)
-            Indexing(store, library._encoder, order=random.Random(seed)).run([str(photos)])
+            Indexer(store, library._encoder, order=random.Random(seed)).run([str(photos)])
             kept.append(contents(library))
     assert len(kept[0]) == 40
     assert kept[0] == kept[1]
@@ -209,10 +209,10 @@ def test_large_pictures_are_seen_like_small_ones(library: Library, photos: Path)
 def start(library: Path, folder: Path, seconds: float) -> subprocess.Popen[bytes]:
     """A process that indexes slowly, and says so when it begins."""
     script = (
-        "import sys; from colours import Colours; from polyglance.search.library import Library;"
-        "encoder = Colours(seconds=float(sys.argv[3]));"
+        "import sys; from helpers.colour_encoder import ColourEncoder; from polyglance.search.library import Library;"
+        "encoder = ColourEncoder(seconds_per_picture=float(sys.argv[3]));"
         "library = Library(sys.argv[1], model=encoder); print('begun', flush=True);"
-        "library.add(sys.argv[2]); print(encoder.seen)"
+        "library.add(sys.argv[2]); print(encoder.num_encoded)"
     )
     return subprocess.Popen(
         [sys.executable, "-c", script, str(library), str(folder), str(seconds)],
@@ -224,7 +224,7 @@ def start(library: Path, folder: Path, seconds: float) -> subprocess.Popen[bytes
 def test_kills_at_any_moment_lose_little_and_harm_nothing(
     tmp_path: Path, photos: Path, contents: Contents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scatter(photos, 150)
+    write_random_images(photos, 150)
     path = tmp_path / "killed.polyglance"
     reached = []
     for wait in (0.05, 0.4, 0.8):
@@ -236,15 +236,15 @@ def test_kills_at_any_moment_lose_little_and_harm_nothing(
         process.wait()
         process.stdout.close()
         if path.exists():
-            with Library(path, model=Colours()) as library:
+            with Library(path, model=ColourEncoder()) as library:
                 assert library.verify(files=True) == []
                 reached.append(len(library))
     assert reached == sorted(reached)
     assert 0 < reached[-1] < 150
-    with Library(path, model=Colours()) as library:
+    with Library(path, model=ColourEncoder()) as library:
         assert library.add(photos).unchanged == reached[-1]
         resumed = contents(library)
-    with Library(tmp_path / "undisturbed.polyglance", model=Colours()) as library:
+    with Library(tmp_path / "undisturbed.polyglance", model=ColourEncoder()) as library:
         library.add(photos)
         assert resumed == contents(library)
 
@@ -253,7 +253,7 @@ def test_two_processes_share_the_work_and_lose_nothing(
     tmp_path: Path, photos: Path, contents: Contents
 ) -> None:
     count = 1280  # of fewer chunks too many are in both hands by chance
-    scatter(photos, count)
+    write_random_images(photos, count)
     path = tmp_path / "shared.polyglance"
     processes = [start(path, photos, 0.002) for _ in range(2)]
     outputs = [process.communicate(timeout=60)[0].split() for process in processes]
@@ -261,11 +261,11 @@ def test_two_processes_share_the_work_and_lose_nothing(
     seen = [int(output[-1]) for output in outputs]
     assert sum(seen) >= count
     assert sum(seen) < 1.7 * count  # they did not do everything twice
-    with Library(path, model=Colours()) as library:
+    with Library(path, model=ColourEncoder()) as library:
         assert len(library) == count
         assert library.info().counts.vectors == count
         assert library.verify(files=True) == []
         shared = contents(library)
-    with Library(tmp_path / "alone.polyglance", model=Colours()) as library:
+    with Library(tmp_path / "alone.polyglance", model=ColourEncoder()) as library:
         library.add(photos)
         assert shared == contents(library)

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 
 import polyglance
-from colours import Colours, film, paint, scatter
+from helpers.colour_encoder import ColourEncoder, write_clip, write_image, write_random_images
 from polyglance.demo.photographs import FOLDER
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import read_manifest
-from polyglance.search.library import Library, default_place
-from polyglance.search.store import NoLibrary
+from polyglance.search.backends import default_library
+from polyglance.search.library import Library
+from polyglance.search.store import LibraryNotFoundError
 from polyglance.search.vector_index import VectorIndex
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.translators import WordByWord
+from polyglance.text.translation.translators import WordByWord
 
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 PHOTOGRAPHS = (
@@ -62,7 +63,7 @@ def test_a_picture_finds_itself_and_words_pull_it_elsewhere(holiday: Library) ->
     duck = FOLDER / "duck.webp"
     [first, *_] = holiday.search(picture=duck)
     assert (first.path, round(first.score, 2)) == (duck, 1.0)
-    assert holiday.search("a bird", without_picture=duck, k=1)[0].path != duck
+    assert holiday.search("a bird", exclude_picture=duck, k=1)[0].path != duck
     words = [hit.path.stem for hit in holiday.search("ice", picture=duck, k=4)]
     assert "iceberg" in words or "penguin" in words
 
@@ -91,9 +92,9 @@ def test_importing_the_package_imports_no_library() -> None:
 
 
 def test_filters_by_folder_kind_and_date(library: Library, photos: Path) -> None:
-    paint(photos / "a" / "1.png", "red")
-    paint(photos / "a" / "b" / "2.png", "red")
-    paint(photos / "c" / "3.png", "red")
+    write_image(photos / "a" / "1.png", "red")
+    write_image(photos / "a" / "b" / "2.png", "red")
+    write_image(photos / "c" / "3.png", "red")
     library.add(photos)
 
     def names(**wanted: object) -> list[str]:
@@ -110,15 +111,15 @@ def test_filters_by_folder_kind_and_date(library: Library, photos: Path) -> None
 def test_what_was_removed_stays_out_until_it_is_added_itself(
     library: Library, photos: Path
 ) -> None:
-    scatter(photos / "public", 2)
-    scatter(photos / "private", 3, seed=1)
+    write_random_images(photos / "public", 2)
+    write_random_images(photos / "private", 3, seed=1)
     library.add(photos)
     assert library.remove(photos / "private") == 3
     assert library.update().added == library.add(photos).added == 0
     assert len(library) == 2
-    assert library.info().left_out == (str(photos / "private"),)
+    assert library.info().excluded == (str(photos / "private"),)
     assert library.add(photos / "private").added == 3
-    assert library.info().left_out == ()
+    assert library.info().excluded == ()
     assert library.remove(photos) == 5
     assert (len(library), library.info().folders) == (0, ())
     assert len(list(photos.rglob("*.png"))) == 5
@@ -127,28 +128,28 @@ def test_what_was_removed_stays_out_until_it_is_added_itself(
 
 
 def test_another_model_is_refused_with_the_way_out(library: Library, photos: Path) -> None:
-    scatter(photos, 1)
+    write_random_images(photos, 1)
     library.add(photos)
-    for other in (Colours("other"), None):
+    for other in (ColourEncoder("other"), None):
         with pytest.raises(PolyglanceError, match="made with the") as refused:
             Library(library.path, model=other).search("red")
         assert "give" in str(refused.value)
     with pytest.raises(PolyglanceError, match="cannot be used with polyglance-small"):
         Library(library.path, model="polyglance-small")
-    wider = Colours()
+    wider = ColourEncoder()
     wider.width = 13
     with pytest.raises(PolyglanceError, match="13 wide"):
         Library(library.path, model=wider)
-    assert Library(library.path).info().manifest.model == "colours"  # no model is needed for that
+    assert Library(library.path).info().model_info.model == "colours"  # no model is needed for that
 
 
 def test_libraries_of_one_model_are_merged(
     library: Library, tmp_path: Path, photos: Path, contents: Contents
 ) -> None:
-    scatter(photos / "one", 3)
-    scatter(photos / "two", 4, seed=1)
+    write_random_images(photos / "one", 3)
+    write_random_images(photos / "two", 4, seed=1)
     library.add(photos / "one")
-    with Library(tmp_path / "other.polyglance", model=Colours()) as other:
+    with Library(tmp_path / "other.polyglance", model=ColourEncoder()) as other:
         other.add(photos / "two", photos / "one" / "0000.png", thumbnails=True)
         both = {**contents(other), **contents(library)}
         assert library.merge(other) == 4
@@ -161,9 +162,11 @@ def test_libraries_of_one_model_are_merged(
     library.add(photos / "two" / "0001.png")
     with Library(tmp_path / "new.polyglance") as new:
         assert new.merge(library) == 7
-        assert new.info().manifest.fingerprint == library.info().manifest.fingerprint
-        assert new.manifest.library != library.manifest.library  # two that may go different ways
-    with Library(tmp_path / "alien.polyglance", model=Colours("alien")) as alien:
+        assert new.info().model_info.fingerprint == library.info().model_info.fingerprint
+        assert (
+            new.model_info.library != library.model_info.library
+        )  # two that may go different ways
+    with Library(tmp_path / "alien.polyglance", model=ColourEncoder("alien")) as alien:
         alien.add(photos / "one")
         with pytest.raises(PolyglanceError, match="only libraries of one model"):
             library.merge(alien)
@@ -172,7 +175,7 @@ def test_libraries_of_one_model_are_merged(
 def test_what_was_merged_is_linked(
     library: Library, tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scatter(photos, 30)
+    write_random_images(photos, 30)
     library.add(photos)
     with Library(tmp_path / "new.polyglance") as new:
         monkeypatch.setattr(VectorIndex, "_are_many", lambda index: True)
@@ -181,7 +184,7 @@ def test_what_was_merged_is_linked(
 
 
 def test_verify_names_files_that_are_not_as_indexed(library: Library, photos: Path) -> None:
-    first, second, third = scatter(photos, 3)
+    first, second, third = write_random_images(photos, 3)
     library.add(photos)
     stamp = second.stat()
     first.unlink()
@@ -198,7 +201,7 @@ def test_verify_names_files_that_are_not_as_indexed(library: Library, photos: Pa
 
 
 def test_a_library_that_is_not_there_or_damaged_is_an_error_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(NoLibrary, match="polyglance index"):
+    with pytest.raises(LibraryNotFoundError, match="polyglance index"):
         Library(tmp_path / "none").search("red")
     (tmp_path / "text").write_text("no library " * 100)
     with pytest.raises(DataError, match="no library"):
@@ -209,7 +212,7 @@ def test_a_library_that_is_not_there_or_damaged_is_an_error_in_a_sentence(tmp_pa
 
 
 def test_what_cannot_be_asked(library: Library, photos: Path) -> None:
-    scatter(photos, 1)
+    write_random_images(photos, 1)
     library.add(photos)
     with pytest.raises(PolyglanceError, match="1 or more"):
         library.search("red", k=0)
@@ -220,8 +223,8 @@ def test_what_cannot_be_asked(library: Library, photos: Path) -> None:
 
 
 def test_one_searches_while_another_indexes(library: Library, photos: Path) -> None:
-    scatter(photos, 60)
-    paint(photos / "red.png", "red")
+    write_random_images(photos, 60)
+    write_image(photos / "red.png", "red")
     library.add(photos / "red.png")
     failures: list[Exception] = []
     done = threading.Event()
@@ -236,7 +239,7 @@ def test_one_searches_while_another_indexes(library: Library, photos: Path) -> N
     asking = [threading.Thread(target=ask) for _ in range(3)]
     for thread in asking:
         thread.start()
-    with Library(library.path, model=Colours()) as writer:
+    with Library(library.path, model=ColourEncoder()) as writer:
         writer.add(photos)
     done.set()
     for thread in asking:
@@ -250,13 +253,13 @@ def test_the_place_of_a_library_that_nobody_named(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("POLYGLANCE_LIBRARY", raising=False)
-    assert default_place() == tmp_path / "polyglance" / "library.polyglance"
+    assert default_library() == tmp_path / "polyglance" / "library.polyglance"
     monkeypatch.setenv("POLYGLANCE_LIBRARY", str(tmp_path / "x"))
     assert Library().path == tmp_path / "x"
 
 
 def test_a_closed_library_opens_again(library: Library, photos: Path) -> None:
-    scatter(photos, 2)
+    write_random_images(photos, 2)
     library.add(photos)
     library.close()
     assert len(library) == 2
@@ -285,7 +288,7 @@ def test_recall_through_the_library_is_the_evaluation_s(real_data: Path, tmp_pat
 
 
 def test_a_hit_as_plain_values(library: Library, photos: Path) -> None:
-    paint(photos / "a.png", "red")
+    write_image(photos / "a.png", "red")
     library.add(photos)
     [hit] = library.search("red")
     plain = hit.to_json()
@@ -295,13 +298,13 @@ def test_a_hit_as_plain_values(library: Library, photos: Path) -> None:
 
 
 def test_what_goes_by_a_number(library: Library, photos: Path) -> None:
-    paint(photos / "a.png", "red")
-    film(photos / "b.mp4", [("green", 2), ("blue", 2)])
+    write_image(photos / "a.png", "red")
+    write_clip(photos / "b.mp4", [("green", 2), ("blue", 2)])
     library.add(photos, thumbnails=True)
-    hits = library.search("blue", every_span=True)
-    assert len({hit.number for hit in hits}) == 3
+    hits = library.search("blue", all_segments=True)
+    assert len({hit.id for hit in hits}) == 3
     for hit in hits:
-        piece = library.piece(hit.number)
+        piece = library.get(hit.id)
         assert piece is not None
         assert (piece.path, piece.span) == (hit.path, hit.span)
         assert not hasattr(piece, "score")
@@ -309,34 +312,34 @@ def test_what_goes_by_a_number(library: Library, photos: Path) -> None:
         assert small is not None
         assert small[:4] == b"RIFF"
         np.testing.assert_allclose(np.linalg.norm(library.vector(piece)), 1, atol=1e-3)
-        assert library.search(picture=piece, every_span=True)[0].number == hit.number
-    assert library.piece(999) is None
+        assert library.search(picture=piece, all_segments=True)[0].id == hit.id
+    assert library.get(999) is None
     assert library.folders == (str(photos),)
     assert list(library.paths()) == [str(photos / "a.png"), str(photos / "b.mp4")]
     assert list(library.paths(photos / "b.mp4")) == [str(photos / "b.mp4")]
-    assert library.manifest == library.info().manifest
+    assert library.model_info == library.info().model_info
     before = library.revision
     assert library.revision == before
     library.remove(photos / "a.png")
     assert library.revision != before
     gone = next(hit for hit in hits if hit.kind == "picture")
-    assert library.piece(gone.number) is None
+    assert library.get(gone.id) is None
     with pytest.raises(PolyglanceError, match="not in the library any more"):
         library.search(picture=gone)
 
 
 def test_pictures_in_queries_may_be_hits_or_vectors(library: Library, photos: Path) -> None:
-    red, blue = paint(photos / "red.png", "red"), paint(photos / "blue.png", "blue")
+    red, blue = write_image(photos / "red.png", "red"), write_image(photos / "blue.png", "blue")
     library.add(photos)
     encoder = library._encoder()
-    assert isinstance(encoder, Colours)
-    by_file = library.search("white", picture=[red], without_picture=blue)
-    seen = encoder.seen
+    assert isinstance(encoder, ColourEncoder)
+    by_file = library.search("white", picture=[red], exclude_picture=blue)
+    seen = encoder.num_encoded
     pieces = {hit.path: hit for hit in by_file}
-    by_hit = library.search("white", picture=[pieces[red]], without_picture=pieces[blue])
+    by_hit = library.search("white", picture=[pieces[red]], exclude_picture=pieces[blue])
     vectors = {path: library.vector(hit) for path, hit in pieces.items()}
-    by_vector = library.search("white", picture=vectors[red], without_picture=[vectors[blue]])
-    assert encoder.seen == seen
+    by_vector = library.search("white", picture=vectors[red], exclude_picture=[vectors[blue]])
+    assert encoder.num_encoded == seen
     for other in (by_hit, by_vector):
         assert [hit.path for hit in other] == [hit.path for hit in by_file]
         scores = [hit.score for hit in by_file]
@@ -345,10 +348,10 @@ def test_pictures_in_queries_may_be_hits_or_vectors(library: Library, photos: Pa
 
 
 def test_a_query_is_asked_in_translations_too(library: Library, photos: Path) -> None:
-    paint(photos / "red.png", "red")
-    paint(photos / "green.png", "green")
+    write_image(photos / "red.png", "red")
+    write_image(photos / "green.png", "green")
     library.add(photos)
-    # Colours reads English alone: a "translation" into another language is another word of it.
+    # ColourEncoder reads English alone: a "translation" into another language is another word of it.
     words = [WordByWord(Dictionary([("red", other)]), "en", code)
              for code, other in (("de", "green"), ("fr", "green"))]  # fmt: skip
     assert library.search("red", language="en")[0].path.stem == "red"
@@ -365,7 +368,7 @@ def test_a_query_is_asked_in_translations_too(library: Library, photos: Path) ->
 def test_a_removed_file_that_lies_in_no_walked_folder_stays_out(
     library: Library, photos: Path
 ) -> None:
-    paint(photos / "red.png", "red")
+    write_image(photos / "red.png", "red")
     library.add(photos)
     store = library._store()
     store.drop_places("walked", store.places("walked"))  # as of what a manifest has named

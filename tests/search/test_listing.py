@@ -5,23 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from colours import paint, scatter
+from helpers.colour_encoder import write_image, write_random_images
 from polyglance.errors import PolyglanceError
-from polyglance.search.bulk.listing import listed, places_of, seen_from
+from polyglance.search.bulk.listing import list_files, resolve_sources, source_root
+from polyglance.search.scan import ScannedFile
 from polyglance.search.store import BadFile
-from polyglance.search.walking import Candidate
 
 
 def test_a_folder_in_another_is_listed_once(tmp_path: Path) -> None:
-    scatter(tmp_path / "a" / "b", 2)
-    scatter(tmp_path / "ab", 1)
-    places = places_of([tmp_path / "a" / "b", tmp_path / "ab", tmp_path / "a", tmp_path / "a"])
+    write_random_images(tmp_path / "a" / "b", 2)
+    write_random_images(tmp_path / "ab", 1)
+    places = resolve_sources(
+        [tmp_path / "a" / "b", tmp_path / "ab", tmp_path / "a", tmp_path / "a"]
+    )
     assert places == (str(tmp_path / "a"), str(tmp_path / "ab"))
-    assert [Path(file.path).name for file in listed(places)] == ["0000.png", "0001.png", "0000.png"]
+    assert [Path(file.path).name for file in list_files(places)] == [
+        "0000.png",
+        "0001.png",
+        "0000.png",
+    ]
 
 
 def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
-    paint(tmp_path / "images" / "a.png", "red")
+    write_image(tmp_path / "images" / "a.png", "red")
     (tmp_path / "clip.mp4").write_bytes(b"x")
     (tmp_path / "images" / "a.dat").write_bytes(b"x")
     manifest = tmp_path / "test.jsonl"
@@ -35,8 +41,8 @@ def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
         {"image": "images/a.dat"},
     ]
     manifest.write_text("\n".join(map(json.dumps, lines)) + "\nno record\n")
-    found = list(listed(places_of([manifest])))
-    good = [file for file in found if isinstance(file, Candidate)]
+    found = list(list_files(resolve_sources([manifest])))
+    good = [file for file in found if isinstance(file, ScannedFile)]
     assert [(file.path, file.kind) for file in good] == [
         (str(tmp_path / "images" / "a.png"), "picture"),
         (str(tmp_path / "clip.mp4"), "clip"),
@@ -52,10 +58,10 @@ def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
 def test_where_the_files_of_a_place_lie(tmp_path: Path) -> None:
     manifest = tmp_path / "test.jsonl"
     manifest.touch()
-    assert seen_from(str(tmp_path)) == str(tmp_path)
-    assert seen_from(str(manifest)) == str(tmp_path)
+    assert source_root(str(tmp_path)) == str(tmp_path)
+    assert source_root(str(manifest)) == str(tmp_path)
 
 
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="no such file or folder"):
-        places_of([tmp_path / "nothing"])
+        resolve_sources([tmp_path / "nothing"])

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psycopg
 import pytest
-from benchmarks.postgres_server import Server
 from numpy.typing import NDArray
 
+from benchmarks.postgres_server import Server
 from polyglance.search.exact import ExactIndex
 from polyglance.search.postgres.index import PostgresIndex
 from polyglance.search.postgres.store import PostgresStore
-from polyglance.search.store import Entry, Filter, Item, Manifest, Rows, Stamp
+from polyglance.search.store import Entry, FileSignature, Filter, Item, ModelInfo, VectorRows
 
 WIDTH, COUNT = 24, 1500
 FILTERS = [
@@ -26,7 +26,7 @@ FILTERS = [
 
 def entries(vectors: NDArray[np.float32], first: int = 0) -> Iterator[Entry]:
     for number, vector in enumerate(vectors, first):
-        item = Item(f"/{number % 10}/{number}", "picture", Stamp(1, 1), str(number),
+        item = Item(f"/{number % 10}/{number}", "picture", FileSignature(1, 1), str(number),
                     f"{2000 + number % 20}-01-01T00:00:00", 1, 1)  # fmt: skip
         yield Entry(item, vector[None])
 
@@ -41,10 +41,10 @@ def some(count: int, seed: int) -> NDArray[np.float32]:
 def url(postgres: Server) -> str:
     """The address of a library of random vectors with a graph."""
     address = postgres.database("random")
-    store = PostgresStore(address, Manifest("m", "m", "f", WIDTH, "l"))
+    store = PostgresStore(address, ModelInfo("m", "m", "f", WIDTH, "l"))
     store.put(entries(some(COUNT, 0)))
-    assert not PostgresIndex(store, many=COUNT).build()
-    assert PostgresIndex(store, many=100).build()
+    assert not PostgresIndex(store, exact_limit=COUNT).build()
+    assert PostgresIndex(store, exact_limit=100).build()
     store.close()
     return address
 
@@ -58,24 +58,24 @@ def store(url: str) -> Iterator[PostgresStore]:
 
 def scans(store: PostgresStore) -> int:
     """How often the graph was searched."""
-    store.ask("SELECT pg_stat_force_next_flush()")
-    [[count]] = store.ask(
+    store.fetch_all("SELECT pg_stat_force_next_flush()")
+    [[count]] = store.fetch_all(
         "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'vectors_near'"
     )
     return int(count)
 
 
 def test_the_graph_is_used_and_finds_what_comparing_all_finds(store: PostgresStore) -> None:
-    graph, exact = PostgresIndex(store, many=100), ExactIndex(store)
+    graph, exact = PostgresIndex(store, exact_limit=100), ExactIndex(store)
     right = 0
     for query in some(50, 1):
-        near, all_ = graph.nearest(query, 10), exact.nearest(query, 10)
+        near, all_ = graph.search(query, 10), exact.search(query, 10)
         right += len(set(near.ids.tolist()) & set(all_.ids.tolist()))
         np.testing.assert_allclose(near.scores[0], all_.scores[0], atol=1e-6)
     assert right / 500 > 0.98
     for wanted in (None, Filter(since="2005")):
         before = scans(store)
-        graph.nearest(some(1, 1)[0], 10, wanted)
+        graph.search(some(1, 1)[0], 10, wanted)
         assert scans(store) == before + 1
 
 
@@ -84,9 +84,9 @@ def test_the_graph_is_used_and_finds_what_comparing_all_finds(store: PostgresSto
 def test_filters_hold_however_few_they_leave(
     store: PostgresStore, wanted: Filter, many: int
 ) -> None:
-    index, exact = PostgresIndex(store, many=many), ExactIndex(store)
+    index, exact = PostgresIndex(store, exact_limit=many), ExactIndex(store)
     for query in some(5, 3):
-        expected, found = exact.nearest(query, 5, wanted), index.nearest(query, 5, wanted)
+        expected, found = exact.search(query, 5, wanted), index.search(query, 5, wanted)
         assert found.ids.tolist() == expected.ids.tolist()
         np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
 
@@ -94,46 +94,46 @@ def test_filters_hold_however_few_they_leave(
 def test_few_are_compared_one_by_one_and_more_than_there_are_can_be_asked_for(
     postgres: Server,
 ) -> None:
-    store = PostgresStore(postgres.database(), Manifest("m", "m", "f", WIDTH, "l"))
+    store = PostgresStore(postgres.database(), ModelInfo("m", "m", "f", WIDTH, "l"))
     index = PostgresIndex(store)
-    assert len(index.nearest(some(1, 2)[0], 5)) == 0
+    assert len(index.search(some(1, 2)[0], 5)) == 0
     store.put(entries(some(40, 0)))
     for query in some(5, 2):
-        expected = ExactIndex(store).nearest(query, 100)
-        assert index.nearest(query, 100).ids.tolist() == expected.ids.tolist()
+        expected = ExactIndex(store).search(query, 100)
+        assert index.search(query, 100).ids.tolist() == expected.ids.tolist()
     store.close()
 
 
 def test_what_is_gone_is_not_found_and_what_came_later_is(postgres: Server) -> None:
     url = postgres.database()
-    store, writer = PostgresStore(url, Manifest("m", "m", "f", WIDTH, "l")), PostgresStore(url)
+    store, writer = PostgresStore(url, ModelInfo("m", "m", "f", WIDTH, "l")), PostgresStore(url)
     store.put(entries(some(300, 0)))
-    index, query = PostgresIndex(store, many=100), some(1, 2)[0]
+    index, query = PostgresIndex(store, exact_limit=100), some(1, 2)[0]
     assert index.build()
-    first = index.nearest(query, 3).ids.tolist()
-    item, _ = store.found(first)[first[0]]
-    writer.forget([item.path])
-    assert index.nearest(query, 3).ids.tolist()[:2] == first[1:]
+    first = index.search(query, 3).ids.tolist()
+    item, _ = store.lookup(first)[first[0]]
+    writer.delete([item.path])
+    assert index.search(query, 3).ids.tolist()[:2] == first[1:]
     writer.put(entries(query[None], first=300))
-    assert index.nearest(query, 3).ids.tolist() == [301, *first[1:]]
+    assert index.search(query, 3).ids.tolist() == [301, *first[1:]]
     store.close()
     writer.close()
 
 
 def test_clips_of_many_spans_do_not_crowd_out_the_others(postgres: Server) -> None:
-    store = PostgresStore(postgres.database(), Manifest("m", "m", "f", WIDTH, "l"))
+    store = PostgresStore(postgres.database(), ModelInfo("m", "m", "f", WIDTH, "l"))
     query = some(1, 4)[0]
     noise = query + 0.01 * some(900, 5)
-    item = Item("/clip", "clip", Stamp(1, 1), "c", "2024-01-01T00:00:00", 1, 1, 900.0)
+    item = Item("/clip", "clip", FileSignature(1, 1), "c", "2024-01-01T00:00:00", 1, 1, 900.0)
     spans = tuple((float(i), i + 1.0) for i in range(900))
     store.put([Entry(item, noise / np.linalg.norm(noise, axis=1, keepdims=True), spans)])
     store.put(entries(some(300, 6)))
-    index = PostgresIndex(store, many=100)
+    index = PostgresIndex(store, exact_limit=100)
     for linked in (False, True):
         assert not linked or index.build()
-        found = index.nearest(query, 5)
-        assert found.ids.tolist() == ExactIndex(store).nearest(query, 5).ids.tolist()
-        assert len(set(index.nearest(query, 5, once=False).items.tolist())) == 1
+        found = index.search(query, 5)
+        assert found.ids.tolist() == ExactIndex(store).search(query, 5).ids.tolist()
+        assert len(set(index.search(query, 5, one_per_item=False).items.tolist())) == 1
     store.close()
 
 
@@ -141,24 +141,26 @@ def test_clips_of_many_spans_do_not_crowd_out_the_others(postgres: Server) -> No
 def test_more_hits_than_items_do_not_bring_all_spans(
     postgres: Server, wanted: Filter | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = PostgresStore(postgres.database(), Manifest("m", "m", "f", WIDTH, "l"))
+    store = PostgresStore(postgres.database(), ModelInfo("m", "m", "f", WIDTH, "l"))
     spans = tuple((float(i), i + 1.0) for i in range(900))
     for name, seed in (("a", 8), ("b", 9)):
-        item = Item(f"/{name}", "clip", Stamp(1, 1), name, "2024-01-01T00:00:00", 1, 1, 900.0)
+        item = Item(
+            f"/{name}", "clip", FileSignature(1, 1), name, "2024-01-01T00:00:00", 1, 1, 900.0
+        )
         store.put([Entry(item, some(900, seed), spans)])
     store.put(entries(some(3, 6)))
     brought: list[int] = []
     rows_of = PostgresStore.rows_of
 
-    def counted(one: PostgresStore, found: Sequence[object]) -> Rows:
+    def counted(one: PostgresStore, found: Sequence[object]) -> VectorRows:
         brought.append(len(found))
         return rows_of(one, found)
 
     monkeypatch.setattr(PostgresStore, "rows_of", counted)
     query = some(1, 4)[0]
-    found = PostgresIndex(store).nearest(query, 20, wanted)
+    found = PostgresIndex(store).search(query, 20, wanted)
     assert sum(brought) < 100
-    expected = ExactIndex(store).nearest(query, 20, wanted)
+    expected = ExactIndex(store).search(query, 20, wanted)
     assert len(expected) == 5
     assert found.ids.tolist() == expected.ids.tolist()
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
@@ -167,16 +169,16 @@ def test_more_hits_than_items_do_not_bring_all_spans(
 
 def test_what_is_written_while_the_graph_is_made_is_in_it(postgres: Server) -> None:
     url, vectors = postgres.database(), some(600, 7)
-    store, writer = PostgresStore(url, Manifest("m", "m", "f", WIDTH, "l")), PostgresStore(url)
+    store, writer = PostgresStore(url, ModelInfo("m", "m", "f", WIDTH, "l")), PostgresStore(url)
     store.put(entries(vectors[:400]))
-    index = PostgresIndex(store, many=100)
+    index = PostgresIndex(store, exact_limit=100)
     with ThreadPoolExecutor() as pool:
         built = pool.submit(index.build)
         for first in range(400, 600, 10):
             writer.put(entries(vectors[first : first + 10], first))
         assert built.result(timeout=60)
     for number in range(0, 600, 23):
-        assert index.nearest(vectors[number], 1).ids.tolist() == [number + 1]
+        assert index.search(vectors[number], 1).ids.tolist() == [number + 1]
     assert scans(store) >= 27
     store.close()
     writer.close()
@@ -184,7 +186,7 @@ def test_what_is_written_while_the_graph_is_made_is_in_it(postgres: Server) -> N
 
 def test_a_graph_is_made_by_one_and_again_if_it_was_not_finished(url: str) -> None:
     store = PostgresStore(url)
-    index = PostgresIndex(store, many=100)
+    index = PostgresIndex(store, exact_limit=100)
     assert not index.build()
     with psycopg.connect(url, autocommit=True) as other:
         # What is left when a server is killed while it makes one.

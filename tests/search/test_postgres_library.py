@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.postgres_server import Server
 
-from colours import Colours, paint, scatter
+from benchmarks.postgres_server import Server
+from helpers.colour_encoder import ColourEncoder, write_image, write_random_images
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.search.postgres.store import PostgresStore
-from polyglance.search.store import NoLibrary
+from polyglance.search.store import LibraryNotFoundError
 
 TESTS = Path(__file__).parents[1]
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
@@ -26,16 +26,16 @@ Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 def test_it_finds_what_a_library_in_a_file_finds(
     library: Library, photos: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scatter(photos / "many", 60)
-    paint(photos / "red.png", "red")
-    paint(photos / "blue.png", "blue")
+    write_random_images(photos / "many", 60)
+    write_image(photos / "red.png", "red")
+    write_image(photos / "blue.png", "blue")
 
     def never(*given: object) -> None:
         raise AssertionError("all vectors are read to find some")
 
     monkeypatch.setattr(PostgresStore, "rows_after", never)
     library.add(photos, thumbnails=True)
-    with Library(postgres.database(), model=Colours()) as other:
+    with Library(postgres.database(), model=ColourEncoder()) as other:
         assert other.path is None
         assert other.add(photos, thumbnails=True).added == 62
         assert other.add(photos).unchanged == 62
@@ -54,7 +54,7 @@ def test_it_finds_what_a_library_in_a_file_finds(
 def test_libraries_move_between_files_and_servers(
     library: Library, photos: Path, postgres: Server, tmp_path: Path, contents: Contents
 ) -> None:
-    scatter(photos, 30)
+    write_random_images(photos, 30)
     library.add(photos, thumbnails=True)
     with Library(postgres.database()) as there, Library(tmp_path / "back.polyglance") as back:
         assert there.merge(library) == 30
@@ -66,15 +66,15 @@ def test_libraries_move_between_files_and_servers(
         assert there.verify(files=True) == []
         assert len(there) == 29
     with pytest.raises(PolyglanceError, match="cannot be used with another"):
-        Library(library.path, model=Colours("another"))
+        Library(library.path, model=ColourEncoder("another"))
 
 
 def start(url: str, folder: Path, seconds: float) -> subprocess.Popen[bytes]:
     """A process that indexes slowly."""
     script = (
-        "import sys; from colours import Colours; from polyglance.search.library import Library;"
-        "encoder = Colours(seconds=float(sys.argv[3]));"
-        "Library(sys.argv[1], model=encoder).add(sys.argv[2]); print(encoder.seen)"
+        "import sys; from helpers.colour_encoder import ColourEncoder; from polyglance.search.library import Library;"
+        "encoder = ColourEncoder(seconds_per_picture=float(sys.argv[3]));"
+        "Library(sys.argv[1], model=encoder).add(sys.argv[2]); print(encoder.num_encoded)"
     )
     return subprocess.Popen(
         [sys.executable, "-c", script, url, str(folder), str(seconds)],
@@ -95,7 +95,7 @@ def kept_in(url: str) -> int:
     try:
         with Library(url) as library:
             return len(library)
-    except NoLibrary:
+    except LibraryNotFoundError:
         return 0
 
 
@@ -103,12 +103,12 @@ def test_two_processes_at_once_lose_nothing(
     library: Library, photos: Path, postgres: Server, contents: Contents
 ) -> None:
     count = 320
-    scatter(photos, count)
+    write_random_images(photos, count)
     library.add(photos)
     url = postgres.database()
     seen = finish(*(start(url, photos, 0.004) for _ in range(2)))
     assert sum(seen) >= count
-    with Library(url, model=Colours()) as shared:
+    with Library(url, model=ColourEncoder()) as shared:
         assert shared.info().counts.vectors == count
         assert shared.verify(files=True) == []
         assert contents(shared) == contents(library)
@@ -117,7 +117,7 @@ def test_two_processes_at_once_lose_nothing(
 def test_an_index_lives_through_kills_of_the_server(
     library: Library, photos: Path, postgres: Server, contents: Contents
 ) -> None:
-    scatter(photos, 200)
+    write_random_images(photos, 200)
     library.add(photos)
     url, rng = postgres.database(), random.Random(0)
     process = start(url, photos, 0.01)
@@ -129,13 +129,13 @@ def test_an_index_lives_through_kills_of_the_server(
         time.sleep(rng.uniform(0, 0.2))
         postgres.kill()
         postgres.start()
-        with Library(url, model=Colours()) as opened:  # what it had promised is there
+        with Library(url, model=ColourEncoder()) as opened:  # what it had promised is there
             assert opened.verify(files=True) == []
             reached.append(len(opened))
     assert reached == sorted(reached)
     assert 0 < reached[0] < 200
     finish(process)
-    with Library(url, model=Colours()) as opened:
+    with Library(url, model=ColourEncoder()) as opened:
         assert opened.verify(files=True) == []
         assert contents(opened) == contents(library)
         assert opened.add(photos).unchanged == 200

@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from benchmarks.postgres_server import Server
 from psycopg import errors
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
-from polyglance.search.home import FileHome, home_of
+from benchmarks.postgres_server import Server
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
+from polyglance.search.backends import FileBackend, backend_for
 from polyglance.search.postgres import database
 from polyglance.search.postgres.store import PostgresStore
-from polyglance.search.store import Unreachable
-from stored_entries import MANIFEST, entry
+from polyglance.search.store import LibraryUnavailableError
+from helpers.store_entries import MANIFEST, entry
 
 SECRET = "s3cr3t"
 
@@ -48,7 +48,7 @@ def store(url: str) -> Iterator[PostgresStore]:
     ],
 )
 def test_an_address_is_shown_without_the_password(given: str, shown: str) -> None:
-    assert home_of(given).name == shown
+    assert backend_for(given).name == shown
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_an_address_is_shown_without_the_password(given: str, shown: str) -> Non
 )
 def test_an_address_that_leads_nowhere_is_a_sentence_without_the_password(given: str) -> None:
     with pytest.raises(PolyglanceError) as raised:
-        home_of(given).open()
+        backend_for(given).open()
     shown: BaseException | None = raised.value
     while shown is not None and not isinstance(shown, psycopg.Error):
         assert SECRET not in str(shown)
@@ -77,14 +77,14 @@ def test_an_address_that_leads_nowhere_is_a_sentence_without_the_password(given:
 
 def test_a_file_may_have_any_name() -> None:
     for name in ("my.polyglance", "./a/b://c", "C:\\photos.polyglance", "postgresql"):
-        assert isinstance(home_of(name), FileHome)
+        assert isinstance(backend_for(name), FileBackend)
 
 
 def test_without_its_optional_part_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "polyglance.search.postgres.address")
-    with pytest.raises(MissingExtra, match=r"polyglance\[postgres\]"):
-        home_of("postgresql://host/p")
+    with pytest.raises(MissingExtraError, match=r"polyglance\[postgres\]"):
+        backend_for("postgresql://host/p")
 
 
 def test_one_that_is_made_while_it_is_opened_is_opened(
@@ -113,14 +113,14 @@ def test_what_a_server_says_is_told_without_the_password(
         raise psycopg.errors.DiskFull(f"no room for {SECRET}\nand so on")
 
     store._away = None
-    with pytest.raises(Unreachable, match=r"cannot be used \(no room for \*\*\*\)$"):
+    with pytest.raises(LibraryUnavailableError, match=r"cannot be used \(no room for \*\*\*\)$"):
         store.transaction(fails)
 
 
 def test_a_server_that_has_no_time_is_not_the_fault_of_who_asks(store: PostgresStore) -> None:
-    store.ask("SELECT set_config('statement_timeout', '50ms', false)")
-    with pytest.raises(Unreachable, match=r"cannot be used .*statement timeout"):
-        store.ask("SELECT pg_sleep(2)::text")
+    store.fetch_all("SELECT set_config('statement_timeout', '50ms', false)")
+    with pytest.raises(LibraryUnavailableError, match=r"cannot be used .*statement timeout"):
+        store.fetch_all("SELECT pg_sleep(2)::text")
 
 
 def test_a_writer_that_paused_does_it_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_writer_that_paused_does_it_again(url: str, monkeypatch: pytest.Monkey
     assert store.places("walked") == ["/1"]
     monkeypatch.setattr(database, "LOSSES", 0)
     pauses = [0.5, 0.0]
-    with pytest.raises(Unreachable, match=r"cannot be used .*idle-in-transaction"):
+    with pytest.raises(LibraryUnavailableError, match=r"cannot be used .*idle-in-transaction"):
         store.transaction(work)
     store.close()
 
@@ -153,7 +153,7 @@ def test_others_go_on_while_one_does_what_takes_long(store: PostgresStore) -> No
         return timeout
 
     with ThreadPoolExecutor() as pool:
-        long = pool.submit(store.apart, work)
+        long = pool.submit(store.run_outside_transaction, work)
         try:
             assert begun.wait(30)
             other = pool.submit(store.put, [entry("/a")])
@@ -161,7 +161,7 @@ def test_others_go_on_while_one_does_what_takes_long(store: PostgresStore) -> No
         finally:
             end.set()
         assert long.result(timeout=30) == "0"
-    assert store.ask("SHOW lock_timeout") == [("1min",)]
+    assert store.fetch_all("SHOW lock_timeout") == [("1min",)]
     assert store.counts().pictures == 1
 
 
@@ -176,7 +176,7 @@ def test_a_server_that_comes_back_is_used_again(store: PostgresStore, postgres: 
     postgres.start()
     assert [one.item.path for one in store.entries()] == ["/a", "/b"]
     assert store.ids().tolist() == [1, 2]
-    assert list(store.damage()) == []
+    assert list(store.find_damage()) == []
 
 
 def test_a_server_that_stays_away_is_a_sentence(
@@ -187,7 +187,9 @@ def test_a_server_that_stays_away_is_a_sentence(
     try:
         for least, most in ((0.3, 5.0), (0.0, 0.3)):  # then nobody waits for it again
             began = time.monotonic()
-            with pytest.raises(Unreachable, match=r"does not answer .*is the server running"):
+            with pytest.raises(
+                LibraryUnavailableError, match=r"does not answer .*is the server running"
+            ):
                 store.put([entry("/a")])
             assert least < time.monotonic() - began < most
         with pytest.raises(PolyglanceError, match="does not answer"):
@@ -256,14 +258,14 @@ def test_a_writer_that_holds_everybody_up_is_named(
 
 def test_damage_is_found(store: PostgresStore, url: str) -> None:
     store.put(entry(f"/{name}", name) for name in "abcde")
-    assert list(store.damage()) == []
+    assert list(store.find_damage()) == []
     with psycopg.connect(url, autocommit=True) as raw:
         raw.execute("SET search_path = polyglance, public")
         flipped = "[0,1" + 14 * ",0" + "]"
         raw.execute("UPDATE vectors SET vector = %s WHERE item = 1", (flipped,))
         raw.execute("DELETE FROM vectors WHERE item = 2")
         raw.execute("DELETE FROM numbers WHERE item = 3")
-    found = list(store.damage())
+    found = list(store.find_damage())
     assert sorted(found) == [
         "/a: a vector is not as it was written", "/b: has no vector", "/c: a vector has no number",
     ]  # fmt: skip

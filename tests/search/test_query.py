@@ -8,12 +8,12 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from colours import Colours
-from polyglance.encoders.translated_queries import consistent_scores
+from helpers.colour_encoder import ColourEncoder
+from polyglance.encoders.translated_queries import consistency_scores
 from polyglance.errors import PolyglanceError
-from polyglance.search.query import UNWANTED, as_filter, query_vector
+from polyglance.search.query import EXCLUDE_WEIGHT, build_filter, query_vector
 
-COLOURS = Colours()
+COLOURS = ColourEncoder()
 
 
 def cosine(vector: NDArray[np.float32], colour: str) -> float:
@@ -31,16 +31,16 @@ def test_words_and_pictures_are_added_as_unit_vectors() -> None:
 
 
 def test_what_is_not_wanted_is_taken_away_with_half_the_weight() -> None:
-    vector = query_vector(COLOURS, ["red"], without=["blue"])
-    assert cosine(vector, "blue") == pytest.approx(-UNWANTED / np.hypot(1, UNWANTED))
-    assert cosine(vector, "red") == pytest.approx(1 / np.hypot(1, UNWANTED))
+    vector = query_vector(COLOURS, ["red"], exclude=["blue"])
+    assert cosine(vector, "blue") == pytest.approx(-EXCLUDE_WEIGHT / np.hypot(1, EXCLUDE_WEIGHT))
+    assert cosine(vector, "red") == pytest.approx(1 / np.hypot(1, EXCLUDE_WEIGHT))
     red = Image.new("RGB", (4, 4), (255, 0, 0))
-    assert cosine(query_vector(COLOURS, ["white"], without_pictures=[red]), "red") < cosine(
+    assert cosine(query_vector(COLOURS, ["white"], exclude_pictures=[red]), "red") < cosine(
         query_vector(COLOURS, ["white"]), "red"
     )
 
 
-class Words(Colours):
+class Words(ColourEncoder):
     """Knows one word in each language, and remembers what it was asked."""
 
     known = {"de": "rot", "fr": "bleu"}  # noqa: RUF012
@@ -61,7 +61,7 @@ def test_a_query_in_several_languages_is_what_they_say_on_average() -> None:
     pictures = encoder.encode_pictures(
         [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue", "green", "purple")]
     )
-    expected = consistent_scores(encoder, {code: [text] for code, text in told.items()}, pictures)
+    expected = consistency_scores(encoder, {code: [text] for code, text in told.items()}, pictures)
     scores = pictures @ vector
     np.testing.assert_allclose(scores / scores[0], expected[:, 0] / expected[0, 0], rtol=1e-4)
     assert scores.argmax() == 3
@@ -80,14 +80,14 @@ def test_dates_may_be_given_in_many_ways() -> None:
         (datetime.date(2024, 7, 1), "2024-07-01"),
         (datetime.datetime(2024, 7, 1, 2, 3, 4, 5), "2024-07-01T02:03:04"),
     ):  # fmt: skip
-        assert as_filter(None, None, given, None).since == expected
+        assert build_filter(None, None, given, None).since == expected
     for wrong in ("24", "2023-02-29", "July", "2024-7-1", "2024-13", "", "2024-07-", "٢٠٢٤"):
         with pytest.raises(PolyglanceError, match="a date is given as"):
-            as_filter(None, None, None, wrong)
+            build_filter(None, None, None, wrong)
 
 
 def test_a_kind_is_one_of_two_and_nothing_restricts_nothing() -> None:
     with pytest.raises(PolyglanceError, match="picture or clip"):
-        as_filter(None, "film", None, None)
-    assert not as_filter(None, None, None, None)
-    assert as_filter("/a", "clip", None, None).folders == ("/a",)
+        build_filter(None, "film", None, None)
+    assert not build_filter(None, None, None, None)
+    assert build_filter("/a", "clip", None, None).folders == ("/a",)

@@ -9,18 +9,21 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from polyglance.search.showing.results import Answer, Hit
-from polyglance.search.showing.sheet import write_sheet
-from polyglance.search.showing.terminal import answers_table, half_blocks
+from polyglance.search.render.html_page import write_html_page
+from polyglance.search.render.results import QueryResult, RenderedHit
+from polyglance.search.render.terminal import half_blocks, results_table
 
 
 @pytest.fixture
-def answers() -> list[Answer]:
+def answers() -> list[QueryResult]:
     red, blue = Image.new("RGB", (400, 200), "red"), Image.new("RGBA", (8, 8), "blue")
-    hits = [Hit(red, 0.91, 'a<b>"c".jpg', right=True), Hit(blue, 0.2, "d.png", right=False)]
+    hits = [
+        RenderedHit(red, 0.91, 'a<b>"c".jpg', is_correct=True),
+        RenderedHit(blue, 0.2, "d.png", is_correct=False),
+    ]
     return [
-        Answer("كلب <script>", "ar", hits, "a dog <b>"),
-        Answer("ein Hund", "de", hits[:1]),
+        QueryResult("كلب <script>", "ar", hits, "a dog <b>"),
+        QueryResult("ein Hund", "de", hits[:1]),
     ]
 
 
@@ -39,9 +42,9 @@ def test_half_blocks_keep_a_picture_s_shape(size: tuple[int, int], lines: int) -
     assert half_blocks(Image.new("RGB", size), columns=8).plain == ("▀" * 8 + "\n") * lines
 
 
-def test_the_terminal_shows_languages_queries_and_scores(answers: list[Answer]) -> None:
+def test_the_terminal_shows_languages_queries_and_scores(answers: list[QueryResult]) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(answers_table(answers, title="Found"))
+    console.print(results_table(answers, title="Found"))
     shown = console.export_text()
     for expected in ("Found", "Arabic", "German", "ein Hund", "a dog <b>", "0.91 ✓", "0.20 ✗"):
         assert expected in shown
@@ -52,7 +55,7 @@ def test_four_hits_with_long_names_fit_beside_each_other_in_a_terminal() -> None
     picture = Image.new("RGB", (8, 8))
     name = "a folder/with a very long name/and a picture in it.jpg"
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(answers_table([Answer("?", None, [Hit(picture, 0.5, name)] * 4)]))
+    console.print(results_table([QueryResult("?", None, [RenderedHit(picture, 0.5, name)] * 4)]))
     lines = console.export_text().splitlines()
     assert sum(line.count("0.50") for line in lines) == 4
     [scores] = [line for line in lines if "0.50" in line]
@@ -70,9 +73,9 @@ class _Page(HTMLParser):
 
 
 def test_the_sheet_holds_its_pictures_and_escapes_what_users_write(
-    answers: list[Answer], tmp_path: Path
+    answers: list[QueryResult], tmp_path: Path
 ) -> None:
-    write_sheet(tmp_path / "sheet.html", answers, title="Search & find")
+    write_html_page(tmp_path / "sheet.html", answers, title="Search & find")
     text = (tmp_path / "sheet.html").read_text(encoding="utf-8")
     page = _Page()
     page.feed(text)
@@ -90,8 +93,10 @@ def test_the_sheet_holds_its_pictures_and_escapes_what_users_write(
 
 def test_a_query_of_an_unknown_language_runs_as_its_letters_do(tmp_path: Path) -> None:
     picture = Image.new("RGB", (8, 8))
-    write_sheet(
-        tmp_path / "sheet.html", [Answer("שלום", None, [Hit(picture, 0.5, "a")])], title="t"
+    write_html_page(
+        tmp_path / "sheet.html",
+        [QueryResult("שלום", None, [RenderedHit(picture, 0.5, "a")])],
+        title="t",
     )
     text = (tmp_path / "sheet.html").read_text(encoding="utf-8")
     page = _Page()
@@ -103,12 +108,14 @@ def test_a_query_of_an_unknown_language_runs_as_its_letters_do(tmp_path: Path) -
 def test_the_foot_of_the_sheet_credits_each_picture_once(tmp_path: Path) -> None:
     picture = Image.new("RGB", (8, 8))
     hits = [
-        Hit(picture, 0.5, "A dog", credit="Ann <x>, CC0-1.0", link='https://example.org/?a="b"'),
-        Hit(picture, 0.4, "A cat", credit="Bob, CC-BY-4.0"),
-        Hit(picture, 0.3, "My cat"),
+        RenderedHit(
+            picture, 0.5, "A dog", credit="Ann <x>, CC0-1.0", link='https://example.org/?a="b"'
+        ),
+        RenderedHit(picture, 0.4, "A cat", credit="Bob, CC-BY-4.0"),
+        RenderedHit(picture, 0.3, "My cat"),
     ]
-    answers = [Answer("a", "en", hits), Answer("b", "en", hits)]
-    write_sheet(tmp_path / "sheet.html", answers, title="t")
+    answers = [QueryResult("a", "en", hits), QueryResult("b", "en", hits)]
+    write_html_page(tmp_path / "sheet.html", answers, title="t")
     text = (tmp_path / "sheet.html").read_text(encoding="utf-8")
     foot = text[text.index("<footer") :]
     page = _Page()

@@ -6,30 +6,30 @@ import numpy as np
 import pytest
 
 from polyglance.errors import PolyglanceError
-from polyglance.search.bulk import importing
-from polyglance.search.bulk.importing import import_shards
-from polyglance.search.bulk.shards import Done, Plan, ShardFolder
+from polyglance.search.bulk import shard_import
+from polyglance.search.bulk.shard_import import import_shards
+from polyglance.search.bulk.shards import EncodedFile, ShardFolder, ShardPlan
+from polyglance.search.scan import ScannedFile
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import BadFile, Entry, Item, Known, Stamp
-from polyglance.search.walking import Candidate
+from polyglance.search.store import BadFile, Entry, FileRecord, FileSignature, Item
 
 LATE = 2 * 10**18
 
 
 def entry(name: str, *, written: int = 10**18, content: str = "c", small: bytes | None = None):
-    stamp = Stamp(10, written)
+    stamp = FileSignature(10, written)
     item = Item(f"/p/{name}", "picture", stamp, f"{content}{name}", "2024-01-01T00:00:00", 6, 4)
     return Entry(item, np.array([[0.6, 0.8, 0.0]], np.float32), thumbnail=small)
 
 
-def made(path: Path, *shards: list[Done], fingerprint: str = "f") -> ShardFolder:
+def made(path: Path, *shards: list[EncodedFile], fingerprint: str = "f") -> ShardFolder:
     """Shards of what they shall hold; one of None is not made."""
     folder = ShardFolder(path)
-    files = [Candidate("/p/x.jpg", "picture", Stamp(1, 1))] * len(shards)
-    folder.begin(Plan("m", "m", fingerprint, 3, False, ("/p",), ("/p",), shard_size=1), files)
+    files = [ScannedFile("/p/x.jpg", "picture", FileSignature(1, 1))] * len(shards)
+    folder.start(ShardPlan("m", "m", fingerprint, 3, False, ("/p",), ("/p",), shard_size=1), files)
     for number, done in enumerate(shards):
         if done:
-            folder.write(number, done)
+            folder.write_shard(number, done)
     return folder
 
 
@@ -45,7 +45,7 @@ def test_shards_come_in_as_they_are_made_and_again_does_nothing(
     folder = made(tmp_path / "s", [entry("a"), entry("b")], [])
     assert told(store, folder) == {"added": 2}
     ids = store.ids()
-    folder.write(1, [entry("c")])
+    folder.write_shard(1, [entry("c")])
     assert told(store, folder) == {"added": 1, "unchanged": 2}
     assert told(store, folder) == {"unchanged": 3}
     assert store.ids()[:2].tolist() == ids.tolist()  # what was there was not written again
@@ -59,20 +59,20 @@ def test_what_was_written_later_counts(store: SqliteStore, tmp_path: Path) -> No
     for name in "ab":
         kept = store.entry(f"/p/{name}")
         assert kept is not None
-        assert kept.item.content == f"new{name}"
+        assert kept.item.content_hash == f"new{name}"
 
 
 def test_bad_files_are_put_on_record_if_they_could_be_looked_at(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    stamp = Stamp(1, 10**18)
+    stamp = FileSignature(1, 10**18)
     store.put([entry("good"), entry("broken")])
-    store.put_bad([BadFile("/p/mended", "was torn", stamp)])
+    store.put_bad_files([BadFile("/p/mended", "was torn", stamp)])
     folder = made(
         tmp_path / "s",
         [
             BadFile("/p/good", "cannot be read"),  # by a worker whose disk was away
-            BadFile("/p/broken", "is torn", Stamp(1, LATE)),
+            BadFile("/p/broken", "is torn", FileSignature(1, LATE)),
             BadFile("/p/torn", "is torn", stamp),
             BadFile("/p/lost", "cannot be read"),
             entry("mended"),
@@ -82,7 +82,7 @@ def test_bad_files_are_put_on_record_if_they_could_be_looked_at(
     assert report.added == 1
     assert len(report.bad) == 4
     assert list(store.paths()) == ["/p/broken", "/p/good", "/p/mended", "/p/torn"]
-    assert {bad.path for bad in store.bad()} == {"/p/broken", "/p/torn"}
+    assert {bad.path for bad in store.bad_files()} == {"/p/broken", "/p/torn"}
 
 
 def test_thumbnails_come_in_later(store: SqliteStore, tmp_path: Path) -> None:
@@ -90,7 +90,9 @@ def test_thumbnails_come_in_later(store: SqliteStore, tmp_path: Path) -> None:
     folder = made(tmp_path / "s", [entry("a", small=b"webp")])
     assert told(store, folder) == {"unchanged": 1}
     assert store.thumbnail("/p/a") == b"webp"
-    assert store.known(["/p/a"]) == {"/p/a": Known(Stamp(10, 10**18), thumbnail=True)}
+    assert store.records(["/p/a"]) == {
+        "/p/a": FileRecord(FileSignature(10, 10**18), thumbnail=True)
+    }
 
 
 def test_what_was_removed_from_the_library_stays_out(store: SqliteStore, tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_what_was_removed_from_the_library_stays_out(store: SqliteStore, tmp_pat
 def test_what_is_removed_during_an_import_stays_out(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "TOGETHER", 2)
+    monkeypatch.setattr(shard_import, "TOGETHER", 2)
     folder = made(tmp_path / "s", [entry(name) for name in "abcd"], [entry("d2")])
     put = store.put
 
@@ -119,7 +121,7 @@ def test_what_is_removed_during_an_import_stays_out(
 def test_a_large_shard_is_written_in_parts_and_a_stop_is_gone_on_with(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "TOGETHER", 2)
+    monkeypatch.setattr(shard_import, "TOGETHER", 2)
     folder = made(tmp_path / "s", [entry(name) for name in "abcde"])
     put, calls = store.put, []
 

@@ -9,13 +9,13 @@ import pytest
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import NoLibrary
-from stored_entries import MANIFEST, entry
+from polyglance.search.store import LibraryNotFoundError
+from helpers.store_entries import MANIFEST, entry
 
 
 def test_damage_is_found(store: SqliteStore) -> None:
     store.put(entry(f"/{name}", name) for name in "abcdef")
-    assert list(store.damage()) == []
+    assert list(store.find_damage()) == []
     raw = sqlite3.connect(store.path)
     blob = bytearray(raw.execute("SELECT vector FROM vectors WHERE id = 1").fetchone()[0])
     blob[0] ^= 1
@@ -24,7 +24,7 @@ def test_damage_is_found(store: SqliteStore) -> None:
     raw.execute("DELETE FROM vectors WHERE id = 3")
     raw.execute("DELETE FROM items WHERE id = 4")
     raw.commit()
-    found = "\n".join(store.damage())
+    found = "\n".join(store.find_damage())
     for expected in (
         "/a: a vector is not as it was written", "/b: a vector is not as", "/c: has no vector",
         "row 4 of vectors belongs to nothing in items",
@@ -46,7 +46,7 @@ def test_a_file_with_a_hole_in_it_is_found_damaged(tmp_path: Path) -> None:
     path.write_bytes(content)
     opened = SqliteStore(path)
     try:
-        found = list(opened.damage())
+        found = list(opened.find_damage())
     except DataError as error:  # where it cannot even be read on
         found = [str(error)]
     assert any("damaged" in sentence for sentence in found)
@@ -54,7 +54,7 @@ def test_a_file_with_a_hole_in_it_is_found_damaged(tmp_path: Path) -> None:
 
 
 def test_what_is_no_library_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(NoLibrary, match="polyglance index FOLDER --library"):
+    with pytest.raises(LibraryNotFoundError, match="polyglance index FOLDER --library"):
         SqliteStore(tmp_path / "nothing")
     (tmp_path / "text").write_text("hello " * 1000)
     with pytest.raises(DataError, match="no library"):

@@ -20,8 +20,15 @@ from polyglance.errors import PolyglanceError
 from polyglance.search.exact import ExactIndex
 from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import BadFile, Filter, Manifest, NoLibrary, Stamp, Store
-from stored_entries import MANIFEST, STAMP, entry
+from polyglance.search.store import (
+    BadFile,
+    FileSignature,
+    Filter,
+    LibraryNotFoundError,
+    ModelInfo,
+    Store,
+)
+from helpers.store_entries import MANIFEST, STAMP, entry
 
 Opened: TypeAlias = Callable[..., Store]
 
@@ -34,7 +41,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
         make = partial(PostgresStore, request.getfixturevalue("postgres").database())
     stores: list[Store] = []
 
-    def once_more(*manifest: Manifest) -> Store:
+    def once_more(*manifest: ModelInfo) -> Store:
         stores.append(make(*manifest))
         return stores[-1]
 
@@ -50,10 +57,10 @@ def store(opened: Opened) -> Store:
 
 
 def test_there_is_none_until_it_is_made(opened: Opened) -> None:
-    with pytest.raises(NoLibrary, match="polyglance index FOLDER --library"):
+    with pytest.raises(LibraryNotFoundError, match="polyglance index FOLDER --library"):
         opened()
     made = opened(MANIFEST)
-    assert opened(replace(MANIFEST, model="another")).manifest == made.manifest == MANIFEST
+    assert opened(replace(MANIFEST, model="another")).model_info == made.model_info == MANIFEST
 
 
 def test_what_was_put_in_comes_out(store: Store) -> None:
@@ -66,7 +73,7 @@ def test_what_was_put_in_comes_out(store: Store) -> None:
     np.testing.assert_allclose(second.vectors, clip.vectors, atol=1e-3)
     assert store.thumbnail("/a.jpg") == b"small"
     assert store.thumbnail("/b.mp4") is None
-    found = store.found(store.ids().tolist())
+    found = store.lookup(store.ids().tolist())
     assert [(item.path, span) for item, span in found.values()] == [
         ("/b.mp4", spans[0]), ("/b.mp4", spans[1]), ("/a.jpg", None),
     ]  # fmt: skip
@@ -81,16 +88,20 @@ def test_the_same_again_changes_nothing_and_another_content_gets_new_numbers(
     assert store.ids().tolist() == [1, 2]
     store.put([entry("/b", "changed", (0, 1, 0))])
     assert store.ids().tolist() == [1, 3]
-    store.forget(["/b"])
+    store.delete(["/b"])
     store.put([entry("/c", "x")])
     assert store.ids().tolist() == [1, 4]  # 3 is never used again
 
 
 def test_a_move_keeps_the_vector_and_its_number(store: Store) -> None:
     store.put([entry("/a"), entry("/b", "other")])
-    store.move("/a", "/b", Stamp(1, 2))
+    store.move("/a", "/b", FileSignature(1, 2))
     [kept] = store.entries()
-    assert (kept.item.path, kept.item.content, kept.item.stamp) == ("/b", "c", Stamp(1, 2))
+    assert (kept.item.path, kept.item.content_hash, kept.item.signature) == (
+        "/b",
+        "c",
+        FileSignature(1, 2),
+    )
     assert store.ids().tolist() == [1]
     store.move("/gone", "/b", STAMP)  # somebody else moved it already
     assert [one.item.path for one in store.entries()] == ["/b"]
@@ -100,12 +111,12 @@ def test_a_bad_file_takes_the_place_of_what_was_known_and_the_other_way_round(
     store: Store,
 ) -> None:
     store.put([entry("/a")])
-    store.put_bad([BadFile("/a", "is broken", STAMP), BadFile("/locked", "for now")])
-    assert store.bad() == [BadFile("/a", "is broken", STAMP)]
-    assert store.known(["/a", "/locked"])["/a"].bad == "is broken"
+    store.put_bad_files([BadFile("/a", "is broken", STAMP), BadFile("/locked", "for now")])
+    assert store.bad_files() == [BadFile("/a", "is broken", STAMP)]
+    assert store.records(["/a", "/locked"])["/a"].error == "is broken"
     assert len(store.ids()) == 0
     store.put([entry("/a")])
-    assert store.bad() == []
+    assert store.bad_files() == []
 
 
 def test_folders_are_told_apart_from_those_whose_names_begin_alike(store: Store) -> None:
@@ -115,8 +126,8 @@ def test_folders_are_told_apart_from_those_whose_names_begin_alike(store: Store)
     assert list(store.paths("/p/a")) == ["/p/a"]
     assert list(store.paths("/")) == sorted(names)
     assert list(store.paths()) == sorted(names)
-    assert store.matching(Filter(folders=("/p", "/ü"))).tolist() == [1, 2, 6]
-    assert store.matching(Filter(folders=())).tolist() == []
+    assert store.matching_ids(Filter(folders=("/p", "/ü"))).tolist() == [1, 2, 6]
+    assert store.matching_ids(Filter(folders=())).tolist() == []
 
 
 def test_filters_by_kind_and_by_dates_of_any_length(store: Store) -> None:
@@ -130,7 +141,7 @@ def test_filters_by_kind_and_by_dates_of_any_length(store: Store) -> None:
     store.put([entry("/clip", "k", kind="clip", taken="2024-02-01T00:00:00", spans=((0, 1),))])
 
     def asked(**wanted: object) -> list[int]:
-        return store.matching(Filter(**wanted)).tolist()  # type: ignore[arg-type]
+        return store.matching_ids(Filter(**wanted)).tolist()  # type: ignore[arg-type]
 
     assert asked(since="2024") == [2, 3, 4, 5]
     assert asked(until="2024") == [1, 2, 3, 5]
@@ -138,7 +149,7 @@ def test_filters_by_kind_and_by_dates_of_any_length(store: Store) -> None:
     assert asked(since="2024-07-31T20:00:01") == [4]
     assert asked(kind="clip") == [5]
     assert asked(kind="picture", until="2023") == [1]
-    some = store.matching(Filter(since="2024"), np.array([1, 3, 9]))
+    some = store.matching_ids(Filter(since="2024"), np.array([1, 3, 9]))
     assert some.tolist() == [3]
 
 
@@ -183,7 +194,7 @@ def test_many_writers_at_once_lose_nothing(opened: Opened) -> None:
     store = opened()
     assert store.counts().pictures == 100
     assert len(store.ids()) == 100
-    assert list(store.damage()) == []
+    assert list(store.find_damage()) == []
 
 
 def test_what_is_new_has_higher_numbers_for_whoever_reads_meanwhile(opened: Opened) -> None:
@@ -225,18 +236,18 @@ def test_writers_of_all_kinds_at_once_leave_one_record_of_each_file(opened: Open
                 case 0:
                     own.put(entry(name, rng.choice("xyz")) for name in names)
                 case 1:
-                    own.put_bad(BadFile(name, "why", STAMP) for name in names)
+                    own.put_bad_files(BadFile(name, "why", STAMP) for name in names)
                 case 2:
                     own.move(names[0], names[1], STAMP)
                 case _:
-                    own.forget(names)
+                    own.delete(names)
 
     all_at_once(*(partial(write, number) for number in range(4)))
     store = opened()
     items = {one.item.path for one in store.entries()}
-    assert items.isdisjoint(file.path for file in store.bad())
+    assert items.isdisjoint(file.path for file in store.bad_files())
     assert len(store.ids()) == len(items)
-    assert list(store.damage()) == []
+    assert list(store.find_damage()) == []
 
 
 def test_a_closed_store_says_so(store: Store) -> None:
@@ -263,7 +274,7 @@ STEPS = st.lists(
 def test_any_history_leaves_what_a_dictionary_would_hold(
     store: Store, steps: list[tuple[str, ...]]
 ) -> None:
-    store.forget(list(store.paths()))  # what the last history left
+    store.delete(list(store.paths()))  # what the last history left
     held = dict[str, str]()
     index = ExactIndex(store)
     for step in steps:
@@ -273,19 +284,19 @@ def test_any_history_leaves_what_a_dictionary_would_hold(
                 store.put([entry(name, content, (np.sin(angle), np.cos(angle), 0))])
                 held[name] = content
             case ("forget", name):
-                assert store.forget([name]) == (held.pop(name, None) is not None)
+                assert store.delete([name]) == (held.pop(name, None) is not None)
             case ("move", old, new):
                 if old != new:
                     store.move(old, new, STAMP)
                     if old in held:
                         held[new] = held.pop(old)
             case ("bad", name):
-                store.put_bad([BadFile(name, "why", STAMP)])
+                store.put_bad_files([BadFile(name, "why", STAMP)])
                 held.pop(name, None)
             case _:
                 index.refresh()
-    assert {one.item.path: one.item.content for one in store.entries()} == held
+    assert {one.item.path: one.item.content_hash for one in store.entries()} == held
     fresh, kept = ExactIndex(store).refresh(), index.refresh()
     assert kept.ids.tolist() == fresh.ids.tolist() == store.ids().tolist()
     np.testing.assert_array_equal(kept.vectors, fresh.vectors)
-    assert list(store.damage()) == []
+    assert list(store.find_damage()) == []

@@ -1,1 +1,1 @@
-"""Putting the space of meaning to use: finding pictures and clips, and showing what was found."""
+"""Search pictures and clips by text or image: `polyglance.search.library.Library`."""

@@ -1,13 +1,13 @@
-"""A graph of neighbours (HNSW, https://arxiv.org/abs/1603.09320) for libraries of millions.
+"""Approximate search for millions of vectors: an HNSW graph (https://arxiv.org/abs/1603.09320).
 
-The graph lies in a file beside the library, made of nothing but what is in it: it can be
-deleted, and is made again by the next indexing. It only says where to look: which vectors
-there are, what they are and whose is decided by the library. So a graph stays of use while
-the library goes on: vectors that are gone are passed over, and those that came later, which
-have higher numbers, are compared one by one until there are too many of them.
+The graph is a file beside the library, derived from it alone: it can be deleted, and the next
+indexing builds it again. It only proposes candidates; which vectors exist, their values and
+their items come from the library. So a graph stays usable while the library changes: deleted
+vectors are skipped, and later ones, which have higher ids, are compared one by one until there
+are too many of them.
 
-The file is what FAISS writes, and after it the numbers of the vectors and a description in
-JSON: of which library and model it is, and checksums of some vectors to know them again.
+The file is FAISS's own, followed by the ids of the vectors and a description in JSON: the
+library and model it belongs to, and checksums of some vectors to verify that.
 """
 
 from __future__ import annotations
@@ -24,108 +24,114 @@ from typing import IO, Any
 
 import numpy as np
 
-from polyglance.errors import DataError, MissingExtra, printable, reason
-from polyglance.progress import progress
-from polyglance.search.exact import ExactIndex, Nearest, Scores, best, joined
+from polyglance.errors import DataError, MissingExtraError, error_reason, printable
+from polyglance.search.exact import ExactIndex, FloatArray, Neighbors, concat_rows, top_rows
 from polyglance.search.store import Filter, Ids, Store
+from polyglance.utils.progress import progress
 
-EXACT = 200_000
-"""So many vectors are compared one by one: 10 ms on two cores, and half a second to read them."""
-GONE = 0.2
-"""The part of a graph's vectors that may be gone before it is made again."""
-LINKS, BUILDING, SEARCHING = 32, 80, 768
-"""Of the graph: links of a vector, and how many vectors are looked at to link it and to find."""
-FILTERED = 1024
-"""How many are looked at for a search that not all items are good for."""
-SAMPLES = 64
+EXACT_LIMIT = 200_000
+"""Up to this many vectors are compared one by one: 10 ms on two cores, half a second to read."""
+MAX_DELETED = 0.2
+"""The fraction of a graph's vectors that may be deleted before it is built again."""
+HNSW_LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 80, 768
+"""HNSW's M, efConstruction and efSearch."""
+EF_SEARCH_FILTERED = 1024
+"""efSearch for a search with a filter."""
+NUM_SAMPLES = 64
+"""Vectors whose checksums are in the description, about."""
 
 _MAGIC = b"PGLHNSW1"
 _TAIL = struct.Struct("<QQ8s")
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """What a graph is of."""
+class GraphInfo:
+    """The description of a graph; its fields are keys of the JSON in the file."""
 
     library: str
     fingerprint: str
     count: int
     last: int
-    """The highest number of a vector in it."""
+    """The highest vector id in it."""
     samples: dict[str, int]
-    """Checksums of some vectors, by their numbers."""
+    """Checksums of some vectors, by id."""
 
 
 class GraphError(DataError):
-    """A graph that cannot be used, and why."""
+    """A graph cannot be used."""
 
 
 class ApproximateIndex:
-    """A graph with the vectors that came after it."""
+    """A graph, together with the vectors added after it."""
 
     def __init__(self, store: Store, path: Path) -> None:
         """Open the graph in a file; a `GraphError` says why it cannot be used."""
-        self._faiss = _faiss()
+        self._faiss = _import_faiss()
         self._store, self._path = store, path
-        self._graph, self._ids, self.description = _read(path, self._faiss)
-        self._later = ExactIndex(store, after=self.description.last)
+        self._graph, self._ids, self.info = _read_graph(path, self._faiss)
+        self._later = ExactIndex(store, after=self.info.last)
         self._revision: Hashable = None
         self._check_samples()
         self.refresh()
 
     def refresh(self) -> None:
-        """See that the graph is still of use after what was written since."""
+        """Check that the graph is still usable after what was written since."""
         revision = self._store.revision()
         if revision == self._revision:
             return
-        manifest, described = self._store.manifest, self.description
-        if (described.library, described.fingerprint) != (manifest.library, manifest.fingerprint):
-            raise GraphError(f"{self._name} is of another library")
-        there, later = self._store.vector_counts(described.last)
-        if later > EXACT:
-            raise GraphError(f"{self._name} lacks {later:,} vectors that came later")
-        if there > described.count or there < (1 - GONE) * described.count:
+        model_info, info = self._store.model_info, self.info
+        if (info.library, info.fingerprint) != (model_info.library, model_info.fingerprint):
+            raise GraphError(f"{self._name} belongs to another library")
+        present, later = self._store.vector_counts(info.last)
+        if later > EXACT_LIMIT:
+            raise GraphError(f"{self._name} lacks {later:,} vectors that were added later")
+        if present > info.count or present < (1 - MAX_DELETED) * info.count:
             raise GraphError(
-                f"{self._name} has {described.count:,} vectors, of which the library has {there:,}"
+                f"{self._name} has {info.count:,} vectors, of which the library has {present:,}"
             )
         self._revision = revision
 
-    def nearest(
-        self, query: Scores, count: int, wanted: Filter | None = None, *, once: bool = True
-    ) -> Nearest:
-        """The vectors that fit best among those ``wanted``, ``once`` of each item."""
+    def search(
+        self,
+        query: FloatArray,
+        k: int,
+        where: Filter | None = None,
+        *,
+        one_per_item: bool = True,
+    ) -> Neighbors:
+        """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
         self.refresh()
-        depth = max(2 * count, FILTERED if wanted else SEARCHING)
+        depth = max(2 * k, EF_SEARCH_FILTERED if where else EF_SEARCH)
         while True:
-            near = self._look(query, depth)
-            if wanted:
-                near = self._store.matching(wanted, near)
-                if len(near) < count:
-                    # Few are wanted, or they lie far away: compare all of them.
-                    rows = self._store.rows(self._store.matching(wanted))
-                    return best(rows, query, count, once=once)
+            ids = self._search_graph(query, depth)
+            if where:
+                ids = self._store.matching_ids(where, ids)
+                if len(ids) < k:
+                    # Few items match, or they are far from the query: compare all of them.
+                    rows = self._store.rows(self._store.matching_ids(where))
+                    return top_rows(rows, query, k, one_per_item=one_per_item)
             else:
-                near = near[: max(2 * count, 64)] if depth < 4 * SEARCHING else near
-            rows = joined(self._store.rows(near), self._later.wanted(wanted))
-            found = best(rows, query, count, once=once)
-            if len(found) == min(count, len(rows)) or depth >= len(self._ids):
-                return found
-            depth *= 4  # clips of many spans crowd it
+                ids = ids[: max(2 * k, 64)] if depth < 4 * EF_SEARCH else ids
+            rows = concat_rows(self._store.rows(ids), self._later.matching_rows(where))
+            neighbors = top_rows(rows, query, k, one_per_item=one_per_item)
+            if len(neighbors) == min(k, len(rows)) or depth >= len(self._ids):
+                return neighbors
+            depth *= 4  # clips with many spans may fill the result
 
-    def _look(self, query: Scores, depth: int) -> Ids:
-        """The numbers of vectors near a query, nearest first."""
+    def _search_graph(self, query: FloatArray, depth: int) -> Ids:
+        """Return the ids of the vectors nearest to a query, nearest first."""
         settings = self._faiss.SearchParametersHNSW(efSearch=depth)
-        _, places = self._graph.search(query[None], min(depth, len(self._ids)), params=settings)
-        near: Ids = self._ids[places[0][places[0] >= 0]]
-        return near
+        _, positions = self._graph.search(query[None], min(depth, len(self._ids)), params=settings)
+        ids: Ids = self._ids[positions[0][positions[0] >= 0]]
+        return ids
 
     def _check_samples(self) -> None:
-        """A library that was replaced by an older copy may have other vectors by these numbers."""
-        wanted = {int(number): crc for number, crc in self.description.samples.items()}
-        rows = self._store.rows(np.array(sorted(wanted), np.int64))
+        """Refuse a graph of another state: an older copy of a library may have reused its ids."""
+        checksums = {int(number): checksum for number, checksum in self.info.samples.items()}
+        rows = self._store.rows(np.array(sorted(checksums), np.int64))
         for number, vector in zip(rows.ids.tolist(), rows.vectors, strict=True):
-            if _checksum(vector) != wanted[number]:
-                raise GraphError(f"{self._name} is of another state of the library")
+            if _checksum(vector) != checksums[number]:
+                raise GraphError(f"{self._name} belongs to another state of the library")
 
     @property
     def _name(self) -> str:
@@ -133,62 +139,73 @@ class ApproximateIndex:
 
 
 def graph_path(library: Path) -> Path:
-    """Where the graph of a library is."""
+    """Return the path of a library's graph."""
     return library.with_name(library.name + ".hnsw")
 
 
-def build(store: Store, path: Path, *, quiet: bool = True) -> Description:
-    """Make the graph of a library anew; the file appears whole or not at all."""
-    faiss = _faiss()
-    manifest = store.manifest
+def build_graph(store: Store, path: Path, *, quiet: bool = True) -> GraphInfo:
+    """Build the graph of a library and write it atomically.
+
+    Args:
+        store: The library.
+        path: The file to write.
+        quiet: Show no progress bar.
+
+    Returns:
+        The description of the graph.
+    """
+    faiss = _import_faiss()
+    model_info = store.model_info
     graph = faiss.IndexHNSWSQ(
-        manifest.width, faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT
+        model_info.width, faiss.ScalarQuantizer.QT_fp16, HNSW_LINKS, faiss.METRIC_INNER_PRODUCT
     )
-    graph.hnsw.efConstruction = BUILDING
-    graph.train(np.zeros((1, manifest.width), np.float32))
+    graph.hnsw.efConstruction = EF_CONSTRUCTION
+    graph.train(np.zeros((1, model_info.width), np.float32))
     total, _ = store.vector_counts(np.iinfo(np.int64).max)
-    numbers: list[Ids] = []
-    samples: dict[str, int] = {}
-    with progress("Linking neighbours", total, quiet=quiet) as advance:
+    blocks: list[Ids] = []
+    checksums: dict[str, int] = {}
+    with progress("Building graph", total, quiet=quiet) as advance:
         for rows in store.rows_after(0):
             graph.add(rows.vectors)
-            numbers.append(rows.ids)
-            samples[str(rows.ids[0])] = _checksum(rows.vectors[0])
+            blocks.append(rows.ids)
+            checksums[str(rows.ids[0])] = _checksum(rows.vectors[0])
             advance(len(rows))
-    ids = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
-    kept = dict(list(samples.items())[:: max(1, len(samples) // SAMPLES)])
+    ids = np.concatenate(blocks) if blocks else np.zeros(0, np.int64)
+    samples = dict(list(checksums.items())[:: max(1, len(checksums) // NUM_SAMPLES)])
     last = int(ids[-1]) if len(ids) else 0
-    described = Description(manifest.library, manifest.fingerprint, len(ids), last, kept)
-    _write(path, faiss, graph, ids, described)
-    return described
+    info = GraphInfo(model_info.library, model_info.fingerprint, len(ids), last, samples)
+    _write_graph(path, faiss, graph, ids, info)
+    return info
 
 
-def _write(path: Path, faiss: Any, graph: Any, ids: Ids, described: Description) -> None:
+def _write_graph(path: Path, faiss: Any, graph: Any, ids: Ids, info: GraphInfo) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
-    beside = Path(name)
+    partial = Path(name)
     try:
         faiss.write_index(graph, name)
-        links = beside.stat().st_size - 2 * graph.d * len(ids)  # float16
-        text = json.dumps({**asdict(described), "links": links}).encode()
-        with beside.open("r+b") as file:
+        links = partial.stat().st_size - 2 * graph.d * len(ids)  # all but the float16 vectors
+        text = json.dumps({**asdict(info), "links": links}).encode()
+        with partial.open("r+b") as file:
             checksum = _crc(file, links)
             file.seek(0, os.SEEK_END)
             file.write(ids.tobytes() + text)
             checksum = zlib.crc32(text, zlib.crc32(ids.tobytes(), checksum))
             file.write(_TAIL.pack(checksum, len(text), _MAGIC))
-        beside.chmod(0o644)
-        os.replace(beside, path)
+        partial.chmod(0o644)
+        os.replace(partial, path)
     except OSError as error:
-        raise DataError(f"{printable(str(path))}: cannot be written ({reason(error)})") from error
+        raise DataError(
+            f"{printable(str(path))}: cannot be written ({error_reason(error)})"
+        ) from error
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
-def _read(path: Path, faiss: Any) -> tuple[Any, Ids, Description]:
-    """The graph, the numbers of its vectors and its description.
+def _read_graph(path: Path, faiss: Any) -> tuple[Any, Ids, GraphInfo]:
+    """Read a graph, the ids of its vectors and its description.
 
-    FAISS follows links wherever they lead: all but the vectors is checked before it reads.
+    FAISS follows links wherever they lead, so all but the vectors is verified before it reads.
     """
     name = printable(path.name)
     try:
@@ -199,23 +216,23 @@ def _read(path: Path, faiss: Any) -> tuple[Any, Ids, Description]:
                 raise ValueError
             file.seek(-_TAIL.size - length, os.SEEK_END)
             text = file.read(length)
-            plain = json.loads(text)
-            links, described = plain.pop("links"), Description(**plain)
-            file.seek(-_TAIL.size - length - 8 * described.count, os.SEEK_END)
-            numbers = file.read(8 * described.count)
-            if zlib.crc32(text, zlib.crc32(numbers, _crc(file, links))) != checksum:
+            values = json.loads(text)
+            links, info = values.pop("links"), GraphInfo(**values)
+            file.seek(-_TAIL.size - length - 8 * info.count, os.SEEK_END)
+            ids = file.read(8 * info.count)
+            if zlib.crc32(text, zlib.crc32(ids, _crc(file, links))) != checksum:
                 raise ValueError
-        # Mapped: what a search does not come by is not read.
+        # Memory-mapped: pages that no search touches are never read.
         graph = faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0))
     except FileNotFoundError:
-        raise GraphError(f"{name} is not there") from None
+        raise GraphError(f"{name} does not exist") from None
     except (OSError, ValueError, TypeError, KeyError, struct.error, RuntimeError) as error:
         raise GraphError(f"{name} is damaged") from error
-    return graph, np.frombuffer(numbers, np.int64), described
+    return graph, np.frombuffer(ids, np.int64), info
 
 
 def _crc(file: IO[bytes], count: int) -> int:
-    """The checksum of the first bytes of a file."""
+    """Return the CRC-32 of the first bytes of a file."""
     file.seek(0)
     checksum = 0
     while count > 0 and (block := file.read(min(count, 1 << 22))):
@@ -224,13 +241,15 @@ def _crc(file: IO[bytes], count: int) -> int:
     return checksum
 
 
-def _checksum(vector: Scores) -> int:
+def _checksum(vector: FloatArray) -> int:
     return zlib.crc32(vector.astype("<f2").tobytes())
 
 
-def _faiss() -> Any:
+def _import_faiss() -> Any:
     try:
         import faiss
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"searching more than {EXACT:,} vectors quickly", "index") from error
+        raise MissingExtraError(
+            f"searching more than {EXACT_LIMIT:,} vectors quickly", "index"
+        ) from error
     return faiss

@@ -1,7 +1,7 @@
-"""Clips as spans of seconds, each with a vector: what is on screen from when to when.
+"""Encode clips: one vector per span of similar seconds.
 
-A clip is looked at once a second. Seconds that follow each other and look alike are one
-span, whose vector is the mean of theirs; where the picture changes, the next begins.
+A frame per second is encoded. Consecutive seconds that look alike form a span, whose vector is
+the mean of theirs; where the image changes, the next span begins.
 """
 
 from __future__ import annotations
@@ -13,101 +13,125 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders import Encoder
-from polyglance.search.files import shrunk, thumbnail, written
+from polyglance.search.files import downscale, make_thumbnail, modified_date
+from polyglance.search.scan import ScannedFile
 from polyglance.search.store import Entry, Item, Span
-from polyglance.search.walking import Candidate
-from polyglance.vision.clips import read_seconds
+from polyglance.vision.clips import sample_frames
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-ALIKE = 0.6
-"""The cosine of a second with the mean of a span, from which on it belongs to it.
+MIN_SIMILARITY = 0.6
+"""The least cosine of a second with the mean of the span so far for it to join the span.
 
-Of 40,000 pairs of different photographs with polyglance-small, one in a thousand is so alike.
+Of 40,000 pairs of different photographs with polyglance-small, one in a thousand is that similar.
 """
-LONGEST = 30
-"""Seconds of a span: in a clip without a cut it still says where to look."""
-BATCH = 8
-"""Seconds that are encoded together."""
+MAX_SPAN_SECONDS = 30
+"""The longest span, so that also in a clip without a cut a hit says where to look."""
+BATCH_SIZE = 8
+"""Frames encoded together."""
 
 
-def entry_of_clip(
-    candidate: Candidate, content: str, encoder: Encoder, *, detail: int, thumbnails: bool
+def encode_clip(
+    file: ScannedFile, content_hash: str, encoder: Encoder, *, min_side: int, thumbnails: bool
 ) -> Entry:
-    """A clip's file as an entry; ``detail`` is that of `shrunk`."""
+    """Encode a clip.
+
+    Args:
+        file: The clip's file.
+        content_hash: The hash of its content.
+        encoder: The model.
+        min_side: Frames are downscaled to this shorter side (`downscale`).
+        thumbnails: Add a thumbnail of the first frame.
+
+    Returns:
+        The clip with a vector for each span.
+    """
     vectors: list[NDArray[np.float32]] = []
     seconds: list[Span] = []
-    waiting: list[Image] = []
+    batch: list[Image] = []
     first: Image | None = None
     size = (0, 0)
-    for picture, second in read_seconds(candidate.path):
-        size = picture.size
-        small = shrunk(picture, detail)
+    for frame, second in sample_frames(file.path):
+        size = frame.size
+        small = downscale(frame, min_side)
         first = first or small
         seconds.append(second)
-        waiting.append(small)
-        if len(waiting) == BATCH:
-            vectors.append(encoder.encode_pictures(waiting))
-            waiting = []
-    if waiting:
-        vectors.append(encoder.encode_pictures(waiting))
-    taken, length = _recorded(candidate.path)
-    if length is not None and length > seconds[-1][0]:  # the last second may not be whole
-        seconds[-1] = seconds[-1][0], min(seconds[-1][1], length)
-    spans, means = into_spans(np.concatenate(vectors), seconds)
+        batch.append(small)
+        if len(batch) == BATCH_SIZE:
+            vectors.append(encoder.encode_pictures(batch))
+            batch = []
+    if batch:
+        vectors.append(encoder.encode_pictures(batch))
+    taken, duration = _read_metadata(file.path)
+    if duration is not None and duration > seconds[-1][0]:  # the last second may be incomplete
+        seconds[-1] = seconds[-1][0], min(seconds[-1][1], duration)
+    spans, means = split_into_spans(np.concatenate(vectors), seconds)
     item = Item(
-        candidate.path,
+        file.path,
         "clip",
-        candidate.stamp,
-        content,
-        taken or written(candidate.stamp),
+        file.signature,
+        content_hash,
+        taken or modified_date(file.signature),
         *size,
-        seconds=length or seconds[-1][1],
+        seconds=duration or seconds[-1][1],
     )
-    small_one = thumbnail(first) if thumbnails and first else None
-    return Entry(item, means, spans, small_one)
+    thumbnail = make_thumbnail(first) if thumbnails and first else None
+    return Entry(item, means, spans, thumbnail)
 
 
-def into_spans(
-    vectors: NDArray[np.float32], seconds: list[Span], *, alike: float = ALIKE
+def split_into_spans(
+    vectors: NDArray[np.float32], seconds: list[Span], *, min_similarity: float = MIN_SIMILARITY
 ) -> tuple[tuple[Span, ...], NDArray[np.float32]]:
-    """The spans of a clip and their unit vectors, from those of its seconds."""
+    """Group consecutive seconds that look alike.
+
+    Args:
+        vectors: A unit vector for each second, ``[len(seconds), width]``.
+        seconds: Start and end of each second.
+        min_similarity: The least cosine with the span's mean.
+
+    Returns:
+        The spans and the unit mean vector of each, ``[len(spans), width]``.
+    """
     spans: list[Span] = []
     means: list[NDArray[np.float32]] = []
     start = 0
     for end in range(1, len(seconds) + 1):
         mean = vectors[start:end].sum(0)
         mean /= max(float(np.linalg.norm(mean)), 1e-12)
-        if end == len(seconds) or end - start == LONGEST or vectors[end] @ mean < alike:
+        if (
+            end == len(seconds)
+            or end - start == MAX_SPAN_SECONDS
+            or vectors[end] @ mean < min_similarity
+        ):
             spans.append((seconds[start][0], seconds[end - 1][1]))
             means.append(mean)
             start = end
     return tuple(spans), np.stack(means)
 
 
-def frame_of(path: str, span: Span | None) -> Image:
-    """The picture in the middle of a span, to show it by."""
+def middle_frame(path: str, span: Span | None) -> Image:
+    """Return the frame in the middle of a span, or the first frame."""
     middle = 0.0 if span is None else (span[0] + span[1]) / 2
-    picture, _ = next(iter(read_seconds(path, (middle, middle + 1))))
-    return picture
+    frame, _ = next(iter(sample_frames(path, (middle, middle + 1))))
+    return frame
 
 
-def _recorded(path: str) -> tuple[str | None, float | None]:
-    """When a camera says that it made a clip, in the time of this place; and its length."""
+def _read_metadata(path: str) -> tuple[str | None, float | None]:
+    """Return when the camera recorded a clip, in local time, and its duration."""
     import av
 
     try:
         with av.open(path, metadata_errors="ignore") as container:
             text = container.metadata.get("creation_time", "")
-            length = container.duration / 1e6 if container.duration else None
+            duration = container.duration / 1e6 if container.duration else None
     except Exception:  # the clip itself could be read
         return None, None
     try:
         when = datetime.fromisoformat(text)
         local = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone()
     except (ValueError, OverflowError, OSError):
-        return None, length
+        return None, duration
     # A camera whose clock was never set counts from 1904 or 1970.
     is_set = local.year > 1970
-    return (local.replace(tzinfo=None, microsecond=0).isoformat() if is_set else None), length
+    return (local.replace(tzinfo=None, microsecond=0).isoformat() if is_set else None), duration

@@ -1,4 +1,4 @@
-"""Files into entries of a library: what indexing does here and bulk encoding on many machines."""
+"""Encode files into entries of a library; used by indexing and by bulk encoding."""
 
 from __future__ import annotations
 
@@ -12,132 +12,134 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyglance.encoders import Encoder
-from polyglance.errors import DataError, PolyglanceError, printable, reason
-from polyglance.search.clips import entry_of_clip
-from polyglance.search.files import content_hash, shrunk, size_and_date, thumbnail
+from polyglance.errors import DataError, PolyglanceError, error_reason, printable
+from polyglance.search.clips import encode_clip
+from polyglance.search.files import content_hash, downscale, make_thumbnail, size_and_date
+from polyglance.search.scan import ScannedFile
 from polyglance.search.store import BadFile, Entry, Item
-from polyglance.search.walking import Candidate
-from polyglance.vision.ahead import ahead
+from polyglance.utils.prefetch import prefetch
 from polyglance.vision.clips import can_read_clips
 from polyglance.vision.pictures import PictureError, read_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-BATCH = 16
-"""Pictures that are encoded together."""
-AHEAD = 2 * BATCH
-"""Files that are hashed, and pictures that are decoded, before they are needed."""
-NO_CLIPS = "clips need an optional part: pip install 'polyglance[video]'"
+BATCH_SIZE = 16
+"""Images encoded together."""
+PREFETCH = 2 * BATCH_SIZE
+"""Files hashed, and images decoded, ahead of the encoder."""
+MISSING_VIDEO_EXTRA = "clips need an optional package: pip install 'polyglance[video]'"
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded:
-    """A picture that waits for the encoder."""
+class _DecodedImage:
+    """An image that waits for the encoder."""
 
     item: Item
-    picture: Image
+    image: Image
     thumbnail: bytes | None
 
 
 class FileEncoder:
-    """Makes entries of files with a model."""
+    """Encodes files into entries with a model."""
 
     def __init__(self, encoder: Callable[[], Encoder], *, thumbnails: bool = False) -> None:
-        """``encoder`` is called when the first file has to be encoded."""
+        """Take a function that loads the model, called when the first file is encoded."""
         self._encoder, self._thumbnails = encoder, thumbnails
 
-    def files(self, candidates: Sequence[Candidate]) -> Generator[list[Entry | BadFile]]:
-        """What became of each file, some at a time: pictures first, then clips."""
-        pictures = [candidate for candidate in candidates if candidate.kind == "picture"]
-        clips = [candidate for candidate in candidates if candidate.kind == "clip"]
-        unread: list[BadFile] = []
+    def encode_files(self, files: Sequence[ScannedFile]) -> Generator[list[Entry | BadFile]]:
+        """Yield an entry or an error for each file, in batches: pictures first, then clips."""
+        pictures = [file for file in files if file.kind == "picture"]
+        clips = [file for file in files if file.kind == "clip"]
+        unreadable: list[BadFile] = []
 
         def readable(
-            files: Iterable[tuple[Candidate, str | BadFile]],
-        ) -> Iterator[tuple[Candidate, str]]:
-            for candidate, content in files:
-                if isinstance(content, BadFile):
-                    unread.append(content)
+            hashed: Iterable[tuple[ScannedFile, str | BadFile]],
+        ) -> Iterator[tuple[ScannedFile, str]]:
+            for file, digest in hashed:
+                if isinstance(digest, BadFile):
+                    unreadable.append(digest)
                 else:
-                    yield candidate, content
+                    yield file, digest
 
-        with ahead(hashed, pictures, AHEAD) as contents:
-            yield from self.pictures(readable(contents))
+        with prefetch(hash_file, pictures, PREFETCH) as hashed:
+            yield from self.encode_images(readable(hashed))
         if clips and not can_read_clips():
-            yield [BadFile(candidate.path, NO_CLIPS) for candidate in clips]
+            yield [BadFile(file.path, MISSING_VIDEO_EXTRA) for file in clips]
             clips = []
-        for candidate, content in readable(map(hashed, clips)):
-            yield [self.clip(candidate, content)]
-        yield list[Entry | BadFile](unread)
+        for file, digest in readable(map(hash_file, clips)):
+            yield [self.encode_clip(file, digest)]
+        yield list[Entry | BadFile](unreadable)
 
-    def pictures(self, jobs: Iterable[tuple[Candidate, str]]) -> Generator[list[Entry | BadFile]]:
-        """Pictures with the hashes of their contents, a batch at a time, decoded by threads."""
-        with ahead(self._decoded, jobs, AHEAD) as decoded:
-            while batch := list(islice(decoded, BATCH)):
-                yield self._entries(batch)
+    def encode_images(
+        self, jobs: Iterable[tuple[ScannedFile, str]]
+    ) -> Generator[list[Entry | BadFile]]:
+        """Encode picture files with their content hashes, in batches; threads decode them."""
+        with prefetch(self._decode, jobs, PREFETCH) as decoded:
+            while batch := list(islice(decoded, BATCH_SIZE)):
+                yield self._encode_batch(batch)
 
-    def clip(self, candidate: Candidate, content: str) -> Entry | BadFile:
-        """A clip's file with the hash of its content."""
+    def encode_clip(self, file: ScannedFile, digest: str) -> Entry | BadFile:
+        """Encode a clip with its content hash."""
         encoder = self._encoder()
-        detail = 3 * pixels_of(encoder)
+        min_side = 3 * input_size(encoder)
         try:
-            return entry_of_clip(
-                candidate, content, encoder, detail=detail, thumbnails=self._thumbnails
+            return encode_clip(
+                file, digest, encoder, min_side=min_side, thumbnails=self._thumbnails
             )
         except DataError as error:
-            return bad_file(candidate, error)
+            return bad_file(file, error)
 
-    def _decoded(self, job: tuple[Candidate, str]) -> _Decoded | BadFile:
-        candidate, content = job
-        least = 2 * pixels_of(self._encoder())  # as encoders do that are given a file
+    def _decode(self, job: tuple[ScannedFile, str]) -> _DecodedImage | BadFile:
+        file, digest = job
+        min_side = 2 * input_size(self._encoder())  # as encoders decode files themselves
         try:
-            picture = read_picture(candidate.path, at_least=least)
+            image = read_picture(file.path, min_side=min_side)
         except PictureError as error:
-            return bad_file(candidate, error)
-        width, height, taken = size_and_date(candidate.path, picture, candidate.stamp)
-        item = Item(candidate.path, "picture", candidate.stamp, content, taken, width, height)
-        small = thumbnail(picture) if self._thumbnails else None
-        return _Decoded(item, shrunk(picture, 3 * least // 2), small)
+            return bad_file(file, error)
+        width, height, taken = size_and_date(file.path, image, file.signature)
+        item = Item(file.path, "picture", file.signature, digest, taken, width, height)
+        thumbnail = make_thumbnail(image) if self._thumbnails else None
+        return _DecodedImage(item, downscale(image, 3 * min_side // 2), thumbnail)
 
-    def _entries(self, batch: Sequence[_Decoded | BadFile]) -> list[Entry | BadFile]:
-        done: list[Entry | BadFile] = [one for one in batch if isinstance(one, BadFile)]
-        decoded = [one for one in batch if isinstance(one, _Decoded)]
+    def _encode_batch(self, batch: Sequence[_DecodedImage | BadFile]) -> list[Entry | BadFile]:
+        results: list[Entry | BadFile] = [file for file in batch if isinstance(file, BadFile)]
+        decoded = [file for file in batch if isinstance(file, _DecodedImage)]
         if decoded:
-            vectors = self._encoder().encode_pictures([one.picture for one in decoded])
+            vectors = self._encoder().encode_pictures([file.image for file in decoded])
             if not np.isfinite(vectors).all():
-                raise PolyglanceError("the model makes no numbers of a picture: give another model")
-            done += [
-                Entry(one.item, vector[None], thumbnail=one.thumbnail)
-                for one, vector in zip(decoded, vectors, strict=True)
+                raise PolyglanceError("the model returned NaN for an image: try another model")
+            results += [
+                Entry(file.item, vector[None], thumbnail=file.thumbnail)
+                for file, vector in zip(decoded, vectors, strict=True)
             ]
-        return done
+        return results
 
 
-def pixels_of(encoder: Encoder) -> int:
-    """How many pixels a side the encoder looks at; a guess where it does not say."""
+def input_size(encoder: Encoder) -> int:
+    """Return the side of the encoder's input in pixels; 384 if it does not say."""
     description = getattr(getattr(encoder, "folder", None), "description", None)
     size = getattr(getattr(description, "pictures", None), "size", None)
     return size if isinstance(size, int) else 384
 
 
-def hashed(candidate: Candidate) -> tuple[Candidate, str | BadFile]:
-    """A file with the hash of its content, or why it cannot be read."""
+def hash_file(file: ScannedFile) -> tuple[ScannedFile, str | BadFile]:
+    """Return a file with its content hash, or with the reason why it cannot be read."""
     try:
-        return candidate, content_hash(candidate.path)
-    except OSError as error:  # a lock or a right that may be another next time: not on record
-        return candidate, BadFile(candidate.path, f"cannot be read ({reason(error)})")
+        return file, content_hash(file.path)
+    except OSError as error:  # a lock or permission that may change: without a signature
+        return file, BadFile(file.path, f"cannot be read ({error_reason(error)})")
 
 
-def bad_file(candidate: Candidate, error: Exception) -> BadFile:
-    """A file that is no picture or clip, and why."""
-    why = printable(str(error).removeprefix(f"{candidate.path}: "))
-    return BadFile(candidate.path, why, candidate.stamp)
+def bad_file(file: ScannedFile, error: Exception) -> BadFile:
+    """Return the record of a file that cannot be decoded."""
+    message = printable(str(error).removeprefix(f"{file.path}: "))
+    return BadFile(file.path, message, file.signature)
 
 
 @contextmanager
 def quiet_decoders() -> Iterator[None]:
-    """Pillow's warnings about odd files would tear the progress bar."""
+    """Silence Pillow's warnings about odd files, which would break the progress bar."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")
         yield

@@ -1,8 +1,7 @@
-"""All vectors in one matrix: a query is compared with each of them.
+"""Exact search: the query is compared with every vector, all held in one matrix.
 
-The matrix is read once a process. As numbers of vectors are never used again and vectors
-never change (`polyglance.search.store`), what is on record later is what is in it, less
-those that are gone, and those with higher numbers.
+The matrix is read once per process. Since ids are never reused and vectors never change
+(`polyglance.search.store`), a refresh only drops deleted rows and appends those with higher ids.
 """
 
 from __future__ import annotations
@@ -13,123 +12,139 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.search.store import Filter, Ids, Rows, Store
+from polyglance.search.store import Filter, Ids, Store, VectorRows
 
-Scores = NDArray[np.float32]
+FloatArray = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Nearest:
-    """Vectors by their numbers, the best first, with the numbers of their items and scores."""
+class Neighbors:
+    """The nearest vectors, best first: ids, ids of their items, and scores, each ``[n]``."""
 
     ids: Ids
     items: Ids
-    scores: Scores
+    scores: FloatArray
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 class ExactIndex:
-    """The vectors of a store, as they were when last refreshed."""
+    """The vectors of a store as of the last refresh."""
 
     def __init__(self, store: Store, after: int = 0) -> None:
-        """Only those vectors whose numbers are higher than ``after``."""
+        """Index the vectors whose ids are higher than ``after``."""
         self._store, self._after = store, after
         self._revision: Hashable = None
-        none, width = np.zeros(0, np.int64), store.manifest.width
-        self._rows = Rows(none, none, np.zeros((0, width), np.float32))
+        no_ids, width = np.zeros(0, np.int64), store.model_info.width
+        self._rows = VectorRows(no_ids, no_ids, np.zeros((0, width), np.float32))
 
-    def refresh(self) -> Rows:
-        """Read what was written since."""
+    def refresh(self) -> VectorRows:
+        """Read what was written since the last refresh; return all rows."""
         revision = self._store.revision()
         if revision != self._revision:
-            old, there = self._rows, self._store.ids(self._after)
-            last = int(old.ids[-1]) if len(old) else self._after
-            kept = np.isin(old.ids, there, assume_unique=True)
-            if not kept.all():
-                old = _chosen(old, kept)
-            self._rows = _with_later(old, self._store, last, int((there > last).sum()))
+            old, ids = self._rows, self._store.ids(self._after)
+            last_id = int(old.ids[-1]) if len(old) else self._after
+            mask = np.isin(old.ids, ids, assume_unique=True)
+            if not mask.all():
+                old = _select(old, mask)
+            self._rows = _append_later(old, self._store, last_id, int((ids > last_id).sum()))
             self._revision = revision
         return self._rows
 
-    def wanted(self, wanted: Filter | None = None) -> Rows:
-        """The vectors of the items that match."""
+    def matching_rows(self, where: Filter | None = None) -> VectorRows:
+        """Return the vectors of the items that match."""
         rows = self.refresh()
-        which = self._which(rows, wanted)
-        return rows if which is None else _chosen(rows, which)
+        mask = self._mask(rows, where)
+        return rows if mask is None else _select(rows, mask)
 
-    def nearest(
-        self, query: Scores, count: int, wanted: Filter | None = None, *, once: bool = True
-    ) -> Nearest:
-        """The vectors that fit best among those ``wanted``, ``once`` of each item."""
+    def search(
+        self,
+        query: FloatArray,
+        k: int,
+        where: Filter | None = None,
+        *,
+        one_per_item: bool = True,
+    ) -> Neighbors:
+        """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
         rows = self.refresh()
-        return best(rows, query, count, self._which(rows, wanted), once=once)
+        return top_rows(rows, query, k, self._mask(rows, where), one_per_item=one_per_item)
 
-    def _which(self, rows: Rows, wanted: Filter | None) -> NDArray[np.bool_] | None:
-        if not wanted or not len(rows):
+    def _mask(self, rows: VectorRows, where: Filter | None) -> NDArray[np.bool_] | None:
+        if not where or not len(rows):
             return None
-        return np.isin(rows.ids, self._store.matching(wanted), assume_unique=True)
+        return np.isin(rows.ids, self._store.matching_ids(where), assume_unique=True)
 
 
-def best(
-    rows: Rows,
-    query: Scores,
-    count: int,
-    which: NDArray[np.bool_] | None = None,
+def top_rows(
+    rows: VectorRows,
+    query: FloatArray,
+    k: int,
+    mask: NDArray[np.bool_] | None = None,
     *,
-    once: bool = True,
-) -> Nearest:
-    """The rows, or only ``which`` of them, whose vectors fit a query best."""
-    scores, groups = rows.vectors @ query, rows.items if once else rows.ids
-    if which is None:
-        chosen = top(scores, groups, count)
-    else:  # choosing scores is quicker than choosing vectors
-        places = np.flatnonzero(which)
-        chosen = places[top(scores[places], groups[places], count)]
-    return Nearest(rows.ids[chosen], rows.items[chosen], scores[chosen])
+    one_per_item: bool = True,
+) -> Neighbors:
+    """Return the rows with the highest inner product with a query.
+
+    Args:
+        rows: ``n`` vectors.
+        query: ``[width]``.
+        k: How many rows to return at most.
+        mask: ``[n]``; only rows where it is true are considered.
+        one_per_item: Keep only the best row of each item.
+
+    Returns:
+        Up to ``k`` rows, best first.
+    """
+    scores, groups = rows.vectors @ query, rows.items if one_per_item else rows.ids
+    if mask is None:
+        best = top_k_per_group(scores, groups, k)
+    else:  # selecting scores is cheaper than selecting vectors
+        positions = np.flatnonzero(mask)
+        best = positions[top_k_per_group(scores[positions], groups[positions], k)]
+    return Neighbors(rows.ids[best], rows.items[best], scores[best])
 
 
-def top(scores: Scores, groups: Ids, count: int) -> NDArray[np.intp]:
-    """Where the highest scores are, the highest first, only the first of each group."""
-    taken = min(2 * count, len(scores))
+def top_k_per_group(scores: FloatArray, groups: Ids, k: int) -> NDArray[np.intp]:
+    """Return the positions of the ``k`` highest scores, descending, at most one per group."""
+    depth = min(2 * k, len(scores))
     while True:
-        some = (
-            np.argpartition(-scores, taken - 1)[:taken]
-            if taken < len(scores)
+        positions = (
+            np.argpartition(-scores, depth - 1)[:depth]
+            if depth < len(scores)
             else np.arange(len(scores))
         )
-        ordered = some[np.lexsort((some, -scores[some]))]
-        firsts = np.sort(np.unique(groups[ordered], return_index=True)[1])[:count]
-        if len(firsts) == count or taken == len(scores):
+        ordered = positions[np.lexsort((positions, -scores[positions]))]
+        firsts = np.sort(np.unique(groups[ordered], return_index=True)[1])[:k]
+        if len(firsts) == k or depth == len(scores):
             return ordered[firsts]
-        taken = min(4 * taken, len(scores))
+        depth = min(4 * depth, len(scores))
 
 
-def joined(first: Rows, second: Rows) -> Rows:
-    """Rows and further rows."""
-    return Rows(
+def concat_rows(first: VectorRows, second: VectorRows) -> VectorRows:
+    """Concatenate rows."""
+    return VectorRows(
         np.concatenate([first.ids, second.ids]),
         np.concatenate([first.items, second.items]),
         np.concatenate([first.vectors, second.vectors]),
     )
 
 
-def _chosen(rows: Rows, which: NDArray[np.bool_]) -> Rows:
-    return Rows(rows.ids[which], rows.items[which], rows.vectors[which])
+def _select(rows: VectorRows, mask: NDArray[np.bool_]) -> VectorRows:
+    return VectorRows(rows.ids[mask], rows.items[mask], rows.vectors[mask])
 
 
-def _with_later(old: Rows, store: Store, last: int, expected: int) -> Rows:
-    """The old rows and those with higher numbers; a writer may have added more than expected."""
+def _append_later(old: VectorRows, store: Store, last_id: int, expected: int) -> VectorRows:
+    """Append the rows with higher ids, at most ``expected``: a writer may have added more."""
     ids, items, vectors = (
         np.concatenate([part, np.zeros((expected, *part.shape[1:]), part.dtype)])
         for part in (old.ids, old.items, old.vectors)
     )
     end = len(old)
-    for block in store.rows_after(last):
-        room = min(len(block), len(ids) - end)
-        ids[end : end + room] = block.ids[:room]
-        items[end : end + room] = block.items[:room]
-        vectors[end : end + room] = block.vectors[:room]
-        end += room
-    return Rows(ids[:end], items[:end], vectors[:end])
+    for block in store.rows_after(last_id):
+        count = min(len(block), len(ids) - end)
+        ids[end : end + count] = block.ids[:count]
+        items[end : end + count] = block.items[:count]
+        vectors[end : end + count] = block.vectors[:count]
+        end += count
+    return VectorRows(ids[:end], items[:end], vectors[:end])

@@ -1,17 +1,17 @@
-"""Bringing a library up to date with folders.
+"""Bring a library up to date with folders.
 
-A file with the stamp that is on record is taken to be unchanged. Others are read: one
-whose content is on record under a path where nothing lies any more has moved, and keeps
-its vectors; the rest is decoded by threads while the encoder computes, and kept a batch
-at a time. So a run may be killed at any moment: the same call goes on where it was.
+A file whose signature is on record is taken to be unchanged. Others are hashed: if the content
+is on record under a path that no longer exists, the file has moved and keeps its vectors;
+otherwise it is decoded by threads while the encoder computes, and stored in batches. So a run
+may be killed at any moment, and the same call continues where it stopped.
 
-A folder where nothing is may be a disk that is away, and what is on record of it stays:
-a file with the same content elsewhere is a copy, and takes over the vectors. So it is when
-a folder that was added has been renamed; `polyglance library remove` deletes its old name.
+An empty folder may be a disk that is not mounted, and what is on record of it stays: a file
+with the same content elsewhere is a copy, and gets the same vectors. The same happens when an
+added folder was renamed; `polyglance library remove` deletes its old name.
 
-Two processes may index into one library. Each takes the files in an order of its own,
-a chunk of neighbours at a time, and passes over what it finds on record when it comes
-to it: they meet rarely, and where they do they write the same.
+Several processes may index into one library. Each takes the files in a random order of its
+own, a chunk of neighbours at a time, and skips what is on record when it comes to it: they
+rarely work on the same files, and where they do they write the same.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from dataclasses import dataclass, replace
 
 from polyglance.encoders import Encoder
 from polyglance.errors import DataError
-from polyglance.progress import Advance, progress
 from polyglance.search.encoding import (
-    AHEAD,
-    NO_CLIPS,
+    MISSING_VIDEO_EXTRA,
+    PREFETCH,
     FileEncoder,
     bad_file,
-    hashed,
+    hash_file,
     quiet_decoders,
 )
-from polyglance.search.files import thumbnail
-from polyglance.search.showing.pictures import picture_of
-from polyglance.search.store import BadFile, Entry, Item, Store
-from polyglance.search.walking import Candidate, is_gone, is_there, is_within, walk
-from polyglance.vision.ahead import ahead
+from polyglance.search.files import make_thumbnail
+from polyglance.search.render.images import read_image
+from polyglance.search.scan import ScannedFile, has_content, is_missing, is_within, scan
+from polyglance.search.store import EXCLUDED, SCANNED, BadFile, Entry, Item, Store
+from polyglance.utils.prefetch import prefetch
+from polyglance.utils.progress import Advance, progress
 from polyglance.vision.clips import can_read_clips
 
-CHUNK = 64
-"""Files that lie beside each other and are taken one after another."""
+CHUNK_SIZE = 64
+"""Neighbouring files that are taken one after another."""
+DELETE_SIZE = 1000
+"""Files deleted in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What an indexing did; files are pictures and clips."""
+class IndexReport:
+    """What an indexing run did; counts are of pictures and clips."""
 
     added: int = 0
     changed: int = 0
@@ -55,18 +57,18 @@ class Report:
     unchanged: int = 0
     seconds: float = 0.0
     bad: tuple[BadFile, ...] = ()
-    """Files that are not in the library, with the reason of each."""
+    """Files that could not be indexed, each with the reason."""
 
     def __str__(self) -> str:
         names = ("added", "changed", "moved", "removed", "unchanged")
-        told = [f"{getattr(self, name):,} {name}" for name in names if getattr(self, name)]
+        counts = [f"{getattr(self, name):,} {name}" for name in names if getattr(self, name)]
         encoded = self.added + self.changed
         rate = f" in {self.seconds:.0f} s, {encoded / self.seconds:.1f} a second" if encoded else ""
-        return (", ".join(told) or "nothing to index") + rate
+        return (", ".join(counts) or "nothing to index") + rate
 
 
-class Indexing:
-    """One run over folders."""
+class Indexer:
+    """One indexing run."""
 
     def __init__(
         self,
@@ -77,152 +79,169 @@ class Indexing:
         quiet: bool = False,
         order: random.Random | None = None,
     ) -> None:
-        """``encoder`` is called when the first picture has to be encoded.
+        """Prepare a run.
 
-        ``order`` decides which files come first.
+        Args:
+            store: The library.
+            encoder: Loads the model; called when the first image has to be encoded.
+            thumbnails: Also store thumbnails.
+            quiet: Show no progress bar.
+            order: Decides which files come first.
         """
         self._store, self._files = store, FileEncoder(encoder, thumbnails=thumbnails)
         self._thumbnails, self._quiet = thumbnails, quiet
         self._order = order or random.Random()
         self._counts = dict.fromkeys(("added", "changed", "moved", "unchanged"), 0)
-        self._unread: list[BadFile] = []
-        self._on_record: set[str] = set()
-        self._homes: list[str] = []
+        self._bad: list[BadFile] = []
+        self._changed_paths: set[str] = set()
+        self._roots: list[str] = []
         self._advance: Advance = lambda steps: None
 
-    def run(self, places: Sequence[str]) -> Report:
+    def run(self, paths: Sequence[str]) -> IndexReport:
         """Bring what is on record of these folders and files up to date."""
-        began = time.monotonic()
-        self._homes = sorted({*self._store.places("walked"), *places}, key=len, reverse=True)
-        walked = {place: list(self._walked(place)) for place in places}
-        candidates = {c.path: c for found in walked.values() for c in found}
+        start = time.monotonic()
+        self._roots = sorted({*self._store.places(SCANNED), *paths}, key=len, reverse=True)
+        files = {file.path: file for path in paths for file in self._scan(path)}
         kinds = {
-            kind: [c for c in candidates.values() if c.kind == kind] for kind in ("picture", "clip")
+            kind: [file for file in files.values() if file.kind == kind]
+            for kind in ("picture", "clip")
         }
-        with progress("Indexing", len(candidates), quiet=self._quiet) as advance, quiet_decoders():
+        with progress("Indexing", len(files), quiet=self._quiet) as advance, quiet_decoders():
             self._advance = advance
             self._index_pictures(kinds["picture"])
             self._index_clips(kinds["clip"])
-        removed = sum(self._forget_vanished(place, candidates) for place in places)
-        known = {bad.path: bad for place in places for bad in self._store.bad(place)}
-        bad = known | {bad.path: bad for bad in self._unread}
-        seconds = time.monotonic() - began
-        return Report(**self._counts, removed=removed, seconds=seconds, bad=tuple(bad.values()))
+        removed = sum(self._delete_missing(path, files) for path in paths)
+        recorded = {bad.path: bad for path in paths for bad in self._store.bad_files(path)}
+        bad = recorded | {bad.path: bad for bad in self._bad}
+        seconds = time.monotonic() - start
+        return IndexReport(
+            **self._counts, removed=removed, seconds=seconds, bad=tuple(bad.values())
+        )
 
-    def _walked(self, place: str) -> Iterator[Candidate]:
-        if is_gone(place):
+    def _scan(self, path: str) -> Iterator[ScannedFile]:
+        if is_missing(path):
             return
-        for found in walk(place, self._store.places("left out")):
-            if isinstance(found, Candidate):
-                yield found
+        for file in scan(path, self._store.places(EXCLUDED)):
+            if isinstance(file, ScannedFile):
+                yield file
             else:
-                self._unread.append(found)
+                self._bad.append(file)
 
-    def _index_pictures(self, candidates: list[Candidate]) -> None:
+    def _index_pictures(self, files: list[ScannedFile]) -> None:
         with (
-            ahead(hashed, self._pending(candidates), AHEAD) as contents,
-            closing(self._files.pictures(self._unknown(contents))) as batches,
+            prefetch(hash_file, self._pending(files), PREFETCH) as hashed,
+            closing(self._files.encode_images(self._unrecognized(hashed))) as batches,
         ):
             for batch in batches:
-                self._keep(batch)
+                self._store_batch(batch)
 
-    def _index_clips(self, candidates: list[Candidate]) -> None:
-        if candidates and not can_read_clips():
-            self._unread += [BadFile(candidate.path, NO_CLIPS) for candidate in candidates]
+    def _index_clips(self, files: list[ScannedFile]) -> None:
+        if files and not can_read_clips():
+            self._bad += [BadFile(file.path, MISSING_VIDEO_EXTRA) for file in files]
             return
-        for candidate, content in self._unknown(map(hashed, self._pending(candidates))):
-            self._keep([self._files.clip(candidate, content)])
+        for file, digest in self._unrecognized(map(hash_file, self._pending(files))):
+            self._store_batch([self._files.encode_clip(file, digest)])
 
-    def _pending(self, candidates: list[Candidate]) -> Iterator[Candidate]:
-        """Those that are not on record as they are, when it is their turn."""
-        chunks = [candidates[start : start + CHUNK] for start in range(0, len(candidates), CHUNK)]
+    def _pending(self, files: list[ScannedFile]) -> Iterator[ScannedFile]:
+        """Yield the files whose signature is not on record when it is their turn."""
+        chunks = [files[start : start + CHUNK_SIZE] for start in range(0, len(files), CHUNK_SIZE)]
         self._order.shuffle(chunks)
         for chunk in chunks:
-            known = self._store.known([candidate.path for candidate in chunk])
-            for candidate in chunk:
-                record = known.get(candidate.path)
-                if record is None or record.stamp != candidate.stamp:
-                    if record is not None and record.bad is None:
-                        self._on_record.add(candidate.path)
-                    yield candidate
+            records = self._store.records([file.path for file in chunk])
+            for file in chunk:
+                record = records.get(file.path)
+                if record is None or record.signature != file.signature:
+                    if record is not None and record.error is None:
+                        self._changed_paths.add(file.path)
+                    yield file
                     continue
-                if record.bad is None:
+                if record.error is None:
                     self._counts["unchanged"] += 1
                     if self._thumbnails and not record.thumbnail:
-                        self._add_thumbnail(candidate)
+                        self._add_thumbnail(file)
                 self._advance(1)
 
-    def _unknown(
-        self, files: Iterable[tuple[Candidate, str | BadFile]]
-    ) -> Iterator[tuple[Candidate, str]]:
-        """Those whose content is not on record under any path."""
-        for candidate, content in files:
-            if isinstance(content, BadFile):
-                self._unread.append(content)
-            elif not self._recognised(candidate, content):
-                yield candidate, content
+    def _unrecognized(
+        self, hashed: Iterable[tuple[ScannedFile, str | BadFile]]
+    ) -> Iterator[tuple[ScannedFile, str]]:
+        """Yield the files whose content is not on record under any path."""
+        for file, digest in hashed:
+            if isinstance(digest, BadFile):
+                self._bad.append(digest)
+            elif not self._recognize(file, digest):
+                yield file, digest
                 continue
             self._advance(1)
 
-    def _recognised(self, candidate: Candidate, content: str) -> bool:
-        """Whether a file's content is on record; then so is the file from now on."""
-        path, stamp = candidate.path, candidate.stamp
-        items = [item for item in self._store.holding(content) if item.kind == candidate.kind]
+    def _recognize(self, file: ScannedFile, digest: str) -> bool:
+        """Record a file without encoding it if its content is on record; return whether it is."""
+        path, signature = file.path, file.signature
+        items = [item for item in self._store.items_with_content(digest) if item.kind == file.kind]
         if any(item.path == path for item in items):
-            self._store.touch(path, stamp)
+            self._store.update_signature(path, signature)
             self._counts["unchanged"] += 1
             return True
         for item in items:
-            if is_gone(item.path) and not self._is_away(item.path):
-                self._store.move(item.path, path, stamp)
+            if is_missing(item.path) and not self._may_be_unmounted(item.path):
+                self._store.move(item.path, path, signature)
                 self._counts["moved"] += 1
                 return True
-        copied = self._store.entry(items[0].path) if items else None
-        if copied is None:
+        original = self._store.entry(items[0].path) if items else None
+        if original is None:
             return False
-        self._store.put([replace(copied, item=replace(copied.item, path=path, stamp=stamp))])
-        self._count(candidate)
+        copy = replace(original, item=replace(original.item, path=path, signature=signature))
+        self._store.put([copy])
+        self._count(file)
         return True
 
-    def _is_away(self, path: str) -> bool:
-        """Whether a file may lie on a disk that is not mounted."""
-        home = next((place for place in self._homes if is_within(path, place)), path)
-        return home != path and not is_there(home)
+    def _may_be_unmounted(self, path: str) -> bool:
+        """Return whether a file may be on a disk that is not mounted."""
+        root = next((root for root in self._roots if is_within(path, root)), path)
+        return root != path and not has_content(root)
 
-    def _keep(self, done: Sequence[Entry | BadFile]) -> None:
-        entries = [one for one in done if isinstance(one, Entry)]
-        bad = [one for one in done if isinstance(one, BadFile)]
+    def _store_batch(self, batch: Sequence[Entry | BadFile]) -> None:
+        entries = [file for file in batch if isinstance(file, Entry)]
+        bad = [file for file in batch if isinstance(file, BadFile)]
         if entries:
             self._store.put(entries)
             for entry in entries:
                 self._count(entry.item)
         if bad:
-            self._store.put_bad(bad)
-        self._advance(len(done))
+            self._store.put_bad_files(bad)
+        self._advance(len(batch))
 
-    def _count(self, file: Candidate | Item) -> None:
-        self._counts["changed" if file.path in self._on_record else "added"] += 1
+    def _count(self, file: ScannedFile | Item) -> None:
+        self._counts["changed" if file.path in self._changed_paths else "added"] += 1
 
-    def _add_thumbnail(self, candidate: Candidate) -> None:
+    def _add_thumbnail(self, file: ScannedFile) -> None:
         try:
-            small = thumbnail(picture_of(candidate.path, candidate.kind))
+            thumbnail = make_thumbnail(read_image(file.path, file.kind))
         except DataError as error:
-            self._unread.append(bad_file(candidate, error))
+            self._bad.append(bad_file(file, error))
         else:
-            self._store.put_thumbnail(candidate.path, small)
+            self._store.put_thumbnail(file.path, thumbnail)
 
-    def _forget_vanished(self, place: str, candidates: dict[str, Candidate]) -> int:
-        """Delete what is on record of files that are gone."""
-        gone = [
-            path for path in self._store.paths(place) if path not in candidates and is_gone(path)
+    def _delete_missing(self, root: str, files: dict[str, ScannedFile]) -> int:
+        """Delete what is on record of files that no longer exist; return how many."""
+        missing = [
+            path for path in self._store.paths(root) if path not in files and is_missing(path)
         ]
-        if gone not in ([], [place]) and not is_there(place):
-            self._unread.append(
+        if missing not in ([], [root]) and not has_content(root):
+            self._bad.append(
                 BadFile(
-                    place,
-                    f"nothing is there now, is a disk not mounted? Its {len(gone):,} files stay on"
-                    " record; `polyglance library remove` deletes them",
+                    root,
+                    "is empty or missing: is a disk not mounted? Its"
+                    f" {len(missing):,} files stay in the library; `polyglance library remove`"
+                    " deletes them",
                 )
             )
             return 0
-        return sum(self._store.forget(gone[i : i + 1000]) for i in range(0, len(gone), 1000))
+        return delete_in_batches(self._store, missing)
+
+
+def delete_in_batches(store: Store, paths: Sequence[str]) -> int:
+    """Delete what is on record of files, in several transactions; return how many items."""
+    return sum(
+        store.delete(paths[start : start + DELETE_SIZE])
+        for start in range(0, len(paths), DELETE_SIZE)
+    )

@@ -1,11 +1,11 @@
-"""A library of pictures and clips that answers in your language.
+"""`Library`: index pictures and clips, and search them in any language.
 
     with polyglance.Library("my.polyglance") as library:
         library.add("photos")
         for hit in library.search("собака на пляже", k=20):
             print(hit.path, hit.score)
 
-The library is a file, or on PostgreSQL (`polyglance.search.home`); the model is opened when
+A library is a file, or on PostgreSQL (`polyglance.search.backends`). The model is loaded when
 something has to be encoded.
 """
 
@@ -16,299 +16,319 @@ import threading
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyglance.encoders import Encoder, Picture
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError, printable
-from polyglance.search.home import FileHome, Index, home_of
-from polyglance.search.indexing import Indexing, Report
-from polyglance.search.merging import take_in
-from polyglance.search.models import Model, check_model, model_of, new_manifest, open_model
-from polyglance.search.query import Hit, Piece, Text, as_filter, in_languages, query_vector
-from polyglance.search.reranking import CANDIDATES, AnyReranker, SecondLook, open_reranker
-from polyglance.search.showing.pictures import from_webp, picture_of
-from polyglance.search.store import Counts, Manifest, NoLibrary, Store
-from polyglance.search.walking import as_place, is_within
-from polyglance.text.translators import Translator
+from polyglance.search.backends import FileBackend, Index, backend_for, default_library
+from polyglance.search.indexing import Indexer, IndexReport, delete_in_batches
+from polyglance.search.merge import merge_into
+from polyglance.search.model_info import (
+    Model,
+    check_model,
+    new_model_info,
+    open_model,
+    stored_model,
+)
+from polyglance.search.query import (
+    DateLike,
+    Hit,
+    ImageQuery,
+    MediaRef,
+    OneOrMore,
+    PathLike,
+    QueryText,
+    add_translations,
+    as_list,
+    build_filter,
+    query_vector,
+)
+from polyglance.search.render.images import decode_thumbnail, read_image
+from polyglance.search.reranking import NUM_CANDIDATES, Reranker, RerankerLike, open_scorer
+from polyglance.search.scan import is_within, resolve_path
+from polyglance.search.store import (
+    EXCLUDED,
+    SCANNED,
+    LibraryInfo,
+    LibraryNotFoundError,
+    ModelInfo,
+    Store,
+)
+from polyglance.text.translation.translators import Translator
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from PIL.Image import Image
-
-T = TypeVar("T")
-OneOrMore: TypeAlias = "T | Sequence[T] | None"
-Place: TypeAlias = "str | Path"
-Shown: TypeAlias = "Picture | Piece | Vectors"
-"""A picture, one that is in the library, or the vector of one."""
-Date: TypeAlias = "str | date | None"
-"""``2024``, ``2024-07``, ``2024-07-31``, or an object of `datetime`."""
-
-VARIABLE = "POLYGLANCE_LIBRARY"
-"""The environment variable that names the library where none is given."""
-
-
-def default_place() -> Place:
-    """Where the library is that nobody named."""
-    data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
-    return os.environ.get(VARIABLE) or data / "polyglance" / "library.polyglance"
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """What a library is."""
-
-    name: str
-    """Its file, or the address of its database without the password."""
-    size: int
-    """Bytes on disk."""
-    manifest: Manifest
-    counts: Counts
-    folders: tuple[str, ...]
-    left_out: tuple[str, ...]
 
 
 class Library:
-    """Pictures and clips, found by what they show. Threads may share one."""
+    """Pictures and clips, searched by what they show. Threads may share a library."""
 
     def __init__(
         self,
-        path: Place | None = None,
+        path: PathLike | None = None,
         *,
         model: Model = None,
-        reranker: AnyReranker | None = None,
+        reranker: RerankerLike | None = None,
         threads: int | None = None,
     ) -> None:
-        """Open a library; one that does not exist yet is made by `add`.
+        """Open a library; `add` creates it if it does not exist.
 
-        ``path`` is a file, or a database of PostgreSQL: ``postgresql://user@host/database``.
-        ``model`` is for a new library, and None for that which comes with Polyglance. One that
-        exists says itself what it was made with. ``reranker`` reads again what its vectors found:
-        the folder of a trained UC2 or M3P. ``threads`` bounds the cores of the model.
+        Args:
+            path: A file, or a PostgreSQL database: ``postgresql://user@host/database``. None for
+                the default library (`default_library`).
+            model: The model of a new library: a name, a folder or an encoder, or None for the
+                default model. An existing library knows its model.
+            reranker: Re-ranks the best hits: the folder of a trained UC2 or M3P, or any
+                `polyglance.search.reranking.PairScorer`.
+            threads: The maximum number of cores for the model.
         """
-        self._home = home_of(default_place() if path is None else path)
-        self.path = self._home.path if isinstance(self._home, FileHome) else None
-        self._model, self._threads, self._reranker = model, threads, reranker
+        self._backend = backend_for(default_library() if path is None else path)
+        self.path = self._backend.path if isinstance(self._backend, FileBackend) else None
+        self._model, self._threads, self._scorer = model, threads, reranker
         self._lock = threading.RLock()
-        self._opened: Store | None = None
-        self._loaded: Encoder | None = None
-        self._vectors: Index | None = None
-        self._second: SecondLook | None = None
-        with suppress(NoLibrary):
+        self._open_store: Store | None = None
+        self._loaded_encoder: Encoder | None = None
+        self._open_index: Index | None = None
+        self._open_reranker: Reranker | None = None
+        with suppress(LibraryNotFoundError):
             self._store()
             if model is not None:
                 self._encoder()
 
-    def add(self, *folders: Place, thumbnails: bool = False, quiet: bool = True) -> Report:
-        """Index folders and files: what is new or changed, and forget what vanished from them.
+    def add(self, *folders: PathLike, thumbnails: bool = False, quiet: bool = True) -> IndexReport:
+        """Index folders and files: add new and changed files, delete missing ones.
 
-        From then on `update` does the same. A killed run is taken up by the next.
+        From then on `update` does the same. A run that was killed is continued by the next.
+
+        Args:
+            folders: Folders or single files.
+            thumbnails: Also store thumbnails.
+            quiet: Show no progress bar.
+
+        Returns:
+            How many files were added, changed, moved, removed and left unchanged, and which
+            could not be read.
         """
-        places = [as_place(folder) for folder in folders]
-        for place, given in zip(places, folders, strict=True):
-            if not os.path.exists(place):  # noqa: PTH110 (unlike Path.exists it never raises)
-                raise PolyglanceError(f"{printable(str(given))}: no such file or folder")
+        paths = [resolve_path(folder) for folder in folders]
+        for path, folder in zip(paths, folders, strict=True):
+            if not os.path.exists(path):  # noqa: PTH110 (unlike Path.exists it never raises)
+                raise PolyglanceError(f"{printable(str(folder))}: no such file or folder")
         store = self._store(create=True)
-        for place in places:
-            store.drop_places("left out", [place])
-            if not any(is_within(place, known) for known in store.places("walked")):
-                store.add_place("walked", place)
-        return self._bring_in(store, places, thumbnails=thumbnails, quiet=quiet)
+        for path in paths:
+            store.drop_places(EXCLUDED, [path])
+            if not any(is_within(path, folder) for folder in store.places(SCANNED)):
+                store.add_place(SCANNED, path)
+        return self._update_paths(store, paths, thumbnails=thumbnails, quiet=quiet)
 
-    def update(self, *, thumbnails: bool = False, quiet: bool = True) -> Report:
-        """Bring the library up to date with all folders that were added."""
+    def update(self, *, thumbnails: bool = False, quiet: bool = True) -> IndexReport:
+        """Bring the library up to date with all folders that were added; see `add`."""
         store = self._store()
-        return self._bring_in(store, store.places("walked"), thumbnails=thumbnails, quiet=quiet)
+        return self._update_paths(store, store.places(SCANNED), thumbnails=thumbnails, quiet=quiet)
 
     def search(
         self,
-        text: Text | None = None,
+        text: QueryText | None = None,
         *,
-        picture: OneOrMore[Shown] = None,
-        without: OneOrMore[Text] = None,
-        without_picture: OneOrMore[Shown] = None,
+        picture: OneOrMore[ImageQuery] = None,
+        exclude: OneOrMore[QueryText] = None,
+        exclude_picture: OneOrMore[ImageQuery] = None,
         k: int = 20,
-        folder: OneOrMore[Place] = None,
+        folder: OneOrMore[PathLike] = None,
         kind: str | None = None,
-        since: Date = None,
-        until: Date = None,
+        since: DateLike = None,
+        until: DateLike = None,
         language: str | None = None,
         translators: Sequence[Translator] = (),
-        every_span: bool = False,
-        candidates: int = CANDIDATES,
+        all_segments: bool = False,
+        candidates: int = NUM_CANDIDATES,
     ) -> list[Hit]:
-        """What fits best, the best first.
+        """Return the best hits for a text, for images, or for both together.
 
-        ``text`` may be in any language, or the same in several, by language: then what all say
-        together counts; ``translators`` from its ``language`` say it in others. With a ``picture``
-        it is what looks like it, with both what is like both; ``without`` takes away. The rest
-        restricts what is looked at. Of a clip the best span is found, or with ``every_span`` all
-        that are good enough. A reranker reads the ``text`` beside the best ``candidates``;
-        pictures count by their vectors alone.
+        Args:
+            text: Words in any language, or the same in several, by language: then the average
+                counts.
+            picture: Find what looks like these images.
+            exclude: Words for what should not be shown.
+            exclude_picture: Images of what should not be shown.
+            k: The maximum number of hits.
+            folder: Only files in these folders.
+            kind: Only ``"picture"`` or ``"clip"``.
+            since: Only files taken then or later.
+            until: Only files taken then or earlier.
+            language: The language of texts that do not say theirs.
+            translators: Translate ``text`` from ``language``, and average over all languages.
+            all_segments: Return every good span of a clip, not only the best.
+            candidates: How many of the best hits a re-ranker scores. It scores ``text`` alone;
+                images count by their vectors.
+
+        Returns:
+            Up to ``k`` hits, best first.
         """
         if k < 1:
-            raise PolyglanceError(f"{k} hits cannot be found: ask for 1 or more")
-        wanted = as_filter(folder, kind, since, until)
+            raise PolyglanceError(f"k must be 1 or more, not {k}")
+        where = build_filter(folder, kind, since, until)
         if text is not None:
-            text = in_languages(text, language, translators)
+            text = add_translations(text, language, translators)
         vector = query_vector(
             self._encoder(),
             [] if text is None else [text],
-            self._known(picture),
-            without=_listed(without),
-            without_pictures=self._known(without_picture),
+            self._with_vectors(picture),
+            exclude=as_list(exclude),
+            exclude_pictures=self._with_vectors(exclude_picture),
             language=language,
         )
-        second = self._second_look() if text is not None else None
-        store, count = self._store(), max(k, candidates) if second else k
+        reranker = self._reranker() if text is not None else None
+        store, count = self._store(), max(k, candidates) if reranker else k
         with self._lock:
-            nearest = self._index(store).nearest(vector, count, wanted, once=not every_span)
-        found = store.found(nearest.ids.tolist())
-        scored = zip(nearest.ids.tolist(), nearest.scores.tolist(), strict=True)
-        hits = [Hit.of(n, *found[n], score=score) for n, score in scored if n in found]
-        hits.sort(key=lambda hit: (-hit.score, hit.number))  # whatever k is, the same come first
-        if second and text is not None:
+            neighbors = self._index().search(vector, count, where, one_per_item=not all_segments)
+        items = store.lookup(neighbors.ids.tolist())
+        scores = zip(neighbors.ids.tolist(), neighbors.scores.tolist(), strict=True)
+        hits = [Hit.from_item(n, *items[n], score=score) for n, score in scores if n in items]
+        hits.sort(key=lambda hit: (-hit.score, hit.id))  # the same order for every k
+        if reranker and text is not None:
             best, others = hits[:candidates], hits[candidates:]
-            hits = [*second.sort(best, text, vector, language=language), *others]
+            hits = [*reranker.rerank(best, text, vector, language=language), *others]
         return hits[:k]
 
-    def piece(self, number: int) -> Piece | None:
-        """What goes by the number of a hit, if it is still there."""
-        found = self._store().found([number]).get(number)
-        return found and Piece.of(number, *found)
+    def get(self, media_id: int) -> MediaRef | None:
+        """Return what has the id of an earlier hit, or None if it was removed."""
+        item = self._store().lookup([media_id]).get(media_id)
+        return item and MediaRef.from_item(media_id, *item)
 
-    def vector(self, picture: Picture | Piece) -> Vectors:
-        """The unit vector of a picture, or of what is in the library; `search` takes it as well."""
-        if not isinstance(picture, Piece):
+    def vector(self, picture: Picture | MediaRef) -> Vectors:
+        """Return the unit vector of an image or of a hit, ``[width]``; `search` takes it too."""
+        if not isinstance(picture, MediaRef):
             vector: Vectors = self._encoder().encode_pictures([picture])[0]
             return vector
-        rows = self._store().rows(np.array([picture.number], np.int64))
+        rows = self._store().rows(np.array([picture.id], np.int64))
         if not len(rows):
-            raise PolyglanceError(f"{printable(str(picture.path))} is not in the library any more")
+            raise PolyglanceError(f"{printable(str(picture.path))} is no longer in the library")
         return np.array(rows.vectors[0])
 
-    def thumbnail(self, piece: Piece) -> bytes | None:
-        """The small WebP that is kept of a file, where one is; of a clip, from its beginning."""
-        return self._store().thumbnail(piece.path.as_posix())
+    def thumbnail(self, media: MediaRef) -> bytes | None:
+        """Return the stored thumbnail of a file (WebP), if any; of a clip, its first frame."""
+        return self._store().thumbnail(media.path.as_posix())
 
-    def picture(self, piece: Piece) -> Image:
-        """What to show of a hit: its thumbnail, or else from its file."""
-        small = None if piece.span else self.thumbnail(piece)
-        return from_webp(small) if small else picture_of(str(piece.path), piece.kind, piece.span)
+    def picture(self, media: MediaRef) -> Image:
+        """Return the image of a hit, from its thumbnail or else from its file."""
+        thumbnail = None if media.span else self.thumbnail(media)
+        if thumbnail:
+            return decode_thumbnail(thumbnail)
+        return read_image(str(media.path), media.kind, media.span)
 
-    def paths(self, folder: Place | None = None) -> Iterator[str]:
-        """The files on record, those that could not be read included; all, or of a folder."""
-        return self._store().paths(None if folder is None else as_place(folder))
+    def paths(self, folder: PathLike | None = None) -> Iterator[str]:
+        """Yield the files on record, unreadable ones included; all, or those in a folder."""
+        return self._store().paths(None if folder is None else resolve_path(folder))
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Those that were added, from which `update` takes what is new."""
-        return tuple(self._store().places("walked"))
+        """The folders and files that were added, which `update` scans."""
+        return tuple(self._store().places(SCANNED))
 
     @property
-    def manifest(self) -> Manifest:
-        """Which model the library is of."""
-        return self._store().manifest
+    def model_info(self) -> ModelInfo:
+        """The model that made the library's vectors."""
+        return self._store().model_info
 
     @property
     def revision(self) -> Hashable:
-        """Another value when anything may have been written since, by anybody."""
+        """A value that changes when anything may have been written, by anybody."""
         return self._store().revision()
 
-    def remove(self, *paths: Place) -> int:
-        """Delete files and folders from the library, not from the disk; how many that were.
+    def remove(self, *paths: PathLike) -> int:
+        """Delete files and folders from the library, not from the disk; return how many files.
 
-        What lies in a folder that stays in the library, or in none, is left out from then on,
+        What lies in a folder that stays in the library, or in none, is skipped from then on,
         until it is added itself.
         """
         store, removed = self._store(), 0
-        for place in map(as_place, paths):
-            known = list(store.paths(place))
-            walked = store.places("walked")
-            inside = [folder for folder in walked if is_within(folder, place)]
-            if not known and not inside:
-                raise PolyglanceError(f"{printable(place)}: nothing of it is in the library")
-            store.drop_places("walked", inside)
-            kept = any(is_within(place, folder) for folder in walked if folder != place)
-            if kept or not inside:  # else only a manifest or another library has named it
-                store.add_place("left out", place)
-            removed += sum(store.forget(known[i : i + 1000]) for i in range(0, len(known), 1000))
+        for path in map(resolve_path, paths):
+            recorded = list(store.paths(path))
+            folders = store.places(SCANNED)
+            inside = [folder for folder in folders if is_within(folder, path)]
+            if not recorded and not inside:
+                raise PolyglanceError(f"{printable(path)}: is not in the library")
+            store.drop_places(SCANNED, inside)
+            still_scanned = any(is_within(path, folder) for folder in folders if folder != path)
+            if still_scanned or not inside:  # not inside: it came from a manifest or a merge
+                store.add_place(EXCLUDED, path)
+            removed += delete_in_batches(store, recorded)
         return removed
 
-    def merge(self, other: Place | Library) -> int:
-        """Take in what another library of the same model holds; how many items were new.
+    def merge(self, other: PathLike | Library) -> int:
+        """Add the items of another library of the same model; return how many were new.
 
-        What both have of a file stays as it is here, and what was removed here stays out.
+        Files that both have stay as they are here, and files that were removed here stay out.
         """
         opened = other if isinstance(other, Library) else Library(other)
         try:
-            theirs = opened._store()
-            own = replace(theirs.manifest, library=uuid.uuid4().hex)
-            store = self._store(create=True, like=own)
-            if theirs.manifest.fingerprint != store.manifest.fingerprint:
+            source = opened._store()
+            info = replace(source.model_info, library=uuid.uuid4().hex)
+            store = self._store(create=True, like=info)
+            own = store.model_info
+            if source.model_info.fingerprint != own.fingerprint:
                 raise PolyglanceError(
-                    f"{opened.name} is of the model {theirs.manifest.model} and {self.name} of"
-                    f" {store.manifest.model} ({store.manifest.fingerprint[:8]}): only libraries of"
-                    " one model can be merged"
+                    f"{opened.name} was made with the model {source.model_info.model} and"
+                    f" {self.name} with {own.model} ({own.fingerprint[:8]}): only libraries of one"
+                    " model can be merged"
                 )
-            new = take_in(store, theirs)
-            self._index(store).build()
-            return new
+            count = merge_into(store, source)
+            self._index().build()
+            return count
         finally:
             if opened is not other:
                 opened.close()
 
-    def import_shards(self, folder: Place, *, quiet: bool = True) -> Report:
-        """Take in what `polyglance encode` made; again for shards that were made since."""
-        from polyglance.search.bulk.importing import import_shards
+    def import_shards(self, folder: PathLike, *, quiet: bool = True) -> IndexReport:
+        """Import the output of `polyglance encode`; may be repeated as more shards are made."""
+        from polyglance.search.bulk.shard_import import import_shards
         from polyglance.search.bulk.shards import ShardFolder
 
         shards = ShardFolder(folder)
-        store = self._store(create=True, like=shards.manifest())
+        store = self._store(create=True, like=shards.new_model_info())
         report = import_shards(store, shards, self.name, quiet=quiet)
-        self._index(store).build(quiet=quiet)
+        self._index().build(quiet=quiet)
         return report
 
     def verify(self, *, files: bool = False) -> list[str]:
-        """A sentence for each damage; with ``files``, also for each file that is not as indexed."""
-        from polyglance.search.checking import changed_files
+        """Return a sentence for each damaged part, and with ``files`` for each changed file."""
+        from polyglance.search.files import changed_files
 
         store = self._store()
-        return [*store.damage(), *(changed_files(store) if files else ())]
+        return [*store.find_damage(), *(changed_files(store) if files else ())]
 
-    def info(self) -> Info:
-        """What the library is and how much it holds."""
+    def info(self) -> LibraryInfo:
+        """Return what the library is and how much it holds."""
         store = self._store()
-        return Info(
+        return LibraryInfo(
             self.name,
-            self._home.size(),
-            store.manifest,
+            self._backend.size(),
+            store.model_info,
             store.counts(),
             self.folders,
-            tuple(store.places("left out")),
+            tuple(store.places(EXCLUDED)),
         )
 
     @property
     def name(self) -> str:
         """The file, or the address of the database without the password."""
-        return self._home.name
+        return self._backend.name
 
     def __len__(self) -> int:
         counts = self._store().counts()
         return counts.pictures + counts.clips
 
     def close(self) -> None:
-        """Let go of the file or database."""
+        """Close the file or the connection to the database."""
         with self._lock:
-            if self._opened is not None:
-                self._opened.close()
-            self._opened = self._vectors = self._second = None
+            if self._open_store is not None:
+                self._open_store.close()
+            self._open_store = self._open_index = self._open_reranker = None
 
     def __enter__(self) -> Library:
         return self
@@ -321,58 +341,53 @@ class Library:
     ) -> None:
         self.close()
 
-    def _store(self, *, create: bool = False, like: Manifest | None = None) -> Store:
+    def _store(self, *, create: bool = False, like: ModelInfo | None = None) -> Store:
+        """Open the store; with ``create``, create it for ``like`` or for the library's model."""
         with self._lock:
-            if self._opened is None:
+            if self._open_store is None:
                 try:
-                    self._opened, self._vectors = self._home.open()
-                except NoLibrary:
+                    self._open_store, self._open_index = self._backend.open()
+                except LibraryNotFoundError:
                     if not create:
                         raise
                     encoder = None if like else open_model(self._model, self._threads)
-                    manifest = new_manifest(self._model, encoder) if encoder else like
-                    self._opened, self._vectors = self._home.open(manifest)
-            return self._opened
+                    info = new_model_info(self._model, encoder) if encoder else like
+                    self._open_store, self._open_index = self._backend.open(info)
+            return self._open_store
 
     def _encoder(self) -> Encoder:
-        """The model, which must be that of the library."""
+        """Load the model, which must be that of the library."""
         with self._lock:
-            if self._loaded is None:
-                manifest, model = self._store().manifest, self._model
+            if self._loaded_encoder is None:
+                info, model = self._store().model_info, self._model
                 if model is None:
-                    model = model_of(manifest, self.name)
+                    model = stored_model(info, self.name)
                 encoder = open_model(model, self._threads)
-                check_model(manifest, encoder, self.name)
-                self._loaded = encoder
-            return self._loaded
+                check_model(info, encoder, self.name)
+                self._loaded_encoder = encoder
+            return self._loaded_encoder
 
-    def _second_look(self) -> SecondLook | None:
-        """What reads hits again, if there is to be one."""
+    def _reranker(self) -> Reranker | None:
+        """Return the re-ranker, or None."""
         with self._lock:
-            if self._second is None and self._reranker is not None:
-                self._reranker = open_reranker(self._reranker)
-                self._second = SecondLook(self._reranker, self._store())
-            return self._second
+            if self._open_reranker is None and self._scorer is not None:
+                self._scorer = open_scorer(self._scorer)
+                self._open_reranker = Reranker(self._scorer, self._store())
+            return self._open_reranker
 
-    def _known(self, pictures: OneOrMore[Shown]) -> list[Picture | Vectors]:
-        """Pictures, with the vectors of those that are in the library."""
-        shown: list[Shown] = _listed(pictures)
-        return [self.vector(one) if isinstance(one, Piece) else one for one in shown]
+    def _with_vectors(self, pictures: OneOrMore[ImageQuery]) -> list[Picture | Vectors]:
+        """Replace references into the library by their vectors."""
+        images: list[ImageQuery] = as_list(pictures)
+        return [self.vector(one) if isinstance(one, MediaRef) else one for one in images]
 
-    def _bring_in(
-        self, store: Store, places: Sequence[str], *, thumbnails: bool, quiet: bool
-    ) -> Report:
-        report = Indexing(store, self._encoder, thumbnails=thumbnails, quiet=quiet).run(places)
-        self._index(store).build(quiet=quiet)
+    def _update_paths(
+        self, store: Store, paths: Sequence[str], *, thumbnails: bool, quiet: bool
+    ) -> IndexReport:
+        report = Indexer(store, self._encoder, thumbnails=thumbnails, quiet=quiet).run(paths)
+        self._index().build(quiet=quiet)
         return report
 
-    def _index(self, store: Store) -> Index:
-        if self._vectors is None:
-            raise PolyglanceError(f"{self.name} was closed: open the library again")
-        return self._vectors
-
-
-def _listed(given: OneOrMore[T]) -> list[T]:
-    if given is None:
-        return []
-    return list(given) if isinstance(given, list | tuple) else [given]  # type: ignore[list-item]
+    def _index(self) -> Index:
+        if self._open_index is None:
+            raise PolyglanceError(f"{self.name} is closed: open the library again")
+        return self._open_index

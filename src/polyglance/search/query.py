@@ -1,11 +1,10 @@
-"""What is looked for, as one vector: words, pictures, both together, and what it is not.
+"""Build the query vector of a search from text and images, and the filter on items.
 
-Each part is a unit vector. Those that are wanted are added, what is not wanted is taken
-away with half the weight, and the sum is brought to length 1: the score of a picture is
-then the cosine with all that was asked for.
+Each part is a unit vector. Wanted parts are added, excluded ones subtracted with half the
+weight, and the sum is normalised: a hit's score is its cosine with that vector.
 
-A query in several languages is what its parts say on average: SMALR's cross-lingual
-consistency (CLC-A, section 3.4), as scores are linear in the query's vector.
+A query in several languages is the average of its versions: SMALR's cross-lingual consistency
+(CLC-A, section 3.4), since scores are linear in the query vector.
 """
 
 from __future__ import annotations
@@ -13,56 +12,62 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeGuard, cast, get_args
+from typing import Any, Self, TypeAlias, TypeGuard, TypeVar, cast, get_args
 
 import numpy as np
 
 from polyglance.encoders import Encoder, Picture
 from polyglance.encoders.protocol import Vectors
-from polyglance.encoders.translated_queries import consistent_scores, in_other_languages
+from polyglance.encoders.translated_queries import consistency_scores, translate_queries
 from polyglance.errors import PolyglanceError
+from polyglance.search.scan import resolve_path
 from polyglance.search.store import Filter, Item, Kind, Span
-from polyglance.search.walking import as_place
-from polyglance.text.translators import Translator
+from polyglance.text.translation.translators import Translator
 
-Text: TypeAlias = "str | Mapping[str, str]"
-"""Words, or the same in several languages: ``{"de": "ein Hund", "fr": "un chien"}``."""
+T = TypeVar("T")
+OneOrMore: TypeAlias = "T | Sequence[T] | None"
+PathLike: TypeAlias = "str | Path"
+QueryText: TypeAlias = "str | Mapping[str, str]"
+"""A text, or the same in several languages: ``{"de": "ein Hund", "fr": "un chien"}``."""
+ImageQuery: TypeAlias = "Picture | MediaRef | Vectors"
+"""An image, one that is in the library, or the vector of one."""
+DateLike: TypeAlias = "str | date | None"
+"""``2024``, ``2024-07``, ``2024-07-31``, or a `datetime.date`."""
 
-UNWANTED = 0.5
-"""The weight of what is not wanted.
+EXCLUDE_WEIGHT = 0.5
+"""The weight of excluded parts.
 
-Of the first ten pictures of Flickr8k's test part for 15 queries such as "dog" without "grass",
-captions say of 79 % that they are right without a weight, of 82 % with this one, and of 77 %
-with a weight of 1, which loses the dog.
+For 15 queries such as "dog" without "grass" on Flickr8k's test images, captions confirm 79 % of
+the first ten hits with weight 0, 82 % with this one, and 77 % with weight 1, which loses the dog.
 """
 
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A picture or a part of a clip, as a library knows it."""
+class MediaRef:
+    """A reference to a picture, or to a span of a clip, in a library."""
 
-    number: int
-    """Goes by it for ever, and nothing else does."""
+    id: int
+    """Permanent id; never reused."""
     path: Path
     kind: Kind
     span: Span | None
-    """From which to which second of a clip."""
+    """Start and end in a clip, in seconds."""
     taken: datetime
-    """When, in the time of the place; of a file that does not say, when it was written."""
+    """Local time of recording, or of the file's last modification if it does not say."""
     width: int
     height: int
     seconds: float | None
-    """How long the clip is."""
+    """Duration of the clip."""
 
     @classmethod
-    def of(cls, number: int, item: Item, span: Span | None, **more: Any) -> Self:
-        """What is told of an item on record."""
+    def from_item(cls, vector_id: int, item: Item, span: Span | None, **fields: Any) -> Self:
+        """Build from a stored item; ``fields`` are those of a subclass."""
         return cls(
-            number=number,
+            id=vector_id,
             path=Path(item.path),
             kind=item.kind,
             span=span,
@@ -70,23 +75,23 @@ class Piece:
             width=item.width,
             height=item.height,
             seconds=item.seconds,
-            **more,
+            **fields,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit(Piece):
-    """What was found."""
+class Hit(MediaRef):
+    """A search result."""
 
     score: float
-    """The cosine with the query: 1 is the same, 0 has nothing to do with it."""
-    reread: float | None = None
-    """What a model says that read the words beside it (`polyglance.search.reranking`), where one
-    did; those hits come first and are sorted by it."""
+    """Cosine with the query: 1 is identical, 0 unrelated."""
+    rerank_score: float | None = None
+    """The re-ranker's score (`polyglance.search.reranking`), or None where it was not applied;
+    hits that have one come first, sorted by it."""
 
     def to_json(self) -> dict[str, Any]:
-        """The hit in plain values."""
-        plain = {
+        """Return the hit as JSON values."""
+        values = {
             "path": str(self.path),
             "score": round(self.score, 4),
             "kind": self.kind,
@@ -96,104 +101,143 @@ class Hit(Piece):
             "height": self.height,
             "seconds": self.seconds,
         }
-        return plain if self.reread is None else plain | {"reread": round(self.reread, 4)}
+        if self.rerank_score is not None:
+            values["rerank_score"] = round(self.rerank_score, 4)
+        return values
 
 
 def query_vector(
     encoder: Encoder,
-    texts: Sequence[Text] = (),
+    texts: Sequence[QueryText] = (),
     pictures: Sequence[Picture | Vectors] = (),
     *,
-    without: Sequence[Text] = (),
-    without_pictures: Sequence[Picture | Vectors] = (),
+    exclude: Sequence[QueryText] = (),
+    exclude_pictures: Sequence[Picture | Vectors] = (),
     language: str | None = None,
 ) -> Vectors:
-    """A unit vector of what is looked for; ``language`` is that of texts that do not say.
+    """Encode a query.
 
-    A picture may be given as its vector.
+    Args:
+        encoder: The library's model.
+        texts: What is wanted, in words.
+        pictures: What is wanted, as images or their vectors.
+        exclude: What is not wanted, in words.
+        exclude_pictures: What is not wanted, as images or their vectors.
+        language: The language of texts that do not say theirs.
+
+    Returns:
+        A unit vector, ``[width]``.
     """
-    wanted = _encoded(encoder, texts, pictures, language)
+    wanted = _encode_parts(encoder, texts, pictures, language)
     if not len(wanted):
-        raise PolyglanceError("there is nothing to look for: give words, a picture or both")
-    unwanted = _encoded(encoder, without, without_pictures, language)
-    return _unit(_unit(wanted.sum(0)) - UNWANTED * unwanted.sum(0))
+        raise PolyglanceError("the query is empty: give a text, a picture or both")
+    excluded = _encode_parts(encoder, exclude, exclude_pictures, language)
+    return _normalize(_normalize(wanted.sum(0)) - EXCLUDE_WEIGHT * excluded.sum(0))
 
 
-def in_languages(text: Text, language: str | None, translators: Sequence[Translator]) -> Text:
-    """A query with its translations; each comes from the query's ``language``.
+def add_translations(
+    text: QueryText, language: str | None, translators: Sequence[Translator]
+) -> QueryText:
+    """Translate a query into the translators' languages.
 
-    One that is the query again is none: dictionaries leave words as they are that they lack.
+    A translation that equals the query is dropped: dictionaries keep words that they lack.
+
+    Args:
+        text: The query, in one language.
+        language: That language.
+        translators: From that language into others.
+
+    Returns:
+        The query by language, or ``text`` itself without translators.
     """
     if not translators:
         return text
     if not isinstance(text, str) or language is None:
         raise PolyglanceError(
-            "a query is translated from one language: give it as words, and say its language"
+            "only a query in one language can be translated: give it as a string, with its language"
         )
-    told = in_other_languages([text], language, translators)
-    source, *others = told
+    translations = translate_queries([text], language, translators)
+    source, *others = translations
     return {source: text} | {
-        code: "" if told[code][0].casefold() == text.casefold() else told[code][0]
+        code: "" if translations[code][0].casefold() == text.casefold() else translations[code][0]
         for code in others
     }
 
 
 def is_vector(picture: object) -> TypeGuard[Vectors]:
-    """Whether a picture is given as its vector; pixels have three axes."""
+    """Return whether an image is given as its vector; pixels have three axes."""
     return isinstance(picture, np.ndarray) and picture.ndim == 1
 
 
-def _encoded(
+def _encode_parts(
     encoder: Encoder,
-    texts: Sequence[Text],
+    texts: Sequence[QueryText],
     pictures: Sequence[Picture | Vectors],
     language: str | None,
 ) -> Vectors:
+    """Return a unit vector for each part, ``[len(texts) + len(pictures), width]``."""
     parts = [_text_vector(encoder, text, language) for text in texts]
     parts += [picture for picture in pictures if is_vector(picture)]
-    unseen = [picture for picture in pictures if not is_vector(picture)]
-    if unseen:
-        parts += list(encoder.encode_pictures(cast("list[Picture]", unseen)))
+    images = [picture for picture in pictures if not is_vector(picture)]
+    if images:
+        parts += list(encoder.encode_pictures(cast("list[Picture]", images)))
     return np.array(parts, np.float32).reshape(-1, encoder.width)
 
 
-def _text_vector(encoder: Encoder, text: Text, language: str | None) -> Vectors:
+def _text_vector(encoder: Encoder, text: QueryText, language: str | None) -> Vectors:
     if isinstance(text, str):
         if not text.strip():
-            raise PolyglanceError("the query is empty: give words, a picture or both")
-        return _unit(encoder.encode_texts([text], language=language)[0])
-    told = {language: [words] for language, words in text.items()}
+            raise PolyglanceError("the query is empty: give a text, a picture or both")
+        return _normalize(encoder.encode_texts([text], language=language)[0])
     if not any(words.strip() for words in text.values()):
-        raise PolyglanceError("the query is empty in all languages: give words in one at least")
-    # The scores of the axes are the numbers of the query's vector itself.
+        raise PolyglanceError("the query is empty in all languages: give a text in at least one")
+    by_language = {code: [words] for code, words in text.items()}
+    # The query's scores with the axes are the components of its vector.
     axes = np.eye(encoder.width, dtype=np.float32)
-    return _unit(consistent_scores(encoder, told, axes)[:, 0])
+    return _normalize(consistency_scores(encoder, by_language, axes)[:, 0])
 
 
-def _unit(vector: Vectors) -> Vectors:
+def _normalize(vector: Vectors) -> Vectors:
     unit: Vectors = vector / np.float32(max(float(np.linalg.norm(vector)), 1e-12))
     return unit
 
 
-def as_filter(
-    folder: str | Path | Sequence[str | Path] | None,
+def as_list(value: OneOrMore[T]) -> list[T]:
+    """Return one or more values as a list."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]  # type: ignore[list-item]
+
+
+def build_filter(
+    folder: PathLike | Sequence[PathLike] | None,
     kind: str | None,
-    since: object,
-    until: object,
+    since: DateLike,
+    until: DateLike,
 ) -> Filter:
-    """What a search is restricted to, checked."""
+    """Validate the restrictions of a search.
+
+    Args:
+        folder: One folder or several.
+        kind: ``"picture"`` or ``"clip"``.
+        since: The earliest date, or the beginning of one.
+        until: The latest date, or the beginning of one.
+
+    Returns:
+        The filter; None does not restrict.
+    """
     if kind is not None and kind not in get_args(Kind):
-        raise PolyglanceError(f"a kind is {' or '.join(get_args(Kind))}, not {kind!r}")
-    listed = [folder] if isinstance(folder, str | Path) else folder
-    folders = None if listed is None else tuple(as_place(one) for one in listed)
-    return Filter(folders, kind, _date(since), _date(until))  # type: ignore[arg-type]
+        raise PolyglanceError(f"kind must be {' or '.join(get_args(Kind))}, not {kind!r}")
+    folders = [folder] if isinstance(folder, str | Path) else folder
+    resolved = None if folders is None else tuple(resolve_path(path) for path in folders)
+    return Filter(resolved, kind, _parse_date(since), _parse_date(until))  # type: ignore[arg-type]
 
 
-def _date(given: object) -> str | None:
-    """A date or the beginning of one, as items have it."""
-    if given is None:
+def _parse_date(value: DateLike) -> str | None:
+    """Return a date, or the beginning of one, in the format of stored dates."""
+    if value is None:
         return None
-    text = given.isoformat() if hasattr(given, "isoformat") else str(given)
+    text = value.isoformat() if isinstance(value, date) else str(value)
     text = text.strip().replace(" ", "T")[:19]
     first = text + "0000-01-01T00:00:00"[len(text) :]
     try:
@@ -202,6 +246,6 @@ def _date(given: object) -> str | None:
         datetime.fromisoformat(first)
     except ValueError:
         raise PolyglanceError(
-            f"a date is given as 2024, 2024-07 or 2024-07-31, not {str(given)[:40]!r}"
+            f"write a date as 2024, 2024-07 or 2024-07-31, not {str(value)[:40]!r}"
         ) from None
     return text

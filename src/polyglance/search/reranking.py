@@ -1,11 +1,11 @@
-"""A second look: what vectors found likeliest is read again, words beside each picture.
+"""Re-rank the best hits with a cross-encoder, which reads the text together with each image.
 
-A vector of a picture is made before anybody asks. A model such as UC2 or M3P reads what is
-asked beside the picture itself and tells close candidates apart, at a thousand times the
-cost: so it reads some dozens that the vectors found. Its score plus so much of the cosine
-as it is trusted (`polyglance.evaluation.pair_scores.Candidates.trusting`) sorts them, and
-what it did not read follows in the order of the vectors. A model that has also looked more
-closely, as the model of the vectors does, has its cosine counted in place of that one.
+The vectors of a library are made before anybody searches. A cross-encoder such as UC2 or M3P
+reads the query beside the image itself and separates close candidates, at a thousand times the
+cost: so it scores only the best few dozen hits. Its score plus the weighted cosine
+(`PairScorer.dual_weight`) orders them; hits that it did not score follow in their old order. A
+scorer that can also compare the query with better image vectors (`RescoresVectors`) replaces
+the library's cosine by its own.
 """
 
 from __future__ import annotations
@@ -22,178 +22,193 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders.protocol import Vectors
-from polyglance.errors import DataError, MissingExtra
-from polyglance.search.files import shrunk
-from polyglance.search.query import Hit, Piece, Text
-from polyglance.search.showing.pictures import picture_of
+from polyglance.errors import DataError, MissingExtraError
+from polyglance.search.files import downscale
+from polyglance.search.query import Hit, MediaRef, QueryText
+from polyglance.search.render.images import read_image
 from polyglance.search.store import Store
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-CANDIDATES = 50
-"""How many hits are read again."""
-KEPT = 1000
-"""Pictures of which it is kept what the model saw: some 80 MB of a model of 384 numbers."""
-SAMPLE = 4000
-"""Numbers of vectors that are drawn, to tell how far the cosines of a library are apart."""
-DETAIL = 448
-"""Pixels of a picture's shorter side that are kept: twice what models look at."""
-_READERS = 2
-"""Threads that decode pictures, however many searches go on."""
-_FEWEST = 24
-"""Vectors that tell how far cosines are apart; with less of a library its cosines do not count."""
-_PROBES = 64
-"""Numbers that are tried to learn whether any so high is given."""
+NUM_CANDIDATES = 50
+"""Hits that are re-ranked."""
+CACHE_SIZE = 1000
+"""Images whose encodings are cached: about 80 MB for a model of hidden size 384."""
+SAMPLE_SIZE = 4000
+"""Vector ids drawn to estimate the standard deviation of a library's cosines."""
+MIN_SIDE = 448
+"""Pixels of an image's shorter side that are kept: twice the models' input."""
+_NUM_THREADS = 2
+"""Threads that decode images, however many searches are running."""
+_MIN_SAMPLE = 24
+"""With fewer vectors than this the standard deviation is unknown, and cosines are ignored."""
+_NUM_PROBES = 64
+"""Ids tried to find out whether any that high exists."""
 
 
-class Reranker(Protocol):
-    """A model that reads words beside a picture."""
+class PairScorer(Protocol):
+    """A model that scores pairs of a text and an image."""
 
     @property
-    def trust(self) -> float:
-        """What the cosine counts beside its score, in standard deviations of the cosines."""
+    def dual_weight(self) -> float:
+        """The weight of the cosine beside its score, per standard deviation of the cosines."""
 
-    def look(self, pictures: Sequence[Image]) -> Sequence[Any]:
-        """What it sees in each picture, whatever is said of it, in a form of its own."""
+    def encode_images(self, images: Sequence[Image]) -> Sequence[Any]:
+        """Return a reusable encoding of each image, in a form of the model's own."""
 
-    def read(
-        self, text: str, seen: Sequence[Any], *, language: str | None = None
+    def score(
+        self, text: str, encoded: Sequence[Any], *, language: str | None = None
     ) -> NDArray[np.floating]:
-        """How well a text fits each of the pictures it has seen: more is better."""
+        """Return how well a text fits each encoded image, ``[len(encoded)]``; higher is better."""
 
 
 @runtime_checkable
-class LooksCloser(Protocol):
-    """A reranker that has looked at pictures as the library's own model does, only closer."""
+class RescoresVectors(Protocol):
+    """A scorer that also has vectors in the library's space, by test-time augmentation."""
 
-    def closer(
-        self, query: Vectors, seen: Sequence[Any], *, model: str
+    def dual_scores(
+        self, query: Vectors, encoded: Sequence[Any], *, model: str
     ) -> NDArray[np.floating] | None:
-        """Cosines of a query's vector with what it has seen in several looks.
+        """Return the cosine of a query's vector with each encoded image.
 
-        None where the vector is of another model, by its fingerprint, than it knows.
+        Args:
+            query: A unit vector, ``[width]``.
+            encoded: Images encoded by `PairScorer.encode_images`.
+            model: The fingerprint of the model that encoded the query.
+
+        Returns:
+            ``[len(encoded)]``, or None if the scorer's vectors are of another model.
         """
 
 
-AnyReranker: TypeAlias = "str | Path | Reranker"
-"""A model, or the folder of a trained UC2 or M3P."""
+RerankerLike: TypeAlias = "str | Path | PairScorer"
+"""A scorer, or the folder of a trained UC2 or M3P."""
 
 
-def open_reranker(reranker: AnyReranker) -> Reranker:
-    """The model that is meant; a trained one needs torch."""
+def open_scorer(reranker: RerankerLike) -> PairScorer:
+    """Return a scorer as it is, or load a trained model, which needs torch."""
     if not isinstance(reranker, str | Path):
         return reranker
     try:
-        from polyglance.recipes.pairs.reader import PairReader
+        from polyglance.cross_encoders.rerank import CrossEncoderReranker
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("polyglance"):
             raise
-        raise MissingExtra("reading hits again with a trained model", "train") from error
-    return PairReader.open(reranker)
+        raise MissingExtraError("re-ranking with a trained model", "train") from error
+    return CrossEncoderReranker.open(reranker)
 
 
-class SecondLook:
-    """A reranker before one library. Threads may share one."""
+class Reranker:
+    """Re-ranks the hits of one library. Threads may share it."""
 
-    def __init__(self, reranker: Reranker, store: Store, *, kept: int = KEPT) -> None:
-        """``kept`` is of how many pictures it is remembered what was seen."""
-        self._reranker, self._store, self._most = reranker, store, kept
-        self._seen: OrderedDict[int, Any] = OrderedDict()
+    def __init__(self, scorer: PairScorer, store: Store, *, cache_size: int = CACHE_SIZE) -> None:
+        """Re-rank hits of ``store``, caching the encodings of ``cache_size`` images."""
+        self._scorer, self._store, self._cache_size = scorer, store, cache_size
+        self._cache: OrderedDict[int, Any] = OrderedDict()
         self._sample: tuple[Hashable, Vectors] | None = None
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(_READERS, "reranking")
+        self._pool = ThreadPoolExecutor(_NUM_THREADS, "reranking")
 
-    def sort(
-        self, hits: Sequence[Hit], text: Text, query: Vectors, *, language: str | None = None
+    def rerank(
+        self, hits: Sequence[Hit], text: QueryText, query: Vectors, *, language: str | None = None
     ) -> list[Hit]:
-        """Hits by what the model says of them; those that cannot be read any more come last.
+        """Sort hits by the scorer's opinion.
 
-        What is asked in several languages is read in each, and the mean counts.
+        Args:
+            hits: Hits, best first.
+            text: The query; one in several languages is scored in each, and averaged.
+            query: Its vector, ``[width]``.
+            language: The language of a ``text`` that does not say.
+
+        Returns:
+            The hits with a `Hit.rerank_score`, best first; then those whose files cannot be
+            read any more.
         """
-        seen = self._look(hits)
-        told = text if isinstance(text, Mapping) else {language: text}
-        there = [hit for hit in hits if hit.number in seen]
-        if not there:
+        encodings = self._encode(hits)
+        texts = text if isinstance(text, Mapping) else {language: text}
+        readable = [hit for hit in hits if hit.id in encodings]
+        if not readable:
             return list(hits)
-        looks = [seen[hit.number] for hit in there]
+        encoded = [encodings[hit.id] for hit in readable]
         scores = np.mean(
             [
-                self._reranker.read(words, looks, language=spoken)
-                for spoken, words in told.items()
+                self._scorer.score(words, encoded, language=code)
+                for code, words in texts.items()
                 if words.strip()
             ],
             axis=0,
         )
-        trust = self._reranker.trust
-        deviation = self._deviation(query, max(hit.number for hit in hits)) if trust else 0.0
-        worth = trust / deviation if deviation else 0.0
-        near = self._nearness(there, looks, query)
-        read = [
-            replace(hit, reread=float(score) + worth * float(cosine))
-            for hit, score, cosine in zip(there, scores, near, strict=True)
+        dual_weight = self._scorer.dual_weight
+        deviation = self._deviation(query, max(hit.id for hit in hits)) if dual_weight else 0.0
+        weight = dual_weight / deviation if deviation else 0.0
+        cosines = self._cosines(readable, encoded, query)
+        reranked = [
+            replace(hit, rerank_score=float(score) + weight * float(cosine))
+            for hit, score, cosine in zip(readable, scores, cosines, strict=True)
         ]
-        read.sort(key=lambda hit: -(hit.reread or 0.0))  # stable: the vectors decide ties
-        return [*read, *(hit for hit in hits if hit.number not in seen)]
+        reranked.sort(key=lambda hit: -(hit.rerank_score or 0.0))  # stable: cosines decide ties
+        return [*reranked, *(hit for hit in hits if hit.id not in encodings)]
 
-    def _nearness(
-        self, hits: Sequence[Hit], seen: Sequence[Any], query: Vectors
+    def _cosines(
+        self, hits: Sequence[Hit], encoded: Sequence[Any], query: Vectors
     ) -> NDArray[np.floating]:
-        """The cosine of each hit, or that of a closer look.
+        """Return each hit's cosine, by the scorer's own vectors where it has them.
 
-        A clip is looked at in its middle alone, so that its own cosine counts as much.
+        For a clip the scorer has only the middle frame, so the mean of both cosines counts.
         """
         cosines = np.array([hit.score for hit in hits])
-        if not isinstance(self._reranker, LooksCloser):
+        if not isinstance(self._scorer, RescoresVectors):
             return cosines
-        closer = self._reranker.closer(query, seen, model=self._store.manifest.fingerprint)
-        if closer is None:
+        model = self._store.model_info.fingerprint
+        rescored = self._scorer.dual_scores(query, encoded, model=model)
+        if rescored is None:
             return cosines
-        return np.where([hit.span is None for hit in hits], closer, (cosines + closer) / 2)
+        return np.where([hit.span is None for hit in hits], rescored, (cosines + rescored) / 2)
 
-    def _look(self, hits: Sequence[Hit]) -> dict[int, Any]:
-        """What the model sees in those hits that can be read."""
+    def _encode(self, hits: Sequence[Hit]) -> dict[int, Any]:
+        """Return the encoding of each hit whose file can be read, by id."""
         with self._lock:
-            seen = {hit.number: self._seen[hit.number] for hit in hits if hit.number in self._seen}
-        unseen = [hit for hit in hits if hit.number not in seen]
-        opened = list(self._pool.map(_picture, unseen))
-        pairs = [(hit.number, one) for hit, one in zip(unseen, opened, strict=True) if one]
+            encodings = {hit.id: self._cache[hit.id] for hit in hits if hit.id in self._cache}
+        missing = [hit for hit in hits if hit.id not in encodings]
+        images = list(self._pool.map(_read_image, missing))
+        pairs = [(hit.id, image) for hit, image in zip(missing, images, strict=True) if image]
         if pairs:
-            looks = self._reranker.look([picture for _, picture in pairs])
-            seen |= zip((number for number, _ in pairs), looks, strict=True)
+            encoded = self._scorer.encode_images([image for _, image in pairs])
+            encodings |= zip((media_id for media_id, _ in pairs), encoded, strict=True)
         with self._lock:
-            for number, look in seen.items():
-                self._seen[number] = look
-                self._seen.move_to_end(number)
-            while len(self._seen) > self._most:
-                self._seen.popitem(last=False)
-        return seen
+            for media_id, encoding in encodings.items():
+                self._cache[media_id] = encoding
+                self._cache.move_to_end(media_id)
+            while len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+        return encodings
 
-    def _deviation(self, query: Vectors, number: int) -> float:
-        """Of the query's cosines with the library, from a sample of it; 0 if that tells nothing.
+    def _deviation(self, query: Vectors, existing_id: int) -> float:
+        """Estimate the standard deviation of the query's cosines with the library, from a sample.
 
-        ``number`` is that of a vector which is there.
+        Returns 0 if the sample is too small. ``existing_id`` is the id of any existing vector.
         """
-        revision, kept = self._store.revision(), self._sample
-        if kept is None or kept[0] != revision:
-            kept = self._sample = (revision, self._drawn(number))
-        cosines = kept[1] @ query
-        deviation = float(np.std(cosines)) if len(cosines) >= _FEWEST else 0.0
-        return deviation if deviation > 1e-6 else 0.0  # of copies all that differs is rounding
+        revision, sample = self._store.revision(), self._sample
+        if sample is None or sample[0] != revision:
+            sample = self._sample = (revision, self._draw_sample(existing_id))
+        cosines = sample[1] @ query
+        deviation = float(np.std(cosines)) if len(cosines) >= _MIN_SAMPLE else 0.0
+        return deviation if deviation > 1e-6 else 0.0  # among copies only rounding differs
 
-    def _drawn(self, number: int) -> Vectors:
-        """Vectors by random numbers: there may be too many to list them all."""
-        generator, last = np.random.default_rng(0), number
-        while len(self._store.rows(generator.integers(last + 1, 2 * last + 1, _PROBES))):
+    def _draw_sample(self, existing_id: int) -> Vectors:
+        """Return vectors of random ids: there may be too many to list them all."""
+        generator, last = np.random.default_rng(0), existing_id
+        while len(self._store.rows(generator.integers(last + 1, 2 * last + 1, _NUM_PROBES))):
             last *= 2
-        numbers = generator.choice(2 * last, min(2 * last, SAMPLE), replace=False) + 1
-        return self._store.rows(numbers).vectors
+        ids = generator.choice(2 * last, min(2 * last, SAMPLE_SIZE), replace=False) + 1
+        return self._store.rows(ids).vectors
 
 
-def _picture(piece: Piece) -> Image | None:
-    """A picture, or the middle of a span; None for a file that is gone or broken."""
+def _read_image(media: MediaRef) -> Image | None:
+    """Return a picture or the middle frame of a span; None if the file is missing or broken."""
     try:
-        picture = picture_of(str(piece.path), piece.kind, piece.span, at_least=DETAIL)
-    except (DataError, MissingExtra):
+        image = read_image(str(media.path), media.kind, media.span, min_side=MIN_SIDE)
+    except (DataError, MissingExtraError):
         return None
-    return shrunk(picture, DETAIL)
+    return downscale(image, MIN_SIDE)

@@ -1,20 +1,19 @@
-"""What a library keeps, and what any place that keeps it must be able to do.
+"""What a library holds, and the `Store` protocol: what any place that keeps it must do.
 
-A library is items (files), the vectors of each (one of a picture, one a span of a
-clip) and a manifest that says which model made them. `polyglance.search.sqlite_store`
-keeps it in one file; whatever else implements `Store` can take its place.
+A library is items (files), their vectors (one per picture, one per span of a clip) and the
+`ModelInfo` of the model that made them. `polyglance.search.sqlite_store` keeps it in one file,
+`polyglance.search.postgres.store` on a server; any other `Store` can take their place.
 
-Two promises make the rest simple. The number of a vector is never used again, and a
-vector never changes: a file that changed gets new numbers. So what was read once stays
-true, and what is new has higher numbers. And a write is whole or absent, and may be
-repeated: several writers need no other agreement.
+Two guarantees simplify the rest. A vector's id is never reused and a vector never changes: a
+file that changed gets new ids. So whatever was read stays valid, and new vectors have higher
+ids. And a write is atomic and may be repeated: concurrent writers need no other agreement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,48 +22,50 @@ from polyglance.errors import PolyglanceError
 
 Kind = Literal["picture", "clip"]
 Role = Literal["walked", "left out"]
-"""Of a folder that is looked into for files, or of what is passed over there."""
+"""What `update` does with a path: scan it for files, or skip it."""
+SCANNED: Final = "walked"
+EXCLUDED: Final = "left out"
 Span: TypeAlias = tuple[float, float]
-"""From when to when, in seconds of a clip."""
+"""Start and end of a part of a clip, in seconds."""
 Ids: TypeAlias = NDArray[np.int64]
 
 FORMAT = 1
-"""Of what is kept; raised when older code could not read a newer library."""
+"""Version of the stored format; raised when older code could not read a newer library."""
 
 
-class NoLibrary(PolyglanceError):  # noqa: N818 (it reads as what it says)
-    """There is nothing at the place of a library, or it is not made yet."""
+class LibraryNotFoundError(PolyglanceError):
+    """There is no library at the given place."""
 
     def __init__(self, place: str) -> None:
         super().__init__(
             f"{place}: there is no library here; `polyglance index FOLDER --library {place}`"
-            " makes one"
+            " creates one"
         )
 
 
-class Unreachable(PolyglanceError):  # noqa: N818 (it reads as what it says)
-    """The place of a library does not answer; it may do so later."""
+class LibraryUnavailableError(PolyglanceError):
+    """The server of a library does not answer; it may do so later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """Which model the vectors are of: others cannot be compared with them."""
+class ModelInfo:
+    """The model that made a library's vectors; vectors of others cannot be compared with them."""
 
     model: str
+    """Its name."""
     source: str
-    """What opens the model again: its name, or its folder."""
+    """What opens the model again: its name or its folder."""
     fingerprint: str
-    """Of the model's content."""
+    """Hash of the model's content."""
     width: int
-    """Numbers in a vector."""
+    """Numbers per vector."""
     library: str
-    """A random name, by which files beside the library know that they belong to it."""
+    """Random id of the library, which ties files beside it to it."""
     format: int = FORMAT
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """By which a file is taken to be unchanged without reading it."""
+class FileSignature(NamedTuple):
+    """Size and modification time: a file with the same signature is taken to be unchanged."""
 
     size: int
     mtime_ns: int
@@ -77,54 +78,59 @@ class Item:
     path: str
     """Absolute, with ``/``."""
     kind: Kind
-    stamp: Stamp
-    content: str
-    """Hash of the file's bytes, by which it is known again after a move."""
+    signature: FileSignature
+    content_hash: str
+    """Hash of the file's bytes, which identifies it after a move."""
     taken: str
-    """When, as ``2024-07-31T18:05:00``, in the time of the place."""
+    """Local time of recording, as ``2024-07-31T18:05:00``."""
     width: int
     height: int
     seconds: float | None = None
-    """How long a clip is."""
+    """Duration of a clip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """An item with its vectors: one of a picture, one for each of the ``spans`` of a clip."""
+    """An item with its vectors: one for a picture, one per span for a clip."""
 
     item: Item
     vectors: NDArray[np.floating]
+    """``[1, width]`` for a picture, ``[len(spans), width]`` for a clip."""
     spans: tuple[Span, ...] = ()
     thumbnail: bytes | None = None
-    """A small WebP."""
+    """A small WebP image."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FileRecord:
     """What is on record of a file."""
 
-    stamp: Stamp
-    bad: str | None = None
-    """Why it could not be read, where it could not."""
+    signature: FileSignature
+    error: str | None = None
+    """Why it could not be read, or None."""
     thumbnail: bool = False
+    """Whether a thumbnail is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadFile:
-    """A file that could not be read, and why. Without a stamp it is not kept on record."""
+    """A file that could not be read, and why; without a signature it is not stored."""
 
     path: str
     reason: str
-    stamp: Stamp | None = None
+    signature: FileSignature | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Vectors with their numbers and those of the items they belong to, in rising order."""
+class VectorRows:
+    """Vectors with their ids and the ids of their items, by rising id."""
 
     ids: Ids
+    """``[n]``."""
     items: Ids
+    """``[n]``."""
     vectors: NDArray[np.float32]
+    """``[n, width]``."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -132,15 +138,15 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which items are asked for; None does not restrict."""
+    """Conditions on items; None does not restrict."""
 
     folders: tuple[str, ...] | None = None
-    """Lying in one of these, at any depth."""
+    """In one of these folders, at any depth."""
     kind: Kind | None = None
     since: str | None = None
-    """Taken then or later: the beginning of a date, as ``2024`` or ``2024-07-31``."""
+    """Taken then or later: a date or the beginning of one, as ``2024`` or ``2024-07-31``."""
     until: str | None = None
-    """Taken then or earlier; all of the year, month or day that is named."""
+    """Taken then or earlier; includes all of the given year, month or day."""
 
     def __bool__(self) -> bool:
         return self != Filter()
@@ -148,96 +154,112 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much there is."""
+    """How much a library holds."""
 
     pictures: int
     clips: int
     vectors: int
     thumbnails: int
     bad: int
+    """Files that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryInfo:
+    """What a library is and how much it holds."""
+
+    name: str
+    """Its file, or the address of its database without the password."""
+    size: int
+    """Bytes on disk."""
+    model_info: ModelInfo
+    counts: Counts
+    folders: tuple[str, ...]
+    excluded: tuple[str, ...]
+    """Files and folders that were removed, which `update` skips."""
 
 
 class Store(Protocol):
     """Where a library is kept. Each method that writes is one transaction."""
 
     @property
-    def manifest(self) -> Manifest:
-        """Which model the vectors are of."""
+    def model_info(self) -> ModelInfo:
+        """The model that made the vectors."""
 
     def revision(self) -> Hashable:
-        """A value that is another one when anything may have been written since, by anybody."""
+        """Return a value that changes when anything may have been written, by anybody."""
 
-    def known(self, paths: Sequence[str]) -> dict[str, Known]:
-        """What is on record of these files; those of which nothing is are left out."""
+    def records(self, paths: Sequence[str]) -> dict[str, FileRecord]:
+        """Return what is on record of these files, by path; unknown files are left out."""
 
-    def holding(self, content: str) -> list[Item]:
-        """Items whose files had this content, no more than a few dozen."""
+    def items_with_content(self, content_hash: str) -> list[Item]:
+        """Return items whose files had this content, a few dozen at most."""
 
     def entry(self, path: str) -> Entry | None:
-        """An item with its vectors."""
+        """Return an item with its vectors."""
 
     def entries(self) -> Iterator[Entry]:
-        """All items with their vectors, in the order of their paths."""
+        """Yield all items with their vectors, ordered by path."""
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Keep items; what was on record of their paths is replaced where it differs."""
+        """Store items; what is on record of their paths is replaced where it differs."""
 
-    def put_bad(self, files: Iterable[BadFile]) -> None:
-        """Note files that cannot be read, instead of what was on record of them."""
+    def put_bad_files(self, files: Iterable[BadFile]) -> None:
+        """Record files that cannot be read, replacing what was on record of them."""
 
     def put_thumbnail(self, path: str, thumbnail: bytes) -> None:
-        """Keep a thumbnail of an item."""
+        """Store the thumbnail of an item."""
 
-    def touch(self, path: str, stamp: Stamp) -> None:
-        """Note that a file has another stamp and the same content."""
+    def update_signature(self, path: str, signature: FileSignature) -> None:
+        """Record a new signature of a file whose content is unchanged."""
 
-    def move(self, old: str, new: str, stamp: Stamp) -> None:
-        """Note that an item's file has another path; its vectors stay."""
+    def move(self, old: str, new: str, signature: FileSignature) -> None:
+        """Record that an item's file has a new path; its vectors stay."""
 
-    def forget(self, paths: Iterable[str]) -> int:
-        """Delete what is on record of these files; how many items that were."""
+    def delete(self, paths: Iterable[str]) -> int:
+        """Delete what is on record of these files; return how many items were deleted."""
 
     def paths(self, folder: str | None = None) -> Iterator[str]:
-        """Files on record, bad ones included, in order; only those in a folder, or it itself."""
+        """Yield the paths on record in order, bad files included; all, or those in a folder."""
 
-    def bad(self, folder: str | None = None) -> list[BadFile]:
-        """Files that could not be read; only those in a folder, or it itself."""
+    def bad_files(self, folder: str | None = None) -> list[BadFile]:
+        """Return the files that could not be read; all, or those in a folder."""
 
     def places(self, role: Role) -> list[str]:
-        """Folders that are walked when the library is brought up to date, or what is left out."""
+        """Return the paths that have a role."""
 
     def add_place(self, role: Role, path: str) -> None:
-        """Walk a folder from now on, or leave a file or folder out."""
+        """Give a path a role."""
 
     def drop_places(self, role: Role, paths: Iterable[str]) -> None:
-        """Walk these folders no more, or leave them out no more."""
+        """Take a role from these paths."""
 
     def ids(self, after: int = 0) -> Ids:
-        """The numbers of all vectors, rising; only those that are higher than one."""
+        """Return the rising ids of all vectors, or of those after an id."""
 
-    def vector_counts(self, number: int) -> tuple[int, int]:
-        """How many vectors have numbers up to this one, and how many higher ones."""
+    def vector_counts(self, last_id: int) -> tuple[int, int]:
+        """Count the vectors with ids up to this one, and those with higher ids."""
 
-    def rows_after(self, number: int) -> Iterator[Rows]:
-        """The vectors with higher numbers, in blocks."""
+    def rows_after(self, last_id: int) -> Iterator[VectorRows]:
+        """Yield the vectors with higher ids, in blocks."""
 
-    def rows(self, ids: Ids) -> Rows:
-        """The vectors with these numbers, in rising order; those that are gone are left out."""
+    def rows(self, ids: Ids) -> VectorRows:
+        """Return the vectors with these ids, by rising id; deleted ones are left out."""
 
-    def matching(self, wanted: Filter, among: Ids | None = None) -> Ids:
-        """The numbers of the vectors of matching items, rising; only of those among some."""
+    def matching_ids(self, where: Filter, among: Ids | None = None) -> Ids:
+        """Return the rising ids of vectors whose items match; all, or only those among some."""
 
-    def found(self, ids: Sequence[int]) -> dict[int, tuple[Item, Span | None]]:
-        """The items that vectors belong to, and the spans of those of clips."""
+    def lookup(self, ids: Sequence[int]) -> dict[int, tuple[Item, Span | None]]:
+        """Return the item of each vector, and its span if it is part of a clip."""
 
     def thumbnail(self, path: str) -> bytes | None:
-        """A small WebP of an item, where there is one."""
+        """Return the thumbnail of an item (WebP), if there is one."""
 
     def counts(self) -> Counts:
-        """How much there is."""
+        """Count what the library holds."""
 
-    def damage(self) -> Iterator[str]:
-        """A sentence for each thing that is not as it was written."""
+    def find_damage(self) -> Iterator[str]:
+        """Yield a sentence for each damaged part of the library."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file or connection."""

@@ -1,1 +1,1 @@
-"""Encoding by many machines at once: shards of vectors, and their way into a library."""
+"""Encode on many machines at once into shards of vectors, and import them into a library."""

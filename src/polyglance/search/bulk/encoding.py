@@ -1,10 +1,10 @@
-"""Encoding many pictures and clips by many workers (Ray Data), into shards.
+"""Encode many pictures and clips with many workers (Ray Data), into shards.
 
-The files are listed once. Each worker is a process that holds the model, takes a shard,
-and writes it whole (`polyglance.search.bulk.shards`); only numbers of shards go through Ray.
-So a run may be killed at any moment, here or on any machine: the same call goes on with
-the shards that are missing. All machines must see the files and the shards at the same
-paths, and have Polyglance installed.
+The files are listed once. Each worker is a process that holds the model, takes a shard and
+writes it atomically (`polyglance.search.bulk.shards`); only shard numbers go through Ray. So a
+run may be killed at any moment, here or on any machine: the same call continues with the
+missing shards. All machines must see the files and the shards at the same paths, and have
+Polyglance installed.
 """
 
 from __future__ import annotations
@@ -19,37 +19,43 @@ from typing import Any
 
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError, printable
-from polyglance.progress import Advance, progress
-from polyglance.search.bulk.listing import listed, places_of, seen_from
-from polyglance.search.bulk.ray_cluster import call, cluster, import_ray
-from polyglance.search.bulk.shards import SHARD, Done, Listed, Plan, ShardFolder
+from polyglance.search.bulk.listing import list_files, resolve_sources, source_root
+from polyglance.search.bulk.ray_cluster import check_address, cluster, import_ray
+from polyglance.search.bulk.shards import (
+    SHARD_SIZE,
+    EncodedFile,
+    ListedFile,
+    ShardFolder,
+    ShardPlan,
+)
 from polyglance.search.encoding import FileEncoder, quiet_decoders
-from polyglance.search.models import check_model, new_manifest, open_model
+from polyglance.search.model_info import check_model, new_model_info, open_model
+from polyglance.search.scan import ScannedFile, has_content, is_missing
 from polyglance.search.store import BadFile, Entry
-from polyglance.search.walking import Candidate, is_gone, is_there
+from polyglance.utils.progress import Advance, progress
 
-TOLD = 10
+MAX_MESSAGES = 10
 """Bad files that are named; the others are only counted."""
-BLOCKS = 10_000
-"""Tasks that Ray keeps in mind: with more shards than that, each is several."""
+MAX_RAY_BLOCKS = 10_000
+"""Tasks that Ray keeps track of: with more shards than this, a task is several shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkReport:
-    """What an encoding did."""
+    """What an encoding run did."""
 
     files: int = 0
-    """Pictures and clips that this run encoded."""
+    """Pictures and clips encoded by this run."""
     bad: int = 0
-    """Those it could not read."""
-    told: tuple[str, ...] = ()
-    """Some of the bad files, with the reason of each."""
+    """Files that could not be read."""
+    messages: tuple[str, ...] = ()
+    """Some of the bad files, each with the reason."""
     shards: int = 0
     """Shards there are now."""
-    before: int = 0
+    previous_shards: int = 0
     """Shards that earlier runs had made."""
     seconds: float = 0.0
-    """From when workers were called, and Ray was there, to when the last had ended."""
+    """Time of encoding, without Ray's start."""
 
     def __str__(self) -> str:
         rate = (
@@ -58,7 +64,7 @@ class BulkReport:
             if self.files
             else "nothing to encode"
         )
-        return f"{rate}; {self.shards:,} shards, {self.before:,} of them from before"
+        return f"{rate}; {self.shards:,} shards, {self.previous_shards:,} of them from before"
 
 
 def encode(
@@ -66,50 +72,59 @@ def encode(
     out: str | Path,
     model: str | Path | None = None,
     thumbnails: bool = False,
-    shard_size: int = SHARD,
+    shard_size: int = SHARD_SIZE,
     workers: int | None = None,
     threads: int = 1,
     ray: str | None = None,
     quiet: bool = True,
 ) -> BulkReport:
-    """Encode the pictures and clips of folders, files and manifests into a folder of shards.
+    """Encode pictures and clips into a folder of shards (see `Library.import_shards`).
 
-    Without sources, go on with what ``out`` was begun with. ``workers`` compute on ``threads``
-    cores each, here or where the Ray at the address ``ray`` has room; None for as many as
-    there is room for. ``polyglance.Library.import_shards`` takes the shards into a library.
+    Args:
+        sources: Folders, files and manifests; without any, continue what ``out`` was begun with.
+        out: The folder of shards.
+        model: A model's name or folder, or None for the default model.
+        thumbnails: Also make thumbnails.
+        shard_size: Files per shard.
+        workers: Number of workers; None for as many as there are cores for.
+        threads: Cores per worker.
+        ray: The address of a Ray cluster; None for this machine alone.
+        quiet: Show no progress bar.
+
+    Returns:
+        How many files were encoded, and which could not be read.
     """
     import_ray(alone=ray is None)
     if ray is not None:
-        call(ray)
+        check_address(ray)
     folder = ShardFolder(out)
     if not sources:
         plan = folder.plan
     else:
-        plan = _planned(
+        plan = _make_plan(
             folder, sources, model, thumbnails=thumbnails, shard_size=shard_size, quiet=quiet
         )
     pending = folder.pending()
-    before = plan.shards - len(pending)
-    report = BulkReport(shards=plan.shards, before=before)
+    report = BulkReport(shards=plan.shards, previous_shards=plan.shards - len(pending))
     if pending:
-        done = plan.files - sum(_files_of(plan, number) for number in pending)
+        done = plan.files - sum(_num_files(plan, number) for number in pending)
         with (
-            cluster(ray, workers, threads) as size,
+            cluster(ray, workers, threads) as num_workers,
             progress("Encoding", plan.files, done=done, quiet=quiet) as advance,
         ):
-            began = time.monotonic()
-            for outcome in _outcomes(folder, pending, size, threads):
+            start = time.monotonic()
+            for outcome in _run_workers(folder, pending, num_workers, threads):
                 if outcome["error"]:
                     raise PolyglanceError(outcome["error"])
-                report = _added(report, outcome)
-                advance(_files_of(plan, outcome["shard"]))
-            report = replace(report, seconds=time.monotonic() - began)
-    folder.tidy()
+                report = _add_outcome(report, outcome)
+                advance(_num_files(plan, outcome["shard"]))
+            report = replace(report, seconds=time.monotonic() - start)
+    folder.remove_partial_files()
     return report
 
 
 class Worker:
-    """Encodes shards. A process of Ray's holds one of these, and so the model once."""
+    """Encodes shards. Each of Ray's processes holds one, and so loads the model once."""
 
     def __init__(
         self,
@@ -120,79 +135,84 @@ class Worker:
         self._folder, self._threads, self._load = ShardFolder(folder), threads, load
 
     def __call__(self, batch: Mapping[str, Sequence[int]]) -> dict[str, list[Any]]:
-        """What became of shards, as Ray Data passes batches: by column."""
+        """Encode shards; return their outcomes by column, as Ray Data passes batches."""
         rows = [self.encode(int(number)) for number in batch["shard"]]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def encode(self, number: int) -> dict[str, Any]:
-        """Make a shard, unless it is there: how many files that were, or an error to stop at."""
-        outcome = {"shard": number, "files": 0, "bad": 0, "told": "", "error": ""}
+        """Encode a shard unless it exists; return counts, or an error that stops the run."""
+        outcome = {"shard": number, "files": 0, "bad": 0, "messages": "", "error": ""}
         try:
-            if not self._folder.has(number):  # a task is given again when its machine was lost
-                outcome |= self._made(number)
+            # Ray repeats a task whose machine was lost, so the shard may exist already.
+            if not self._folder.has_shard(number):
+                outcome |= self._encode(number)
         except PolyglanceError as error:
             outcome["error"] = f"{error} (on {socket.gethostname()})"
         return outcome
 
-    def _made(self, number: int) -> dict[str, Any]:
+    def _encode(self, number: int) -> dict[str, Any]:
         folder = self._folder
-        files = folder.files(number)
-        self._look_at_roots()
-        done: dict[str, Done] = {file.path: file for file in files if isinstance(file, BadFile)}
-        candidates = [file for file in files if isinstance(file, Candidate)]
+        files = folder.listed_files(number)
+        self._check_roots()
+        results: dict[str, EncodedFile] = {
+            file.path: file for file in files if isinstance(file, BadFile)
+        }
+        scanned = [file for file in files if isinstance(file, ScannedFile)]
         with quiet_decoders():
-            for some in self._encoded(candidates):
-                done |= {
-                    one.path if isinstance(one, BadFile) else one.item.path: one for one in some
+            for batch in self._encode_files(scanned):
+                results |= {
+                    file.path if isinstance(file, BadFile) else file.item.path: file
+                    for file in batch
                 }
-        self._check([done[file.path] for file in candidates])
+        self._check_results([results[file.path] for file in scanned])
         # In the order of the list: the same files make the same shard.
-        folder.write(number, [done[file.path] for file in files])
-        bad = [one for one in done.values() if isinstance(one, BadFile)]
-        told = [printable(f"{one.path}: {one.reason}") for one in bad[:TOLD]]
-        return {"files": len(done) - len(bad), "bad": len(bad), "told": "\n".join(told)}
+        folder.write_shard(number, [results[file.path] for file in files])
+        bad = [file for file in results.values() if isinstance(file, BadFile)]
+        messages = [printable(f"{file.path}: {file.reason}") for file in bad[:MAX_MESSAGES]]
+        return {
+            "files": len(results) - len(bad), "bad": len(bad), "messages": "\n".join(messages),
+        }  # fmt: skip
 
-    def _look_at_roots(self) -> None:
+    def _check_roots(self) -> None:
         for root in self._folder.plan.roots:
-            if not is_there(root):
+            if not has_content(root):
                 raise PolyglanceError(
-                    f"{printable(root)}: nothing is there for a worker: all machines must see the"
-                    " files at the same path"
+                    f"{printable(root)}: is empty or missing for a worker: all machines must see"
+                    " the files at the same path"
                 )
 
-    def _encoded(self, candidates: Sequence[Candidate]) -> Iterator[list[Entry | BadFile]]:
-        if candidates:
-            encoder = self._encoder  # opened here, before threads ask for it together
-            yield from FileEncoder(lambda: encoder, thumbnails=self._folder.plan.thumbnails).files(
-                candidates
-            )
+    def _encode_files(self, files: Sequence[ScannedFile]) -> Iterator[list[Entry | BadFile]]:
+        if files:
+            encoder = self._encoder  # loaded here, before several threads ask for it
+            thumbnails = self._folder.plan.thumbnails
+            yield from FileEncoder(lambda: encoder, thumbnails=thumbnails).encode_files(files)
 
-    def _check(self, done: Sequence[Done]) -> None:
-        """Stop where a file could not be read now but may be later: a shard is made only once."""
-        unread = [one for one in done if isinstance(one, BadFile) and one.stamp is None]
-        for one in unread:
-            if not is_gone(one.path):
+    def _check_results(self, results: Sequence[EncodedFile]) -> None:
+        """Stop if a file that may be readable later could not be read: a shard is made once."""
+        unread = [file for file in results if isinstance(file, BadFile) and file.signature is None]
+        for file in unread:
+            if not is_missing(file.path):
                 raise PolyglanceError(
-                    f"{printable(f'{one.path}: {one.reason}')}: see to that, or delete the file,"
-                    " and run it again"
+                    f"{printable(f'{file.path}: {file.reason}')}: fix this or delete the file, and"
+                    " run the command again"
                 )
         if unread:
-            self._look_at_roots()  # again: the disk may have gone meanwhile
-        if unread and len(unread) == len(done):
+            self._check_roots()  # again: the disk may have been unmounted meanwhile
+        if unread and len(unread) == len(results):
             raise PolyglanceError(
-                f"{printable(unread[0].path)} and all other files of its shard are gone: bring them"
-                " back, or encode what is left into a new folder"
+                f"{printable(unread[0].path)} and all other files of its shard are gone: restore"
+                " them, or encode what is left into a new folder"
             )
 
     @cached_property
     def _encoder(self) -> Encoder:
         plan = self._folder.plan
         encoder = self._load(plan.source, self._threads)
-        check_model(self._folder.manifest(), encoder, self._folder.name)
+        check_model(self._folder.new_model_info(), encoder, self._folder.name)
         return encoder
 
 
-def _planned(
+def _make_plan(
     folder: ShardFolder,
     sources: Sequence[str | Path],
     model: str | Path | None,
@@ -200,65 +220,65 @@ def _planned(
     thumbnails: bool,
     shard_size: int,
     quiet: bool,
-) -> Plan:
-    """The plan, made by the first run and the same in all others."""
+) -> ShardPlan:
+    """List the files if this is the first run; else check that the settings are the same."""
     if shard_size < 1:
-        raise PolyglanceError(f"a shard holds one file or more, not {shard_size}")
-    places = places_of(sources)
-    made_by = new_manifest(model, open_model(model))
-    plan = Plan(
-        made_by.model, made_by.source, made_by.fingerprint, made_by.width,
-        thumbnails, places, _roots(places), shard_size,
+        raise PolyglanceError(f"a shard must hold at least one file, not {shard_size}")
+    paths = resolve_sources(sources)
+    info = new_model_info(model, open_model(model))
+    plan = ShardPlan(
+        info.model, info.source, info.fingerprint, info.width,
+        thumbnails, paths, _roots(paths), shard_size,
     )  # fmt: skip
-    if not folder.begun:
+    if not folder.is_started:
         with progress("Listing files", None, quiet=quiet) as advance:
-            folder.begin(plan, _counted(listed(places), advance))
-    before = folder.plan.settings()
+            folder.start(plan, _with_progress(list_files(paths), advance))
+    existing = folder.plan.settings()
     for name, value in plan.settings().items():
-        if before[name] != value:
+        if existing[name] != value:
             raise PolyglanceError(
-                f"{folder.name} was begun with {name.replace('_', ' ')} {before[name]}, not"
+                f"{folder.name} was begun with {name.replace('_', ' ')} {existing[name]}, not"
                 f" {value}: give the same, or another folder"
             )
     return folder.plan
 
 
-def _roots(places: Sequence[str]) -> tuple[str, ...]:
-    """Where workers must find something: not where there is nothing to begin with."""
-    return tuple(sorted(filter(is_there, set(map(seen_from, places)))))
+def _roots(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders that must have content for workers: those that have some now."""
+    return tuple(sorted(filter(has_content, set(map(source_root, paths)))))
 
 
-def _counted(files: Iterable[Listed], advance: Advance) -> Iterator[Listed]:
+def _with_progress(files: Iterable[ListedFile], advance: Advance) -> Iterator[ListedFile]:
     for file in files:
         advance(1)
         yield file
 
 
-def _files_of(plan: Plan, number: int) -> int:
+def _num_files(plan: ShardPlan, number: int) -> int:
     return min(plan.shard_size, plan.files - number * plan.shard_size)
 
 
-def _added(report: BulkReport, outcome: Mapping[str, Any]) -> BulkReport:
-    told = [*report.told, *outcome["told"].splitlines()]
+def _add_outcome(report: BulkReport, outcome: Mapping[str, Any]) -> BulkReport:
+    messages = [*report.messages, *outcome["messages"].splitlines()]
     return replace(
         report,
         files=report.files + outcome["files"],
         bad=report.bad + outcome["bad"],
-        told=tuple(told[:TOLD]),
+        messages=tuple(messages[:MAX_MESSAGES]),
     )
 
 
-def _outcomes(
+def _run_workers(
     folder: ShardFolder, pending: Sequence[int], workers: int, threads: int
 ) -> Iterator[dict[str, Any]]:
-    """What became of each shard, as they are done."""
+    """Yield the outcome of each shard as it is done."""
     ray = import_ray()
     ray.data.DataContext.get_current().enable_progress_bars = False
     shards = ray.data.from_items(
         [{"shard": number} for number in pending],
-        override_num_blocks=min(len(pending), BLOCKS),
+        override_num_blocks=min(len(pending), MAX_RAY_BLOCKS),
     )
-    done = shards.map_batches(
+    outcomes = shards.map_batches(
         Worker,
         fn_constructor_args=(str(folder.path.resolve()), threads),
         batch_size=1,
@@ -269,11 +289,11 @@ def _outcomes(
         ),
     )
     try:
-        yield from done.iter_rows()
+        yield from outcomes.iter_rows()
     except ray.exceptions.RayTaskError:
         raise
     except ray.exceptions.RayError as error:
         raise PolyglanceError(
-            f"Ray lost its workers ({str(error).splitlines()[0]}): the same command goes on with"
-            " the shards that are missing"
+            f"Ray lost its workers ({str(error).splitlines()[0]}): the same command continues with"
+            " the missing shards"
         ) from error

@@ -1,4 +1,4 @@
-"""Which files folders and manifests name, one after another, however many they are."""
+"""List the files of folders and manifests, lazily, since there may be very many."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from pathlib import Path
 
 from polyglance.errors import PolyglanceError, Problems, printable
 from polyglance.records import read_manifest
+from polyglance.search.scan import ScannedFile, is_within, resolve_path, scan
 from polyglance.search.store import BadFile
-from polyglance.search.walking import Candidate, as_place, is_within, walk
 
 
-def is_manifest(place: str) -> bool:
-    """Whether a place is a list of files by its name."""
-    return place.endswith((".jsonl", ".jsonl.gz"))
+def is_manifest(path: str) -> bool:
+    """Return whether a path is a list of files by its suffix."""
+    return path.endswith((".jsonl", ".jsonl.gz"))
 
 
-def places_of(sources: Sequence[str | Path]) -> tuple[str, ...]:
-    """Folders, files and manifests as a library names them; none that lies in another."""
-    places = sorted({as_place(source): source for source in sources}.items())
-    for place, source in places:
-        if not os.path.exists(place):  # noqa: PTH110 (unlike Path.exists it never raises)
+def resolve_sources(sources: Sequence[str | Path]) -> tuple[str, ...]:
+    """Resolve folders, files and manifests; those inside another source are dropped."""
+    resolved = sorted({resolve_path(source): source for source in sources}.items())
+    for path, source in resolved:
+        if not os.path.exists(path):  # noqa: PTH110 (unlike Path.exists it never raises)
             raise PolyglanceError(f"{printable(str(source))}: no such file or folder")
-    kept: list[str] = []
-    for place, _ in places:
-        if is_manifest(place) or not any(is_within(place, other) for other in kept):
-            kept.append(place)
-    return tuple(kept)
+    paths: list[str] = []
+    for path, _ in resolved:
+        if is_manifest(path) or not any(is_within(path, other) for other in paths):
+            paths.append(path)
+    return tuple(paths)
 
 
-def listed(places: Sequence[str]) -> Iterator[Candidate | BadFile]:
-    """The pictures and clips of all places."""
-    for place in places:
-        yield from _of_manifest(place) if is_manifest(place) else walk(place)
+def list_files(paths: Sequence[str]) -> Iterator[ScannedFile | BadFile]:
+    """Yield the pictures and clips of folders, files and manifests."""
+    for path in paths:
+        yield from _list_manifest(path) if is_manifest(path) else scan(path)
 
 
-def seen_from(place: str) -> str:
-    """The folder that must be there for the files of a place to be there."""
-    return place if os.path.isdir(place) else Path(place).parent.as_posix()  # noqa: PTH112
+def source_root(path: str) -> str:
+    """Return the folder that must have content for the files of a source to exist."""
+    return path if os.path.isdir(path) else Path(path).parent.as_posix()  # noqa: PTH112
 
 
-def _of_manifest(place: str) -> Iterator[Candidate | BadFile]:
-    """What the records of a manifest show, each file once."""
+def _list_manifest(manifest: str) -> Iterator[ScannedFile | BadFile]:
+    """Yield the files that the records of a manifest name, each once."""
     problems = Problems()
-    seen: set[str] = set()
-    for record in read_manifest(place, problems):
+    names: set[str] = set()
+    for record in read_manifest(manifest, problems):
         name = record.image or record.video
-        if not name or name in seen:
+        if not name or name in names:
             continue
-        seen.add(name)
+        names.add(name)
         if name.lower().startswith(("http://", "https://")):
-            yield BadFile(name, "addresses are not fetched: download the pictures first")
+            yield BadFile(name, "is a web address: download the file first")
             continue
         try:
-            nothing = True
-            for file in walk(as_place(Path(place).parent / name)):
-                nothing = False
+            empty = True
+            for file in scan(resolve_path(Path(manifest).parent / name)):
+                empty = False
                 yield file
-            if nothing:
-                yield BadFile(name, "is no picture or clip by its name")
+            if empty:
+                yield BadFile(name, "is not a picture or clip by its name")
         except PolyglanceError as error:
             yield BadFile(name, str(error))
-    for problem in problems.found:
-        yield BadFile(f"{place}:{problem.line}", problem.expected)
+    for problem in problems.items:
+        yield BadFile(f"{manifest}:{problem.line}", problem.expected)

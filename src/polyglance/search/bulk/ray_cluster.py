@@ -1,4 +1,4 @@
-"""Ray (https://docs.ray.io), for work by many processes: one of our own, or a cluster's."""
+"""Start Ray (https://docs.ray.io) on this machine, or connect to a cluster."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from polyglance.errors import MissingExtra, PolyglanceError, printable, reason
+from polyglance.errors import MissingExtraError, PolyglanceError, error_reason, printable
 
-PATIENCE = 5.0
-"""Seconds for a Ray at an address to answer."""
-OBJECTS = 100_000_000
-"""Bytes that a Ray of our own keeps for what goes between processes: a few numbers."""
-_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Makes Ray listen on loopback, on any system for all its name."""
+CONNECT_TIMEOUT = 5.0
+"""Seconds for a Ray cluster to answer."""
+OBJECT_STORE_BYTES = 100_000_000
+"""Object store of our own Ray; only a few numbers go between processes."""
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Despite its name, makes Ray listen on loopback on every system."""
 _SECRET = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
-"""Asked of whoever connects; Ray would keep one of its own making in the home folder. It is the
-same as long as this process lives, for Ray remembers the first it was given."""
+"""Required of every connection; otherwise Ray would store a token in the home folder. One token
+per process, since Ray remembers the first one it was given."""
 _SET_BY_RAY = "RAY_AUTH_MODE"
-"""To "token", where nobody has set it; set by us, a Ray imported earlier would not heed it."""
+"""Ray sets it to "token" if it is unset; a Ray imported earlier would ignore our setting it."""
 
 
 def import_ray(*, alone: bool = False) -> Any:
-    """Ray, which brings PyArrow, as quiet as it can be; ``alone`` on this machine, if it is new."""
-    # Before the import: nothing is sent anywhere, and its own log is not for our users.
+    """Import Ray and PyArrow, silenced; ``alone``, so that it listens on loopback only."""
+    # Before the import: no usage statistics, and no log of Ray's own.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        with _environment(_ALONE if alone else {}):
+        with _environment(_LOOPBACK if alone else {}):
             import pyarrow  # noqa: F401
             import ray
             import ray.data
     except ModuleNotFoundError as error:
-        raise MissingExtra("encoding in bulk", "ray") from error
+        raise MissingExtraError("encoding in bulk", "ray") from error
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return ray
@@ -46,10 +46,19 @@ def import_ray(*, alone: bool = False) -> Any:
 
 @contextmanager
 def cluster(address: str | None, workers: int | None, threads: int) -> Iterator[int]:
-    """Ray at an address, or one of our own for the while; how many workers there will be."""
+    """Connect to a Ray cluster, or run one on this machine, for the duration of the context.
+
+    Args:
+        address: The cluster's address; None for this machine alone.
+        workers: Number of workers; None for as many as there are cores for.
+        threads: Cores per worker.
+
+    Yields:
+        The number of workers.
+    """
     ray = import_ray(alone=address is None)
     if ray.is_initialized():
-        yield workers or _room(ray, threads)
+        yield workers or _max_workers(ray, threads)
         return
     if address is not None:
         try:
@@ -57,16 +66,16 @@ def cluster(address: str | None, workers: int | None, threads: int) -> Iterator[
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise PolyglanceError(f"no Ray answers at {printable(address)} ({error})") from error
         try:
-            yield workers or _room(ray, threads)
+            yield workers or _max_workers(ray, threads)
         finally:
             ray.shutdown()
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     size = workers or max(1, (cores or 1) // threads)
-    # The names of sockets in it must be short: not below whatever TMPDIR says.
+    # Unix socket paths must be short, so not below TMPDIR.
     with (
-        _environment({**_ALONE, **_SECRET}),
-        tempfile.TemporaryDirectory(prefix="polyglance-ray-", dir=_short()) as scratch,
+        _environment({**_LOOPBACK, **_SECRET}),
+        tempfile.TemporaryDirectory(prefix="polyglance-ray-", dir=_short_folder()) as scratch,
     ):
         ray.init(
             address="local",
@@ -74,7 +83,7 @@ def cluster(address: str | None, workers: int | None, threads: int) -> Iterator[
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            object_store_memory=OBJECTS,
+            object_store_memory=OBJECT_STORE_BYTES,
             _temp_dir=scratch,
         )
         try:
@@ -83,38 +92,38 @@ def cluster(address: str | None, workers: int | None, threads: int) -> Iterator[
             ray.shutdown()
 
 
-def call(address: str) -> None:
-    """See that somebody listens at an address: Ray itself would wait for minutes."""
+def check_address(address: str) -> None:
+    """Check that something listens at an address: Ray itself would wait for minutes."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
-        if parts.hostname and parts.port:  # else it is a word, as auto
-            socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE).close()
+        if parts.hostname and parts.port:  # else it is a keyword such as auto
+            socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_TIMEOUT).close()
     except (OSError, ValueError) as error:
         raise PolyglanceError(
-            f"no Ray answers at {printable(address)} ({reason(error)}): give the address of one,"
-            " or none for this machine alone"
+            f"no Ray answers at {printable(address)} ({error_reason(error)}): give the address of"
+            " a cluster, or none for this machine alone"
         ) from error
 
 
 @contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Variables for the while, but for those that somebody has set; then all is as before."""
-    before = {name: os.environ.get(name) for name in (*wanted, _SET_BY_RAY)}
-    for name, value in wanted.items():
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that are unset, and restore all at the end."""
+    before = {name: os.environ.get(name) for name in (*variables, _SET_BY_RAY)}
+    for name, value in variables.items():
         os.environ.setdefault(name, value)
     try:
         yield
     finally:
-        for name, earlier in before.items():
-            if earlier is None:
+        for name, old in before.items():
+            if old is None:
                 os.environ.pop(name, None)
             else:
-                os.environ[name] = earlier
+                os.environ[name] = old
 
 
-def _room(ray: Any, threads: int) -> int:
+def _max_workers(ray: Any, threads: int) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
 
 
-def _short() -> str | None:
+def _short_folder() -> str | None:
     return "/tmp" if os.path.isdir("/tmp") else None  # noqa: PTH112

@@ -1,17 +1,16 @@
-"""Encoded pictures and clips in files, on their way into a library.
+"""Shards: Parquet files of encoded pictures and clips, to be imported into a library.
 
-A folder of shards is made by `polyglance encode` and read by `polyglance library import`:
+A folder of shards is written by `polyglance encode` and read by `polyglance library import`:
 
-    files/plan.json        which model, which folders, how many shards
-    files/000012.parquet   the files of shard 12, as they were found
-    shards/000012.parquet  what became of them: there when it is whole, else not there
+    files/plan.json        the model, the sources, the number of shards
+    files/000012.parquet   the files of shard 12, as they were listed
+    shards/000012.parquet  their vectors; the file exists only once it is complete
 
-The list of files is made once: under a name of its own, and it becomes ``files`` by one
-rename, so of several runs that begin together one wins. A shard then is the same files in
-every run and on every machine, and a run that was killed goes on with the shards that are
-missing. A row of a shard is a file: an item with its vectors in float16, as a library keeps
-them, or the reason why there is none. All are Parquet with checksums, which other programs
-read too.
+The list of files is made once, in a temporary folder that a rename turns into ``files``, so
+that of several runs that start together one wins. A shard then has the same files in every
+run and on every machine, and a run that was killed continues with the missing shards. A row of
+a shard is a file: an item with its vectors in float16, as in a library, or the reason why it
+could not be read. All files are Parquet with checksums, which other programs can read too.
 """
 
 from __future__ import annotations
@@ -30,71 +29,78 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError, printable, reason
-from polyglance.search.store import BadFile, Entry, Item, Manifest, Stamp
-from polyglance.search.walking import Candidate
+from polyglance.errors import (
+    DataError,
+    MissingExtraError,
+    PolyglanceError,
+    error_reason,
+    printable,
+)
+from polyglance.search.scan import ScannedFile
+from polyglance.search.serialization import ITEM_FIELDS, item_from_row, item_to_row
+from polyglance.search.store import BadFile, Entry, FileSignature, ModelInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = 1
-"""Of the folder; raised when older code could not read a newer one."""
-SHARD = 1024
-"""Files of a shard: what a kill costs each worker at most, a minute of one core."""
+"""Version of the folder's format; raised when older code could not read a newer one."""
+SHARD_SIZE = 1024
+"""Files per shard: what a kill costs each worker at most, a minute of one core."""
 _PLAN = "plan.json"
 
-Listed: TypeAlias = Candidate | BadFile
-Done: TypeAlias = Entry | BadFile
+ListedFile: TypeAlias = ScannedFile | BadFile
+EncodedFile: TypeAlias = Entry | BadFile
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a folder of shards is made of."""
+class ShardPlan:
+    """The contents of ``plan.json``: the settings that a folder of shards is made with."""
 
     model: str
     source: str
-    """What opens the model again: its name, or its folder."""
+    """What opens the model again: its name or its folder."""
     fingerprint: str
     width: int
     thumbnails: bool
     places: tuple[str, ...]
-    """Folders, files and manifests that the files were found in."""
+    """Folders, files and manifests that were searched for files."""
     roots: tuple[str, ...]
-    """Folders that are empty or missing where a disk is not mounted."""
+    """Folders that are empty or missing on a machine where a disk is not mounted."""
     shard_size: int
     shards: int = 0
     files: int = 0
     format: int = FORMAT
 
     def settings(self) -> dict[str, Any]:
-        """What must be the same for a run to go on with another's shards."""
-        counted = ("model", "source", "roots", "shards", "files")
-        return {name: value for name, value in asdict(self).items() if name not in counted}
+        """Return what must be equal for a run to continue with another's shards."""
+        ignored = ("model", "source", "roots", "shards", "files")
+        return {name: value for name, value in asdict(self).items() if name not in ignored}
 
 
 class ShardFolder:
     """A folder of shards."""
 
     def __init__(self, path: str | Path) -> None:
-        """Name a folder; whether it is one is seen when the `plan` is read."""
+        """Name a folder; it is opened when its `plan` is read."""
         self.path = Path(path).expanduser()
-        self._plan: Plan | None = None
+        self._plan: ShardPlan | None = None
 
     @property
     def name(self) -> str:
-        """The folder as it is told."""
+        """The folder, for messages."""
         return printable(str(self.path))
 
     @property
-    def begun(self) -> bool:
+    def is_started(self) -> bool:
         """Whether its files are listed."""
-        return self._written_plan.is_file()
+        return self._plan_path.is_file()
 
     @property
-    def plan(self) -> Plan:
-        """What it is made of."""
+    def plan(self) -> ShardPlan:
+        """The settings it is made with."""
         if self._plan is None:
-            if not self.begun:
+            if not self.is_started:
                 raise PolyglanceError(
                     f"{self.name}: there are no shards here;"
                     f" `polyglance encode FOLDER --out {self.name}` makes them"
@@ -102,209 +108,217 @@ class ShardFolder:
             self._plan = self._read_plan()
         return self._plan
 
-    def begin(self, plan: Plan, files: Iterable[Listed]) -> Plan:
-        """List the files in shards; the plan, which may be that of another run that was quicker."""
-        if self.path.exists() and not self._is_free() and not self.begun:
-            raise PolyglanceError(f"{self.name} holds other files: give a new or an empty folder")
-        listing = self._new_listing()
+    def start(self, plan: ShardPlan, files: Iterable[ListedFile]) -> ShardPlan:
+        """Divide files into shards; return the plan, which may be that of a concurrent run."""
+        if self.path.exists() and not self._is_unused() and not self.is_started:
+            raise PolyglanceError(
+                f"{self.name} contains other files: give a new or an empty folder"
+            )
+        folder = self._new_list_folder()
         try:
-            shards, count, waiting = 0, 0, iter(files)
-            while some := list(islice(waiting, plan.shard_size)):
-                self._write(listing / _named(shards), _listing(some))
-                shards, count = shards + 1, count + len(some)
-            whole = Plan(**{**asdict(plan), "shards": shards, "files": count})
-            with _whole(listing / _PLAN) as beside:
-                beside.write_text(json.dumps(asdict(whole), indent=2, ensure_ascii=False) + "\n")
-            self._take_for_files(listing)
+            shards, count, remaining = 0, 0, iter(files)
+            while block := list(islice(remaining, plan.shard_size)):
+                self._write(folder / _shard_name(shards), _file_list_table(block))
+                shards, count = shards + 1, count + len(block)
+            complete = ShardPlan(**{**asdict(plan), "shards": shards, "files": count})
+            with _atomic_write(folder / _PLAN) as partial:
+                text = json.dumps(asdict(complete), indent=2, ensure_ascii=False)
+                partial.write_text(text + "\n")
+            self._publish_list(folder)
         finally:
-            shutil.rmtree(listing, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         self._plan = None
         return self.plan
 
     def pending(self) -> list[int]:
-        """The numbers of the shards that are not there yet."""
+        """Return the numbers of the shards that do not exist yet."""
         folder = self.path / "shards"
-        there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+        present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
         numbers = range(self.plan.shards)
-        return [number for number in numbers if self._place("shards", number).name not in there]
+        return [number for number in numbers if _shard_name(number) not in present]
 
-    def has(self, number: int) -> bool:
-        """Whether a shard is there."""
-        return self._place("shards", number).exists()
+    def has_shard(self, number: int) -> bool:
+        """Return whether a shard exists."""
+        return self._shard_path("shards", number).exists()
 
-    def files(self, number: int) -> list[Listed]:
-        """The files of a shard, in the order of their names."""
-        return [_listed(row) for row in self._read(self._place("files", number)).to_pylist()]
+    def listed_files(self, number: int) -> list[ListedFile]:
+        """Return the files of a shard, ordered by path."""
+        rows = self._read(self._shard_path("files", number)).to_pylist()
+        return [_listed_file(row) for row in rows]
 
-    def write(self, number: int, done: Sequence[Done]) -> None:
-        """Keep what became of a shard's files."""
-        self._write(self._place("shards", number), _shard(done, self.plan))
+    def write_shard(self, number: int, files: Sequence[EncodedFile]) -> None:
+        """Write the encoded files of a shard."""
+        self._write(self._shard_path("shards", number), _shard_table(files, self.plan))
 
-    def read(self, number: int) -> list[Done]:
-        """What became of a shard's files."""
-        place = self._place("shards", number)
-        table = self._read(place)
-        notes = (table.schema.metadata or {}).get(b"polyglance", b"{}")
-        if json.loads(notes).get("fingerprint") != self.plan.fingerprint:
-            raise DataError(f"{place}: is a shard of another folder or model: delete it")
-        return _done(table, self.plan.width)
+    def read_shard(self, number: int) -> list[EncodedFile]:
+        """Read the encoded files of a shard."""
+        path = self._shard_path("shards", number)
+        table = self._read(path)
+        metadata = (table.schema.metadata or {}).get(b"polyglance", b"{}")
+        if json.loads(metadata).get("fingerprint") != self.plan.fingerprint:
+            raise DataError(f"{path}: belongs to another folder or model: delete it")
+        return _encoded_files(table, self.plan.width)
 
-    def tidy(self) -> None:
+    def remove_partial_files(self) -> None:
         """Delete what killed processes left half written."""
         for partial in self.path.glob("shards/*.partial"):
             partial.unlink(missing_ok=True)
-        for listing in self.path.glob("files.*.partial"):
-            shutil.rmtree(listing, ignore_errors=True)
+        for folder in self.path.glob("files.*.partial"):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def manifest(self) -> Manifest:
-        """Of a new library that takes the shards in."""
+    def new_model_info(self) -> ModelInfo:
+        """Return the model information of a new library that imports the shards."""
         plan, library = self.plan, uuid.uuid4().hex
-        return Manifest(plan.model, plan.source, plan.fingerprint, plan.width, library)
+        return ModelInfo(plan.model, plan.source, plan.fingerprint, plan.width, library)
 
     @property
-    def _written_plan(self) -> Path:
+    def _plan_path(self) -> Path:
         return self.path / "files" / _PLAN
 
-    def _place(self, part: str, number: int) -> Path:
-        return self.path / part / _named(number)
+    def _shard_path(self, part: str, number: int) -> Path:
+        return self.path / part / _shard_name(number)
 
-    def _is_free(self) -> bool:
-        """Whether there is nothing, or another run that lists or was killed when it did."""
+    def _is_unused(self) -> bool:
+        """Return whether the folder holds nothing but lists that runs are making or left."""
         return self.path.is_dir() and all(
             entry.name.startswith("files.") and entry.suffix == ".partial"
             for entry in self.path.iterdir()
         )
 
-    def _new_listing(self) -> Path:
-        """A folder for a list of files that no other run writes to."""
+    def _new_list_folder(self) -> Path:
+        """Create a folder for a list of files that no other run writes to."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            listing = Path(tempfile.mkdtemp(dir=self.path, prefix="files.", suffix=".partial"))
-            listing.chmod(0o755)  # for workers that are somebody else
-            return listing
+            folder = Path(tempfile.mkdtemp(dir=self.path, prefix="files.", suffix=".partial"))
+            folder.chmod(0o755)  # for workers of another user
+            return folder
         except OSError as error:
-            raise PolyglanceError(f"{self.name}: cannot be written ({reason(error)})") from error
+            raise PolyglanceError(
+                f"{self.name}: cannot be written ({error_reason(error)})"
+            ) from error
 
-    def _take_for_files(self, listing: Path) -> None:
-        """Make a list the one that counts, unless there is one."""
+    def _publish_list(self, folder: Path) -> None:
+        """Make a list of files the one in use, unless there is one already."""
         try:
-            listing.rename(self.path / "files")
+            folder.rename(self.path / "files")
         except OSError as error:
-            if not self.begun:
+            if not self.is_started:
                 raise PolyglanceError(
-                    f"{self.name}: cannot be written ({reason(error)}): give a new folder"
+                    f"{self.name}: cannot be written ({error_reason(error)}): give a new folder"
                 ) from error
 
-    def _read_plan(self) -> Plan:
-        place = self._written_plan
+    def _read_plan(self) -> ShardPlan:
+        path = self._plan_path
         try:
-            plain = json.loads(place.read_text(encoding="utf-8"))
-            if plain["format"] <= FORMAT:
-                lists = {name: tuple(plain[name]) for name in ("places", "roots")}
-                return Plan(**{**plain, **lists})
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if values["format"] <= FORMAT:
+                tuples = {name: tuple(values[name]) for name in ("places", "roots")}
+                return ShardPlan(**{**values, **tuples})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{printable(str(place))}: is damaged ({reason(error)}): encode into a new folder"
+                f"{printable(str(path))}: is damaged ({error_reason(error)}): encode into a new"
+                " folder"
             ) from error
         raise DataError(
-            f"{self.name} was made by a newer Polyglance: pip install --upgrade polyglance"
+            f"{self.name} was made by a newer version of Polyglance: pip install --upgrade"
+            " polyglance"
         )
 
-    def _write(self, place: Path, table: pa.Table) -> None:
-        parquet = _parquet()
-        with _whole(place) as beside:
-            parquet.write_table(table, beside, compression="zstd", write_page_checksum=True)
+    def _write(self, path: Path, table: pa.Table) -> None:
+        parquet = _import_parquet()
+        with _atomic_write(path) as partial:
+            parquet.write_table(table, partial, compression="zstd", write_page_checksum=True)
 
-    def _read(self, place: Path) -> pa.Table:
+    def _read(self, path: Path) -> pa.Table:
         try:
-            return _parquet().read_table(place, partitioning=None, page_checksum_verification=True)
+            return _import_parquet().read_table(
+                path, partitioning=None, page_checksum_verification=True
+            )
         except FileNotFoundError as error:
-            raise PolyglanceError(f"{printable(str(place))}: is not there") from error
-        except (OSError, ValueError) as error:  # pyarrow's own are one or the other
+            raise PolyglanceError(f"{printable(str(path))}: does not exist") from error
+        except (OSError, ValueError) as error:  # pyarrow's own errors are one or the other
             raise DataError(
-                f"{printable(str(place))}: is damaged: delete it and encode again"
+                f"{printable(str(path))}: is damaged: delete it and encode again"
             ) from error
 
 
-def arrow() -> Any:
-    """PyArrow."""
+def import_pyarrow() -> Any:
+    """Import PyArrow, or say how to install it."""
     try:
         import pyarrow
     except ModuleNotFoundError as error:
-        raise MissingExtra("encoding in bulk", "ray") from error
+        raise MissingExtraError("encoding in bulk", "ray") from error
     return pyarrow
 
 
-def _parquet() -> Any:
-    arrow()
+def _import_parquet() -> Any:
+    import_pyarrow()
     import pyarrow.parquet
 
     return pyarrow.parquet
 
 
 @contextmanager
-def _whole(place: Path) -> Iterator[Path]:
-    """A file to write that takes its place when it is whole; others may do the same meanwhile."""
+def _atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary file that replaces ``path`` at the end; several runs may do so at once."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(
-            dir=place.parent, prefix=f"{place.name}.", suffix=".partial"
-        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".partial")
         os.close(handle)
-        beside = Path(name)
+        partial = Path(name)
         try:
-            yield beside
+            yield partial
             try:
-                beside.chmod(0o644)
-                with beside.open("rb") as written:
+                partial.chmod(0o644)
+                with partial.open("rb") as written:
                     os.fsync(written.fileno())
-                os.replace(beside, place)
-            except FileNotFoundError:  # another run made it meanwhile, and tidied up
-                if not place.exists():
+                os.replace(partial, path)
+            except FileNotFoundError:  # another run wrote it meanwhile, and removed partial files
+                if not path.exists():
                     raise
         finally:
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
     except OSError as error:
         raise PolyglanceError(
-            f"{printable(str(place))}: cannot be written ({reason(error)})"
+            f"{printable(str(path))}: cannot be written ({error_reason(error)})"
         ) from error
 
 
-def _named(number: int) -> str:
+def _shard_name(number: int) -> str:
     return f"{number:06}.parquet"
 
 
-def _listing(files: Sequence[Listed]) -> pa.Table:
-    pa = arrow()
+def _file_list_table(files: Sequence[ListedFile]) -> pa.Table:
+    pa = import_pyarrow()
     schema = pa.schema(
         [("path", pa.string()), ("kind", pa.string()), ("size", pa.int64()),
          ("mtime_ns", pa.int64()), ("reason", pa.string())]
     )  # fmt: skip
     rows = [
-        {"path": file.path, "kind": file.kind, **asdict(file.stamp)}
-        if isinstance(file, Candidate)
+        {"path": file.path, "kind": file.kind, **file.signature._asdict()}
+        if isinstance(file, ScannedFile)
         else {"path": printable(file.path), "reason": file.reason}
         for file in files
     ]
     return pa.Table.from_pylist(rows, schema)
 
 
-def _listed(row: dict[str, Any]) -> Listed:
+def _listed_file(row: dict[str, Any]) -> ListedFile:
     if row["reason"] is not None:
         return BadFile(row["path"], row["reason"])
-    return Candidate(row["path"], row["kind"], Stamp(row["size"], row["mtime_ns"]))
+    return ScannedFile(row["path"], row["kind"], FileSignature(row["size"], row["mtime_ns"]))
 
 
-def _shard(done: Sequence[Done], plan: Plan) -> pa.Table:
-    """A row for each file; vectors lie end to end in one array."""
-    pa = arrow()
-    plain = [_plain(one) for one in done]
-    entries = [one if isinstance(one, Entry) else None for one in done]
+def _shard_table(files: Sequence[EncodedFile], plan: ShardPlan) -> pa.Table:
+    """Convert to a row per file; vectors are concatenated in one array."""
+    pa = import_pyarrow()
+    rows = [_row_without_vectors(file) for file in files]
+    entries = [file if isinstance(file, Entry) else None for file in files]
     counts = [len(entry.vectors) if entry else 0 for entry in entries]
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-    rows = [entry.vectors.astype(np.float16) for entry in entries if entry]
-    flat = np.concatenate([np.zeros((0, plan.width), np.float16), *rows])
+    blocks = [entry.vectors.astype(np.float16) for entry in entries if entry]
+    flat = np.concatenate([np.zeros((0, plan.width), np.float16), *blocks])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), plan.width)
     schema = pa.schema(
         [("path", pa.string()), ("kind", pa.string()), ("size", pa.int64()),
@@ -313,33 +327,33 @@ def _shard(done: Sequence[Done], plan: Plan) -> pa.Table:
          ("spans", pa.list_(pa.list_(pa.float64(), 2))), ("thumbnail", pa.binary()),
          ("reason", pa.string())]
     )  # fmt: skip
-    table = pa.Table.from_pylist(plain, schema)
+    table = pa.Table.from_pylist(rows, schema)
     table = table.append_column("vectors", pa.ListArray.from_arrays(offsets, vectors))
-    notes = {"format": FORMAT, "model": plan.model, "fingerprint": plan.fingerprint}
-    return table.replace_schema_metadata({"polyglance": json.dumps(notes)})
+    metadata = {"format": FORMAT, "model": plan.model, "fingerprint": plan.fingerprint}
+    return table.replace_schema_metadata({"polyglance": json.dumps(metadata)})
 
 
-def _plain(one: Done) -> dict[str, Any]:
-    """All of a row but its vectors."""
-    if isinstance(one, BadFile):
-        stamp = asdict(one.stamp) if one.stamp else {}
-        return {"path": one.path, **stamp, "reason": one.reason}
-    item = asdict(one.item)
-    return {**item, **item.pop("stamp"), "spans": one.spans, "thumbnail": one.thumbnail}
+def _row_without_vectors(file: EncodedFile) -> dict[str, Any]:
+    if isinstance(file, BadFile):
+        signature = file.signature._asdict() if file.signature else {}
+        return {"path": file.path, **signature, "reason": file.reason}
+    item = dict(zip(ITEM_FIELDS, item_to_row(file.item), strict=True))
+    return {**item, "spans": file.spans, "thumbnail": file.thumbnail}
 
 
-def _done(table: pa.Table, width: int) -> list[Done]:
+def _encoded_files(table: pa.Table, width: int) -> list[EncodedFile]:
     column = table.column("vectors").combine_chunks()
     offsets = column.offsets.to_numpy()
     flat = column.values.values.to_numpy(zero_copy_only=False).reshape(-1, width)
-    done: list[Done] = []
+    files: list[EncodedFile] = []
     for number, row in enumerate(table.drop_columns(["vectors"]).to_pylist()):
-        why, small, spans = row.pop("reason"), row.pop("thumbnail"), row.pop("spans")
-        stamp = Stamp(row.pop("size"), row.pop("mtime_ns"))
-        if why is not None:
-            done.append(BadFile(row["path"], why, stamp if stamp.size is not None else None))
+        if row["reason"] is not None:
+            signature = FileSignature(row["size"], row["mtime_ns"])
+            known = signature if signature.size is not None else None
+            files.append(BadFile(row["path"], row["reason"], known))
             continue
+        item = item_from_row([row[name] for name in ITEM_FIELDS])
         vectors = flat[offsets[number] : offsets[number + 1]].astype(np.float32)
-        entry_spans = tuple((start, stop) for start, stop in spans)
-        done.append(Entry(Item(stamp=stamp, **row), vectors, entry_spans, small))
-    return done
+        spans = tuple((start, stop) for start, stop in row["spans"])
+        files.append(Entry(item, vectors, spans, row["thumbnail"]))
+    return files

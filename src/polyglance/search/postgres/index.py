@@ -1,9 +1,9 @@
-"""The nearest vectors of a library on PostgreSQL, found by pgvector where they are.
+"""Search the vectors of a library on PostgreSQL with pgvector; only hits leave the server.
 
-Only hits travel. All vectors are compared while they are few, and pgvector's HNSW graph is
-searched once there is one; scores are computed here from the vectors of the
-hits. A filter that lets few items pass is answered by comparing those; with others the
-graph is searched on until enough are found, and if it ends before, all are compared.
+While there are few vectors, all are compared; beyond that, pgvector's HNSW graph is searched.
+Scores are computed here, from the vectors of the hits. A filter that matches few items is
+answered by comparing those; otherwise the graph is searched until enough vectors match, and
+if it runs out before that, all are compared.
 """
 
 from __future__ import annotations
@@ -12,128 +12,148 @@ import logging
 from operator import itemgetter
 from typing import Any
 
-from polyglance.search.approximate import BUILDING, LINKS
-from polyglance.search.exact import Nearest, Scores, best
-from polyglance.search.postgres.database import LINKING, LOCKS, Connection
-from polyglance.search.postgres.store import PostgresStore, condition
-from polyglance.search.postgres.tables import filled
-from polyglance.search.store import Filter, Rows
+from polyglance.search.approximate import EF_CONSTRUCTION, HNSW_LINKS
+from polyglance.search.exact import FloatArray, Neighbors, top_rows
+from polyglance.search.postgres.database import (
+    GRAPH_LOCK,
+    LOCK_CLASS,
+    Connection,
+    to_placeholders,
+)
+from polyglance.search.postgres.store import PostgresStore
+from polyglance.search.postgres.tables import to_pgvector
+from polyglance.search.sql_store import filter_condition
+from polyglance.search.store import Filter, VectorRows
 
 log = logging.getLogger(__name__)
 
-MANY = 50_000
-"""So many vectors are compared one by one, and so many items of a filter.
+EXACT_LIMIT = 50_000
+"""Up to this many vectors, or items of a filter, are compared one by one.
 
-A thousand take 0.7 ms (256 numbers, two busy cores), a search of the graph 20 ms.
+A thousand take 0.7 ms (width 256, two busy cores), a search of the graph 20 ms.
 """
-WIDEST = 2000
-"""Numbers in a vector that pgvector can link."""
-LEAST = 64
-"""Vectors that are taken from the database at least."""
+MAX_WIDTH = 2000
+"""The widest vectors that pgvector's HNSW takes."""
+MIN_FETCHED = 64
+"""The fewest vectors fetched from the database."""
 
 _GRAPH = "vectors_near"
 
 
 class PostgresIndex:
-    """Finds the vectors of a store; what was written since, by anybody, is seen at once."""
+    """Searches the vectors of a store; sees every write at once, whoever made it."""
 
-    def __init__(self, store: PostgresStore, *, many: int = MANY) -> None:
-        """More than ``many`` vectors are linked into a graph."""
-        self._store, self._many = store, many
+    def __init__(self, store: PostgresStore, *, exact_limit: int = EXACT_LIMIT) -> None:
+        """Search ``store``, with a graph beyond ``exact_limit`` vectors."""
+        self._store, self._exact_limit = store, exact_limit
 
-    def nearest(
-        self, query: Scores, count: int, wanted: Filter | None = None, *, once: bool = True
-    ) -> Nearest:
-        """The vectors that fit best among those ``wanted``, ``once`` of each item."""
-        wanted = wanted or None
-        enough = depth = max(2 * count, LEAST)
-        if wanted is None or self._are_many(wanted):
+    def search(
+        self,
+        query: FloatArray,
+        k: int,
+        where: Filter | None = None,
+        *,
+        one_per_item: bool = True,
+    ) -> Neighbors:
+        """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
+        where = where or None
+        fetched = depth = max(2 * k, MIN_FETCHED)
+        if where is None or self._are_many(where):
             while True:
-                rows = self._near(query, depth, wanted)
-                found = best(rows, query, count, once=once)
-                if len(found) == count:
-                    return found
+                rows = self._search_graph(query, depth, where)
+                neighbors = top_rows(rows, query, k, one_per_item=one_per_item)
+                if len(neighbors) == k:
+                    return neighbors
                 if len(rows) < depth or not self._has_graph():
-                    break  # the graph has no more, the library may have
-                depth *= 4  # clips of many spans crowd it
-        return best(self._compared(query, enough, wanted, once=once), query, count, once=once)
+                    break  # the graph has no more, but the library may
+                depth *= 4  # clips with many spans may fill the result
+        rows = self._compare_all(query, fetched, where, one_per_item=one_per_item)
+        return top_rows(rows, query, k, one_per_item=one_per_item)
 
     def build(self, *, quiet: bool = True) -> bool:
-        """Make the graph if there are many vectors and it is not there; whether it was made."""
+        """Build the graph if there are many vectors and it is missing; return whether it was."""
         if not self._are_many() or self._has_graph():
             return False
-        if self._store.manifest.width > WIDEST:
-            log.warning("pgvector links vectors of up to %d numbers: all are compared", WIDEST)
+        if self._store.model_info.width > MAX_WIDTH:
+            log.warning(
+                "pgvector's HNSW takes vectors of up to %d numbers: all are compared", MAX_WIDTH
+            )
             return False
-        return self._store.apart(self._link)
+        return self._store.run_outside_transaction(self._build_graph)
 
-    def _near(self, query: Scores, depth: int, wanted: Filter | None) -> Rows:
-        """The vectors that are nearest, by the graph where there is one."""
-        clause, values = condition(wanted)
+    def _search_graph(self, query: FloatArray, depth: int, where: Filter | None) -> VectorRows:
+        """Return the ``depth`` nearest vectors, by the graph if there is one."""
+        condition, values = filter_condition(where)
 
         def read(connection: Connection) -> list[Any]:
-            # Only the graph need not be sorted: so it is taken.
+            # The graph is the only plan without a sort, so this makes PostgreSQL use it.
             connection.execute("SET LOCAL enable_sort = off")
             return connection.execute(
-                f"WITH near AS MATERIALIZED (SELECT item, part, vector FROM {_source(wanted)}"
-                f" WHERE {clause} ORDER BY vector <#> %s LIMIT %s)"
-                " SELECT id, item, vector FROM near JOIN numbers USING (item, part)",
-                (*values, filled(query), depth),
+                to_placeholders(
+                    "WITH near AS MATERIALIZED (SELECT item, part, vector"
+                    f" FROM {_source(where)} WHERE {condition} ORDER BY vector <#> ? LIMIT ?)"
+                    " SELECT id, item, vector FROM near JOIN numbers USING (item, part)"
+                ),
+                (*values, to_pgvector(query), depth),
                 binary=True,
             ).fetchall()
 
-        return self._store.rows_of(sorted(self._store.transaction(read), key=itemgetter(0)))
+        return self._store.vector_rows(sorted(self._store.transaction(read), key=itemgetter(0)))
 
-    def _compared(self, query: Scores, count: int, wanted: Filter | None, *, once: bool) -> Rows:
-        """The vectors that are nearest, ``once`` of each item, when all are compared."""
-        clause, values = condition(wanted)
-        chosen, order = ("DISTINCT ON (item)", "ORDER BY item, far, part") if once else ("", "")
-        rows = self._store.ask(  # "0 +" because no index has that
-            f"WITH compared AS (SELECT {chosen} item, part, 0 + (vector <#> %s) AS far"
-            f" FROM {_source(wanted)} WHERE {clause} {order}),"
-            " near AS MATERIALIZED (SELECT item, part FROM compared ORDER BY far LIMIT %s)"
+    def _compare_all(
+        self, query: FloatArray, count: int, where: Filter | None, *, one_per_item: bool
+    ) -> VectorRows:
+        """Return the ``count`` nearest vectors by comparing all."""
+        condition, values = filter_condition(where)
+        distinct, order = (
+            ("DISTINCT ON (item)", "ORDER BY item, distance, part") if one_per_item else ("", "")
+        )
+        rows = self._store.fetch_all(  # "0 +" keeps the graph, which is approximate, out of it
+            f"WITH compared AS (SELECT {distinct} item, part, 0 + (vector <#> ?) AS distance"
+            f" FROM {_source(where)} WHERE {condition} {order}),"
+            " near AS MATERIALIZED (SELECT item, part FROM compared ORDER BY distance LIMIT ?)"
             " SELECT id, item, vector FROM near JOIN numbers USING (item, part)"
             " JOIN vectors USING (item, part) ORDER BY id",
-            (filled(query), *values, count),
+            (to_pgvector(query), *values, count),
         )
-        return self._store.rows_of(rows)
+        return self._store.vector_rows(rows)
 
-    def _are_many(self, wanted: Filter | None = None) -> bool:
-        clause, values = condition(wanted)
-        source = "items" if wanted else "numbers"
-        [[count]] = self._store.ask(
-            f"SELECT count(*) FROM (SELECT FROM {source} WHERE {clause} LIMIT %s) AS few",
-            (*values, self._many + 1),
+    def _are_many(self, where: Filter | None = None) -> bool:
+        condition, values = filter_condition(where)
+        source = "items" if where else "numbers"
+        [[count]] = self._store.fetch_all(
+            f"SELECT count(*) FROM (SELECT FROM {source} WHERE {condition} LIMIT ?) AS few",
+            (*values, self._exact_limit + 1),
         )
-        return bool(count > self._many)
+        return bool(count > self._exact_limit)
 
     def _has_graph(self) -> bool:
         return bool(
-            self._store.ask(
-                "SELECT FROM pg_index WHERE indexrelid = to_regclass(%s) AND indisvalid", (_GRAPH,)
+            self._store.fetch_all(
+                "SELECT FROM pg_index WHERE indexrelid = to_regclass(?) AND indisvalid", (_GRAPH,)
             )
         )
 
-    def _link(self, connection: Connection) -> bool:
-        """Make the graph, while others write and search; only one does that at a time."""
-        run, lock = connection.execute, (LOCKS, LINKING)
-        [free] = run("SELECT pg_try_advisory_lock(%s, %s)", lock).fetchone() or [False]
+    def _build_graph(self, connection: Connection) -> bool:
+        """Build the graph while others write and search; one process at a time."""
+        execute, lock = connection.execute, (LOCK_CLASS, GRAPH_LOCK)
+        [free] = execute("SELECT pg_try_advisory_lock(%s, %s)", lock).fetchone() or [False]
         if not free:
             return False
         try:
             if self._has_graph():
-                return False  # somebody was quicker
-            run(f"DROP INDEX CONCURRENTLY IF EXISTS {_GRAPH}")  # of a killed server
-            run(
+                return False  # another process built it meanwhile
+            execute(f"DROP INDEX CONCURRENTLY IF EXISTS {_GRAPH}")  # left by a killed server
+            execute(
                 f"CREATE INDEX CONCURRENTLY {_GRAPH} ON vectors USING hnsw (vector vector_ip_ops)"
-                f" WITH (m = {LINKS}, ef_construction = {BUILDING})"
+                f" WITH (m = {HNSW_LINKS}, ef_construction = {EF_CONSTRUCTION})"
             )
-            run("ANALYZE items, vectors, numbers")  # filters are weighed by what is known of both
+            execute("ANALYZE items, vectors, numbers")  # the planner weighs filters by these
         finally:
             if not connection.closed:
-                run("SELECT pg_advisory_unlock(%s, %s)", lock)
+                execute("SELECT pg_advisory_unlock(%s, %s)", lock)
         return True
 
 
-def _source(wanted: Filter | None) -> str:
-    return "vectors JOIN items ON items.id = vectors.item" if wanted else "vectors"
+def _source(where: Filter | None) -> str:
+    return "vectors JOIN items ON items.id = vectors.item" if where else "vectors"

@@ -2,278 +2,208 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from polyglance.search.postgres.database import Connection
-from polyglance.search.postgres.writing import PostgresWriting
-from polyglance.search.store import (
-    BadFile,
-    Counts,
-    Entry,
-    Filter,
-    Ids,
-    Item,
-    Known,
-    Manifest,
-    Role,
-    Rows,
-    Span,
-    Stamp,
+from polyglance.search.postgres.database import (
+    Connection,
+    PostgresDatabase,
+    WriteConflict,
+    to_placeholders,
 )
-from polyglance.search.stored import (
-    BLOCK,
-    ITEM,
-    fault,
-    halved,
-    item_of,
-    numbers,
+from polyglance.search.postgres.tables import to_pgvector
+from polyglance.search.serialization import (
+    FLOAT16,
+    ITEM_COLUMNS,
+    READ_BLOCK,
+    ids_from_rows,
+    item_to_row,
+    vector_fault,
+    vector_to_bytes,
 )
+from polyglance.search.sql_store import Dialect, Execute, FetchAll, SqlStore
+from polyglance.search.store import Entry, Ids
 
-LARGEST = np.iinfo(np.int64).max
+T = TypeVar("T")
+_ITEM_ARRAYS = (
+    "unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::text[],"
+    " %s::text[], %s::integer[], %s::integer[], %s::float8[])"
+)
+"""Rows from arrays of the ids and columns of items."""
 
 
-class PostgresStore(PostgresWriting):
-    """A `Store` in a database; safe to use from several threads and processes."""
+class PostgresStore(PostgresDatabase, SqlStore):
+    """A `Store` in a database; threads and processes may share it."""
 
-    @property
-    def manifest(self) -> Manifest:
-        """Which model the vectors are of."""
-        return self._manifest
+    _dialect = Dialect(
+        id_table="numbers",
+        vectors="numbers JOIN vectors USING (item, part)",
+        vector_order="part",
+        in_paths="= ANY(?::text[])",
+        in_ids="= ANY(?::bigint[])",
+        among_ids="unnest(?::bigint[]) AS near (value) JOIN numbers ON numbers.id = near.value",
+        as_list=list,
+    )
 
-    def known(self, paths: Sequence[str]) -> dict[str, Known]:
-        """What is on record of these files."""
-        rows = self.ask(
-            "SELECT path, size, mtime_ns, NULL, item IS NOT NULL FROM items"
-            " LEFT JOIN thumbnails ON thumbnails.item = items.id WHERE path = ANY(%(paths)s)"
-            " UNION ALL"
-            " SELECT path, size, mtime_ns, reason, false FROM bad WHERE path = ANY(%(paths)s)",
-            {"paths": list(paths)},
-        )
-        return {
-            path: Known(Stamp(size, time), reason, small)
-            for path, size, time, reason, small in rows
-        }
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Store items; what is on record of their paths is replaced where it differs.
 
-    def holding(self, content: str) -> list[Item]:
-        """Items whose files had this content, no more than a few dozen."""
-        rows = self.ask(
-            f"SELECT {ITEM} FROM items WHERE content = %s ORDER BY id LIMIT 64", (content,)
-        )
-        return [item_of(row) for row in rows]
+        The slow part comes first and blocks nobody: vectors are written for items that are
+        inserted once it is this writer's turn.
+        """
+        by_path = {entry.item.path: entry for entry in entries}
 
-    def entry(self, path: str) -> Entry | None:
-        """An item with its vectors."""
-        return next(iter(self._entries("path = %s", (path,))), None)
+        def write(connection: Connection) -> None:
+            before = _unchanged_items(connection, by_path)
+            fresh = [entry for path, entry in by_path.items() if path not in before]
+            items = dict(zip(fresh, _new_item_ids(connection, len(fresh)), strict=True))
+            _copy_vectors(connection, items)
+            last_id = self._take_turn(connection, sum(len(entry.vectors) for entry in fresh))
+            unchanged = _unchanged_items(connection, by_path)
+            if unchanged.keys() != before.keys():
+                raise WriteConflict("another writer stored the same files")
+            _replace_items(connection, items)
+            _assign_vector_ids(connection, items, last_id)
+            present = {by_path[path]: item for path, item in unchanged.items()}
+            _update_signatures(connection, present)
+            _put_thumbnails(connection, present | items)
+            connection.execute("DELETE FROM bad WHERE path = ANY(%s)", (list(by_path),))
 
-    def entries(self) -> Iterator[Entry]:
-        """All items with their vectors, in the order of their paths."""
-        last = ""
-        while block := self._entries("path > %s ORDER BY path LIMIT 256", (last,)):
-            yield from block
-            last = block[-1].item.path
-
-    def _entries(self, which: str, values: Sequence[Any]) -> list[Entry]:
-        def read(connection: Connection) -> list[Entry]:
-            # What somebody deletes meanwhile is there to the end.
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-
-            def rows(statement: str, values: Any) -> list[Any]:
-                return connection.execute(statement, values, binary=True).fetchall()
-
-            items = rows(f"SELECT id, {ITEM} FROM items WHERE {which}", values)
-            ids = ([row[0] for row in items],)
-            parts: dict[int, list[Any]] = {number: [] for number in ids[0]}
-            for item, *part in rows(
-                "SELECT item, start, stop, vector FROM vectors WHERE item = ANY(%s)"
-                " ORDER BY item, part",
-                ids,
-            ):
-                parts[item].append(part)
-            small = dict(rows("SELECT item, webp FROM thumbnails WHERE item = ANY(%s)", ids))
-            return [
-                Entry(
-                    item_of(row),
-                    self._matrix([vector for _, _, vector in parts[number]]),
-                    tuple((start, stop) for start, stop, _ in parts[number] if start is not None),
-                    small.get(number),
-                )
-                for number, *row in items
-            ]
-
-        return self.transaction(read)
-
-    def paths(self, folder: str | None = None) -> Iterator[str]:
-        """Files on record, bad ones included, in order."""
-        last, (clause, values) = "", below(folder)
-        while True:
-            rows = self.ask(
-                f"SELECT path FROM items WHERE path > %s AND {clause}"
-                f" UNION SELECT path FROM bad WHERE path > %s AND {clause} ORDER BY path LIMIT %s",
-                (last, *values, last, *values, BLOCK),
-            )
-            yield from (path for (path,) in rows)
-            if len(rows) < BLOCK:
-                return
-            last = rows[-1][0]
-
-    def bad(self, folder: str | None = None) -> list[BadFile]:
-        """Files that could not be read."""
-        clause, values = below(folder)
-        rows = self.ask(
-            f"SELECT path, reason, size, mtime_ns FROM bad WHERE {clause} ORDER BY path", values
-        )
-        return [BadFile(path, reason, Stamp(size, time)) for path, reason, size, time in rows]
-
-    def places(self, role: Role) -> list[str]:
-        """Folders that are walked, or what is left out."""
-        rows = self.ask("SELECT path FROM places WHERE role = %s ORDER BY path", (role,))
-        return [path for (path,) in rows]
+        if by_path:
+            self.transaction(write)
 
     def ids(self, after: int = 0) -> Ids:
-        """The numbers of all vectors, rising; only those that are higher than one."""
-        return numbers(self.ask("SELECT id FROM numbers WHERE id > %s ORDER BY id", (after,)))
+        """Return the rising ids of all vectors, or of those after an id."""
+        return ids_from_rows(
+            self.fetch_all("SELECT id FROM numbers WHERE id > ? ORDER BY id", (after,))
+        )
 
-    def vector_counts(self, number: int) -> tuple[int, int]:
-        """How many vectors have numbers up to this one, and how many higher ones."""
-        earlier, later = self._one(
-            "SELECT count(*) FILTER (WHERE id <= %(number)s),"
-            " count(*) FILTER (WHERE id > %(number)s) FROM numbers",
-            {"number": number},
+    def vector_counts(self, last_id: int) -> tuple[int, int]:
+        """Count the vectors with ids up to this one, and those with higher ids."""
+        earlier, later = self._fetch_one(
+            "SELECT count(*) FILTER (WHERE id <= ?), count(*) FILTER (WHERE id > ?) FROM numbers",
+            (last_id, last_id),
         )
         return earlier, later
 
-    def rows_after(self, number: int) -> Iterator[Rows]:
-        """The vectors with higher numbers, in blocks."""
-        while rows := self.ask(
-            "SELECT id, item, vector FROM numbers JOIN vectors USING (item, part)"
-            " WHERE id > %s ORDER BY id LIMIT %s",
-            (number, BLOCK),
-        ):
-            yield self.rows_of(rows)
-            number = rows[-1][0]
-
-    def rows(self, ids: Ids) -> Rows:
-        """The vectors with these numbers, in rising order; those that are gone are left out."""
-        return self.rows_of(
-            self.ask(
-                "SELECT id, item, vector FROM numbers JOIN vectors USING (item, part)"
-                " WHERE id = ANY(%s::bigint[]) ORDER BY id",
-                (ids.tolist(),),
-            )
-        )
-
-    def matching(self, wanted: Filter, among: Ids | None = None) -> Ids:
-        """The numbers of the vectors of matching items, rising; only of those among some."""
-        clause, values = condition(wanted)
-        if among is not None:
-            clause, values = (
-                f"{clause} AND numbers.id = ANY(%s::bigint[])",
-                [*values, among.tolist()],
-            )
-        return numbers(
-            self.ask(
-                "SELECT numbers.id FROM numbers JOIN items ON items.id = numbers.item"
-                f" WHERE {clause} ORDER BY numbers.id",
-                values,
-            )
-        )
-
-    def found(self, ids: Sequence[int]) -> dict[int, tuple[Item, Span | None]]:
-        """The items that vectors belong to, and the spans of those of clips."""
-        rows = self.ask(
-            f"SELECT numbers.id, start, stop, {ITEM} FROM numbers JOIN vectors USING (item, part)"
-            " JOIN items ON items.id = item WHERE numbers.id = ANY(%s::bigint[])"
-            " ORDER BY numbers.id",
-            ([int(number) for number in ids if 0 < number <= LARGEST],),
-        )
-        return {
-            number: (item_of(item), None if start is None else (start, stop))
-            for number, start, stop, *item in rows
-        }
-
-    def thumbnail(self, path: str) -> bytes | None:
-        """A small WebP of an item, where there is one."""
-        row = self._one(
-            "SELECT webp FROM thumbnails JOIN items ON items.id = item WHERE path = %s", (path,)
-        )
-        return row[0] if row else None
-
-    def counts(self) -> Counts:
-        """How much there is."""
-        return Counts(
-            *self._one(
-                "SELECT (SELECT count(*) FROM items WHERE kind = 'picture'),"
-                " (SELECT count(*) FROM items WHERE kind = 'clip'),"
-                " (SELECT count(*) FROM numbers), (SELECT count(*) FROM thumbnails),"
-                " (SELECT count(*) FROM bad)"
-            )
-        )
-
-    def damage(self) -> Iterator[str]:
-        """A sentence for each thing that is not as it was written."""
-        for (path,) in self.ask(
-            "SELECT path FROM items WHERE NOT EXISTS (SELECT FROM vectors WHERE item = items.id)"
-            " ORDER BY path"
-        ):
-            yield f"{path}: has no vector"
+    def find_damage(self) -> Iterator[str]:
+        """Yield a sentence for each damaged part of the library."""
+        yield from self._items_without_vectors()
         last = (0, -1)
-        while rows := self.ask(
+        while rows := self.fetch_all(
             "SELECT item, part, vector, checksum, path, numbers.id FROM vectors"
             " LEFT JOIN numbers USING (item, part) LEFT JOIN items ON items.id = item"
-            " WHERE (item, part) > (%s, %s) ORDER BY item, part LIMIT %s",
-            (*last, BLOCK),
+            " WHERE (item, part) > (?, ?) ORDER BY item, part LIMIT ?",
+            (*last, READ_BLOCK),
         ):
-            for item, _, vector, checksum, path, number in rows:
-                name = path or f"item {item}, which is not there"
-                if number is None:
-                    yield f"{name}: a vector has no number"
-                content, _ = halved(self._matrix([vector])[0])
-                if wrong := fault(content, checksum, self.manifest.width):
-                    yield f"{name}: {wrong}"
+            for item, _, vector, checksum, path, vector_id in rows:
+                name = path or f"item {item}, which does not exist"
+                if vector_id is None:
+                    yield f"{name}: a vector has no id"
+                content, _ = vector_to_bytes(self._matrix([vector])[0])
+                if fault := vector_fault(content, checksum, self.model_info.width):
+                    yield f"{name}: {fault}"
             last = rows[-1][:2]
 
-    def rows_of(self, found: Sequence[Any]) -> Rows:
-        """Rows from numbers, items and vectors."""
-        vectors = self._matrix([row[2] for row in found])
-        return Rows(numbers(found), numbers([row[1:] for row in found]), vectors)
+    def _write(self, work: Callable[[Execute], T]) -> T:
+        def in_turn(connection: Connection) -> T:
+            self._take_turn(connection)
+            return work(
+                lambda statement, values=(): connection.execute(to_placeholders(statement), values)
+            )
+
+        return self.transaction(in_turn)
+
+    def _snapshot(self, work: Callable[[FetchAll], T]) -> T:
+        def read(connection: Connection) -> T:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+            def fetch_all(statement: str, values: Any) -> list[Any]:
+                return connection.execute(
+                    to_placeholders(statement), values, binary=True
+                ).fetchall()
+
+            return work(fetch_all)
+
+        return self.transaction(read)
 
     def _matrix(self, vectors: Sequence[Vector]) -> NDArray[np.float32]:
-        width = self.manifest.width
+        width = self.model_info.width
         rows = [vector.to_numpy()[:width] for vector in vectors]
         return np.array(rows, np.float32).reshape(-1, width)
 
 
-def below(folder: str | None) -> tuple[str, list[Any]]:
-    """A condition on ``path``, by its index: it is in the folder, or is it."""
-    if folder is None:
-        return "true", []
-    inside = folder.rstrip("/")
-    # "0" comes right after "/".
-    return "(path = %s OR (path > %s AND path < %s))", [folder, f"{inside}/", f"{inside}0"]
+def _unchanged_items(connection: Connection, by_path: dict[str, Entry]) -> dict[str, int]:
+    """Return the ids of items that are on record with the same content, by path."""
+    rows = connection.execute(
+        "SELECT path, id, content FROM items WHERE path = ANY(%s)", (list(by_path),)
+    )
+    return {
+        path: item
+        for path, item, content_hash in rows
+        if content_hash == by_path[path].item.content_hash
+    }
 
 
-def condition(wanted: Filter | None) -> tuple[str, list[Any]]:
-    """What a filter says of ``items``, by their indices."""
-    clauses, values = ["true"], list[Any]()
-    if wanted is None:
-        return clauses[0], values
-    if wanted.folders is not None:
-        parts = [below(folder) for folder in wanted.folders]
-        clauses.append("(" + (" OR ".join(clause for clause, _ in parts) or "false") + ")")
-        values += [value for _, given in parts for value in given]
-    if wanted.kind is not None:
-        clauses.append("kind = %s")
-        values.append(wanted.kind)
-    if wanted.since is not None:
-        clauses.append("taken >= %s")
-        values.append(wanted.since)
-    if wanted.until is not None:
-        # "~" comes after all that a date is written with.
-        clauses.append("taken < %s")
-        values.append(f"{wanted.until}~")
-    return " AND ".join(clauses), values
+def _new_item_ids(connection: Connection, count: int) -> list[int]:
+    rows = connection.execute("SELECT nextval('item_ids') FROM generate_series(1, %s)", (count,))
+    return [item for (item,) in rows]
+
+
+def _copy_vectors(connection: Connection, items: dict[Entry, int]) -> None:
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(
+            "COPY vectors (item, part, start, stop, vector, checksum) FROM STDIN (FORMAT BINARY)"
+        ) as copy,
+    ):
+        copy.set_types(["int8", "int4", "float8", "float8", "vector", "int8"])
+        for entry, item in items.items():
+            spans = entry.spans or [(None, None)] * len(entry.vectors)
+            parts = zip(spans, entry.vectors, strict=True)
+            for part, ((start, stop), vector) in enumerate(parts):
+                content, checksum = vector_to_bytes(vector)
+                rounded = to_pgvector(np.frombuffer(content, FLOAT16))
+                copy.write_row((item, part, start, stop, rounded, checksum))
+
+
+def _replace_items(connection: Connection, items: dict[Entry, int]) -> None:
+    """Insert items, deleting what was on record of their paths."""
+    rows = [(item, *item_to_row(entry.item)) for entry, item in items.items()]
+    if rows:
+        paths = [entry.item.path for entry in items]
+        connection.execute("DELETE FROM items WHERE path = ANY(%s)", (paths,))
+        connection.execute(
+            f"INSERT INTO items (id, {ITEM_COLUMNS}) SELECT * FROM {_ITEM_ARRAYS}",
+            [list(column) for column in zip(*rows, strict=True)],
+        )
+
+
+def _assign_vector_ids(connection: Connection, items: dict[Entry, int], last_id: int) -> None:
+    parts = [(item, part) for entry, item in items.items() for part in range(len(entry.vectors))]
+    connection.execute(
+        "INSERT INTO numbers SELECT %s + place, item, part FROM"
+        " unnest(%s::bigint[], %s::integer[]) WITH ORDINALITY AS given (item, part, place)",
+        (last_id, [item for item, _ in parts], [part for _, part in parts]),
+    )
+
+
+def _update_signatures(connection: Connection, items: dict[Entry, int]) -> None:
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE items SET size = %s, mtime_ns = %s WHERE id = %s",
+            [(*entry.item.signature, item) for entry, item in items.items()],
+        )
+
+
+def _put_thumbnails(connection: Connection, items: dict[Entry, int]) -> None:
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO thumbnails VALUES (%s, %s)"
+            " ON CONFLICT (item) DO UPDATE SET webp = excluded.webp",
+            [(item, entry.thumbnail) for entry, item in items.items() if entry.thumbnail],
+        )

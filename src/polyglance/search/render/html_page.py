@@ -1,4 +1,4 @@
-"""Search results as one HTML page that needs nothing beside it: pictures lie inside."""
+"""Search results as one self-contained HTML page, images included."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from PIL.Image import Image
 
-from polyglance.languages import describe
-from polyglance.records import replacing
-from polyglance.search.showing.results import Answer, Hit
+from polyglance.languages import get_language
+from polyglance.records import atomic_write
+from polyglance.search.render.results import QueryResult, RenderedHit
 
 _STYLE = """
 :root {
@@ -46,68 +46,75 @@ footer a { color: inherit; }
 """
 
 
-def write_sheet(path: str | Path, answers: Sequence[Answer], *, title: str, note: str = "") -> None:
-    """Write queries and their hits as a contact sheet, with a ``note`` below the title.
+def write_html_page(
+    path: str | Path, results: Sequence[QueryResult], *, title: str, note: str = ""
+) -> None:
+    """Write queries and their hits as a page; image credits are at its foot.
 
-    Whoever has to be credited for a picture is named at the foot.
+    Args:
+        path: The file to write.
+        results: Queries with their hits.
+        title: The page's title.
+        note: A paragraph below the title.
     """
-    body = "\n".join(_section(answer) for answer in answers)
-    with replacing(path) as out:
+    body = "\n".join(_section(result) for result in results)
+    with atomic_write(path) as out:
         out.write(
             "<!doctype html>\n"
             '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
             f"<body>\n<h1>{html.escape(title)}</h1>\n<p>{html.escape(note)}</p>\n"
-            f"<main>\n{body}\n</main>\n{_credits(answers)}</body>\n</html>\n"
+            f"<main>\n{body}\n</main>\n{_credits(results)}</body>\n</html>\n"
         )
 
 
-def _section(answer: Answer) -> str:
-    language = describe(answer.language) if answer.language else None
-    # Where nobody says which language it is, the first letter tells the browser how it runs.
+def _section(result: QueryResult) -> str:
+    language = get_language(result.language) if result.language else None
+    # If the language is unknown, the browser takes the direction from the first letter.
     attributes = (
         f'lang="{language.code}" dir="{"rtl" if language.right_to_left else "ltr"}"'
         if language
         else 'dir="auto"'
     )
-    known = " · ".join(part for part in (language and language.english, answer.meaning) if part)
-    hits = "\n".join(_figure(hit) for hit in answer.hits)
+    parts = (language and language.english_name, result.translation)
+    subtitle = " · ".join(part for part in parts if part)
+    hits = "\n".join(_figure(hit) for hit in result.hits)
     return (
-        f"<section>\n<h2><span {attributes}>{html.escape(answer.query)}</span></h2>\n"
-        f"<p>{html.escape(known)}</p>\n<ol>\n{hits}\n</ol>\n</section>"
+        f"<section>\n<h2><span {attributes}>{html.escape(result.query)}</span></h2>\n"
+        f"<p>{html.escape(subtitle)}</p>\n<ol>\n{hits}\n</ol>\n</section>"
     )
 
 
-def _figure(hit: Hit) -> str:
-    frame = ' class="right"' if hit.right else ""
+def _figure(hit: RenderedHit) -> str:
+    css_class = ' class="right"' if hit.is_correct else ""
     name, credit = html.escape(hit.name), html.escape(hit.credit)
-    tip = f' title="{credit}"' if credit else ""
+    tooltip = f' title="{credit}"' if credit else ""
     return (
-        f'<li{frame}><figure><img src="{_data_uri(hit.picture)}" alt="{name}"{tip}>'
+        f'<li{css_class}><figure><img src="{_data_uri(hit.image)}" alt="{name}"{tooltip}>'
         f"<figcaption>{hit.score:.2f} {name}</figcaption></figure></li>"
     )
 
 
-def _credits(answers: Sequence[Answer]) -> str:
-    """The foot of the page: each credited picture once."""
-    credited = {hit.name: hit for answer in answers for hit in answer.hits if hit.credit}
+def _credits(results: Sequence[QueryResult]) -> str:
+    """Return the foot of the page, with each credited image once."""
+    credited = {hit.name: hit for result in results for hit in result.hits if hit.credit}
     if not credited:
         return ""
     lines = " · ".join(_credit(hit) for _, hit in sorted(credited.items()))
     return f"<footer>Pictures: {lines}</footer>\n"
 
 
-def _credit(hit: Hit) -> str:
+def _credit(hit: RenderedHit) -> str:
     name = html.escape(hit.name)
     if hit.link:
         name = f'<a href="{html.escape(hit.link)}">{name}</a>'
     return f"{name} ({html.escape(hit.credit)})"
 
 
-def _data_uri(picture: Image) -> str:
+def _data_uri(image: Image) -> str:
     stream = io.BytesIO()
-    thumbnail = picture.convert("RGB")
+    thumbnail = image.convert("RGB")
     thumbnail.thumbnail((256, 256))
     thumbnail.save(stream, "WEBP", quality=85)
     return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode()

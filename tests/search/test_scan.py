@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from colours import paint
+from helpers.colour_encoder import write_image
 from polyglance.errors import PolyglanceError
+from polyglance.search.scan import ScannedFile, has_content, is_within, resolve_path, scan
 from polyglance.search.store import BadFile
-from polyglance.search.walking import Candidate, as_place, is_there, is_within, walk
 
 
 def split(folder: Path, left_out: tuple[str, ...] = ()) -> tuple[dict[str, str], dict[str, str]]:
     """Kinds of candidates and reasons of the others, by relative path."""
-    place = as_place(folder)
-    found = list(walk(place, left_out))
+    place = resolve_path(folder)
+    found = list(scan(place, left_out))
     return (
         {
             one.path.removeprefix(f"{place}/"): one.kind
             for one in found
-            if isinstance(one, Candidate)
+            if isinstance(one, ScannedFile)
         },
         {
             one.path.removeprefix(f"{place}/"): one.reason
@@ -31,7 +31,7 @@ def split(folder: Path, left_out: tuple[str, ...] = ()) -> tuple[dict[str, str],
 
 def test_pictures_and_clips_are_found_in_order_and_the_rest_is_passed_over(tmp_path: Path) -> None:
     for name in ("b/2.JPG", "a.png", "b/1.webp", "c.mp4", "d.MTS", ".hidden.png", ".dir/x.png"):
-        paint(tmp_path / "x.png", "red")
+        write_image(tmp_path / "x.png", "red")
         target = tmp_path / name
         target.parent.mkdir(exist_ok=True)
         (tmp_path / "x.png").rename(target)
@@ -45,19 +45,19 @@ def test_pictures_and_clips_are_found_in_order_and_the_rest_is_passed_over(tmp_p
 
 
 def test_a_candidate_s_stamp_is_that_of_its_file(tmp_path: Path) -> None:
-    path = paint(tmp_path / "a.png", "red")
+    path = write_image(tmp_path / "a.png", "red")
     os.utime(path, ns=(5, 1_700_000_000_123_456_789))
-    [found] = walk(as_place(path))
-    assert isinstance(found, Candidate)
-    assert (found.stamp.size, found.stamp.mtime_ns) == (
+    [found] = scan(resolve_path(path))
+    assert isinstance(found, ScannedFile)
+    assert (found.signature.size, found.signature.mtime_ns) == (
         path.stat().st_size, 1_700_000_000_123_456_789,
     )  # fmt: skip
 
 
 def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     inside, outside = tmp_path / "photos", tmp_path / "private"
-    paint(inside / ".store" / "real.png", "red")
-    paint(outside / "secret.png", "blue")
+    write_image(inside / ".store" / "real.png", "red")
+    write_image(outside / "secret.png", "blue")
     (inside / "kept.png").symlink_to(inside / ".store" / "real.png")
     (inside / "out.png").symlink_to(outside / "secret.png")
     (inside / "up.png").symlink_to("../private/secret.png")
@@ -87,8 +87,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_what_is_left_out_is_not_looked_into(tmp_path: Path) -> None:
     for name in ("a/1.png", "a/b/2.png", "ab/3.png", "4.png"):
-        paint(tmp_path / name, "red")
-    place = as_place(tmp_path)
+        write_image(tmp_path / name, "red")
+    place = resolve_path(tmp_path)
     candidates, _ = split(tmp_path, (f"{place}/a", f"{place}/4.png"))
     assert list(candidates) == ["ab/3.png"]
 
@@ -96,14 +96,14 @@ def test_what_is_left_out_is_not_looked_into(tmp_path: Path) -> None:
 def test_a_folder_that_must_not_be_looked_into_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not is_there(str(tmp_path))
+    assert not has_content(str(tmp_path))
 
     def refused(place: str) -> None:
         raise PermissionError(13, "Permission denied", place)
 
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(PolyglanceError, match=r"the folder cannot be read \(Permission denied"):
-        is_there(str(tmp_path))
+        has_content(str(tmp_path))
 
 
 def test_places() -> None:
@@ -112,8 +112,8 @@ def test_places() -> None:
     assert is_within("/a", "/")
     assert not is_within("/ab", "/a")
     with pytest.raises(PolyglanceError, match="is no path"):
-        as_place("a\0b")
+        resolve_path("a\0b")
     with pytest.raises(PolyglanceError, match="not UTF-8"):
-        as_place(os.fsdecode(b"caf\xe9"))
+        resolve_path(os.fsdecode(b"caf\xe9"))
     with pytest.raises(PolyglanceError, match="no such file"):
-        list(walk("/nowhere/at/all"))
+        list(scan("/nowhere/at/all"))

@@ -8,13 +8,13 @@ import pytest
 from PIL import Image, ImageFont
 
 from polyglance.errors import PolyglanceError
-from polyglance.search.showing import looks_sheet
-from polyglance.search.showing.looks_sheet import (
-    Row,
-    draw_looks,
-    lit,
-    missing_letters,
-    write_looks_page,
+from polyglance.search.render import attribution_page
+from polyglance.search.render.attribution_page import (
+    AttributionRow,
+    draw_attribution,
+    highlight,
+    missing_glyphs,
+    write_attribution_page,
 )
 
 GREY = Image.new("RGB", (70, 70), (120, 120, 120))
@@ -27,18 +27,18 @@ def corner() -> np.ndarray:
 
 
 def test_a_picture_is_bright_where_a_word_looks_and_nowhere_else() -> None:
-    shown = np.asarray(lit(GREY, corner())).astype(int)
+    shown = np.asarray(highlight(GREY, corner())).astype(int)
     assert shown[:8, 62:].mean() > 110
     assert shown[30:, :40].max() < 40
 
 
 def test_a_page_has_a_row_a_sentence_and_all_it_needs(tmp_path: Path) -> None:
     rows = [
-        Row("a <red> dog", "en", ["a", "<red>", "dog"], np.stack([corner()] * 3)),
-        Row("كلب أحمر", "ar", ["كلب", "أحمر"], np.stack([corner()] * 2)),
-        Row("ein Hund", None, ["ein", "Hund"], np.stack([corner()] * 2)),
+        AttributionRow("a <red> dog", "en", ["a", "<red>", "dog"], np.stack([corner()] * 3)),
+        AttributionRow("كلب أحمر", "ar", ["كلب", "أحمر"], np.stack([corner()] * 2)),
+        AttributionRow("ein Hund", None, ["ein", "Hund"], np.stack([corner()] * 2)),
     ]
-    write_looks_page(tmp_path / "looks.html", GREY, rows, note="so & so")
+    write_attribution_page(tmp_path / "looks.html", GREY, rows, note="so & so")
     page = (tmp_path / "looks.html").read_text(encoding="utf-8")
     assert page.count("data:image/webp;base64,") == 7
     assert re.search(r'(?:src|href)="(?!data:)', page) is None
@@ -46,11 +46,11 @@ def test_a_page_has_a_row_a_sentence_and_all_it_needs(tmp_path: Path) -> None:
     assert "<red>" not in page
     assert '<section lang="ar" dir="rtl">' in page
     assert '<section dir="auto">' in page
-    drawn = draw_looks(GREY, rows)
+    drawn = draw_attribution(GREY, rows)
     width, height = 200 + 12, 30 + 200 + 30 + 12
     assert drawn.size == (12 + 4 * width, 12 + 3 * height)
     with pytest.raises(PolyglanceError, match=r"none\.ttf cannot be opened as a font .*--font"):
-        draw_looks(GREY, rows, fonts=[tmp_path / "none.ttf"])
+        draw_attribution(GREY, rows, fonts=[tmp_path / "none.ttf"])
 
 
 def tile(drawn: Image.Image, column: int, line: int = 0, *, head: int = 1) -> np.ndarray:
@@ -67,9 +67,11 @@ def brightness(drawn: Image.Image, columns: int) -> list[float]:
 def test_words_run_as_they_are_read(sentence: str, language: str | None) -> None:
     """First the picture as it is, then a word that looks everywhere, then one at a corner."""
     cells = np.stack([np.ones((7, 7), np.float32), corner()])
-    plain, all_over, little = brightness(draw_looks(GREY, [Row("a b", "en", ["a", "b"], cells)]), 3)
+    plain, all_over, little = brightness(
+        draw_attribution(GREY, [AttributionRow("a b", "en", ["a", "b"], cells)]), 3
+    )
     assert little < plain < all_over
-    drawn = draw_looks(GREY, [Row(sentence, language, ["a", "b"], cells)])
+    drawn = draw_attribution(GREY, [AttributionRow(sentence, language, ["a", "b"], cells)])
     assert brightness(drawn, 3) == [little, all_over, plain]
     above = np.asarray(drawn.convert("L").crop((0, 0, drawn.width, 12 + 30)))
     written = np.flatnonzero((above < 100).any(0))
@@ -79,13 +81,13 @@ def test_words_run_as_they_are_read(sentence: str, language: str | None) -> None
 
 def test_a_word_that_looks_nowhere_says_so(tmp_path: Path) -> None:
     none = np.zeros((7, 7), np.float32)
-    row = Row("a dog", "en", ["a", "dog"], np.stack([none, corner()]))
-    pale = np.asarray(lit(GREY, none))
+    row = AttributionRow("a dog", "en", ["a", "dog"], np.stack([none, corner()]))
+    pale = np.asarray(highlight(GREY, none))
     assert pale.min() > 160, "not dark, which is how a picture is where a word does not look"
-    drawn = draw_looks(GREY, [row])
+    drawn = draw_attribution(GREY, [row])
     assert (tile(drawn, 1) < 60).any(), "something is written on it"
     assert np.median(tile(drawn, 1)) > 160
-    write_looks_page(tmp_path / "looks.html", GREY, [row], note="")
+    write_attribution_page(tmp_path / "looks.html", GREY, [row], note="")
     page = (tmp_path / "looks.html").read_text(encoding="utf-8")
     assert '>a <small lang="en">no region</small></figcaption>' in page
     assert ">dog</figcaption>" in page
@@ -93,36 +95,36 @@ def test_a_word_that_looks_nowhere_says_so(tmp_path: Path) -> None:
 
 def test_many_words_go_on_below_and_long_sentences_too() -> None:
     words = [f"word{number}" for number in range(30)]
-    row = Row(" ".join(words), "en", words, np.stack([corner()] * 30))
-    drawn = draw_looks(GREY, [row])
+    row = AttributionRow(" ".join(words), "en", words, np.stack([corner()] * 30))
+    drawn = draw_attribution(GREY, [row])
     assert drawn.width == 12 + 12 * 212
     assert drawn.height == 12 + 30 + 3 * 242
     assert tile(drawn, 6, 2).min() < 60
     assert tile(drawn, 7, 2).min() == 255, "31 pictures"
     # A sentence beside few pictures is not cut, whether it has spaces or not.
     for sentence in (" ".join(["answer"] * 30), "x" * 200):
-        drawn = draw_looks(GREY, [Row(sentence, None, ["x"], corner()[None])])
+        drawn = draw_attribution(GREY, [AttributionRow(sentence, None, ["x"], corner()[None])])
         assert drawn.height > 12 + 3 * 30 + 242
         assert np.asarray(drawn)[:, -8:].min() == 255
 
 
-def one_word(word: str) -> Row:
-    return Row(word, None, [word], corner()[None])
+def one_word(word: str) -> AttributionRow:
+    return AttributionRow(word, None, [word], corner()[None])
 
 
-def below_the_picture(row: Row, *fonts: str) -> bytes:
+def below_the_picture(row: AttributionRow, *fonts: str) -> bytes:
     """A word as it is drawn below its picture."""
-    drawn = draw_looks(GREY, [row], fonts=fonts)
+    drawn = draw_attribution(GREY, [row], fonts=fonts)
     return drawn.crop((0, 242, *drawn.size)).tobytes()
 
 
 def test_letters_that_no_font_has_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks_sheet, "_FONTS", ("no-such-font.ttf",))
+    monkeypatch.setattr(attribution_page, "_FONTS", ("no-such-font.ttf",))
     rows = [one_word("a dog"), one_word("红狗, 红"), one_word("หมา")]
-    assert missing_letters(rows[:1]) == []
+    assert missing_glyphs(rows[:1]) == []
     # Each sentence of its own, so that one script does not hide another.
-    assert missing_letters(rows) == [(rows[1], "红狗"), (rows[2], "หมา")]
-    draw_looks(GREY, rows)
+    assert missing_glyphs(rows) == [(rows[1], "红狗"), (rows[2], "หมา")]
+    draw_attribution(GREY, rows)
 
 
 def test_each_sentence_is_drawn_in_a_font_that_has_its_letters(
@@ -135,10 +137,10 @@ def test_each_sentence_is_drawn_in_a_font_that_has_its_letters(
     except OSError:
         pytest.skip("there is no DejaVu here, whose serif has no Arabic letters")
     arabic, english = one_word("كلب"), one_word("dog")
-    monkeypatch.setattr(looks_sheet, "_FONTS", ())
-    ((_, letters),) = missing_letters([arabic, english], fonts=[serif])
+    monkeypatch.setattr(attribution_page, "_FONTS", ())
+    ((_, letters),) = missing_glyphs([arabic, english], fonts=[serif])
     assert set(letters) == set("كلب")
-    assert missing_letters([arabic, english], fonts=[serif, sans]) == []
+    assert missing_glyphs([arabic, english], fonts=[serif, sans]) == []
     in_serif, boxes = (below_the_picture(row, serif) for row in (english, arabic))
     in_sans, read = (below_the_picture(row, sans) for row in (english, arabic))
     assert read != boxes
@@ -146,8 +148,8 @@ def test_each_sentence_is_drawn_in_a_font_that_has_its_letters(
     assert below_the_picture(arabic, serif, sans) == read
     assert below_the_picture(english, serif, sans) == in_serif
     assert below_the_picture(english, sans, serif) == in_sans
-    monkeypatch.setattr(looks_sheet, "_FONTS", (serif, sans))
-    assert missing_letters([arabic, english]) == []
+    monkeypatch.setattr(attribution_page, "_FONTS", (serif, sans))
+    assert missing_glyphs([arabic, english]) == []
     assert below_the_picture(arabic) == read
     assert below_the_picture(english) == in_serif
     assert below_the_picture(english, sans) == in_sans

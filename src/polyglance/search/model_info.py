@@ -1,0 +1,56 @@
+"""The model of a library: opening it again, and checking that it is the same."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TypeAlias
+
+from polyglance.encoders import Encoder, load
+from polyglance.encoders.model_folder import DEFAULT_MODEL, shipped_models
+from polyglance.errors import PolyglanceError
+from polyglance.search.store import ModelInfo
+
+Model: TypeAlias = "str | Path | Encoder | None"
+"""A model's name or folder, an encoder, or None for the default model."""
+
+
+def open_model(model: Model, threads: int | None = None) -> Encoder:
+    """Load a model by name or folder; return an encoder as it is."""
+    if model is None or isinstance(model, str | Path):
+        return load(model, threads=threads)
+    return model
+
+
+def new_model_info(model: Model, encoder: Encoder) -> ModelInfo:
+    """Return the model information of a new library."""
+    source = ""
+    if model is None:
+        source = DEFAULT_MODEL
+    elif isinstance(model, str | Path):
+        source = (
+            str(model) if model in shipped_models() else str(Path(model).expanduser().resolve())
+        )
+    return ModelInfo(encoder.name, source, encoder.fingerprint, encoder.width, uuid.uuid4().hex)
+
+
+def stored_model(info: ModelInfo, library: str) -> Model:
+    """Return what opens the model that a library was made with."""
+    if not info.source:
+        raise PolyglanceError(
+            f"{library} was made with the encoder {info.model}, which was given as an object: give"
+            " it again as `model`"
+        )
+    return info.source
+
+
+def check_model(info: ModelInfo, encoder: Encoder, library: str) -> None:
+    """Refuse an encoder whose vectors cannot be compared with those of the library."""
+    if (encoder.width, encoder.fingerprint) != (info.width, info.fingerprint):
+        another = "another " if encoder.name == info.model else ""
+        raise PolyglanceError(
+            f"{library} was made with the model {info.model} (width {info.width},"
+            f" {info.fingerprint[:8]}) and cannot be used with {another}{encoder.name} (width"
+            f" {encoder.width}, {encoder.fingerprint[:8]}): give the model that it was made with,"
+            " or index into a new library"
+        )

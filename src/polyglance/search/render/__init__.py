@@ -1,0 +1,1 @@
+"""Render search results: HTML pages, images, and lines in a terminal."""

@@ -1,0 +1,35 @@
+"""Search results to render: queries, and hits with their images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class RenderedHit:
+    """A hit with its image."""
+
+    image: Image
+    score: float
+    name: str
+    is_correct: bool | None = None
+    """Whether it is a right answer, where that is known."""
+    credit: str = ""
+    """Author and licence, where they must be named."""
+    link: str | None = None
+    """Where the image comes from."""
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """A query and its hits, best first."""
+
+    query: str
+    language: str | None
+    """The query's language, where it is known."""
+    hits: Sequence[RenderedHit]
+    translation: str = ""
+    """The query in English."""

@@ -1,1 +1,0 @@
-"""What was found, shown: sheets of pictures, pages, lines in a terminal."""
