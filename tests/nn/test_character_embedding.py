@@ -23,5 +23,5 @@ def test_a_word_is_its_letters_read_both_ways() -> None:
 
 
 def test_an_odd_width_cannot_be_halved() -> None:
-    with pytest.raises(ValueError, match="a width of 7"):
+    with pytest.raises(ValueError, match="width is 7"):
         CharacterEmbedding(WORDS, characters_width=3, width=7)

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from helpers.small_convnet import SmallConvNet
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.compression import (
     ProductQuantisedEmbedding,
-    _even_rotation,
+    _balanced_rotation,
     check_compressible,
     compact_state,
     compress,
@@ -24,7 +25,6 @@ from polyglance.nn.compression import (
 )
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
-from small_convnet import SmallConvNet
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -126,7 +126,7 @@ def tiny(**changes: int | bool | str) -> MMP:
         dropout=0.0,
     )
     model = MMP(replace(config, **changes))  # type: ignore[arg-type]
-    model.add_module("eyes", SmallConvNet(64))
+    model.add_module("image_backbone", SmallConvNet(64))
     nn.init.normal_(model.encoder.words.weight)  # type: ignore[arg-type]
     return model.eval()
 
@@ -145,7 +145,7 @@ def small(model: MMP, parts: int = 16, frequent: int = 300) -> MMP:
 def outputs(model: MMP) -> tuple[Tensor, Tensor]:
     """Unit vectors of eight sentences and of eight pictures."""
     ids = torch.randint(0, 600, (8 * 9,), generator=torch.Generator().manual_seed(1))
-    cells = model.eyes(normal(8, 3, 32, 32)).flatten(2).transpose(1, 2)  # type: ignore[operator]
+    cells = model.image_backbone(normal(8, 3, 32, 32)).flatten(2).transpose(1, 2)  # type: ignore[operator]
     pictures = model.encode_visual(cells.flatten(0, 1), Packing.of([cells.shape[1]] * 8))
     return model.encode_text(ids, Packing.of([9] * 8)), pictures
 
@@ -241,7 +241,7 @@ def test_each_part_names_the_nearest_entry_of_its_codebook() -> None:
 def test_the_rotation_is_one_and_deals_variance_evenly(scale: float) -> None:
     rows = decaying(scale=scale)
     rows -= rows.mean(0)
-    rotation = _even_rotation(rows, 4)
+    rotation = _balanced_rotation(rows, 4)
     torch.testing.assert_close(rotation @ rotation.T, torch.eye(32), atol=1e-5, rtol=0)
     turned = rows @ rotation.T
     off_diagonal = torch.corrcoef(turned.T) - torch.eye(32)
@@ -265,18 +265,18 @@ def test_few_words_each_keep_an_entry() -> None:
 
 @pytest.mark.parametrize(("parts", "finer_parts"), [(5, 4), (4, 5), (0, 4)])
 def test_rows_that_do_not_divide_are_one_sentence(parts: int, finer_parts: int) -> None:
-    with pytest.raises(PolyglanceError, match=r"do not divide into [05] parts: change"):
+    with pytest.raises(PolyglanceError, match=r"are not divisible into [05] parts: change"):
         ProductQuantisedEmbedding.from_table(
             decaying(40), torch.arange(40.0), parts=parts, finer_parts=finer_parts, frequent=9
         )
-    with pytest.raises(PolyglanceError, match="100 weights does not divide into blocks of 64"):
+    with pytest.raises(PolyglanceError, match="100 weights is not divisible into blocks of 64"):
         quantise_4bit(normal(2, 100))
 
 
 def test_what_cannot_be_compressed_is_told_beforehand() -> None:
     settings = {"parts": 16, "finer_parts": 16, "frequent": 9}
     check_compressible(tiny(), **settings)
-    with pytest.raises(PolyglanceError, match="32 weights does not divide into blocks of 64"):
+    with pytest.raises(PolyglanceError, match="32 weights is not divisible into blocks of 64"):
         check_compressible(tiny(visual_width=32), **settings)
     for wrong in ({"parts": 7}, {"finer_parts": 7}, {"frequent": 0}):
         model = tiny()
@@ -325,7 +325,7 @@ def test_two_codes_share_a_byte_the_earlier_in_its_low_half(compressed: MMP) -> 
         value = int(packed[3, 0, byte])
         assert (value & 15, value >> 4) == (int(codes[3, number]), int(codes[3, number + 1]))
     torch.testing.assert_close(state["visual_input.weight.scales"].float(), scales)
-    assert state["eyes.last.weight.codes"].dtype == torch.int8
+    assert state["image_backbone.last.weight.codes"].dtype == torch.int8
     assert not any("parametrizations" in name or name.endswith("original") for name in state)
 
 

@@ -59,7 +59,7 @@ def test_without_a_projection_vectors_stay_as_they_are() -> None:
         VECTORS, LANGUAGE_OF, RANKS, own_words=None, own_width=6, width=6, projection="none"
     )
     torch.testing.assert_close(words(torch.arange(2, 9)), VECTORS[2:])
-    with pytest.raises(ValueError, match="own vectors of 3 need a projection to 4"):
+    with pytest.raises(ValueError, match="own vectors of size 3 need a projection to 4"):
         build("none")
 
 

@@ -7,24 +7,24 @@ from polyglance.nn.packed_pairs import PackedRows, Text, box_geometry, box_locat
 from polyglance.nn.packing import Packing
 
 
-def test_two_sides_are_joined_and_come_apart_again() -> None:
+def test_sequences_are_concatenated_pair_by_pair_and_found_again() -> None:
     first, second = Packing.of([2, 1, 3]), Packing.of([1, 4, 0])
     rows = torch.arange(11.0)[:, None]
     pairs = concat_packed(PackedRows(rows[:6], first), PackedRows(rows[6:], second))
     assert pairs.rows[:, 0].tolist() == [0, 1, 6, 2, 7, 8, 9, 10, 3, 4, 5]
     assert pairs.packing.lengths.tolist() == [3, 5, 3]
-    left, right = pairs.take(10 * pairs.rows)
-    assert torch.equal(left, 10 * rows[:6])
-    assert torch.equal(right, 10 * rows[6:])
+    left, right = pairs.positions
+    assert torch.equal(pairs.rows[left], rows[:6])
+    assert torch.equal(pairs.rows[right], rows[6:])
 
 
-def test_the_five_numbers_of_a_box() -> None:
+def test_box_geometry_has_corners_and_area() -> None:
     geometry = box_geometry(torch.tensor([[0.1, 0.2, 0.5, 0.7], [0, 0, 1, 1]]))
     assert geometry[0].tolist() == pytest.approx([0.1, 0.2, 0.5, 0.7, 0.2])
     assert geometry[1].tolist() == [0, 0, 1, 1, 1]
 
 
-def test_text_is_moved_whole() -> None:
+def test_moving_text_moves_ids_packing_and_languages() -> None:
     text = Text(torch.arange(5), Packing.of([2, 3]), torch.tensor([1, 0]))
     moved = text.to("meta")
     assert moved.ids.device.type == moved.packing.cu_seqlens.device.type == "meta"
@@ -33,7 +33,7 @@ def test_text_is_moved_whole() -> None:
     assert (moved.packing.num_tokens, moved.packing.max_seqlen) == (5, 3)
 
 
-def test_the_seven_numbers_of_a_box() -> None:
+def test_box_location_has_corners_size_and_area() -> None:
     location = box_location(torch.tensor([[0.1, 0.2, 0.5, 0.7], [0, 0, 1, 1]]))
     assert location[0].tolist() == pytest.approx([0.1, 0.2, 0.5, 0.7, 0.4, 0.5, 0.2])
     assert location[1].tolist() == [0, 0, 1, 1, 1, 1, 1]

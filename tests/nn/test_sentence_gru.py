@@ -68,5 +68,5 @@ def test_every_language_has_its_branch() -> None:
     for vector, alone, language in zip(together, rows.split(LENGTHS), languages, strict=True):
         expected = layer.branches[int(language)](alone, Packing.of([len(alone)]))[0]
         torch.testing.assert_close(vector, expected, atol=1e-6, rtol=1e-6)
-    with pytest.raises(ValueError, match="must know each sentence's language"):
+    with pytest.raises(ValueError, match="needs the language of each sentence"):
         layer(rows, Packing.of(LENGTHS))

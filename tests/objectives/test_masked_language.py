@@ -86,5 +86,5 @@ def test_the_way_back_is_torch_s_own_in_either_precision() -> None:
 
 
 def test_shares_beyond_all_words_are_refused() -> None:
-    with pytest.raises(PolyglanceError, match="1 at most"):
+    with pytest.raises(PolyglanceError, match="1 or less"):
         TokenMasking(mask_id=1, words=(2, 9), masked=0.8, random=0.3)

@@ -1,1 +1,1 @@
-"""Shared bricks of the models: packed sequences, attention, the encoder, pooling."""
+"""Building blocks of the models: packed sequences, attention, the text encoder, pooling."""

@@ -1,8 +1,7 @@
-"""The one attention function of the house, on packed sequences.
+"""Attention on packed sequences, the one function that all models call.
 
-On an accelerator this is variable-length flash attention; elsewhere the same
-call pads, masks and uses PyTorch's scaled dot product. Models never see the
-difference.
+On an accelerator this is variable-length flash attention; elsewhere the same call pads, masks
+and uses PyTorch's scaled dot product.
 """
 
 from __future__ import annotations
@@ -23,17 +22,25 @@ def packed_attention(
     *,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Let each sequence of ``queries`` attend to the same one of ``keys`` (itself by default).
+    """Let the n-th sequence of ``queries`` attend to the n-th of ``keys`` (itself by default).
 
-    ``query`` is ``(rows, heads, width)`` with the rows of ``queries``; ``key`` and
-    ``value`` have the rows of ``keys``. ``dropout`` falls on attention weights
-    and takes the padded way, because flash attention on packed rows has none.
+    Args:
+        query: ``(rows, heads, head_size)``, packed as ``queries``.
+        key: ``(rows, heads, head_size)``, packed as ``keys``.
+        value: likewise.
+        queries: the packing of the queries.
+        keys: the packing of keys and values, if it differs.
+        dropout: on attention weights; forces the padded implementation, since flash attention
+            on packed rows has none.
+
+    Returns:
+        ``(rows, heads, head_size)``, packed as ``queries``.
     """
     keys = queries if keys is None else keys
     if len(queries) != len(keys):
         raise ValueError(f"{len(queries)} sequences cannot attend to {len(keys)}")
-    if dropout == 0 and _flash_takes(query):
-        # Imported where it is of use: that takes a second and more.
+    if dropout == 0 and _flash_supports(query):
+        # Imported only when needed: it takes more than a second.
         from torch.nn.attention.varlen import varlen_attn
 
         attended = varlen_attn(
@@ -45,12 +52,12 @@ def packed_attention(
             queries.max_seqlen,
             keys.max_seqlen,
         )
-        assert isinstance(attended, Tensor)  # a pair only where more was asked for
+        assert isinstance(attended, Tensor)  # a tuple only with return_aux
         return attended
     return _padded_attention(query, key, value, queries, keys, dropout)
 
 
-def _flash_takes(query: Tensor) -> bool:
+def _flash_supports(query: Tensor) -> bool:
     return (
         query.is_cuda
         and query.dtype in (torch.bfloat16, torch.float16)
@@ -63,7 +70,7 @@ def _flash_takes(query: Tensor) -> bool:
 def _padded_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, dropout: float
 ) -> Tensor:
-    # (sequences, heads, steps, width), as scaled_dot_product_attention wants it
+    # (sequences, heads, steps, head_size), as scaled_dot_product_attention takes it
     padded_query = queries.pad(query).transpose(1, 2)
     padded_key = keys.pad(key).transpose(1, 2)
     padded_value = keys.pad(value).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Words from their letters: the light embedding of LIWE (Wehrmann et al. 2019)."""
+"""Word vectors from characters: LIWE's light embedding (Wehrmann et al. 2019)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from polyglance.nn.sentence_gru import PackedGRU
 
 
 class CharacterEmbedding(nn.Module):
-    """A GRU reads the characters of a word both ways; its two last states are the word's vector."""
+    """A bidirectional GRU over a word's characters; its final states are the word's vector."""
 
     spelling: Tensor
     lengths: Tensor
 
     def __init__(self, words: Sequence[str], *, characters_width: int, width: int) -> None:
-        """``words`` by number; the first is none at all and the second the mask.
+        """Build the embedding.
 
-        These two count as a character each.
+        Args:
+            words: the vocabulary by id. Ids 0 (no word) and 1 (mask) are one character each.
+            characters_width: the size of a character's embedding.
+            width: the size of a word's vector, an even number.
         """
         super().__init__()
         if width % 2:
-            raise ValueError(f"a width of {width} cannot be shared by two directions")
+            raise ValueError(
+                f"width is {width}: give an even number, half of it for each direction"
+            )
         alphabet = sorted({character for word in words[2:] for character in word})
-        number = {character: place for place, character in enumerate(alphabet, 2)}
-        spelled = [[0], [1], *([number[character] for character in word] for word in words[2:])]
+        ids = {character: number for number, character in enumerate(alphabet, 2)}
+        spelled = [[0], [1], *([ids[character] for character in word] for word in words[2:])]
         self.width = width
         lengths = torch.tensor([len(word) for word in spelled])
         self.register_buffer("lengths", lengths)
@@ -38,19 +43,19 @@ class CharacterEmbedding(nn.Module):
         self.word = PackedGRU(characters_width, width // 2, bidirectional=True)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The vector of each word, spelled once a batch."""
-        words, again = torch.unique(ids, return_inverse=True)
+        """Return the vector of each word id; a word is computed once per batch."""
+        words, inverse = torch.unique(ids, return_inverse=True)
         packing = Packing.of(self.lengths[words], ids.device)
-        letters = self.spelling[words][:, : packing.max_seqlen]
-        rows = self.word(self.characters(packing.unpad(letters)), packing)
-        return F.embedding(again, rows)
+        characters = self.spelling[words][:, : packing.max_seqlen]
+        rows = self.word(self.characters(packing.unpad(characters)), packing)
+        return F.embedding(inverse, rows)
 
     def table(self) -> Tensor:
-        """The vectors of all words, for a table."""
+        """Return the vectors of all words, ``(words, width)``."""
         rows: Tensor = self(self.slots)
         return rows
 
     @property
     def slots(self) -> Tensor:
-        """Each word's row of that table."""
+        """Each word's row of `table`."""
         return torch.arange(len(self.spelling), device=self.spelling.device)

@@ -1,10 +1,9 @@
-"""A trained model in few bits, still trainable.
+"""Quantisation of a trained model, with quantisation-aware training.
 
-Weights of linear layers keep 4 bits each with a scale for every block, those of
-convolutions 8 bits with a scale for every channel, and the table of words, by far
-the largest part, becomes a `SharedTable`. Rounding happens in every forward
-pass and lets gradients through as if it were not there (Bengio et al. 2013), so
-that a rounded model can be taught to act like the one it was made from.
+Weights of linear layers have 4 bits each and a scale per block, those of convolutions 8 bits
+and a scale per channel, and the word embeddings, by far the largest part, become a
+`ProductQuantisedEmbedding`. Weights are rounded in every forward pass with straight-through
+gradients (Bengio et al. 2013), so that the quantised model can be distilled from the original.
 """
 
 from __future__ import annotations
@@ -21,14 +20,17 @@ from polyglance.errors import PolyglanceError
 BLOCK = 64
 """Weights of a linear layer that share a scale."""
 _CODES = 256
-"""Entries of a codebook: one byte chooses."""
+"""Entries of a codebook, indexed by one byte."""
 
 
 def quantise_4bit(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
-    """Codes from 0 to 15 and the scale of each block of a row: ``(code - 8) * scale``.
+    """Quantise a matrix to 4 bits: a weight is ``(code - 8) * scale``.
 
-    The entry farthest from zero becomes exactly -8 times the scale, which may
-    be negative: all sixteen codes are of use. Scales are what float16 can hold.
+    The entry of greatest magnitude becomes exactly -8 times the scale, which may be negative,
+    so that all sixteen codes are used. Scales are rounded to float16.
+
+    Returns:
+        Codes from 0 to 15, ``(rows, columns)``, and scales, ``(rows, columns / block)``.
     """
     rows, columns = weight.shape
     _check_block(columns, block)
@@ -42,19 +44,19 @@ def quantise_4bit(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
 def _check_block(columns: int, block: int) -> None:
     if columns % block:
         raise PolyglanceError(
-            f"a row of {columns} weights does not divide into blocks of {block}:"
-            f" choose widths that are multiples of {block}"
+            f"a row of {columns} weights is not divisible into blocks of {block}:"
+            f" choose sizes that are multiples of {block}"
         )
 
 
 def dequantise_4bit(codes: Tensor, scales: Tensor) -> Tensor:
-    """The weights that these codes and scales mean."""
+    """Return the weights of these codes and scales."""
     blocks = codes.view(*scales.shape, -1).float() - 8
     return (blocks * scales.float()[:, :, None]).view(codes.shape)
 
 
 def quantise_8bit(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes from -127 to 127 and a scale for each output channel."""
+    """Quantise to codes from -127 to 127 and a scale per output channel."""
     scales = weight.float().flatten(1).abs().amax(1) / 127
     shape = (-1,) + (1,) * (weight.dim() - 1)
     codes = (weight.float() / torch.where(scales == 0, 1, scales).view(shape)).round()
@@ -62,12 +64,12 @@ def quantise_8bit(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantise_8bit(codes: Tensor, scales: Tensor) -> Tensor:
-    """The weights that these codes and scales mean."""
+    """Return the weights of these codes and scales."""
     return codes.float() * scales.view((-1,) + (1,) * (codes.dim() - 1))
 
 
-class _Rounded(nn.Module):
-    """A parametrisation: the weight as rounding leaves it, with the gradient of the whole one."""
+class _FakeQuantise(nn.Module):
+    """A parametrisation: the rounded weight, with the gradient of the unrounded one."""
 
     def __init__(self, bits: int) -> None:
         super().__init__()
@@ -84,13 +86,12 @@ class _Rounded(nn.Module):
 
 
 class ProductQuantisedEmbedding(nn.Module):
-    """A table of words in few bytes, in the spirit of SMALR's hybrid embedding.
+    """Word embeddings in few bytes, in the spirit of SMALR's hybrid embedding.
 
-    All words share small codebooks: a row is cut into parts, and for each part one
-    byte names the nearest entry of that part's codebook (product quantisation,
-    Jégou et al. 2011), after a rotation that spreads the variance evenly over
-    the parts (Ge et al. 2013). The most frequent words own a second set of
-    codes, which describes what the first left over.
+    All words share small codebooks: a row is split into parts, and one byte per part selects
+    the nearest entry of that part's codebook (product quantisation, Jégou et al. 2011), after
+    a rotation that balances the variance of the parts (Ge et al. 2013). The most frequent words
+    have a second set of codes, which quantises the residual.
     """
 
     codes: Tensor
@@ -98,7 +99,14 @@ class ProductQuantisedEmbedding(nn.Module):
     order: Tensor
 
     def __init__(self, codes: Tensor, finer_codes: Tensor, order: Tensor, width: int) -> None:
-        """``order`` is the place of each word; the first of these places have finer codes."""
+        """Build the table with zero codebooks.
+
+        Args:
+            codes: ``(words, parts)``, the most frequent words first.
+            finer_codes: ``(frequent words, finer parts)``.
+            order: each word id's row of ``codes``.
+            width: the size of a word's vector.
+        """
         super().__init__()
         self.width = width
         self.register_buffer("codes", codes)
@@ -111,11 +119,11 @@ class ProductQuantisedEmbedding(nn.Module):
         self.centre = nn.Parameter(torch.zeros(width))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The rows of these words."""
-        places = self.order[ids].long()
-        rows = _look_up(self.codebooks, self.codes[places])
-        frequent = places < len(self.finer_codes)
-        finer = self.finer_codes[torch.where(frequent, places, 0)]
+        """Return the vectors of these word ids, ``(..., width)``."""
+        ranks = self.order[ids].long()
+        rows = _look_up(self.codebooks, self.codes[ranks])
+        frequent = ranks < len(self.finer_codes)
+        finer = self.finer_codes[torch.where(frequent, ranks, 0)]
         rows = rows + frequent[..., None] * _look_up(self.finer_codebooks, finer)
         return self.centre + rows @ self.rotation
 
@@ -124,18 +132,26 @@ class ProductQuantisedEmbedding(nn.Module):
     def from_table(
         cls, table: Tensor, frequency: Tensor, *, parts: int, finer_parts: int, frequent: int
     ) -> ProductQuantisedEmbedding:
-        """The nearest shared table, with finer codes for the ``frequent`` most frequent words."""
+        """Quantise an embedding table.
+
+        Args:
+            table: ``(words, width)``.
+            frequency: ``(words,)``, to sort words by.
+            parts: codes per word.
+            finer_parts: additional codes of frequent words.
+            frequent: how many words have these.
+        """
         width = table.shape[1]
         _check_parts(width, parts, finer_parts, frequent)
-        places = torch.argsort(frequency, descending=True, stable=True)
-        order = torch.empty_like(places)
-        order[places] = torch.arange(len(places), device=places.device)
+        by_frequency = torch.argsort(frequency, descending=True, stable=True)
+        order = torch.empty_like(by_frequency)
+        order[by_frequency] = torch.arange(len(by_frequency), device=by_frequency.device)
         centre = table.mean(0)
-        rotation = _even_rotation(table - centre, parts)
-        rows = (table[places] - centre) @ rotation.T
+        rotation = _balanced_rotation(table - centre, parts)
+        rows = (table[by_frequency] - centre) @ rotation.T
         codes, codebooks = _quantise(rows, parts)
-        left = rows - _look_up(codebooks, codes)
-        finer_codes, finer_codebooks = _quantise(left[:frequent], finer_parts)
+        residual = rows - _look_up(codebooks, codes)
+        finer_codes, finer_codebooks = _quantise(residual[:frequent], finer_parts)
         shared = cls(codes, finer_codes, order.int(), width).to(table.device)
         shared.codebooks.copy_(codebooks)
         shared.finer_codebooks.copy_(finer_codebooks)
@@ -148,12 +164,10 @@ def _check_parts(width: int, parts: int, finer_parts: int, frequent: int) -> Non
     for name, value in (("parts", parts), ("finer_parts", finer_parts)):
         if value < 1 or width % value:
             raise PolyglanceError(
-                f"words of {width} numbers do not divide into {value} parts: change {name}"
+                f"vectors of size {width} are not divisible into {value} parts: change {name}"
             )
     if frequent < 1:
-        raise PolyglanceError(
-            f"finer codes for {frequent} words are none: set frequent to 1 or more"
-        )
+        raise PolyglanceError(f"{frequent} words cannot have finer codes: set frequent to 1 or more")
 
 
 def _look_up(codebooks: Tensor, codes: Tensor) -> Tensor:
@@ -161,25 +175,27 @@ def _look_up(codebooks: Tensor, codes: Tensor) -> Tensor:
     return codebooks[parts, codes.long()].flatten(-2)
 
 
-def _even_rotation(rows: Tensor, parts: int) -> Tensor:
-    """Principal axes, dealt to parts so that all have about the same product of variances."""
+def _balanced_rotation(rows: Tensor, parts: int) -> Tensor:
+    """Return principal axes, assigned to parts so that their products of variances are similar."""
     variances, axes = torch.linalg.eigh(rows.T @ rows / len(rows))
     size = rows.shape[1] // parts
-    # Measured by the least of them every logarithm is positive: an axis more is more variance.
-    least = max(float(variances[0]), 1e-9 * float(variances[-1]), 1e-30)
-    hands: list[list[int]] = [[] for _ in range(parts)]
-    held = [0.0] * parts
+    # Relative to the smallest variance every logarithm is positive: each axis adds to its part.
+    smallest = max(float(variances[0]), 1e-9 * float(variances[-1]), 1e-30)
+    axes_of: list[list[int]] = [[] for _ in range(parts)]
+    log_variance = [0.0] * parts
     for axis in reversed(range(len(variances))):
-        part = min((p for p in range(parts) if len(hands[p]) < size), key=held.__getitem__)
-        hands[part].append(axis)
-        held[part] += math.log(max(float(variances[axis]) / least, 1.0))
-    dealt = torch.tensor([axis for hand in hands for axis in hand], device=axes.device)
-    rotation: Tensor = axes.T[dealt].contiguous()
+        part = min(
+            (p for p in range(parts) if len(axes_of[p]) < size), key=log_variance.__getitem__
+        )
+        axes_of[part].append(axis)
+        log_variance[part] += math.log(max(float(variances[axis]) / smallest, 1.0))
+    order = torch.tensor([axis for part in axes_of for axis in part], device=axes.device)
+    rotation: Tensor = axes.T[order].contiguous()
     return rotation
 
 
 def _quantise(rows: Tensor, parts: int, rounds: int = 20) -> tuple[Tensor, Tensor]:
-    """Codes and codebooks of each part, by k-means from evenly spread rows."""
+    """Return codes and codebooks of each part, by k-means initialised with evenly spaced rows."""
     codes, codebooks = [], []
     for part in rows.chunk(parts, dim=1):
         first = torch.linspace(0, len(part) - 1, _CODES, device=part.device).long()
@@ -203,13 +219,13 @@ def _nearest(rows: Tensor, centres: Tensor) -> Tensor:
 def check_compressible(
     model: nn.Module, *, parts: int, finer_parts: int, frequent: int
 ) -> nn.Embedding:
-    """Refuse what `compress` could not do, before anybody trains for it; returns the words."""
+    """Raise before training if `compress` would fail after it; return the word embeddings."""
     encoder = model.encoder
     assert isinstance(encoder, nn.Module)
     words = encoder.words
     assert isinstance(words, nn.Embedding)
     _check_parts(words.embedding_dim, parts, finer_parts, frequent)
-    for _, module, bits in _rounded_modules(model):
+    for _, module, bits in _quantised_modules(model):
         if bits == 4:
             assert isinstance(module, nn.Linear)
             _check_block(module.in_features, BLOCK)
@@ -219,9 +235,14 @@ def check_compressible(
 def compress(
     model: nn.Module, frequency: Tensor, *, parts: int, finer_parts: int, frequent: int
 ) -> None:
-    """Round an MMP model with eyes in place: 4-bit linear layers, 8-bit convolutions, shared table.
+    """Quantise an MMP model and its image backbone in place; biases, norms, positions stay.
 
-    Biases, norms and positions stay as they are.
+    Args:
+        model: the model to quantise.
+        frequency: of each word, ``(words,)``.
+        parts: codes per word.
+        finer_parts: additional codes of frequent words.
+        frequent: how many words have these.
     """
     words = check_compressible(model, parts=parts, finer_parts=finer_parts, frequent=frequent)
     encoder = model.encoder
@@ -229,14 +250,14 @@ def compress(
     encoder.words = ProductQuantisedEmbedding.from_table(
         words.weight.detach(), frequency, parts=parts, finer_parts=finer_parts, frequent=frequent
     )
-    for _, module, bits in _rounded_modules(model):
-        parametrize.register_parametrization(module, "weight", _Rounded(bits), unsafe=True)
+    for _, module, bits in _quantised_modules(model):
+        parametrize.register_parametrization(module, "weight", _FakeQuantise(bits), unsafe=True)
 
 
-def _rounded_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
-    """What is rounded, and to how many bits."""
+def _quantised_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
+    """Yield the name and module of each quantised weight, and its bits."""
     for name, module in model.named_modules():
-        if name.endswith("classifier"):  # of the picture network: not used by MMP
+        if name.endswith("classifier"):  # of the image backbone: not used by MMP
             continue
         weight = getattr(module, "weight", None)
         if isinstance(module, nn.Linear):
@@ -247,21 +268,21 @@ def _rounded_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
 
 @torch.no_grad()
 def compact_state(model: nn.Module) -> dict[str, Tensor]:
-    """The weights of a compressed model as they are stored.
+    """Return the weights of a compressed model as they are stored.
 
-    ``NAME.weight.codes`` and ``NAME.weight.scales`` stand for rounded weights; two
-    4-bit codes share a byte, the earlier in its low half, as ONNX Runtime's
-    ``MatMulNBits`` reads them: (rows, blocks, bytes of a block).
+    Quantised weights are stored as ``NAME.weight.codes`` and ``NAME.weight.scales``; two 4-bit
+    codes share a byte, the first in its low half, as ONNX Runtime's ``MatMulNBits`` expects:
+    ``(rows, blocks, bytes of a block)``.
     """
-    rounded = {name: (module, bits) for name, module, bits in _rounded_modules(model)}
+    quantised = {name: (module, bits) for name, module, bits in _quantised_modules(model)}
     state: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         if ".classifier." in name or ".parametrizations." in name:
             continue
-        is_wide = name.startswith("encoder.words.") and tensor.is_floating_point()
-        halved = is_wide and not name.endswith("centre")
-        state[name] = tensor.half() if halved else tensor
-    for name, (module, bits) in rounded.items():
+        of_words = name.startswith("encoder.words.") and tensor.is_floating_point()
+        half = of_words and not name.endswith("centre")
+        state[name] = tensor.half() if half else tensor
+    for name, (module, bits) in quantised.items():
         weight = module.weight
         assert isinstance(weight, Tensor)
         if bits == 4:
@@ -278,34 +299,33 @@ def compact_state(model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
-    """Fill an uncompressed model with the weights that a compact state means.
+    """Load a compact state into an uncompressed model, dequantised, so that it can be trained.
 
-    The table of words is put in its original order and whole, so that the
-    model can be trained on from.
+    Word embeddings come back in the order of word ids.
     """
-    whole = {"encoder.words.weight": _whole_table(state)}
+    weights = {"encoder.words.weight": _dequantise_words(state)}
     for name, tensor in state.items():
         if name.endswith(".weight.codes"):
             stem = name.removesuffix(".codes")
             scales = state[f"{stem}.scales"]
-            whole[stem] = (
+            weights[stem] = (
                 dequantise_4bit(_unpack(tensor), scales)
                 if tensor.dtype == torch.uint8
                 else dequantise_8bit(tensor, scales)
             )
         elif not name.startswith("encoder.words.") and not name.endswith(".weight.scales"):
-            whole[name] = tensor
+            weights[name] = tensor
     own = model.state_dict()
-    wrong = [n for n, value in whole.items() if n not in own or own[n].shape != value.shape]
+    wrong = [n for n, value in weights.items() if n not in own or own[n].shape != value.shape]
     named = (*model.named_parameters(), *model.named_buffers())  # tied ones once
-    wrong += [n for n, _ in named if n not in whole and ".classifier." not in n]
+    wrong += [n for n, _ in named if n not in weights and ".classifier." not in n]
     if wrong:
-        raise PolyglanceError(f"the weights are of another model: {wrong[0]}")
-    model.load_state_dict(whole, strict=False)
+        raise PolyglanceError(f"the weights belong to another model: {wrong[0]} does not fit")
+    model.load_state_dict(weights, strict=False)
 
 
-def _whole_table(state: dict[str, Tensor]) -> Tensor:
-    """The rows of all words in their original order."""
+def _dequantise_words(state: dict[str, Tensor]) -> Tensor:
+    """Return the vectors of all words in the order of their ids."""
     words = {
         name.removeprefix("encoder.words."): tensor
         for name, tensor in state.items()
@@ -317,7 +337,7 @@ def _whole_table(state: dict[str, Tensor]) -> Tensor:
         )
     except KeyError as error:
         raise PolyglanceError(
-            f"encoder.words.{error.args[0]} is missing: the weights are of no compressed model"
+            f"encoder.words.{error.args[0]} is missing: the weights are not of a compressed model"
         ) from error
     table.load_state_dict(words)
     rows: Tensor = table(torch.arange(len(words["order"])))

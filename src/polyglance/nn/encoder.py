@@ -1,8 +1,8 @@
 """The XLM-R and BERT shaped text encoder, on packed batches.
 
-Words in, one vector a sub-word out, from any layer. `polyglance.nn.pretrained`
-fills it from published weights; M3P and UC2 feed picture regions through the
-same layers with `Encoder.contextualise`.
+Sub-word ids in, one vector per sub-word out, from any layer. `polyglance.nn.pretrained`
+loads published weights into it; M3P and UC2 feed image regions through the same layers with
+`Encoder.contextualise`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class EncoderConfig:
     intermediate_size: int = 3072
     max_position_embeddings: int = 514
     first_position: int = 2
-    """The row of the first word in the table of positions: 2 in XLM-R, 0 in BERT."""
+    """The position embedding of the first token: 2 in XLM-R, 0 in BERT."""
     type_vocab_size: int = 1
     activation: Activation = "gelu"
     norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.0
-    """On attention weights. Zero by default: flash attention on packed rows has none."""
+    """On attention weights. 0 by default: flash attention on packed rows has none."""
 
     @property
     def max_tokens(self) -> int:
-        """The longest sentence, in sub-words with specials."""
+        """The longest sentence, in sub-words with special tokens."""
         return self.max_position_embeddings - self.first_position
 
 
@@ -77,7 +77,14 @@ class Encoder(nn.Module):
         segments: Tensor | None = None,
         layer: int | None = None,
     ) -> Tensor:
-        """One vector a sub-word, as ``layer`` puts it out (the last by default, 0: embeddings)."""
+        """Return one vector per sub-word, ``(tokens, hidden_size)``.
+
+        Args:
+            ids: ``(tokens,)`` sub-word ids.
+            packing: the packing of ``ids``.
+            segments: ``(tokens,)`` segment ids; 0 by default.
+            layer: the layer whose output is returned; the last by default, 0 for embeddings.
+        """
         return self.contextualise(self.embed(ids, packing, segments=segments), packing, layer=layer)
 
     def embed(
@@ -88,7 +95,7 @@ class Encoder(nn.Module):
         segments: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """What enters the first layer: word, position and segment, summed and normed."""
+        """Return the first layer's input: word + position + segment, normalised."""
         if packing.max_seqlen > self.config.max_tokens:
             raise ValueError(
                 f"a sequence has {packing.max_seqlen} sub-words and the encoder takes"
@@ -96,8 +103,8 @@ class Encoder(nn.Module):
             )
         positions = packing.positions if positions is None else positions
         segments = torch.zeros_like(ids) if segments is None else segments
-        learning = any(p.requires_grad for p in self.words.parameters())
-        with torch.set_grad_enabled(torch.is_grad_enabled() and learning):
+        trainable = any(p.requires_grad for p in self.words.parameters())
+        with torch.set_grad_enabled(torch.is_grad_enabled() and trainable):
             summed = (
                 self.words(ids)
                 + self.positions(positions + self.config.first_position)
@@ -114,10 +121,14 @@ class Encoder(nn.Module):
         layer: int | None = None,
         output_rows: Tensor | None = None,
     ) -> Tensor:
-        """Pass rows through the first ``layer`` layers (all by default).
+        """Apply the layers to rows that are already embedded.
 
-        ``only`` names the rows that are wanted, if not all are: the last layer leaves out what
-        is for the others alone.
+        Args:
+            rows: ``(rows, hidden_size)``.
+            packing: the packing of ``rows``.
+            layer: the number of layers to apply; all by default.
+            output_rows: indices of the rows to return; all by default. After attention, the
+                last layer is computed for these alone.
         """
         last = self.config.num_layers if layer is None else layer
         if not 0 <= last <= self.config.num_layers:
@@ -134,7 +145,7 @@ class Encoder(nn.Module):
         return rows if last or output_rows is None else rows[output_rows]
 
     def freeze_below(self, layer: int) -> None:
-        """Keep embeddings and the first ``layer`` layers as they are (MMP freezes below 9)."""
+        """Freeze the embeddings and the first ``layer`` layers (MMP freezes 9); 0 unfreezes all."""
         if not 0 <= layer <= self.config.num_layers:
             raise ValueError(f"there is no layer {layer}: the encoder has {self.config.num_layers}")
         self.frozen_layers = layer
@@ -146,7 +157,7 @@ class Encoder(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Encoder:
-        """Switch dropout on or off; what is frozen keeps it off, as its output is fixed."""
+        """Set the mode; frozen layers stay in evaluation mode, so that their output is fixed."""
         super().train(mode)
         if self.frozen_layers:
             self.dropout.eval()
@@ -156,7 +167,7 @@ class Encoder(nn.Module):
 
 
 def _initialise(module: nn.Module) -> None:
-    """BERT's initialisation: normal weights of deviation 0.02, zero biases."""
+    """Initialise as BERT does: normal weights (std 0.02), zero biases."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

@@ -1,6 +1,6 @@
-"""A layer that changes nothing forwards and turns gradients round backwards (Ganin et al. 2016).
+"""Gradient reversal (Ganin et al. 2016): identity forwards, negated gradient backwards.
 
-What lies before it learns to mislead whoever reads what lies behind it.
+Layers before it learn to mislead the classifier behind it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 
 def reverse_gradient(rows: Tensor, strength: float | Tensor = 1.0) -> Tensor:
-    """The same rows; their gradient comes back times ``-strength``."""
+    """Return ``rows`` unchanged; their gradient is multiplied by ``-strength``."""
     reversed_: Tensor = _Reverse.apply(rows, strength)  # type: ignore[no-untyped-call]
     return reversed_
 
 
 class ReversalSchedule(nn.Module):
-    """How strongly gradients are reversed as training goes on: ``2 / (1 + e^(-10 p)) - 1``.
+    """The strength of reversal over training: ``2 / (1 + e^(-10 p)) - 1``.
 
-    ``p`` runs from 0 at the first step to 1 at the last. The steps are counted in
-    a buffer, which checkpoints keep, and on the accelerator, which is not asked.
+    ``p`` runs from 0 at the first step to 1 at the last. Steps are counted in a buffer, so
+    that checkpoints keep the count and no step waits for the accelerator.
     """
 
     steps_taken: Tensor
@@ -32,7 +32,7 @@ class ReversalSchedule(nn.Module):
         self.register_buffer("steps_taken", torch.zeros((), dtype=torch.int64))
 
     def forward(self) -> Tensor:
-        """The strength of this step; in training, the next call is the next step."""
+        """Return the strength at this step; in training mode each call is one step."""
         share = (self.steps_taken / max(1, self.steps)).clamp(max=1.0)
         if self.training:
             self.steps_taken += 1

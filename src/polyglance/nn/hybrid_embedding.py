@@ -1,9 +1,9 @@
-"""SMALR's hybrid embedding (section 3.1): common words have vectors of their own, others share.
+"""SMALR's hybrid embedding (section 3.1): frequent words have their own vectors, others share.
 
-The commonest ``K`` words of each language own a short vector, which a fully
-connected layer projects into the universal space; every other word points at one
-token of a latent vocabulary that all languages share. All of them are rows of
-one table, and a word is the number of its row:
+Each of the ``K`` most frequent words of a language has its own short vector, which a linear
+layer projects into the universal space; every other word maps to one token of a latent
+vocabulary shared by all languages. All of them are rows of one table, and ``slots`` maps a
+word id to its row:
 
     none | mask | latent tokens ... | own words of language 0 | of language 1 | ...
 """
@@ -23,12 +23,12 @@ from polyglance.nn.latent_vocabulary import TokenChooser
 Projection = Literal["language", "shared", "none"]
 
 MASK = 1
-"""The word that hides another one; word 0 is none at all."""
+"""The id of the mask; id 0 is no word."""
 _SPECIALS = 2
 
 
 class HybridEmbedding(nn.Module):
-    """From words by number to vectors of the universal embedding space."""
+    """From word ids to vectors of the universal embedding space."""
 
     slots: Tensor
     none: Tensor
@@ -42,13 +42,17 @@ class HybridEmbedding(nn.Module):
         projection: Projection = "language",
         chooser: TokenChooser | None = None,
     ) -> None:
-        """``slots`` has each word's row; ``own`` the initial vectors of each language's own words.
+        """Build the table.
 
-        ``projection``: a fully connected layer for each ``language``, as MULE has
-        it and as vectors whose axes mean something else in each language ask for;
-        one ``shared`` by all, the other reading of the paper's "a fully connected
-        layer"; or ``none``, where own vectors are as wide as latent ones.
-        ``chooser`` assigns the first rows of ``latent`` to words that come later.
+        Args:
+            slots: each word's row of the table.
+            own: for each language, the initial vectors of its frequent words.
+            latent: the vectors of the latent tokens, ``(tokens, width)``.
+            projection: a linear layer for each ``language``, as in MULE, which vectors whose
+                axes differ between languages need; one ``shared`` by all, the other reading of
+                the paper's "a fully connected layer"; or ``none``, if own vectors are as wide
+                as latent ones.
+            chooser: assigns the first rows of ``latent`` to words added later.
         """
         super().__init__()
         self.width = latent.shape[1]
@@ -78,13 +82,19 @@ class HybridEmbedding(nn.Module):
         latent: Tensor | None = None,
         chooser: TokenChooser | None = None,
     ) -> HybridEmbedding:
-        """The embedding of a lexicon whose word vectors are ``vectors``.
+        """Build the embedding of a lexicon.
 
-        The commonest ``own_words`` of each language (None for all) begin as the
-        ``own_width`` principal components of their vectors. The others take the
-        latent token that ``tokens`` assigns to them, of the table ``latent``; tokens
-        that no word takes are dropped, by ``chooser`` as well. Without ``tokens`` they
-        have no vector.
+        Args:
+            vectors: a pretrained vector of each word, ``(words, vector size)``.
+            language_of: the language of each word; negative for none.
+            rank_in_language: the frequency rank of each word in its language, from 0.
+            own_words: how many words of each language have their own vector; None for all.
+            own_width: the size of own vectors, initialised to principal components.
+            width: the size of the universal space.
+            projection: see the constructor.
+            tokens: the latent token of each word; without it, other words have no vector.
+            latent: the vectors of the latent tokens; those that no word uses are dropped.
+            chooser: assigns latent tokens to words added later.
         """
         known = language_of >= 0
         owning = known if own_words is None else known & (rank_in_language < own_words)
@@ -93,26 +103,26 @@ class HybridEmbedding(nn.Module):
         if tokens is None or latent is None:
             latent = torch.zeros(0, width)
         else:
-            used, place = torch.unique(tokens[known & ~owning], return_inverse=True)
-            slots[known & ~owning] = _SPECIALS + place
+            used, token_rows = torch.unique(tokens[known & ~owning], return_inverse=True)
+            slots[known & ~owning] = _SPECIALS + token_rows
             latent = latent.detach()[used]
             chooser = chooser.only(used) if chooser is not None and len(used) else None
         own, total = [], _SPECIALS + len(latent)
         languages = 0 if own_words == 0 else int(language_of.max()) + 1
         for language in range(languages):
-            spoken = language_of == language
-            reduced = principal_components(vectors[spoken], own_width)[owning[spoken]]
-            slots[spoken & owning] = torch.arange(total, total + len(reduced))
+            in_language = language_of == language
+            reduced = principal_components(vectors[in_language], own_width)[owning[in_language]]
+            slots[in_language & owning] = torch.arange(total, total + len(reduced))
             own.append(reduced)
             total += len(reduced)
         return cls(slots, own, latent, projection=projection, chooser=chooser)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """A row of the universal embedding for each word."""
+        """Return the universal embedding of each word id, ``(words, width)``."""
         return F.embedding(self.slots[ids], self.table())
 
     def table(self) -> Tensor:
-        """The whole table, which is all that words need after training."""
+        """Return the whole table, ``(rows, width)``: all that is needed after training."""
         own = [
             vectors if self.projection == "none" else self._layer(language)(vectors)
             for language, vectors in enumerate(self.own)
@@ -120,35 +130,35 @@ class HybridEmbedding(nn.Module):
         return torch.cat([self.none, self.mask, self.latent, *own])
 
     def drift(self) -> Tensor:
-        """The squared distance of all own vectors from where they began (MULE's regularisation)."""
+        """Return the squared distance of own vectors from their initial values (MULE's penalty)."""
         total = self.none.sum()
         for language, vectors in enumerate(self.own):
             total = total + (vectors - self.get_buffer(f"initial_{language}")).pow(2).sum()
         return total
 
     def assign_tokens(self, vectors: Tensor) -> Tensor:
-        """The latent token of each word that comes later, by its vector."""
+        """Return the latent token of each new word, by its pretrained vector."""
         if not len(vectors):
             return torch.zeros(0, dtype=torch.int64)
         if self.chooser is None:
             raise PolyglanceError(
-                "this model keeps no latent tokens for rare words of another language:"
-                " take in no more words than own a vector, or train it with latent tokens"
+                "this model has no latent tokens for the rare words of another language:"
+                " add only as many words as get their own vector, or train with latent tokens"
             )
         if vectors.shape[1] != (width := self.chooser.weight.shape[1]):
             raise PolyglanceError(
-                f"tokens were assigned by vectors of {width} numbers, not of {vectors.shape[1]}:"
+                f"latent tokens were assigned by vectors of size {width}, not {vectors.shape[1]}:"
                 " give vectors of the same kind"
             )
         tokens: Tensor = self.chooser(vectors)
         return tokens
 
     def add_language(self, own: Tensor, tokens: Tensor | None = None) -> None:
-        """Take in another language, numbered after all words so far; freeze everything else.
+        """Add a language, whose word ids follow all others; freeze everything else.
 
-        ``own`` are initial vectors of its commonest words; words that follow them
-        point at rows ``tokens`` of the latent table, or with -1 have no vector. A
-        projection of its own, where each language has one, is new and learned as well.
+        ``own`` are initial vectors of its frequent words; the words after them map to the
+        latent ``tokens``, or to no vector where that is -1. With a projection per language, a
+        new one is added and trained too.
         """
         self.requires_grad_(False)
         before = len(self.table())
@@ -164,7 +174,9 @@ class HybridEmbedding(nn.Module):
 
     def _add(self, vectors: Tensor) -> None:
         if self.projection == "none" and vectors.shape[1] != self.width:
-            raise ValueError(f"own vectors of {vectors.shape[1]} need a projection to {self.width}")
+            raise ValueError(
+                f"own vectors of size {vectors.shape[1]} need a projection to {self.width}"
+            )
         self.register_buffer(f"initial_{len(self.own)}", vectors.clone())
         self.own.append(nn.Parameter(vectors.clone()))
         if self.projection == "language" or (self.projection == "shared" and len(self.own) == 1):
@@ -173,9 +185,9 @@ class HybridEmbedding(nn.Module):
 
 
 def principal_components(vectors: Tensor, width: int) -> Tensor:
-    """The first ``width`` principal components of these vectors, the signs fixed.
+    """Reduce vectors to their first ``width`` principal components, with fixed signs.
 
-    As wide as they are already, vectors stay as they are.
+    Vectors that already have this size are returned as they are.
     """
     if vectors.shape[1] == width:
         return vectors

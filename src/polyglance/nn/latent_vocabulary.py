@@ -1,4 +1,4 @@
-"""Learning which words share a token: SMALR's pre-training of a latent vocabulary (section 3.1)."""
+"""SMALR's pre-training of a latent vocabulary: which words share a token (section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ ChoiceGradient = Literal["straight-through", "weighted"]
 
 
 class LatentVocabulary(nn.Module):
-    """Latent vectors, and a layer that scores them for a word from the word's own features.
+    """Latent vectors, and a layer that scores them for a word from its pretrained vector.
 
-    A word becomes the token that scores best. In training, with probability
-    ``explore``, it becomes one of its best ``candidates`` at random instead, "so that
-    spurious mappings are not learned". The draw is one for all places of a word in a
-    batch, which meets each try with all that the batch says of the word.
+    A word is represented by its best-scoring token. In training, with probability
+    ``explore``, it is one of its best ``candidates`` at random instead, "so that spurious
+    mappings are not learned". One draw holds for all occurrences of a word in a batch, so that
+    each trial gets the whole batch's evidence about the word.
 
-    The paper leaves open how the scores of a hard choice learn. Over the softmax of
-    the candidates' scores,
+    The paper leaves open how gradients pass a hard choice. Over the softmax of the candidates'
+    scores,
 
-    - ``weighted`` takes the chosen vector times its share, as sparse experts do;
-    - ``straight-through`` takes the chosen vector as it is, and backwards acts as if
-      it had been the mean of all candidates (Bengio et al. 2013). In the toy world
-      the words crowd into few tokens under it, and recall is less than half.
+    - ``weighted`` multiplies the chosen vector by its probability, as sparse experts do;
+    - ``straight-through`` uses the chosen vector unscaled, and the gradient of the mean over
+      all candidates (Bengio et al. 2013). On the toy data words then collapse to few tokens,
+      and recall is less than half.
     """
 
     features: Tensor
@@ -40,7 +40,16 @@ class LatentVocabulary(nn.Module):
         candidates: int = 20,
         gradient: ChoiceGradient = "weighted",
     ) -> None:
-        """``features`` are the word vectors, one row a word of the lexicon."""
+        """Build the scoring layer and random latent vectors.
+
+        Args:
+            features: pretrained word vectors, ``(words, vector size)``.
+            tokens: the number of latent tokens.
+            width: the size of a latent vector.
+            explore: the probability of a random candidate in training.
+            candidates: how many of the best tokens that is drawn from.
+            gradient: how gradients pass the choice.
+        """
         super().__init__()
         self.explore, self.candidates = explore, min(candidates, tokens)
         self.gradient: ChoiceGradient = gradient
@@ -49,46 +58,45 @@ class LatentVocabulary(nn.Module):
         self.latent = nn.Parameter(torch.randn(tokens, width) * width**-0.5)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The latent vector of each word, of the shape ``(words, width)``."""
-        # Scores of all tokens are many: each word of a batch is scored once.
-        words, again = torch.unique(ids, return_inverse=True)
-        # Never in half precision: tokens that score alike to three digits are many.
+        """Return the latent vector of each word id, ``(words, width)``."""
+        # There are many tokens to score: each word of a batch is scored once.
+        words, inverse = torch.unique(ids, return_inverse=True)
+        # Never in half precision: many tokens score alike to three digits.
         with torch.autocast(ids.device.type, enabled=False):
             scores, tokens = self.scores(self.features[words]).topk(self.candidates)
-        place = self.choose(len(words))
-        chosen = F.one_hot(place, self.candidates).to(scores.dtype)
-        share = scores.softmax(1)
+        choice = self.choose(len(words))
+        chosen = F.one_hot(choice, self.candidates).to(scores.dtype)
+        probability = scores.softmax(1)
         if self.gradient == "weighted":
-            mixture = chosen * share
+            mixture = chosen * probability
         else:
-            mixture = chosen + (share - share.detach())
+            mixture = chosen + (probability - probability.detach())
         rows = torch.einsum("wc,wcd->wd", mixture, self.latent[tokens])
-        return F.embedding(again, rows)
+        return F.embedding(inverse, rows)
 
     def choose(self, words: int) -> Tensor:
-        """For each of so many words, which of its candidates it becomes; 0 is the best."""
+        """Draw a candidate for each of ``words`` words, ``(words,)``; 0 is the best."""
         device = self.latent.device
         if not self.training:
             return torch.zeros(words, dtype=torch.int64, device=device)
-        anyone = torch.randint(self.candidates, (words,), device=device)
-        return torch.where(torch.rand(words, device=device) < self.explore, anyone, 0)
+        random = torch.randint(self.candidates, (words,), device=device)
+        return torch.where(torch.rand(words, device=device) < self.explore, random, 0)
 
     def assign(self) -> Tensor:
-        """The token of every word of the lexicon, by the best score."""
+        """Return the best-scoring token of every word of the lexicon, ``(words,)``."""
         tokens: Tensor = self.chooser()(self.features)
         return tokens
 
     def chooser(self) -> TokenChooser:
-        """What was learned of words, to be kept for those that come later."""
+        """Return the scoring layer, frozen, to assign tokens to words added later."""
         return TokenChooser(self.scores.weight.detach(), self.scores.bias.detach())
 
 
 class TokenChooser(nn.Module):
-    """Which token a word becomes, told from its vector; it learns no more.
+    """A frozen scoring layer that assigns latent tokens to words by their vectors.
 
-    A language that comes later has rare words of its own, which are assigned by what
-    the others taught. Their vectors must be of the same space. Checkpoints do not hold
-    it: pre-training has left the same each time that a run goes on.
+    The rare words of a language added later get their tokens from it; their vectors must be of
+    the same space. Checkpoints do not hold it: a resumed run has it from pre-training.
     """
 
     weight: Tensor
@@ -100,11 +108,11 @@ class TokenChooser(nn.Module):
         self.register_buffer("bias", bias, persistent=False)
 
     def only(self, tokens: Tensor) -> TokenChooser:
-        """A choice among these tokens, which are counted anew."""
+        """Return a chooser among these tokens, renumbered from 0."""
         return TokenChooser(self.weight[tokens], self.bias[tokens])
 
     @torch.no_grad()
     def forward(self, vectors: Tensor, block: int = 4096) -> Tensor:
-        """The token of each vector, so many at a time: there are many scores."""
+        """Return the token of each vector, ``(n,)``, in blocks to bound the memory."""
         parts = torch.split(vectors.to(self.weight), block)
         return torch.cat([F.linear(part, self.weight, self.bias).argmax(1) for part in parts])

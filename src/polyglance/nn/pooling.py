@@ -1,4 +1,4 @@
-"""From many vectors to one: the transformer pooling head of MMP (section 3.1), and the mean."""
+"""Pooling heads: MMP's transformer pooling (section 3.1) and the mean."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from polyglance.nn.transformer import TransformerLayer
 
 
 class PoolingHead(nn.Module):
-    """Two transformer layers (Vaswani et al. 2017) without positions; the first output is taken.
+    """Two transformer layers (Vaswani et al. 2017) without positions; pools to the first output.
 
     ``c_x = Trans(query = key = value = e_x)[0]``. With a ``context`` (equation 6)
-    keys and values are extended by the rows of the picture or clip:
+    keys and values are extended by the rows of the image or clip:
     ``c_x|v = Trans(query = e_x, key = value = e_x || e_v)[0]``.
     """
 
@@ -33,7 +33,14 @@ class PoolingHead(nn.Module):
         context: Tensor | None = None,
         contexts: Packing | None = None,
     ) -> Tensor:
-        """One vector a sequence, not yet of unit length."""
+        """Return one vector per sequence, ``(sequences, width)``, not normalised.
+
+        Args:
+            rows: ``(rows, width)``.
+            packing: the packing of ``rows``.
+            context: ``(context rows, width)``, as in equation 6.
+            contexts: the packing of ``context``.
+        """
         if context is None or contexts is None:
             for layer in self.layers:
                 rows = layer(rows, packing)
@@ -46,10 +53,10 @@ class PoolingHead(nn.Module):
 
 
 class MeanHead(nn.Module):
-    """The mean of all rows through a linear layer that begins as the identity.
+    """The mean of all rows, through a linear layer initialised to the identity.
 
-    For encoders that were trained by their mean, as e5: training then starts
-    from their own space of meaning, with all the languages that meet in it.
+    For encoders trained with mean pooling, such as e5: training then starts from their own
+    multilingual embedding space.
     """
 
     def __init__(self, width: int) -> None:
@@ -65,7 +72,7 @@ class MeanHead(nn.Module):
         context: Tensor | None = None,
         contexts: Packing | None = None,
     ) -> Tensor:
-        """One vector a sequence, not yet of unit length; of its context's rows too, if given."""
+        """Return one vector per sequence, not normalised; a context's rows join the mean."""
         if context is not None and contexts is not None:
             packing, index = concat_packings(packing, contexts)
             rows = torch.cat([rows, context])[index]

@@ -1,7 +1,7 @@
-"""Encoders from published weights and back: Hugging Face folders of XLM-R and BERT shape.
+"""Load and save encoders as Hugging Face folders of XLM-R or BERT shape.
 
-`load_encoder` reads what the field publishes (XLM-R, mBERT, multilingual-e5);
-`save_encoder` writes the same layout, so that other tools can read ours.
+`load_encoder` reads published weights (XLM-R, mBERT, multilingual-e5); `save_encoder` writes
+the same layout, so that other tools can read ours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
@@ -48,7 +48,7 @@ _QUERY_KEY_VALUE = ("query", "key", "value")
 
 
 def load_encoder(folder: str | Path, *, dropout: float | None = None) -> Encoder:
-    """The encoder that a folder holds (``config.json`` and weights), ready for inference."""
+    """Load an encoder from a folder (``config.json`` and weights), in evaluation mode."""
     folder = Path(folder)
     config = read_encoder_config(folder)
     if dropout is not None:
@@ -65,7 +65,7 @@ def load_encoder(folder: str | Path, *, dropout: float | None = None) -> Encoder
 
 
 def read_encoder_config(folder: str | Path) -> EncoderConfig:
-    """The shape that a Hugging Face ``config.json`` describes."""
+    """Read the shape of an encoder from a Hugging Face ``config.json``."""
     path = Path(folder) / "config.json"
     try:
         published = json.loads(path.read_text(encoding="utf-8"))
@@ -93,13 +93,13 @@ def read_encoder_config(folder: str | Path) -> EncoderConfig:
             dropout=published.get("hidden_dropout_prob", 0.1),
         )
     except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file; an encoder is a folder with one") from None
+        raise DataError(f"{path} does not exist: give an encoder's folder, which has one") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not the configuration of an encoder ({error!r})") from error
+        raise DataError(f"{path} is not the configuration of an encoder ({error!r})") from error
 
 
 def save_encoder(encoder: Encoder, folder: str | Path) -> None:
-    """Write an encoder as a Hugging Face folder that transformers reads as well."""
+    """Write an encoder as a Hugging Face folder, which transformers can load."""
     from safetensors.torch import save_file
 
     folder = Path(folder)
@@ -127,7 +127,7 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
 
 
 def _from_published(weights: dict[str, Tensor], layers: int, folder: Path) -> dict[str, Tensor]:
-    """Rename published parameters to ours and stack queries, keys and values."""
+    """Rename published parameters to ours; concatenate queries, keys and values."""
     weights = {_modern_name(name): value for name, value in weights.items()}
     state: dict[str, Tensor] = {}
     try:
@@ -147,7 +147,7 @@ def _from_published(weights: dict[str, Tensor], layers: int, folder: Path) -> di
 
 
 def _modern_name(name: str) -> str:
-    """A parameter's name without its model's prefix; mBERT's own files speak of gamma and beta."""
+    """Strip the model's prefix and replace gamma and beta, which mBERT's own files have."""
     name = re.sub(r"^(roberta|bert)\.", "", name)
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
@@ -172,7 +172,7 @@ def _to_published(state: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder: safetensors, whole or in shards, or an older ``.bin``."""
+    """Read all tensors of a folder: safetensors, one file or sharded, or an older ``.bin``."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -188,7 +188,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
             return {k: v for shard in shards for k, v in load_file(folder / shard).items()}
         older = folder / "pytorch_model.bin"
         if older.exists():
-            # weights_only refuses anything but tensors, so no foreign code runs.
+            # weights_only refuses anything but tensors, so that no foreign code runs.
             loaded: dict[str, Tensor] = torch.load(older, map_location="cpu", weights_only=True)
             return loaded
     except (
@@ -196,4 +196,18 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         SafetensorError, pickle.UnpicklingError,
     ) as error:  # fmt: skip
         raise DataError(f"{folder}: the weights cannot be read ({error})") from error
-    raise DataError(f"{folder}: there is no model.safetensors; an encoder is a folder with one")
+    raise DataError(f"{folder} has no model.safetensors: give an encoder's folder, which has one")
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's tensors by name, ready to be saved; tied ones once, by their first name."""
+    return {name: value.contiguous().cpu() for name, value in distinct_tensors(model).items()}
+
+
+def distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the state dict with tied tensors once, by their first name."""
+    by_memory: dict[int | str, str] = {}
+    state = model.state_dict()
+    for name, value in state.items():
+        by_memory.setdefault(value.data_ptr() or name, name)  # an empty tensor has no address
+    return {name: state[name] for name in by_memory.values()}

@@ -1,4 +1,4 @@
-"""One transformer layer on packed sequences, as BERT and XLM-R have it.
+"""One transformer layer on packed sequences, as in BERT and XLM-R.
 
 Attention, then a feed-forward network; after each, dropout, the residual and a
 layer norm (Vaswani et al. 2017, "post-norm").
@@ -31,10 +31,11 @@ class TransformerLayer(nn.Module):
         activation: Activation = "gelu",
         norm_eps: float = 1e-5,
     ) -> None:
+        """Build a layer; ``dropout`` is on outputs, ``attention_dropout`` on attention weights."""
         super().__init__()
         if hidden_size % num_heads:
-            raise ValueError(f"a width of {hidden_size} does not divide into {num_heads} heads")
-        self.heads, self.head_width = num_heads, hidden_size // num_heads
+            raise ValueError(f"hidden_size {hidden_size} is not divisible by {num_heads} heads")
+        self.num_heads, self.head_size = num_heads, hidden_size // num_heads
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.attended = nn.Linear(hidden_size, hidden_size)
         self.attention_norm = nn.LayerNorm(hidden_size, norm_eps)
@@ -54,9 +55,17 @@ class TransformerLayer(nn.Module):
         *,
         output_rows: Tensor | None = None,
     ) -> Tensor:
-        """Rows after one layer; with a ``context``, keys and values are taken from it alone.
+        """Apply the layer.
 
-        ``only`` names the rows that are wanted, if not all are.
+        Args:
+            rows: ``(rows, hidden_size)``, packed as ``packing``.
+            packing: the packing of ``rows``.
+            context: rows that keys and values are computed from, instead of ``rows``.
+            contexts: the packing of ``context``.
+            output_rows: indices of the rows to return; all by default.
+
+        Returns:
+            ``(rows, hidden_size)``, or as many rows as ``output_rows`` names.
         """
         query, key, value = self.project_query_key_value(rows, context)
         attended = packed_attention(
@@ -72,22 +81,25 @@ class TransformerLayer(nn.Module):
         return self.after_attention(rows, attended)
 
     def after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the layer, given what rows got from the others, head by head."""
+        """Apply the rest of the layer to attention's output, ``(rows, heads, head_size)``."""
         rows = self.attention_norm(rows + self.dropout(self.attended(attended.flatten(1))))
-        inner = self.activation(self.widen(rows))
-        output: Tensor = self.output_norm(rows + self.dropout(self.narrow(inner)))
+        intermediate = self.activation(self.widen(rows))
+        output: Tensor = self.output_norm(rows + self.dropout(self.narrow(intermediate)))
         return output
 
     def project_query_key_value(
         self, rows: Tensor, context: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What rows ask for, and what they (or a ``context``) offer: (rows, heads, width) each."""
-        width, heads = rows.shape[1], (self.heads, self.head_width)
+        """Return queries of ``rows``, and keys and values of ``context`` (``rows`` by default).
+
+        Each is ``(rows, heads, head_size)``.
+        """
+        size, heads = rows.shape[1], (self.num_heads, self.head_size)
         if context is None:
             query, key, value = self.query_key_value(rows).view(len(rows), 3, *heads).unbind(1)
             return query, key, value
         weight, bias = self.query_key_value.weight, self.query_key_value.bias
-        query = F.linear(rows, weight[:width], bias[:width]).view(len(rows), *heads)
-        key_value = F.linear(context, weight[width:], bias[width:])
+        query = F.linear(rows, weight[:size], bias[:size]).view(len(rows), *heads)
+        key_value = F.linear(context, weight[size:], bias[size:])
         key, value = key_value.view(len(context), 2, *heads).unbind(1)
         return query, key, value

@@ -1,1 +1,1 @@
-"""One file a loss, pure functions on tensors, and the noise that feeds them."""
+"""One file per loss, pure functions on tensors, and the masking and noise that feed them."""

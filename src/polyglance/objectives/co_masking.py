@@ -1,8 +1,8 @@
 """Visual translation language modelling (UC2, section 3.3.3, VTLM): co-masking.
 
-A word that is hidden in one caption is hidden in its translation too, so that it
-cannot be translated but must be seen. Which words mean the same an aligner has said.
-Drawn as dropout is, from torch's own generator, which training seeds at each step.
+A word masked in one caption is masked in its translation too, so that it cannot be translated
+but must be inferred from the image. A word aligner supplies the pairs of aligned words. Random
+draws come from torch's default generator, as for dropout; training seeds it at each step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from polyglance.objectives.masked_language import MaskedTokens, TokenMasking, ma
 
 @dataclass(frozen=True, eq=False)
 class CaptionPair:
-    """Captions and others beside them, the n-th of either of one picture, both packed.
+    """Packed captions and their translations; the n-th of each describe one image.
 
-    Rows count on from the first captions to the second.
+    Rows are numbered through all first captions, then through all second ones.
     """
 
     ids: Tensor
@@ -28,39 +28,42 @@ class CaptionPair:
     first: Packing
     second: Packing
     links: Tensor
-    """``(2, n)``: a row of the first captions and a row of the second that mean the same."""
+    """``(2, n)``: rows of the first captions and the rows of the second aligned with them."""
 
 
 def co_mask(pair: CaptionPair, masking: TokenMasking, *, share: float = 1.0) -> MaskedTokens:
-    """Hide sub-words of one caption of each pair, and those that they are linked to in the other.
+    """Mask sub-words of one caption of each pair, and those aligned with them in the other.
 
-    Which of the two is drawn evenly. What is linked has the fate of the one it is linked
-    to: masked, replaced or left. ``share`` of the pairs are so; in the others any
-    sub-word of both may be hidden by itself (the published code has 0.5). A word
-    without links is hidden alone.
+    The caption is drawn evenly. An aligned sub-word is treated like the one it is aligned with:
+    masked, replaced or kept. A word without alignment is masked alone.
+
+    Args:
+        pair: captions with alignments.
+        masking: rates and ids.
+        share: of pairs that are co-masked; in the others any sub-word of either caption may be
+            masked by itself (the published code has 0.5).
     """
     count = len(pair.first)
     together = torch.rand(count) < share
     from_first = torch.rand(count) < 0.5
     maskable = torch.cat([maskable_tokens(pair.first), maskable_tokens(pair.second)])
-    owners = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids])
-    in_first = torch.arange(len(owners)) < pair.first.num_tokens
-    begins = (in_first == from_first[owners]) | ~together[owners]
-    chosen = maskable & begins & (torch.rand(len(owners)) < masking.rate)
+    pair_ids = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids])
+    in_first = torch.arange(len(pair_ids)) < pair.first.num_tokens
+    eligible = (in_first == from_first[pair_ids]) | ~together[pair_ids]
+    chosen = maskable & eligible & (torch.rand(len(pair_ids)) < masking.rate)
 
-    there, back = pair.links, pair.links.flip(0)
-    source, target = torch.cat([there, back], dim=1)
-    followed = chosen[source] & together[owners[source]] & maskable[target]
+    source, target = torch.cat([pair.links, pair.links.flip(0)], dim=1)
+    followed = chosen[source] & together[pair_ids[source]] & maskable[target]
     source, target = source[followed], target[followed]
-    # Of several fates the lowest draw, which is the mask's: what stands for several words is
+    # A sub-word aligned with several takes the lowest of their draws, which masks first: it is
     # shown only if all of them are.
-    fate = torch.rand(len(owners))
-    alone = torch.where(chosen, fate, torch.inf)
-    fate = alone.scatter_reduce(0, target, fate[source], "amin")
-    places = fate.isfinite().nonzero()[:, 0]
+    draws = torch.rand(len(pair_ids))
+    own = torch.where(chosen, draws, torch.inf)
+    draws = own.scatter_reduce(0, target, draws[source], "amin")
+    positions = draws.isfinite().nonzero()[:, 0]
 
-    targets, draw = pair.ids[places], fate[places]
-    others = torch.randint(*masking.words, places.shape, dtype=pair.ids.dtype)
+    targets, draw = pair.ids[positions], draws[positions]
+    others = torch.randint(*masking.words, positions.shape, dtype=pair.ids.dtype)
     shown = torch.where(draw < masking.masked + masking.random, others, targets)
     shown = torch.where(draw < masking.masked, masking.mask_id, shown)
-    return MaskedTokens(pair.ids.index_copy(0, places, shown), places, targets)
+    return MaskedTokens(pair.ids.index_copy(0, positions, shown), positions, targets)

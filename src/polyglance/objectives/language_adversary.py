@@ -1,4 +1,4 @@
-"""No one shall tell a sentence's language from its universal embedding (SMALR, section 3.3)."""
+"""Adversarial language classification of universal embeddings (SMALR, section 3.3)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from polyglance.nn.gradient_reversal import reverse_gradient
 def language_adversary(
     rows: Tensor, languages: Tensor, classifier: nn.Module, strength: float | Tensor
 ) -> Tensor:
-    """The cross-entropy of a classifier that learns to tell languages apart.
+    """Return the cross-entropy of a language classifier behind a gradient reversal.
 
-    Its gradient reaches the rows reversed, times ``strength``: they learn to be
-    taken for any language.
+    The classifier learns to tell languages apart; the rows learn to prevent that.
+
+    Args:
+        rows: ``(sentences, width)``.
+        languages: ``(sentences,)``.
+        classifier: from ``width`` to logits of languages.
+        strength: multiplies the reversed gradient.
     """
     return F.cross_entropy(classifier(reverse_gradient(rows, strength)).float(), languages)

@@ -1,7 +1,7 @@
-"""Masked language modelling: words told from their neighbours, and from a picture if there is one.
+"""Masked language modelling (MLM): predict masked sub-words, next to an image or without one.
 
-BERT's way, which xMLM and MC-MLM of M3P (section 3.2) and UC2's MLM share. Drawn
-as dropout is, from torch's own generator, which training seeds at each step.
+BERT's masking, shared by M3P's xMLM and MC-MLM (section 3.2) and UC2's MLM. Random draws come
+from torch's default generator, as for dropout; training seeds it at each step.
 """
 
 from __future__ import annotations
@@ -19,81 +19,94 @@ from polyglance.nn.packing import Packing
 
 @dataclass(frozen=True)
 class TokenMasking:
-    """How words are hidden. The rates are those of BERT and of M3P."""
+    """How sub-words are masked. The rates are those of BERT and of M3P."""
 
     mask_id: int
     words: tuple[int, int]
-    """The first ordinary word of the vocabulary and the end of them, for random words."""
+    """First id and end of the ordinary sub-words, which random replacements are drawn from."""
     rate: float = 0.15
+    """The share of sub-words that are chosen."""
     masked: float = 0.8
-    """The share of the chosen words that become the mask."""
+    """The share of the chosen that become the mask."""
     random: float = 0.1
-    """The share that become another word; the rest stay as they are."""
+    """The share of the chosen that become a random sub-word; the rest are kept."""
 
     def __post_init__(self) -> None:
         shares = ("rate", "masked", "random")
         validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", *shares)
         if self.masked + self.random > 1:
-            raise PolyglanceError("masked and random are shares of the same words: 1 at most")
+            raise PolyglanceError(
+                "masked and random are shares of the same sub-words: their sum must be 1 or less"
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedTokens:
-    """Sentences with some words hidden."""
+    """Packed sentences after masking."""
 
     ids: Tensor
     positions: Tensor
-    """The rows of the chosen words."""
+    """Rows of the chosen sub-words."""
     targets: Tensor
-    """What stood there."""
+    """Their original ids."""
 
 
 def mask_tokens(
     ids: Tensor, sentences: Packing, masking: TokenMasking, *, maskable: Tensor | None = None
 ) -> MaskedTokens:
-    """Hide some words of packed sentences, of those that are ``maskable`` (`inner_words`)."""
+    """Mask some sub-words of packed sentences.
+
+    Args:
+        ids: ``(tokens,)``.
+        sentences: the packing of ``ids``.
+        masking: rates and ids.
+        maskable: ``(tokens,)``: which may be chosen; by default all but special tokens.
+    """
     maskable = maskable_tokens(sentences) if maskable is None else maskable
-    places = (maskable & (torch.rand(ids.shape, device=ids.device) < masking.rate)).nonzero()[:, 0]
-    targets = ids[places]
-    draw = torch.rand(places.shape, device=ids.device)
-    others = torch.randint(*masking.words, places.shape, device=ids.device, dtype=ids.dtype)
+    chosen = maskable & (torch.rand(ids.shape, device=ids.device) < masking.rate)
+    positions = chosen.nonzero()[:, 0]
+    targets = ids[positions]
+    draw = torch.rand(positions.shape, device=ids.device)
+    others = torch.randint(*masking.words, positions.shape, device=ids.device, dtype=ids.dtype)
     shown = torch.where(draw < masking.masked + masking.random, others, targets)
     shown = torch.where(draw < masking.masked, masking.mask_id, shown)
-    return MaskedTokens(ids.index_copy(0, places, shown), places, targets)
+    return MaskedTokens(ids.index_copy(0, positions, shown), positions, targets)
 
 
 def maskable_tokens(sentences: Packing) -> Tensor:
-    """True for all but the first and the last of a sentence, the signs that begin and end it."""
+    """Return ``(tokens,)``: true except for the first and last token of each sentence."""
     last = sentences.cu_seqlens[1:][sentences.sequence_ids] - 1
     rows = torch.arange(sentences.num_tokens, device=last.device)
     return (sentences.positions > 0) & (rows < last)
 
 
 def mlm_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean of ``-log q(w_m | w_rest, v)`` over the chosen words; zero where there are none."""
+    """Return the mean of ``-log q(w_m | w_rest, v)`` over chosen sub-words; 0 if there are none.
+
+    ``logits`` are ``(n, vocab_size)`` and ``targets`` ``(n,)``.
+    """
     total: Tensor = _CrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
     return total / max(1, len(targets))
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The sum of cross-entropies, in float32 whatever the logits are in.
+    """The sum of cross-entropies, computed in float32, without copies kept for backward.
 
-    The vocabulary is wide: thousands of words have a gigabyte of logits. torch's own would
-    copy them into float32 and keep as much again for the way back; here nothing is kept
-    besides them.
+    With a vocabulary of 250,000, thousands of sub-words have a gigabyte of logits. torch's own
+    function would copy them to float32 and keep as much again for the backward pass.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
         ctx.save_for_backward(logits, targets)
         with torch.autocast(logits.device.type, enabled=False):
-            certain = torch.log_softmax(logits, dim=1, dtype=torch.float32)
-        return -certain.gather(1, targets[:, None]).sum()
+            log_probabilities = torch.log_softmax(logits, dim=1, dtype=torch.float32)
+        return -log_probabilities.gather(1, targets[:, None]).sum()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         logits, targets = ctx.saved_tensors
         with torch.autocast(logits.device.type, enabled=False):
-            found = torch.softmax(logits, dim=1)
-        found[torch.arange(len(targets), device=targets.device), targets] -= 1
-        return found.mul_(gradient), None
+            probabilities = torch.softmax(logits, dim=1)
+        probabilities[torch.arange(len(targets), device=targets.device), targets] -= 1
+        return probabilities.mul_(gradient), None

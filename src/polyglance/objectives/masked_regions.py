@@ -1,10 +1,10 @@
-"""Hidden regions: told by their features and labels (M3P, MC-MRM) or named in words (UC2, MRTM).
+"""Masked regions: regression and classification (M3P, MC-MRM), or naming in words (UC2, MRTM).
 
-M3P's losses are here (section 3.2). The loss of UC2's is that of hidden words (section 3.3.2),
-`polyglance.objectives.masked_language`, for a label is one of the vocabulary's sub-words.
+M3P's two losses are here (section 3.2). UC2's MRTM (section 3.3.2) uses
+`polyglance.objectives.masked_language.mlm_loss`, since a label is a sub-word of the vocabulary.
 
-Drawn as dropout is, from torch's own generator, which training seeds at each step;
-on the processor, so that nobody asks the accelerator how many regions were drawn.
+Random draws come from torch's default generator, as for dropout; training seeds it at each
+step. They are made on the CPU, so that nobody waits for the accelerator to count regions.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from torch import Tensor
 from polyglance.nn.packing import to_device
 
 NO_LABEL = -100
-"""Of a region whose class nobody knows, such as a picture as a whole."""
+"""The label of a region of unknown class, such as an image as a whole."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedRegions:
-    """Regions of which some are hidden."""
+    """Packed regions after masking."""
 
     features: Tensor
     positions: Tensor
-    """The rows of the chosen regions, on the processor."""
+    """Rows of the chosen regions, on the CPU."""
     targets: Tensor
-    """What their features were."""
+    """Their original features."""
 
 
 def mask_regions(
@@ -41,41 +41,48 @@ def mask_regions(
     maskable: Tensor | None = None,
     global_rows: Tensor | None = None,
 ) -> MaskedRegions:
-    """Choose ``rate`` of the regions, of those that are ``maskable``, and hide most of them.
+    """Choose regions to predict, and mask most of them.
 
-    The share ``hidden`` of the chosen is replaced by zeros (M3P) or ``mask``, UC2's ``v_m``; the
-    others are told from themselves as well.
-
-    ``wholes`` names for each region the row of the whole picture, for a whole its own. As the
-    mean of all its regions, a whole would give away the hidden ones: it is hidden with them,
-    and is never to be told itself.
+    Args:
+        features: ``(regions, visual_width)``.
+        rate: the share of regions that are chosen.
+        hidden: the share of the chosen that are masked; the others are kept.
+        mask: the feature that replaces them: zeros by default (M3P), or UC2's ``v_m``.
+        maskable: ``(regions,)``: which may be chosen.
+        global_rows: ``(regions,)``: for each region, the row of its image's global feature,
+            for that row its own. Being the mean of all regions, it would reveal masked ones:
+            it is masked with them, and never predicted.
     """
     chosen = torch.rand(len(features)) < rate
     if maskable is not None:
         chosen &= maskable
     if global_rows is not None:
         chosen &= global_rows != torch.arange(len(global_rows))
-    places = chosen.nonzero()[:, 0]
-    replaced = places[torch.rand(len(places)) < hidden]
+    positions = chosen.nonzero()[:, 0]
+    replaced = positions[torch.rand(len(positions)) < hidden]
     if global_rows is not None:
         replaced = torch.cat([replaced, torch.unique(global_rows[replaced])])
     blank = features.new_zeros(features.shape[1]) if mask is None else mask.to(features.dtype)
-    shown = features.index_copy(
+    masked = features.index_copy(
         0, to_device(replaced, features.device), blank.expand(len(replaced), -1)
     )
-    return MaskedRegions(shown, places, features[to_device(places, features.device)])
+    return MaskedRegions(masked, positions, features[to_device(positions, features.device)])
 
 
 def region_regression(predicted: Tensor, targets: Tensor) -> Tensor:
-    """``MSE(h(v_k), f(v_k))``, the mean over chosen regions; zero where there are none."""
+    """Return ``MSE(h(v_k), f(v_k))``, averaged over chosen regions; 0 if there are none.
+
+    Both are ``(n, visual_width)``.
+    """
     errors = (predicted.float() - targets.float()).square().mean(1)
     return errors.sum() / max(1, len(targets))
 
 
 def region_classification(logits: Tensor, labels: Tensor) -> Tensor:
-    """``CE(g(v_k), C(v_k))``, the mean over chosen regions with a label; zero without any.
+    """Return ``CE(g(v_k), C(v_k))``, averaged over chosen regions with a label; 0 if none has.
 
-    ``C`` is the label that the detector is surest of.
+    ``C`` is the detector's likeliest label. ``logits`` are ``(n, num_labels)``, ``labels``
+    ``(n,)``.
     """
     total = F.cross_entropy(logits.float(), labels, reduction="sum", ignore_index=NO_LABEL)
     return total / (labels != NO_LABEL).sum().clamp(min=1)

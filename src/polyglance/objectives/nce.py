@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation between two views of the same things (MMP, equations 1 and 2)."""
+"""Noise-contrastive estimation between two views of the same items (MMP, equations 1 and 2)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ def nce(
     temperature: float | Tensor = 0.1,
     negatives: Negatives = "joint",
 ) -> Tensor:
-    """Draw row ``i`` of ``first`` to row ``i`` of ``second`` and away from all other rows.
+    """Pull row ``i`` of ``first`` towards row ``i`` of ``second``, away from all other rows.
 
     Equation 2 names "other x_j and v_j" as the noise and can be read in two ways:
 
-    - ``joint``: one denominator a pair, over the negatives of both sides (Miech et al. 2020);
-    - ``symmetric``: the mean of two softmax losses, one a side (as in CLIP).
+    - ``joint``: one denominator per pair, over the negatives of both sides (Miech et al. 2020);
+    - ``symmetric``: the mean of two softmax losses, one per side (as in CLIP).
 
-    Similarity is the cosine, divided by ``temperature``.
+    Args:
+        first: ``(n, width)``.
+        second: ``(n, width)``.
+        temperature: divides the cosine similarities.
+        negatives: the reading of equation 2.
     """
     scores = cosines(first, second) / temperature
     if negatives == "symmetric":
         target = torch.arange(len(scores), device=scores.device)
         return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2
-    # The pair itself stands once in the denominator, though it is in both a row and a column.
+    # The pair itself counts once in the denominator, though it is in both a row and a column.
     diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     columns = scores.T.masked_fill(diagonal, -torch.inf)
     noise = torch.cat([scores, columns], dim=1).logsumexp(dim=1)

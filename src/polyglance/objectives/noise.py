@@ -1,6 +1,7 @@
-"""Noise for intra-modal learning: a sentence or clip must stay near its damaged self (MMP, 3.2).
+"""Noise for MMP's intra-modal loss: inputs stay near their noised copies (section 3.2).
 
-It is drawn as dropout is, from torch's own generator, which training seeds at each step.
+Random draws come from torch's default generator, as for dropout; training seeds it at each
+step.
 """
 
 from __future__ import annotations
@@ -9,27 +10,23 @@ import torch
 from torch import Tensor
 
 from polyglance.nn.packing import Packing
+from polyglance.objectives.masked_language import maskable_tokens
 
 
-def noise_tokens(
-    ids: Tensor,
-    sentences: Packing,
-    *,
-    mask_id: int,
-    rate: float = 0.05,
-) -> Tensor:
-    """The same sentences with ``rate`` of their sub-words replaced by the mask.
+def noise_tokens(ids: Tensor, sentences: Packing, *, mask_id: int, rate: float = 0.05) -> Tensor:
+    """Replace ``rate`` of the sub-words by the mask, but no special token.
 
-    The first and the last stay: they are the signs that begin and end a sentence.
+    Args:
+        ids: ``(tokens,)``.
+        sentences: the packing of ``ids``.
+        mask_id: the tokenizer's mask.
+        rate: the share of sub-words.
     """
-    last = sentences.cu_seqlens[1:][sentences.sequence_ids] - 1
-    rows = torch.arange(sentences.num_tokens, device=ids.device)
-    inside = (sentences.positions > 0) & (rows < last)
-    return torch.where(inside & _chosen(ids, rate), mask_id, ids)
+    return torch.where(maskable_tokens(sentences) & _chosen(ids, rate), mask_id, ids)
 
 
 def noise_features(features: Tensor, *, rate: float = 0.05) -> Tensor:
-    """The same features with ``rate`` of their rows (seconds of a clip, cells) zeroed."""
+    """Set ``rate`` of the rows (seconds of a clip, cells of an image) to zero."""
     return features.masked_fill(_chosen(features[:, 0], rate)[:, None], 0)
 
 

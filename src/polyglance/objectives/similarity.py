@@ -1,4 +1,4 @@
-"""How well each of these fits each of those: the cosine that all contrastive losses start from."""
+"""Cosine similarities, which all contrastive losses start from."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 
 def cosines(first: Tensor, second: Tensor) -> Tensor:
-    """The cosine of every row of ``first`` with every row of ``second``.
+    """Return the cosine of every row of ``first`` with every row of ``second``, ``(n, m)``.
 
-    Never in half precision, whatever the model runs in: bfloat16 knows three
-    digits, and a temperature of 0.1 makes the error ten times as large.
+    Never in half precision, whatever the model runs in: bfloat16 has three digits, and a
+    temperature of 0.1 multiplies the error by ten.
     """
     with torch.autocast(first.device.type, enabled=False):
-        rows, columns = (F.normalize(_precise(side), dim=1) for side in (first, second))
+        rows, columns = (F.normalize(_at_least_float32(side), dim=1) for side in (first, second))
         return rows @ columns.T
 
 
-def _precise(rows: Tensor) -> Tensor:
+def _at_least_float32(rows: Tensor) -> Tensor:
     return rows.to(torch.promote_types(rows.dtype, torch.float32))

@@ -1,8 +1,8 @@
-"""Triplets in the manner of the Embedding Network (Wang et al. 2018), MULE and SMALR.
+"""Triplet losses of the Embedding Network (Wang et al. 2018), MULE and SMALR.
 
-Sentences come as a grid: ``(languages, columns, width)``, where column ``c``
-describes picture ``describes[c]`` in every language, and ``present`` tells which
-sentences there are. Every figure is the mean over all triplets that count.
+Sentences form a grid ``(languages, columns, width)``: column ``c`` describes image
+``image_ids[c]`` in every language, and ``present`` marks the sentences that exist. Every loss
+is the mean over all triplets that count.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Distance = Literal["cosine", "euclidean"]
 
 @dataclass(frozen=True)
 class TripletRule:
-    """Which triplets count and how much. The defaults are SMALR's for all its triplets."""
+    """Which triplets count, and their margin. The defaults are SMALR's for all its triplets."""
 
     margin: float = 0.05
     negatives: int = 10
-    """N: of all constraints on a pair, this many of the most violated ones."""
+    """N: how many of the most violated constraints count for each pair."""
     distance: Distance = "cosine"
 
     def __post_init__(self) -> None:
@@ -37,33 +37,35 @@ PAPER_RULE = TripletRule()
 
 
 def distances(first: Tensor, second: Tensor, distance: Distance = "cosine") -> Tensor:
-    """How far every row of ``first`` is from every row of ``second``.
+    """Return the distance of every row of ``first`` from every row of ``second``, ``(n, m)``.
 
-    One less the cosine, as SMALR writes, or the distance between unit vectors, as
-    MULE computes it: a margin of 0.05 means less there.
+    ``cosine`` is one minus the cosine, as in SMALR's paper; ``euclidean`` the distance between
+    unit vectors, as in MULE's code, where a margin of 0.05 means less.
     """
     scores = cosines(first, second)
-    # The root has no slope at zero, where a caption meets itself.
+    # The root has no derivative at zero, the distance of a caption from itself.
     return 1 - scores if distance == "cosine" else (2 - 2 * scores).clamp(min=1e-8).sqrt()
 
 
 def top_triplets(
-    apart: Tensor,
-    same: Tensor,
-    other: Tensor,
+    distance: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     rule: TripletRule = PAPER_RULE,
     *,
     positives: int = 1,
 ) -> Tensor:
-    """Equation 1 over the most violated constraints: what belongs together is nearer by a margin.
+    """Return equation 1 over the most violated constraints.
 
-    ``apart`` are distances ``(..., rows, columns)``. A row's ``same`` columns are its
-    positives and its ``other`` columns its negatives; the rest do not count. The
-    ``positives`` farthest ones meet the rule's number of nearest negatives, for these
-    violate most.
+    Args:
+        distance: ``(..., rows, columns)``.
+        positive: ``(..., rows, columns)``: true for the positives of each row.
+        negative: likewise for its negatives; other columns do not count.
+        rule: the margin and the number of negatives, of which the nearest count.
+        positives: how many positives count per row, the farthest first.
     """
-    far = _largest(apart.masked_fill(~same, -torch.inf), positives)
-    near = -_largest(-apart.masked_fill(~other, torch.inf), rule.negatives)
+    far = _largest(distance.masked_fill(~positive, -torch.inf), positives)
+    near = -_largest(-distance.masked_fill(~negative, torch.inf), rule.negatives)
     far, near = far[..., :, None], near[..., None, :]
     counted = far.isfinite() & near.isfinite()
     violations = torch.where(counted, rule.margin + far - near, 0.0).clamp(min=0)
@@ -71,48 +73,62 @@ def top_triplets(
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
-    """The largest of each row, in any order; to choose one or all is quicker than to sort."""
+    """Return the largest values of each row, in any order; one or all are faster than topk."""
     if count == 1:
         return values.amax(-1, keepdim=True)
     return values if count >= values.shape[-1] else values.topk(count, sorted=False).values
 
 
 def matching_triplets(
-    pictures: Tensor,
+    images: Tensor,
     sentences: Tensor,
     present: Tensor,
-    describes: Tensor,
+    image_ids: Tensor,
     rule: TripletRule = PAPER_RULE,
     sentence_weight: float = 1.5,
 ) -> Tensor:
-    """Equation 3: pictures find their sentences, and sentences, times lambda 1, their picture.
+    """Return equation 3: images rank sentences and, times lambda 1, sentences rank images.
 
-    Candidates are the sentences of one language, as they are at test time.
+    Candidates are the sentences of one language, as at test time.
+
+    Args:
+        images: ``(images, width)``.
+        sentences: ``(languages, columns, width)``.
+        present: ``(languages, columns)``.
+        image_ids: ``(columns,)``.
+        rule: margin, negatives and distance.
+        sentence_weight: lambda 1.
     """
-    apart = distances(sentences.flatten(0, 1), pictures, rule.distance)
-    apart = apart.view(*present.shape, len(pictures))
-    own = describes[:, None] == torch.arange(len(pictures), device=describes.device)
-    same, other = present[..., None] & own, present[..., None] & ~own
-    each = max(1, len(describes) // max(1, len(pictures)))
-    from_sentences = top_triplets(apart, same, other, rule)
-    from_pictures = top_triplets(apart.mT, same.mT, other.mT, rule, positives=each)
-    return from_pictures + sentence_weight * from_sentences
+    distance = distances(sentences.flatten(0, 1), images, rule.distance)
+    distance = distance.view(*present.shape, len(images))
+    own = image_ids[:, None] == torch.arange(len(images), device=image_ids.device)
+    positive, negative = present[..., None] & own, present[..., None] & ~own
+    per_image = max(1, len(image_ids) // max(1, len(images)))
+    by_sentence = top_triplets(distance, positive, negative, rule)
+    by_image = top_triplets(distance.mT, positive.mT, negative.mT, rule, positives=per_image)
+    return by_image + sentence_weight * by_sentence
 
 
 def neighbour_triplets(
-    sentences: Tensor, present: Tensor, describes: Tensor, rule: TripletRule = PAPER_RULE
+    sentences: Tensor, present: Tensor, image_ids: Tensor, rule: TripletRule = PAPER_RULE
 ) -> Tensor:
-    """Neighbourhood constraints: sentences about one picture are nearer than any others.
+    """Return the neighbourhood loss: sentences of one image are nearer than any others.
 
-    For each language against each, itself included; a sentence's farthest positive
-    counts, as in the Embedding Network.
+    For every pair of languages, a language with itself included; the farthest positive of a
+    sentence counts, as in the Embedding Network.
+
+    Args:
+        sentences: ``(languages, columns, width)``.
+        present: ``(languages, columns)``.
+        image_ids: ``(columns,)``.
+        rule: margin, negatives and distance.
     """
     languages, columns = present.shape
     flat = sentences.flatten(0, 1)
-    apart = distances(flat, flat, rule.distance).view(languages, columns, languages, columns)
+    distance = distances(flat, flat, rule.distance).view(languages, columns, languages, columns)
     both = present.flatten()[:, None] & present.flatten()
-    both = both.fill_diagonal_(False).view_as(apart)
-    own = (describes[:, None] == describes)[:, None]
+    both = both.fill_diagonal_(False).view_as(distance)
+    own = (image_ids[:, None] == image_ids)[:, None]
     return top_triplets(
-        apart.transpose(1, 2), (both & own).transpose(1, 2), (both & ~own).transpose(1, 2), rule
+        distance.transpose(1, 2), (both & own).transpose(1, 2), (both & ~own).transpose(1, 2), rule
     )

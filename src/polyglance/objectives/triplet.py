@@ -1,4 +1,4 @@
-"""Max-margin ranking between two views of the same things."""
+"""Max-margin ranking between two views of the same items."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from polyglance.objectives.similarity import cosines
 def triplet(
     first: Tensor, second: Tensor, *, margin: float = 0.2, hardest: int | None = None
 ) -> Tensor:
-    """Every pair must beat all other pairs of its row and its column by ``margin``.
+    """Return the mean violation ``max(0, margin - s(i, i) + s(i, j))`` over both directions.
 
-    The mean violation ``max(0, margin - s(i, i) + s(i, j))`` over both directions,
-    the baseline of MMP's Table 3. With ``hardest`` only that many violations a row
-    and column count, as SMALR takes the top 10. Similarity is the cosine.
+    The baseline of MMP's Table 3; ``s`` is the cosine similarity.
+
+    Args:
+        first: ``(n, width)``.
+        second: ``(n, width)``; row ``i`` belongs to row ``i`` of ``first``.
+        margin: by which a pair must beat the others of its row and column.
+        hardest: how many violations count per row and column, as SMALR's top 10; all by default.
     """
     scores = cosines(first, second)
     if len(scores) < 2:
-        return scores.sum() * 0.0  # one pair has nothing to beat
+        return scores.sum() * 0.0  # a single pair has nothing to beat
     pairs = scores.diagonal()
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     by_row = (margin - pairs[:, None] + scores).clamp(min=0).masked_fill(own, 0)

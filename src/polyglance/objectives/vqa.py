@@ -1,4 +1,4 @@
-"""How far logits of answers are from what answers are worth: soft targets from 0 to 1."""
+"""Visual question answering: cross-entropy with soft targets from 0 to 1 (UC2, section 4)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ AnswerLoss = Literal["binary", "categorical"]
 
 
 def vqa_loss(logits: Tensor, targets: Tensor, loss: AnswerLoss = "binary") -> Tensor:
-    """The mean over questions of the cross-entropy with soft targets, (questions, answers) both.
+    """Return the cross-entropy with soft targets, averaged over questions.
 
-    ``binary`` asks of each answer how likely people are to accept it, and sums over
-    answers (multi-label classification, as UC2 has it); ``categorical`` asks which of
-    all answers is given, each as often as it is worth beside the others.
+    Args:
+        logits: ``(questions, answers)``.
+        targets: ``(questions, answers)``, from 0 to 1.
+        loss: ``binary`` predicts for each answer whether people accept it, and sums over
+            answers (multi-label classification, as in UC2); ``categorical`` predicts the one
+            answer, with probabilities in proportion to the targets.
     """
     logits = logits.float()
     if loss == "binary":
@@ -26,5 +29,5 @@ def vqa_loss(logits: Tensor, targets: Tensor, loss: AnswerLoss = "binary") -> Te
 
 
 def answer_probabilities(logits: Tensor, loss: AnswerLoss = "binary") -> Tensor:
-    """What logits mean to a model that was trained by this loss."""
+    """Return the probabilities of a model trained with this loss, ``(questions, answers)``."""
     return logits.float().sigmoid() if loss == "binary" else logits.float().softmax(1)
