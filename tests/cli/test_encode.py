@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from colours import paint
+from helpers.colour_encoder import write_image
 from polyglance.cli import app, main
 from polyglance.search.bulk import encoding as bulk
 from polyglance.search.bulk.encoding import BulkReport, Worker
@@ -42,10 +42,10 @@ def test_encode_and_import_tell_what_they_did(
         return (worker.encode(number) for number in pending)
 
     monkeypatch.setattr(bulk, "cluster", lambda *_: Here())
-    monkeypatch.setattr(bulk, "_outcomes", outcomes)
+    monkeypatch.setattr(bulk, "_run_workers", outcomes)
     photos, shards = tmp_path / "photos", str(tmp_path / "shards")
     for number in range(3):
-        paint(photos / f"{number}.png", (number, 0, 0))
+        write_image(photos / f"{number}.png", (number, 0, 0))
     (photos / "torn.jpg").write_bytes(b"x")
 
     def run(*arguments: str) -> str:
@@ -72,7 +72,7 @@ def test_encode_and_import_tell_what_they_did(
 
 
 def test_a_report_is_a_sentence() -> None:
-    done = BulkReport(files=3000, shards=4, before=1, seconds=100.0)
+    done = BulkReport(files=3000, shards=4, previous_shards=1, seconds=100.0)
     assert str(done) == "3,000 encoded in 100 s, 30.0 a second; 4 shards, 1 of them from before"
 
 

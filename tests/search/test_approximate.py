@@ -118,7 +118,7 @@ def test_a_graph_is_not_trusted_over_the_library(
     opened: SqliteStore, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = copied / "s.hnsw"
-    refuses(opened, copied / "none.hnsw", "not there")
+    refuses(opened, copied / "none.hnsw", "does not exist")
     other = SqliteStore(copied / "other", ModelInfo("m", "m", "f", WIDTH, "another"))
     other.put(entries(some(COUNT, 0)))
     refuses(other, path, "another library")

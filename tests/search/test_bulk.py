@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "import_ray", lambda alone: None)
     monkeypatch.setattr(bulk, "open_model", lambda model: ColourEncoder())
     monkeypatch.setattr(bulk, "cluster", lambda *_: nullcontext(1))
-    monkeypatch.setattr(bulk, "_outcomes", outcomes)
+    monkeypatch.setattr(bulk, "_run_workers", outcomes)
 
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, name: str, error: OSError) -> None:
@@ -145,7 +144,7 @@ def test_a_worker_that_does_not_see_the_files_writes_nothing(tmp_path: Path, pho
     folder = begun(tmp_path / "shards", photos / "disk")
     shutil.rmtree(photos / "disk")
     (photos / "disk").mkdir()  # where a disk would be mounted
-    assert "nothing is there for a worker" in worker(folder).encode(0)["error"]
+    assert "is empty or missing for a worker" in worker(folder).encode(0)["error"]
     assert folder.pending() == [0]
 
 
@@ -205,7 +204,7 @@ def test_a_file_that_vanished_is_told_and_the_others_are_kept(tmp_path: Path, ph
     paths[2].unlink()
     outcome = worker(folder).encode(0)
     assert (outcome["files"], outcome["bad"]) == (4, 1)
-    assert "0002.png: cannot be read (No such file" in outcome["told"]
+    assert "0002.png: cannot be read (No such file" in outcome["messages"]
     [bad] = [one for one in folder.read_shard(0) if isinstance(one, BadFile)]
     assert bad.signature is None  # so that a library does not take it for a broken file
 
@@ -221,7 +220,7 @@ def test_what_could_not_be_read_for_a_while_is_not_frozen_into_a_shard(
     with pytest.MonkeyPatch.context() as monkeypatch:
         unreadable(monkeypatch, "0002.png", error)
         told = worker(folder).encode(0)["error"]
-    assert f"0002.png: cannot be read ({error.strerror}): see to that" in told
+    assert f"0002.png: cannot be read ({error.strerror}): fix this" in told
     assert folder.pending() == [0]
     assert worker(folder).encode(0)["files"] == 5
 
@@ -259,7 +258,7 @@ def test_a_disk_that_goes_while_a_shard_is_made_is_noticed(
         return content_hash(path)
 
     monkeypatch.setattr(encoding, "content_hash", read)
-    assert "nothing is there for a worker" in worker(folder).encode(0)["error"]
+    assert "is empty or missing for a worker" in worker(folder).encode(0)["error"]
     assert folder.pending() == [0]
 
 
@@ -339,24 +338,33 @@ def cluster() -> Iterator[str]:
         assert not any(name in os.environ for name in secrets)  # of no Ray that is not ours
 
 
-def started(out: Path, pictures: Path, address: str) -> subprocess.Popen[bytes]:
-    command = [str(Path(sys.executable).with_name("polyglance")), "encode", str(pictures)]
-    options = ["--out", str(out), "--ray", address, "--workers", "1", "--shard-size", "2"]
-    return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+@contextmanager
+def unreadable_file(path: Path) -> Iterator[None]:
+    """Replace a file by a named pipe: whoever opens it waits until it is killed."""
+    original = path.rename(path.with_name("original"))
+    os.mkfifo(path)
+    try:
+        yield
+    finally:
+        original.replace(path)
 
 
-def test_a_killed_encoding_goes_on_where_it_was(
+def test_a_killed_encoding_continues_with_the_missing_shards(
     tmp_path: Path, pictures: Path, cluster: str, contents: Contents
 ) -> None:
     folder = ShardFolder(tmp_path / "shards")
-    process = started(folder.path, pictures, cluster)
-    deadline = time.monotonic() + 60
-    while not (folder.is_started and len(folder.pending()) < folder.plan.shards):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[0].decode()
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    bulk._make_plan(folder, [pictures], None, thumbnails=False, shard_size=2, quiet=True)
+    command = [str(Path(sys.executable).with_name("polyglance")), "encode"]
+    options = ["--out", str(folder.path), "--ray", cluster, "--workers", "1"]
+    with unreadable_file(pictures / "torn.jpg"):  # the last file, so the last shard waits
+        process = subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        while len(folder.pending()) == folder.plan.shards:
+            assert process.poll() is None, process.communicate()[0].decode()
+            time.sleep(0.005)
+        process.kill()
+        process.communicate()
     made = {path: path.stat().st_mtime_ns for path in (folder.path / "shards").glob("*.parquet")}
     assert 0 < len(made) < folder.plan.shards == 7
 

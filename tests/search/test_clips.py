@@ -25,7 +25,7 @@ def test_seconds_that_look_alike_are_one_span_with_their_mean() -> None:
 def test_a_long_shot_is_cut_so_that_a_span_says_where_to_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(clips, "LONGEST", 3)
+    monkeypatch.setattr(clips, "MAX_SPAN_SECONDS", 3)
     vectors = np.ones((7, 1), np.float32)
     seconds = [(float(i), i + 1.0) for i in range(7)]
     assert split_into_spans(vectors, seconds)[0] == ((0, 3), (3, 6), (6, 7))

@@ -60,7 +60,7 @@ def test_equal_pictures_stay_in_their_order(tmp_path: Path) -> None:
 def test_bad_files_are_named_and_the_others_keep_their_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gallery, "BATCH", 2)
+    monkeypatch.setattr(gallery, "BATCH_SIZE", 2)
     paths = save(tmp_path, a=(255, 0, 0), b=(0, 255, 0), c=(0, 0, 255), d=(255, 0, 0))
     for name in ("x.jpg", "y.jpg"):
         (tmp_path / name).write_bytes(b"no picture")

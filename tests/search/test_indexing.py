@@ -3,10 +3,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +10,7 @@ import pytest
 from PIL import Image
 
 from helpers.colour_encoder import ColourEncoder, write_image, write_random_images
+from helpers.index_process import IndexProcess
 from polyglance.search import encoding
 from polyglance.search.indexing import Indexer
 from polyglance.search.library import Library
@@ -100,7 +97,7 @@ def test_a_renamed_folder_is_encoded_once_and_its_old_name_can_be_removed(
     (photos / "old").rename(photos / "new")
     assert counts(library, photos / "new") == {"added": 3}
     assert library._model.num_encoded == 3  # type: ignore[union-attr]
-    assert "3 files stay on record" in library.update().bad[0].reason
+    assert "3 files stay in the library" in library.update().bad[0].reason
     assert library.remove(photos / "old") == 3
     assert counts(library) == {"unchanged": 3}
 
@@ -158,7 +155,7 @@ def test_a_disk_that_is_not_mounted_loses_nothing(library: Library, photos: Path
     report = library.update()
     assert "not mounted" in report.bad[0].reason
     (photos / "disk").mkdir()  # as an empty place to mount at
-    assert "3 files stay on record" in library.update().bad[0].reason
+    assert "3 files stay in the library" in library.update().bad[0].reason
     assert len(library) == 3
     (photos / "disk").rmdir()
     away.rename(photos / "disk")
@@ -206,43 +203,24 @@ def test_large_pictures_are_seen_like_small_ones(library: Library, photos: Path)
     assert (hit.width, hit.height) == (5000, 4000)
 
 
-def start(library: Path, folder: Path, seconds: float) -> subprocess.Popen[bytes]:
-    """A process that indexes slowly, and says so when it begins."""
-    script = (
-        "import sys; from helpers.colour_encoder import ColourEncoder; from polyglance.search.library import Library;"
-        "encoder = ColourEncoder(seconds_per_picture=float(sys.argv[3]));"
-        "library = Library(sys.argv[1], model=encoder); print('begun', flush=True);"
-        "library.add(sys.argv[2]); print(encoder.num_encoded)"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", script, str(library), str(folder), str(seconds)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-    )
-
-
-def test_kills_at_any_moment_lose_little_and_harm_nothing(
-    tmp_path: Path, photos: Path, contents: Contents, monkeypatch: pytest.MonkeyPatch
+def test_kills_at_any_moment_lose_at_most_a_batch(
+    tmp_path: Path, photos: Path, contents: Contents
 ) -> None:
     write_random_images(photos, 150)
     path = tmp_path / "killed.polyglance"
-    reached = []
-    for wait in (0.05, 0.4, 0.8):
-        process = start(path, photos, 0.01)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(wait)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+    counts = []
+    for batches in (0, 2, 4):  # of ten
+        process = IndexProcess(path, photos, paced=True)
+        process.allow_batches(batches)
+        process.kill()  # while it starts, or while it encodes or stores its last batch
         if path.exists():
             with Library(path, model=ColourEncoder()) as library:
                 assert library.verify(files=True) == []
-                reached.append(len(library))
-    assert reached == sorted(reached)
-    assert 0 < reached[-1] < 150
+                counts.append(len(library))
+    assert counts == sorted(counts)
+    assert 4 * 16 <= counts[-1] <= 6 * 16
     with Library(path, model=ColourEncoder()) as library:
-        assert library.add(photos).unchanged == reached[-1]
+        assert library.add(photos).unchanged == counts[-1]
         resumed = contents(library)
     with Library(tmp_path / "undisturbed.polyglance", model=ColourEncoder()) as library:
         library.add(photos)
@@ -252,15 +230,15 @@ def test_kills_at_any_moment_lose_little_and_harm_nothing(
 def test_two_processes_share_the_work_and_lose_nothing(
     tmp_path: Path, photos: Path, contents: Contents
 ) -> None:
-    count = 1280  # of fewer chunks too many are in both hands by chance
+    count = 1280
     write_random_images(photos, count)
     path = tmp_path / "shared.polyglance"
-    processes = [start(path, photos, 0.002) for _ in range(2)]
-    outputs = [process.communicate(timeout=60)[0].split() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    seen = [int(output[-1]) for output in outputs]
-    assert sum(seen) >= count
-    assert sum(seen) < 1.7 * count  # they did not do everything twice
+    slow = IndexProcess(path, photos, paced=True)
+    slow.allow_batches(2)
+    slow.wait_for_batch()  # what it has decoded so far is encoded by both
+    other = IndexProcess(path, photos)
+    assert other.finish() == count - 2 * 16
+    assert slow.finish() <= count // 4  # it skips what is on record by now
     with Library(path, model=ColourEncoder()) as library:
         assert len(library) == count
         assert library.info().counts.vectors == count

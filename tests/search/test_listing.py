@@ -49,8 +49,8 @@ def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
     ]
     bad = {file.path: file.reason for file in found if isinstance(file, BadFile)}
     assert "no such file" in bad["images/gone.png"]
-    assert "not fetched" in bad["https://example.org/a.png"]
-    assert bad["images/a.dat"] == "is no picture or clip by its name"
+    assert "web address" in bad["https://example.org/a.png"]
+    assert bad["images/a.dat"] == "is not a picture or clip by its name"
     assert f"{manifest}:8" in bad
     assert len(bad) == 4
 

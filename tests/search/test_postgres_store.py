@@ -13,12 +13,12 @@ import pytest
 from psycopg import errors
 
 from benchmarks.postgres_server import Server
+from helpers.store_entries import MODEL_INFO, entry
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.search.backends import FileBackend, backend_for
 from polyglance.search.postgres import database
 from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.store import LibraryUnavailableError
-from helpers.store_entries import MANIFEST, entry
 
 SECRET = "s3cr3t"
 
@@ -32,7 +32,7 @@ def url(postgres: Server) -> str:
 @pytest.fixture
 def store(url: str) -> Iterator[PostgresStore]:
     """An empty store of vectors of three numbers."""
-    made = PostgresStore(url, MANIFEST)
+    made = PostgresStore(url, MODEL_INFO)
     yield made
     made.close()
 
@@ -94,7 +94,7 @@ def test_one_that_is_made_while_it_is_opened_is_opened(
 
     def made_just_now(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
         monkeypatch.setattr(PostgresStore, "_exists", staticmethod(exists))
-        PostgresStore(url, MANIFEST).close()
+        PostgresStore(url, MODEL_INFO).close()
         return exists(connection)
 
     monkeypatch.setattr(PostgresStore, "_exists", staticmethod(made_just_now))
@@ -112,7 +112,7 @@ def test_what_a_server_says_is_told_without_the_password(
     def fails(connection: object) -> None:
         raise psycopg.errors.DiskFull(f"no room for {SECRET}\nand so on")
 
-    store._away = None
+    store._away_since = None
     with pytest.raises(LibraryUnavailableError, match=r"cannot be used \(no room for \*\*\*\)$"):
         store.transaction(fails)
 
@@ -125,8 +125,8 @@ def test_a_server_that_has_no_time_is_not_the_fault_of_who_asks(store: PostgresS
 
 def test_a_writer_that_paused_does_it_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(database._SESSION, "idle_in_transaction_session_timeout", "100ms")
-    monkeypatch.setattr(database, "PATIENCE", 0.2)
-    store = PostgresStore(url, MANIFEST)
+    monkeypatch.setattr(database, "TIMEOUT", 0.2)
+    store = PostgresStore(url, MODEL_INFO)
     pauses = [0.5, 0.5, 0.0]
 
     def work(connection: psycopg.Connection[tuple[int]]) -> None:
@@ -136,7 +136,7 @@ def test_a_writer_that_paused_does_it_again(url: str, monkeypatch: pytest.Monkey
 
     store.transaction(work)
     assert store.places("walked") == ["/1"]
-    monkeypatch.setattr(database, "LOSSES", 0)
+    monkeypatch.setattr(database, "MAX_LOST_CONNECTIONS", 0)
     pauses = [0.5, 0.0]
     with pytest.raises(LibraryUnavailableError, match=r"cannot be used .*idle-in-transaction"):
         store.transaction(work)
@@ -182,7 +182,7 @@ def test_a_server_that_comes_back_is_used_again(store: PostgresStore, postgres: 
 def test_a_server_that_stays_away_is_a_sentence(
     store: PostgresStore, url: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0.4)
+    monkeypatch.setattr(database, "TIMEOUT", 0.4)
     postgres.kill()
     try:
         for least, most in ((0.3, 5.0), (0.0, 0.3)):  # then nobody waits for it again
@@ -246,11 +246,11 @@ def test_a_writer_that_holds_everybody_up_is_named(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(database._SESSION, "lock_timeout", "200ms")
-    store = PostgresStore(url, MANIFEST)
+    store = PostgresStore(url, MODEL_INFO)
     with psycopg.connect(url) as other:
         other.execute("SELECT FROM polyglance.state FOR UPDATE")
         assert len(store.ids()) == 0  # readers do not wait
-        with pytest.raises(PolyglanceError, match="written by another process for 60 seconds"):
+        with pytest.raises(PolyglanceError, match="another process has been writing"):
             store.put([entry("/a")])
     store.put([entry("/a")])
     store.close()
@@ -267,7 +267,7 @@ def test_damage_is_found(store: PostgresStore, url: str) -> None:
         raw.execute("DELETE FROM numbers WHERE item = 3")
     found = list(store.find_damage())
     assert sorted(found) == [
-        "/a: a vector is not as it was written", "/b: has no vector", "/c: a vector has no number",
+        "/a: a vector does not match its checksum", "/b: has no vector", "/c: a vector has no id",
     ]  # fmt: skip
 
 
@@ -275,14 +275,14 @@ def test_a_newer_library_or_an_older_server_asks_for_another(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(database, "PGVECTOR", (99, 0))
+        patch.setattr(database, "MIN_PGVECTOR", (99, 0))
         with pytest.raises(
             PolyglanceError, match=r"has pgvector 0\.\d+\.\d+: install 0\.8 or later"
         ):
             PostgresStore(url)
     with psycopg.connect(url, autocommit=True) as raw:
         raw.execute("UPDATE polyglance.manifest SET value = '99' WHERE name = 'format'")
-        with pytest.raises(DataError, match="newer Polyglance"):
+        with pytest.raises(DataError, match="newer version of Polyglance"):
             PostgresStore(url)
         raw.execute("DELETE FROM polyglance.manifest WHERE name = 'width'")
         raw.execute("UPDATE polyglance.manifest SET value = '1' WHERE name = 'format'")
@@ -299,6 +299,6 @@ def test_who_may_not_write_is_told_so(url: str, store: PostgresStore) -> None:
     store.put([entry("/a")])
     guest = PostgresStore(url.replace("postgres:", "guest:"))
     assert guest.counts().pictures == 1
-    with pytest.raises(PolyglanceError, match="does not permit that"):
+    with pytest.raises(PolyglanceError, match="does not permit this"):
         guest.put([entry("/b")])
     guest.close()

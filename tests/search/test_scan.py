@@ -111,7 +111,7 @@ def test_places() -> None:
     assert is_within("/a", "/a")
     assert is_within("/a", "/")
     assert not is_within("/ab", "/a")
-    with pytest.raises(PolyglanceError, match="is no path"):
+    with pytest.raises(PolyglanceError, match="is not a path"):
         resolve_path("a\0b")
     with pytest.raises(PolyglanceError, match="not UTF-8"):
         resolve_path(os.fsdecode(b"caf\xe9"))

@@ -105,7 +105,7 @@ def test_what_was_removed_from_the_library_stays_out(store: SqliteStore, tmp_pat
 def test_what_is_removed_during_an_import_stays_out(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_import, "TOGETHER", 2)
+    monkeypatch.setattr(shard_import, "BATCH_SIZE", 2)
     folder = made(tmp_path / "s", [entry(name) for name in "abcd"], [entry("d2")])
     put = store.put
 
@@ -121,7 +121,7 @@ def test_what_is_removed_during_an_import_stays_out(
 def test_a_large_shard_is_written_in_parts_and_a_stop_is_gone_on_with(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_import, "TOGETHER", 2)
+    monkeypatch.setattr(shard_import, "BATCH_SIZE", 2)
     folder = made(tmp_path / "s", [entry(name) for name in "abcde"])
     put, calls = store.put, []
 

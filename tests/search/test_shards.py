@@ -111,7 +111,7 @@ def test_of_two_runs_that_begin_together_one_lists_for_both(tmp_path: Path) -> N
 def test_a_list_is_not_taken_for_anothers(tmp_path: Path) -> None:
     (tmp_path / "shards" / "files").mkdir(parents=True)
     (tmp_path / "shards" / "files" / "letter.txt").write_text("dear")
-    with pytest.raises(PolyglanceError, match="holds other files"):
+    with pytest.raises(PolyglanceError, match="contains other files"):
         ShardFolder(tmp_path / "shards").start(PLAN, FILES)
 
 
@@ -190,7 +190,7 @@ def test_folders_that_are_something_else_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="there are no shards here"):
         _ = ShardFolder(tmp_path / "nothing").plan
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(PolyglanceError, match="holds other files"):
+    with pytest.raises(PolyglanceError, match="contains other files"):
         ShardFolder(tmp_path).start(PLAN, FILES)
     (tmp_path / "files").mkdir()
     for text, told in (("{", "is damaged"), ("{}", "is damaged"), ('{"format": 2}', "newer")):

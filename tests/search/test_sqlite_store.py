@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from helpers.store_entries import MODEL_INFO, entry
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import LibraryNotFoundError
-from helpers.store_entries import MANIFEST, entry
 
 
 def test_damage_is_found(store: SqliteStore) -> None:
@@ -26,8 +26,8 @@ def test_damage_is_found(store: SqliteStore) -> None:
     raw.commit()
     found = "\n".join(store.find_damage())
     for expected in (
-        "/a: a vector is not as it was written", "/b: a vector is not as", "/c: has no vector",
-        "row 4 of vectors belongs to nothing in items",
+        "/a: a vector does not match its checksum", "/b: a vector does", "/c: has no vector",
+        "row 4 of vectors refers to a missing row of items",
     ):  # fmt: skip
         assert expected in found
     assert "/e" not in found
@@ -37,7 +37,7 @@ def test_damage_is_found(store: SqliteStore) -> None:
 
 def test_a_file_with_a_hole_in_it_is_found_damaged(tmp_path: Path) -> None:
     path = tmp_path / "s.polyglance"
-    store = SqliteStore(path, MANIFEST)
+    store = SqliteStore(path, MODEL_INFO)
     store.put(entry(f"/{number}", str(number)) for number in range(300))
     store.close()
     content = bytearray(path.read_bytes())
@@ -57,22 +57,22 @@ def test_what_is_no_library_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(LibraryNotFoundError, match="polyglance index FOLDER --library"):
         SqliteStore(tmp_path / "nothing")
     (tmp_path / "text").write_text("hello " * 1000)
-    with pytest.raises(DataError, match="no library"):
+    with pytest.raises(DataError, match="not a library"):
         SqliteStore(tmp_path / "text")
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE t (x)")
     other.close()
-    with pytest.raises(DataError, match="not a library of Polyglance"):
-        SqliteStore(tmp_path / "other.db", MANIFEST)
+    with pytest.raises(DataError, match="not a Polyglance library"):
+        SqliteStore(tmp_path / "other.db", MODEL_INFO)
     with pytest.raises(PolyglanceError):
-        SqliteStore(tmp_path, MANIFEST)
+        SqliteStore(tmp_path, MODEL_INFO)
 
 
 def test_a_newer_library_asks_for_a_newer_polyglance(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "s", MANIFEST).close()
+    SqliteStore(tmp_path / "s", MODEL_INFO).close()
     raw = sqlite3.connect(tmp_path / "s")
     raw.execute("UPDATE manifest SET value = '99' WHERE name = 'format'")
     raw.commit()
     raw.close()
-    with pytest.raises(DataError, match="newer Polyglance"):
+    with pytest.raises(DataError, match="newer version of Polyglance"):
         SqliteStore(tmp_path / "s")

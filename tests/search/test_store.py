@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.store_entries import MODEL_INFO, SIGNATURE, entry
 from polyglance.errors import PolyglanceError
 from polyglance.search.exact import ExactIndex
 from polyglance.search.postgres.store import PostgresStore
@@ -28,7 +29,6 @@ from polyglance.search.store import (
     ModelInfo,
     Store,
 )
-from helpers.store_entries import MANIFEST, STAMP, entry
 
 Opened: TypeAlias = Callable[..., Store]
 
@@ -53,14 +53,14 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 @pytest.fixture
 def store(opened: Opened) -> Store:
     """An empty store of vectors of three numbers."""
-    return opened(MANIFEST)
+    return opened(MODEL_INFO)
 
 
 def test_there_is_none_until_it_is_made(opened: Opened) -> None:
     with pytest.raises(LibraryNotFoundError, match="polyglance index FOLDER --library"):
         opened()
-    made = opened(MANIFEST)
-    assert opened(replace(MANIFEST, model="another")).model_info == made.model_info == MANIFEST
+    made = opened(MODEL_INFO)
+    assert opened(replace(MODEL_INFO, model="another")).model_info == made.model_info == MODEL_INFO
 
 
 def test_what_was_put_in_comes_out(store: Store) -> None:
@@ -103,7 +103,7 @@ def test_a_move_keeps_the_vector_and_its_number(store: Store) -> None:
         FileSignature(1, 2),
     )
     assert store.ids().tolist() == [1]
-    store.move("/gone", "/b", STAMP)  # somebody else moved it already
+    store.move("/gone", "/b", SIGNATURE)  # somebody else moved it already
     assert [one.item.path for one in store.entries()] == ["/b"]
 
 
@@ -111,8 +111,8 @@ def test_a_bad_file_takes_the_place_of_what_was_known_and_the_other_way_round(
     store: Store,
 ) -> None:
     store.put([entry("/a")])
-    store.put_bad_files([BadFile("/a", "is broken", STAMP), BadFile("/locked", "for now")])
-    assert store.bad_files() == [BadFile("/a", "is broken", STAMP)]
+    store.put_bad_files([BadFile("/a", "is broken", SIGNATURE), BadFile("/locked", "for now")])
+    assert store.bad_files() == [BadFile("/a", "is broken", SIGNATURE)]
     assert store.records(["/a", "/locked"])["/a"].error == "is broken"
     assert len(store.ids()) == 0
     store.put([entry("/a")])
@@ -186,7 +186,7 @@ def all_at_once(*work: Callable[[], None]) -> None:
 
 def test_many_writers_at_once_lose_nothing(opened: Opened) -> None:
     def write(number: int) -> None:
-        own = opened(MANIFEST)  # all of them make it, one is first
+        own = opened(MODEL_INFO)  # all of them make it, one is first
         for i in range(20):
             own.put([entry(f"/{number}/{i}", f"{number} {i}"), entry(f"/all/{i}", f"{i}")])
 
@@ -198,7 +198,7 @@ def test_many_writers_at_once_lose_nothing(opened: Opened) -> None:
 
 
 def test_what_is_new_has_higher_numbers_for_whoever_reads_meanwhile(opened: Opened) -> None:
-    opened(MANIFEST)
+    opened(MODEL_INFO)
     writing = threading.Event()
 
     def write(number: int) -> None:
@@ -226,7 +226,7 @@ def test_what_is_new_has_higher_numbers_for_whoever_reads_meanwhile(opened: Open
 
 
 def test_writers_of_all_kinds_at_once_leave_one_record_of_each_file(opened: Opened) -> None:
-    opened(MANIFEST)
+    opened(MODEL_INFO)
 
     def write(number: int) -> None:
         own, rng = opened(), random.Random(number)
@@ -236,9 +236,9 @@ def test_writers_of_all_kinds_at_once_leave_one_record_of_each_file(opened: Open
                 case 0:
                     own.put(entry(name, rng.choice("xyz")) for name in names)
                 case 1:
-                    own.put_bad_files(BadFile(name, "why", STAMP) for name in names)
+                    own.put_bad_files(BadFile(name, "why", SIGNATURE) for name in names)
                 case 2:
-                    own.move(names[0], names[1], STAMP)
+                    own.move(names[0], names[1], SIGNATURE)
                 case _:
                     own.delete(names)
 
@@ -287,11 +287,11 @@ def test_any_history_leaves_what_a_dictionary_would_hold(
                 assert store.delete([name]) == (held.pop(name, None) is not None)
             case ("move", old, new):
                 if old != new:
-                    store.move(old, new, STAMP)
+                    store.move(old, new, SIGNATURE)
                     if old in held:
                         held[new] = held.pop(old)
             case ("bad", name):
-                store.put_bad_files([BadFile(name, "why", STAMP)])
+                store.put_bad_files([BadFile(name, "why", SIGNATURE)])
                 held.pop(name, None)
             case _:
                 index.refresh()

@@ -1,0 +1,122 @@
+"""Libraries and shards that version 0.1 wrote still open, with the same results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polyglance.search.approximate import ApproximateIndex, graph_path
+from polyglance.search.bulk.shards import ShardFolder
+from polyglance.search.exact import ExactIndex
+from polyglance.search.library import Library
+from polyglance.search.store import BadFile, Entry
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "version_0_1"
+EXPECTED: dict[str, Any] = json.loads((FIXTURES / "expected.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a copy of the fixtures."""
+    return Path(shutil.copytree(FIXTURES, tmp_path / "old"))
+
+
+def relative(path: str | Path) -> str:
+    return Path(path).relative_to(EXPECTED["root"]).as_posix()
+
+
+def entry_as_json(entry: Entry) -> dict[str, Any]:
+    item = entry.item
+    return {
+        "path": relative(item.path),
+        "kind": item.kind,
+        "taken": item.taken,
+        "width": item.width,
+        "height": item.height,
+        "seconds": item.seconds,
+        "size": item.signature.size,
+        "mtime_ns": item.signature.mtime_ns,
+        "content": item.content_hash,
+        "spans": [list(span) for span in entry.spans],
+        "thumbnail": entry.thumbnail is not None,
+    }
+
+
+def test_a_library_of_version_0_1_holds_the_same_files(folder: Path) -> None:
+    with Library(folder / "library.polyglance") as library:
+        info = library.info()
+        assert {
+            "name": info.model_info.model,
+            "source": info.model_info.source,
+            "fingerprint": info.model_info.fingerprint,
+            "width": info.model_info.width,
+            "library": info.model_info.library,
+            "counts": asdict(info.counts),
+            "folders": list(info.folders),
+            "left_out": list(info.excluded),
+        } == EXPECTED["info"]
+        assert [entry_as_json(entry) for entry in library._store().entries()] == EXPECTED["files"]
+        assert library.verify() == []
+
+
+@pytest.mark.parametrize("expected", EXPECTED["searches"])
+def test_a_library_of_version_0_1_returns_the_same_hits(
+    folder: Path, expected: dict[str, Any]
+) -> None:
+    with Library(folder / "library.polyglance") as library:
+        hits = library.search(**expected["search"])
+    found = [(relative(hit.path), list(hit.span) if hit.span else None) for hit in hits]
+    assert found == [(hit["path"], hit["span"]) for hit in expected["hits"]]
+    scores = [hit["score"] for hit in expected["hits"]]
+    assert [hit.score for hit in hits] == pytest.approx(scores, abs=2e-5)
+
+
+def test_a_graph_of_version_0_1_is_usable(folder: Path) -> None:
+    path = folder / "library.polyglance"
+    with Library(path) as library:
+        store = library._store()
+        graph, exact = ApproximateIndex(store, graph_path(path)), ExactIndex(store)
+        query = library.vector(library.search("a dog", k=1)[0])
+        assert graph.search(query, 5).ids.tolist() == exact.search(query, 5).ids.tolist()
+
+
+def test_a_library_of_version_0_1_takes_further_files(folder: Path) -> None:
+    """The photographs lie elsewhere now, so they are copies of what is on record."""
+    with Library(folder / "library.polyglance") as library:
+        vectors = {relative(entry.item.path): entry.vectors for entry in library._store().entries()}
+        report = library.add(folder / "photos", thumbnails=True)
+        assert (report.added, report.moved, len(report.bad)) == (7, 0, 1)
+        assert library.verify() == []
+        for entry in library._store().entries():
+            path = Path(entry.item.path)
+            if path.parent == (folder / "photos").resolve() and path.name in vectors:
+                assert (entry.vectors == vectors[path.name]).all()
+        hits = library.search("a sandy beach by the blue sea", folder=folder / "photos")
+        assert hits[0].path.name == "beach.webp"
+        assert len(library) == 13
+
+
+def test_shards_of_version_0_1_are_imported(folder: Path, tmp_path: Path) -> None:
+    shards = ShardFolder(folder / "shards")
+    assert shards.pending() == []
+    files = [file for number in (0, 1) for file in shards.read_shard(number)]
+    [bad] = [file for file in files if isinstance(file, BadFile)]
+    assert relative(bad.path) == "torn.jpg"
+    with (
+        Library(tmp_path / "new.polyglance") as imported,
+        Library(folder / "library.polyglance") as old,
+    ):
+        assert imported.import_shards(shards.path).added == 7
+        assert imported.folders == old.folders
+        assert imported.model_info.fingerprint == old.model_info.fingerprint
+        entries = {entry.item.path: entry for entry in imported._store().entries()}
+        for entry in old._store().entries():
+            assert entries[entry.item.path].item == entry.item
+            # Encoded apart, in other batches: the last bit of float16 may differ.
+            np.testing.assert_allclose(entries[entry.item.path].vectors, entry.vectors, atol=1e-3)
