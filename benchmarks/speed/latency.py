@@ -1,12 +1,13 @@
-"""What does a query cost on one core, and how soon can the first be asked?
+"""What a query costs on one core, and how soon a new process answers its first.
 
-A text and a picture file from end to end (tokenizer, decoding and resizing
-included), by ONNX Runtime as it is shipped and by torch with the same weights, in
-turns in one process on one thread; then the time from the first import of a fresh
-process to its first vectors.
+A text and an image file from end to end (with tokenizer, decoding and resizing), by ONNX Runtime
+as it is shipped and by torch with the same weights, in turns in one process on one thread; then
+the time from the first import of a new process to its first vectors.
 
-    python -m benchmarks.speed.latency                              # the model of the package
+    python -m benchmarks.speed.latency                              # the default model
     python -m benchmarks.speed.latency --model FOLDER --rounds 50
+
+Writes results/latency.json.
 """
 
 from __future__ import annotations
@@ -49,22 +50,22 @@ QUERIES = (
 )
 PHOTOGRAPHS = ("astronaut", "coffee", "chelsea", "rocket")
 
-FRESH = """
+COLD_START = """
 import time
-began = time.perf_counter()
+start = time.perf_counter()
 import polyglance
 encoder = polyglance.load({folder!r}, threads=1)
 encoder.encode_texts(["two dogs are playing with a ball in the snow"])
-text = time.perf_counter() - began
+text = time.perf_counter() - start
 encoder.encode_pictures([{picture!r}])
 import sys
 assert "torch" not in sys.modules
-print(text, time.perf_counter() - began)
+print(text, time.perf_counter() - start)
 """
 
 
-class InTorch:
-    """The same model in torch, one text or picture at a time."""
+class TorchModel:
+    """The same model in torch, one text or image at a time."""
 
     def __init__(self, folder: ModelFolder, tokenizer: Tokenizer) -> None:
         self.model: MMP = load_torch(folder.path)
@@ -74,13 +75,13 @@ class InTorch:
 
     @torch.inference_mode()
     def text(self, text: str) -> np.ndarray[Any, Any]:
-        """A text's vector."""
+        """Return the vector of a text (1, width)."""
         ids = self.tokenizer.encode(text, max_length=self.description.max_length)
         return self.model.encode_text(torch.tensor(ids), Packing.of([len(ids)])).numpy()
 
     @torch.inference_mode()
     def picture(self, path: str) -> np.ndarray[Any, Any]:
-        """A picture's vector."""
+        """Return the vector of an image file (1, width)."""
         pixels = torch.tensor(read_square(path, self.description.pictures.size).pixels)
         x = ((pixels.float() - self.mean) / self.std).permute(2, 0, 1)[None]
         cells = self.model.image_backbone(x.contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
@@ -90,54 +91,57 @@ class InTorch:
 
 
 def milliseconds(seconds: list[float]) -> dict[str, float]:
+    """Summarise times in milliseconds."""
     values = 1000 * np.array(seconds)
-    found = {"median": np.median(values), "p90": np.percentile(values, 90), "best": values.min()}
-    return {name: round(float(value), 2) for name, value in found.items()}
+    figures = {"median": np.median(values), "p90": np.percentile(values, 90), "best": values.min()}
+    return {name: round(float(value), 2) for name, value in figures.items()}
 
 
-def in_turns(
-    ways: dict[str, Callable[[str], np.ndarray[Any, Any]]], items: tuple[str, ...], rounds: int
+def time_in_turns(
+    encoders: dict[str, Callable[[str], np.ndarray[Any, Any]]], items: tuple[str, ...], rounds: int
 ) -> dict[str, Any]:
-    """Time every way on every item, one after another, so that all see the same weather."""
-    vectors = {name: [way(item) for item in items] for name, way in ways.items()}  # and warm up
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    """Time encoders in turns on every item, so that other load affects all alike."""
+    vectors = {
+        name: [encode(item) for item in items] for name, encode in encoders.items()
+    }  # warm-up
+    seconds: dict[str, list[float]] = {name: [] for name in encoders}
     for item in islice(cycle(items), rounds):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            way(item)
-            seconds[name].append(time.perf_counter() - began)
-    first, second = (np.concatenate(found) for found in vectors.values())
+        for name, encode in encoders.items():
+            start = time.perf_counter()
+            encode(item)
+            seconds[name].append(time.perf_counter() - start)
+    first, second = (np.concatenate(rows) for rows in vectors.values())
     return {
         **{name: milliseconds(values) for name, values in seconds.items()},
-        "least_cosine": round(float((first * second).sum(1).min()), 6),
+        "min_cosine": round(float((first * second).sum(1).min()), 6),
     }
 
 
-def fresh(folder: Path, picture: str, times: int) -> dict[str, Any]:
-    """Seconds from the first import of a process to its first vectors."""
-    script = FRESH.format(folder=str(folder), picture=picture)
+def time_cold_start(folder: Path, picture: str, times: int) -> dict[str, Any]:
+    """Return seconds from the first import of a new process to its first vectors."""
+    script = COLD_START.format(folder=str(folder), picture=picture)
     runs = [
         subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
         for _ in range(times)
     ]
-    found = np.array([[float(number) for number in run.stdout.split()] for run in runs])
+    seconds = np.array([[float(number) for number in run.stdout.split()] for run in runs])
     return {
         name: {"median": round(float(np.median(column)), 3), "best": round(float(column.min()), 3)}
-        for name, column in zip(("first_text", "first_picture_too"), found.T, strict=True)
+        for name, column in zip(("first_text", "first_image"), seconds.T, strict=True)
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="a name or folder; the model of the package by default")
-    parser.add_argument("--tokenizer", default="e5-small", help="that of the model, for torch")
+    parser.add_argument("--model", help="name or folder of a model; by default the default model")
+    parser.add_argument("--tokenizer", default="e5-small", help="the model's tokenizer, for torch")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    folder = ModelFolder.open(arguments.model)
-    encoder = load(arguments.model, threads=1)
-    other = InTorch(folder, open_tokenizer(arguments.tokenizer))
+    folder = ModelFolder.open(options.model)
+    encoder = load(options.model, threads=1)
+    torch_model = TorchModel(folder, open_tokenizer(options.tokenizer))
     with tempfile.TemporaryDirectory() as scratch:
         paths = []
         for name in PHOTOGRAPHS:
@@ -148,21 +152,24 @@ def main() -> None:
             "model": folder.description.name,
             "bytes": sum(path.stat().st_size for path in folder.path.iterdir()),
             "threads": 1,
-            "text_query_ms": in_turns(
-                {"onnx": lambda text: encoder.encode_texts([text]), "torch": other.text},
+            "text_query_ms": time_in_turns(
+                {"onnx": lambda text: encoder.encode_texts([text]), "torch": torch_model.text},
                 QUERIES,
-                arguments.rounds,
+                options.rounds,
             ),
-            "picture_file_ms": in_turns(
-                {"onnx": lambda path: encoder.encode_pictures([path]), "torch": other.picture},
+            "image_file_ms": time_in_turns(
+                {
+                    "onnx": lambda path: encoder.encode_pictures([path]),
+                    "torch": torch_model.picture,
+                },
                 tuple(paths),
-                arguments.rounds,
+                options.rounds,
             ),
-            "fresh_process_s": fresh(folder.path, paths[0], times=5),
+            "cold_start_s": time_cold_start(folder.path, paths[0], times=5),
         }
     for name, value in figures.items():
         print(f"{name}: {value}")
-    write_results("latency", figures, arguments.out)
+    write_results("latency", figures, options.out)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""How fast is a training step on packed sequences, beside the padded and eager way?
+"""How fast a training step is on packed sequences, beside padded ones.
 
-One step of a UC2-sized encoder: sentences of about 18 sub-words and 36 regions a
-picture, masked language modelling at masked positions only, forward and backward
-in bfloat16. The two ways run interleaved in one process on the same sentences.
+One step of an encoder of UC2's size: captions of about 18 tokens and 36 regions per image, masked
+language modelling at masked positions only, forward and backward in bfloat16. Variants are
+interleaved in one process on the same captions.
 
     python -m benchmarks.speed.packed_encoder                       # an accelerator
     python -m benchmarks.speed.packed_encoder --tiny                # any machine, to try it
+
+Writes results/packed_encoder.json.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ REGIONS, REGION_WIDTH = 36, 2048
 
 @dataclass
 class Batch:
-    """Sentences with pictures, packed: what one step reads."""
+    """Captions with the regions of images, packed: the input of one step."""
 
     ids: Tensor
     sentences: Packing
@@ -41,7 +43,7 @@ class Batch:
 
 
 class Step(nn.Module):
-    """A cross-modal encoder with a masked-language head tied to the word table."""
+    """A cross-encoder with a masked-language head tied to the token embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -65,7 +67,7 @@ def make_batch(lengths: Tensor, config: EncoderConfig, device: str, dtype: torch
     words = joint.positions < sentences.lengths[joint.sequence_ids]
     chosen = words & (torch.rand(joint.num_tokens, generator=generator).to(device) < 0.15)
     masked = chosen.nonzero().flatten()
-    # every property that the layers read, before the clock runs
+    # compute cached properties that the layers use before timing
     for packing in (sentences, pictures, joint):
         _ = packing.positions, packing.mask
     return Batch(
@@ -128,14 +130,14 @@ def main() -> None:
 
     packed = make_batch(lengths, config, device, dtype)
     padded = make_batch(torch.full_like(lengths, int(lengths.max())), config, device, dtype)
-    ways = {"padded, eager": (step, padded), "packed, eager": (step, packed)}
+    variants = {"padded, eager": (step, padded), "packed, eager": (step, packed)}
     if device == "cuda":
         layers = step.encoder.layers
         compiled = Step(config).to(device, dtype)
         compiled.load_state_dict(step.state_dict())
         for number in range(len(layers)):
             compiled.encoder.layers[number] = torch.compile(compiled.encoder.layers[number])  # type: ignore[assignment]
-        ways["packed, compiled"] = (compiled, packed)
+        variants["packed, compiled"] = (compiled, packed)
 
     # Flash attention on packed rows must say what plain attention says in full precision.
     exact = make_batch(lengths[:16], config, device, torch.float32)
@@ -144,14 +146,14 @@ def main() -> None:
         reference = step.float()(exact).item()
         agreement = abs(step.to(dtype)(short).item() - reference) / reference
 
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for model, batch in ways.values():
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for model, batch in variants.values():
         seconds(model, batch, 3)
     for _ in range(options.repeats):
-        for name, (model, batch) in ways.items():
+        for name, (model, batch) in variants.items():
             times[name] += seconds(model, batch, 1)
     rates = {name: options.pairs / sorted(t)[len(t) // 2] for name, t in times.items()}
-    print(f"{'way':20} pairs/s   ({options.pairs} pairs, {packed.joint.num_tokens} rows packed,"
+    print(f"{'variant':20} pairs/s   ({options.pairs} pairs, {packed.joint.num_tokens} rows packed,"
           f" {padded.joint.num_tokens} padded)")  # fmt: skip
     for name, rate in rates.items():
         print(f"{name:20} {rate:8,.0f}")

@@ -71,7 +71,7 @@ def test_every_setting_is_the_recipe_with_valid_changes() -> None:
         recipe = open_recipe(mmp_msvd.RECIPE, changes).settings
         languages, loss, *terms = name.split()
         assert recipe.languages == tuple(languages.split("+"))
-        assert recipe.captions_each == len(recipe.languages)
+        assert recipe.captions_per_image == len(recipe.languages)
         objective = recipe.objective
         assert objective.loss == loss
         assert (objective.intra, objective.cross) == ("intra" in terms, "cross" in terms)

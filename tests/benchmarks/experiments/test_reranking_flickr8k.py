@@ -15,12 +15,12 @@ from PIL import Image
 
 from benchmarks.experiments import reranking_flickr8k
 from benchmarks.reports import reranking_page as page
+from helpers.small_mmp import WIDTH, small_model
 from polyglance.data.toy import ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import dictionaries
 from polyglance.recipes.cross_encoder.folder import export_cross_encoder, load_cross_encoder
 from polyglance.records import write_manifest
-from helpers.small_mmp import WIDTH, small_model
 
 COUNTS = {"train": 16, "val": 6, "test": 6}
 

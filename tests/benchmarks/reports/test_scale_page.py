@@ -12,10 +12,10 @@ import pytest
 
 from benchmarks.postgres_server import Server
 from benchmarks.reports import scale_page as page
+from helpers.store_entries import entry
 from polyglance.search.postgres.index import PostgresIndex
 from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.store import ModelInfo
-from helpers.store_entries import entry
 
 BULK: dict[str, Any] = {
     "model": "m", "width": 384, "hardware": "2 cores", "date": "2026-01-01",
