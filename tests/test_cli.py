@@ -70,7 +70,7 @@ def test_import_show_and_strict(tmp_path: Path) -> None:
         (["data", "show", "nowhere.jsonl"], "nowhere.jsonl"),
         (["weights", "get", "e5-smal"], "did you mean 'e5-small'?"),
         (["features", "extract", "nowhere", "--out", "s"], "nowhere"),
-        (["evaluate", "i.npy", "t.npy", "m.jsonl", "--at", "one"], "whole numbers"),
+        (["evaluate", "i.npy", "t.npy", "m.jsonl", "--recall-at", "one"], "whole numbers"),
         (
             ["features", "extract", "nowhere", "--out", "s", "--device", "foo"],
             "device 'foo' cannot",

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from polyglance.cli import app
-from polyglance.data.toy import ToyWorld
+from polyglance.data.toy import ToyDataset
 from polyglance.records import Record, write_manifest
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.vector_space import WordSpace
@@ -29,7 +29,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path,
         (
             Record(captions={code: (captions[0].text,) for code, captions in p.captions.items()})
-            for p in ToyWorld(seed=1).pictures(40, "train")
+            for p in ToyDataset(seed=1).pictures(40, "train")
         ),
     )
     return path
@@ -45,8 +45,8 @@ def test_learned_from_captions(manifest: Path, tmp_path: Path) -> None:
     assert space.lexicon.languages == ("de", "en")
     assert space.vectors.shape == (len(space.lexicon), 20)
     assert f"{len(space.lexicon):,} words of de, en" in made.stdout
-    near = vectors("near", out, "red", "--count", 3)
-    lines = [line.split() for line in near.stdout.splitlines()]
+    neighbours = vectors("neighbors", out, "red", "--count", 3)
+    lines = [line.split() for line in neighbours.stdout.splitlines()]
     assert [len(line) for line in lines] == [3, 3, 3]
     assert all(line[1] == "en" and line[2] in space.lexicon.counts["en"] for line in lines)
 
@@ -55,8 +55,8 @@ def test_neighbours_across_languages_and_a_user_s_mistake(tmp_path: Path) -> Non
     lexicon = Lexicon({"en": {"red": 1, "dog": 1}, "de": {"rot": 1}})
     rows = np.array([[0, 0], [0, 0], [1, 0], [0, 1], [1, 0.1]], np.float32)
     WordSpace(lexicon, rows).save(tmp_path)
-    near = vectors("near", tmp_path, "Red", "--among", "en,de")
-    assert near.stdout == "0.995  de  rot\n0.000  en  dog\n"
-    unknown = vectors("near", tmp_path, "zebra")
+    neighbours = vectors("neighbors", tmp_path, "Red", "--among", "en,de")
+    assert neighbours.stdout == "0.995  de  rot\n0.000  en  dog\n"
+    unknown = vectors("neighbors", tmp_path, "zebra")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert unknown.stderr.startswith("polyglance: the lexicon has no word 'zebra'")

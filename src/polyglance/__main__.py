@@ -1,4 +1,4 @@
-"""``python -m polyglance``: the command line."""
+"""Run the command line: ``python -m polyglance``."""
 
 from polyglance.cli import main
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from colours import paint
+from helpers.colour_encoder import write_image
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.text.lexicon import Lexicon
@@ -25,7 +25,7 @@ QUESTIONS = {
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("asked")
     parts = make_parts(folder, [text for texts in QUESTIONS.values() for text in texts])
-    paint(folder / "red.png", (220, 30, 30), (64, 64))
+    write_image(folder / "red.png", (220, 30, 30), (64, 64))
     made = save_answerer(folder / "model", parts)
     Lexicon.from_texts(QUESTIONS).save(made)
     return made

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from colours import paint
+from helpers.colour_encoder import write_image
 from polyglance.cli import app, main
 from polyglance.demo.photographs import FOLDER
 
@@ -37,7 +37,7 @@ def place(tmp_path: Path) -> str:
 
 def test_it_tells_what_it_did_and_names_bad_files(place: str, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
-    paint(photos / "a.png", "red")
+    write_image(photos / "a.png", "red")
     (photos / "phone.heic").write_bytes(b"x")
     (photos / "torn.jpg").write_bytes(b"x")
     told = run("index", str(photos), "--library", place, "--thumbnails")
@@ -52,7 +52,7 @@ def test_it_tells_what_it_did_and_names_bad_files(place: str, tmp_path: Path) ->
 
 
 def test_only_the_first_bad_files_are_named(place: str, tmp_path: Path) -> None:
-    paint(tmp_path / "photos" / "a.png", "red")
+    write_image(tmp_path / "photos" / "a.png", "red")
     for number in range(13):
         (tmp_path / "photos" / f"{number}.heic").write_bytes(b"x")
     told = run("index", str(tmp_path / "photos"), "--library", place)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from colours import Colours, scatter
+from helpers.colour_encoder import ColourEncoder, write_random_images
 from polyglance.cli import app
 from polyglance.search.library import Library
 
@@ -14,9 +14,9 @@ from polyglance.search.library import Library
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     """A library of three pictures of one folder and two of another."""
-    scatter(tmp_path / "one", 3)
-    scatter(tmp_path / "two", 2, seed=1)
-    with Library(tmp_path / "my.polyglance", model=Colours()) as library:
+    write_random_images(tmp_path / "one", 3)
+    write_random_images(tmp_path / "two", 2, seed=1)
+    with Library(tmp_path / "my.polyglance", model=ColourEncoder()) as library:
         library.add(tmp_path / "one", tmp_path / "two", thumbnails=True)
     return tmp_path
 
@@ -42,7 +42,7 @@ def test_remove_and_verify(made: Path) -> None:
     assert "no damage" in run(made, "verify", "--files")
     (made / "two" / "0000.png").write_bytes(b"another")
     assert "no damage" in run(made, "verify")
-    assert "two/0000.png: the file is not as it was indexed" in run(
+    assert "two/0000.png: the file changed after it was indexed" in run(
         made, "verify", "--files", status=1
     )
     assert "2 removed; 3 in all" in run(made, "remove", str(made / "two"))
@@ -56,8 +56,8 @@ def test_remove_and_verify(made: Path) -> None:
 
 
 def test_merge(made: Path) -> None:
-    scatter(made / "three", 4, seed=2)
-    with Library(made / "other.polyglance", model=Colours()) as other:
+    write_random_images(made / "three", 4, seed=2)
+    with Library(made / "other.polyglance", model=ColourEncoder()) as other:
         other.add(made / "three")
     told = run(made, "merge", str(made / "other.polyglance"))
     assert "other.polyglance: 4 taken in" in told

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.postgres_server import Server
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from benchmarks.postgres_server import Server
 from polyglance.cli import app, main
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library

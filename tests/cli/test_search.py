@@ -24,7 +24,7 @@ def _one_model() -> Iterator[None]:
     """The model is opened once for all commands here."""
     encoder = load(threads=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("polyglance.search.models.load", lambda *names, **options: encoder)
+        patch.setattr("polyglance.search.model_info.load", lambda *names, **options: encoder)
         yield
 
 
@@ -65,10 +65,10 @@ def test_hits_as_a_table(place: str) -> None:
 def test_pictures_words_and_what_it_is_not(place: str) -> None:
     duck = str(FOLDER / "duck.webp")
     assert found(place, "--picture", duck)[0] == "duck"
-    assert found(place, "an animal", "--not", "a cow")[-1] != found(place, "a cow")[0]
-    assert found(place, "an animal", "--not-picture", duck)[0] != "duck"
-    assert found(place, "an animal", "--not-picture", duck)[-1] == "duck"
-    told = ("Ente", "--language", "de", "--also", "en:duck", "--also", "fr:canard")
+    assert found(place, "an animal", "--exclude", "a cow")[-1] != found(place, "a cow")[0]
+    assert found(place, "an animal", "--exclude-picture", duck)[0] != "duck"
+    assert found(place, "an animal", "--exclude-picture", duck)[-1] == "duck"
+    told = ("Ente", "--language", "de", "--translation", "en:duck", "--translation", "fr:canard")
     assert found(place, *told)[0] == "duck"
     assert found(place, "a cow", "--folder", duck) == ["duck"]
     assert found(place, "a cow", "--kind", "clip") == []
@@ -83,13 +83,13 @@ def test_a_query_with_its_translations(place: str, tmp_path: Path) -> None:
              "--dictionaries", str(tmp_path))  # fmt: skip
     done = CliRunner().invoke(app, ["search", "-l", place, "--json", *asked])
     assert done.stderr == "en: mill\nde: Mühle\nfr: moulin\n"
-    told = ("mill", "--language", "en", "--also", "de:Mühle", "--also", "fr:moulin")
+    told = ("mill", "--language", "en", "--translation", "de:Mühle", "--translation", "fr:moulin")
     assert done.stdout == run("-l", place, "--json", *told)
     assert json.loads(done.stdout) != json.loads(run("mill", "-l", place, "--json"))
 
 
 def test_a_page_with_the_hits(place: str, tmp_path: Path) -> None:
-    run("بقرة", "-l", place, "-k", "3", "--sheet", str(tmp_path / "s.html"), "--language", "ar")
+    run("بقرة", "-l", place, "-k", "3", "--html", str(tmp_path / "s.html"), "--language", "ar")
     page = (tmp_path / "s.html").read_text(encoding="utf-8")
     assert page.count("<img") == 3
     assert 'dir="rtl"' in page
@@ -125,12 +125,12 @@ def test_a_terminal_gets_pictures(place: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [([], "nothing to look for"), (["x", "--since", "soon"], "a date is given as"),
-     (["x", "--kind", "film"], "picture or clip"), (["x", "--also", "de:y"], "--language"),
-     (["x", "--also", "y", "--language", "en"], "each language once"),
+    [([], "the query is empty"), (["x", "--since", "soon"], "write a date as"),
+     (["x", "--kind", "film"], "picture or clip"), (["x", "--translation", "de:y"], "--language"),
+     (["x", "--translation", "y", "--language", "en"], "each language once"),
      (["x", "--translate", "de"], "its --language"),
      (["x", "--translate", "de", "--language", "en"], "--translate needs --translator"),
-     (["x", "--translate", "de", "--language", "en", "--also", "fr:y"], "give one of them"),
+     (["x", "--translate", "de", "--language", "en", "--translation", "fr:y"], "give one of them"),
      (["--picture", "/nowhere.png"], "cannot be read")],
 )  # fmt: skip
 def test_mistakes_are_told_in_a_sentence(

@@ -11,10 +11,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from polyglance.cli import app
-from polyglance.cli.switching import meanings_of, ranked_by_captions, show
-from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
-from polyglance.data.toy import ToyWorld
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.cli.code_switch import print_texts, rank_by_captions, source_words
+from polyglance.data.machine_captions import (
+    machine_captions_path,
+    read_with_machine_captions,
+    update_machine_captions,
+)
+from polyglance.data.toy import ToyDataset
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.text import segment
 from polyglance.text.alignment.links import read_pharaoh
@@ -32,7 +36,7 @@ def text(*arguments: object, stdin: str | bytes | None = None) -> Result:
 def toy(tmp_path: Path) -> Path:
     """A manifest of translations."""
     path = tmp_path / "toy.jsonl"
-    pictures = ToyWorld(seed=4).pictures(150)
+    pictures = ToyDataset(seed=4).pictures(150)
     write_manifest(
         path,
         (
@@ -112,7 +116,7 @@ def test_align_what_fast_align_reads(tmp_path: Path) -> None:
 def test_align_what_the_toy_world_writes(tmp_path: Path) -> None:
     pairs = [
         " ||| ".join(" ".join(picture.captions[code][0].words) for code in ("en", "de"))
-        for picture in ToyWorld(seed=4).pictures(60)
+        for picture in ToyDataset(seed=4).pictures(60)
     ]
     (tmp_path / "en-de.txt").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     tokens = tmp_path / "tokens"
@@ -157,7 +161,7 @@ def test_align_by_segmenters_that_are_not_there(
         text("align", source, "--languages", "en,th", "--segment")
     monkeypatch.setattr(segment, "find_spec", lambda name: None)
     segment._jieba.cache_clear()
-    with pytest.raises(MissingExtra, match=r"polyglance\[segment\]"):
+    with pytest.raises(MissingExtraError, match=r"polyglance\[segment\]"):
         text("align", source, "--languages", "en,zh", "--segment")
 
 
@@ -291,7 +295,10 @@ def test_phrases_of_the_dictionary(words: Path) -> None:
     (words / "en-de.tsv").write_text("hot dog\tBockwurst\nhot\theiß\n", encoding="utf-8")
     options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
     assert text("code-switch", "a hot dog", *options).stdout == "ein heiß Hund\n"
-    assert text("code-switch", "a hot dog", *options, "--longest", 2).stdout == "ein Bockwurst\n"
+    assert (
+        text("code-switch", "a hot dog", *options, "--max-phrase-words", 2).stdout
+        == "ein Bockwurst\n"
+    )
 
 
 def test_a_manifest_in_and_a_manifest_out(words: Path, tmp_path: Path) -> None:
@@ -321,22 +328,22 @@ def test_what_a_machine_made_is_known_of_the_new_manifest_too(words: Path, tmp_p
     records = [Record(image="1.jpg", captions=captions), Record(image="2.jpg", captions=captions)]
     (tmp_path / "1.jpg").touch()
     write_manifest(path, records)
-    mark_fresh(path, records, [{"fr": (0, 1)}, {"en": (0, 1)}])
+    update_machine_captions(path, records, [{"fr": (0, 1)}, {"en": (0, 1)}])
     options = ("--dictionaries", words, "--languages", "de", "--variants", 2, "--out", out)
     text("code-switch", path, *options)
-    (one, of_one), (_, of_other) = read_with_machine(out)
+    (one, of_one), (_, of_other) = read_with_machine_captions(out)
     assert one.image == "../1.jpg"
     assert (of_one, of_other) == ({"fr": (0, 2)}, {"en": (0, 0, 1, 1)})
-    machine_file(path).unlink()
+    machine_captions_path(path).unlink()
     text("code-switch", path, *options)
-    assert not machine_file(out).exists()
+    assert not machine_captions_path(out).exists()
 
 
 def test_captions_put_common_translations_first(words: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     write_manifest(path, [Record(captions={"de": ("Ein Köter!",), "ja": ("犬",)})])
     found = {"de": open_dictionary(words / "en-de.txt", source="en")}
-    assert ranked_by_captions(found, path)["de"].translations("dog") == ("Köter", "Hund")
+    assert rank_by_captions(found, path)["de"].translations("dog") == ("Köter", "Hund")
     options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
     assert text("code-switch", "dog", *options, "--ranked-by", path).stdout == "Köter\n"
 
@@ -346,12 +353,12 @@ def test_the_preview_of_a_terminal(
 ) -> None:
     german = Dictionary([("dog", "Hund"), ("hound", "Hund"), ("cramp", "Hund"), ("a", "ein")])
     switched = CodeSwitcher({"de": german}, beta=1)("A dog.", np.random.default_rng(0))
-    assert meanings_of([switched], {"de": german}) == {
+    assert source_words([switched], {"de": german}) == {
         ("de", "ein"): ["a"], ("de", "hund"): ["dog", "hound", "cramp"],
     }  # fmt: skip
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    show(["A dog."], [switched], {"de": german})
+    print_texts(["A dog."], [switched], {"de": german})
     shown = capsys.readouterr().out
     assert "A dog." in shown
     assert "\x1b[1;32mHund" in shown

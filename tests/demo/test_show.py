@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 from polyglance.cli import app
 from polyglance.demo.photographs import photographs
 from polyglance.demo.queries import QUERIES, UNCAPTIONED
-from polyglance.demo.show import HITS, count_right, run
+from polyglance.demo.show import NUM_HITS, count_relevant, run_demo
 from polyglance.encoders import Picture
 from polyglance.errors import PolyglanceError
-from polyglance.languages import describe
-from polyglance.search.showing.results import Answer, Hit
+from polyglance.languages import get_language
+from polyglance.search.render.results import QueryResult, RenderedHit
 from polyglance.vision.pictures import read_picture
 
 NAMES = [photograph.path.stem for photograph in photographs()]
@@ -57,7 +57,7 @@ class Knowing:
         return np.eye(self.width, dtype=np.float32)[rows]
 
     def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        known = {query.text: query.right for query in QUERIES if query.language != self.lost}
+        known = {query.text: query.relevant for query in QUERIES if query.language != self.lost}
         rows = np.zeros((len(texts), self.width), np.float32)
         for row, text in zip(rows, texts, strict=True):
             row[[NAMES.index(name) for name in known.get(text, NAMES[-1:])]] = 1
@@ -74,27 +74,27 @@ def test_queries_are_in_many_languages_and_mean_photographs_that_are_there() -> 
     assert len(set(languages)) == len(languages) >= 10
     assert {"en", "de", "fr", "cs", "pt", "zh", "ar", *UNCAPTIONED} <= set(languages)
     for query in QUERIES:
-        assert query.right
-        assert query.right <= set(NAMES)
-        assert len(query.right) <= HITS
+        assert query.relevant
+        assert query.relevant <= set(NAMES)
+        assert len(query.relevant) <= NUM_HITS
         assert query.language
-        assert describe(query.language).english != query.language
-        assert bool(query.meaning) == (query.language != "en")
+        assert get_language(query.language).english_name != query.language
+        assert bool(query.english) == (query.language != "en")
 
 
 def test_the_whole_demo(tmp_path: Path, console: Console) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a first impression has no warnings in it
-        answers = run(lambda: Knowing(lost="tr"), tmp_path / "out", console)
+        answers = run_demo(lambda: Knowing(lost="tr"), tmp_path / "out", console)
     assert [answer.query for answer in answers] == [query.text for query in QUERIES]
-    assert count_right(answers) == (len(QUERIES) - 1, len(QUERIES) - 1)
+    assert count_relevant(answers) == (len(QUERIES) - 1, len(QUERIES) - 1)
     shown = " ".join(console.export_text().split())
     for expected in ("knowing was loaded in", "ms a picture", "Korean", "a dog is standing"):
         assert expected in shown
     assert f"for {len(QUERIES) - 1} of the {len(QUERIES)} queries" in shown
     assert f"captions in, for {len(UNCAPTIONED) - 1} and {len(UNCAPTIONED) - 1}." in shown
     page = (tmp_path / "out" / "sheet.html").read_text(encoding="utf-8")
-    assert page.count("<img") == HITS * len(QUERIES)
+    assert page.count("<img") == NUM_HITS * len(QUERIES)
     assert f"{len(NAMES)} photographs, {len(QUERIES)} languages" in page
     assert "Eatcha, CC-BY-SA-4.0" in page  # whose horse it is
 
@@ -102,10 +102,10 @@ def test_the_whole_demo(tmp_path: Path, console: Console) -> None:
 def test_own_words_are_searched_for_and_nobody_judges_them(
     tmp_path: Path, console: Console
 ) -> None:
-    [answer] = run(Knowing, tmp_path, console, words=["mitt eget ord"])
+    [answer] = run_demo(Knowing, tmp_path, console, texts=["mitt eget ord"])
     assert (answer.query, answer.language) == ("mitt eget ord", None)
     assert answer.hits[0].name == photographs()[-1].title
-    assert {hit.right for hit in answer.hits} == {None}
+    assert {hit.is_correct for hit in answer.hits} == {None}
     assert "right photograph" not in console.export_text()
 
 
@@ -115,10 +115,10 @@ def test_own_pictures_are_searched_and_bad_files_named(tmp_path: Path, console: 
     for name in ("b.png", "summer/[red]a.jpg"):
         Image.new("RGB", (30, 20)).save(album / name)
     (album / "horse.webp").write_bytes(b"no picture")
-    answers = run(Knowing, tmp_path / "out", console, folder=album)
+    answers = run_demo(Knowing, tmp_path / "out", console, folder=album)
     for answer in answers:
         assert {hit.name for hit in answer.hits} == {"b.png", "summer/[red]a.jpg"}
-        assert {hit.right for hit in answer.hits} == {None}
+        assert {hit.is_correct for hit in answer.hits} == {None}
     shown = console.export_text()
     assert "skipped" in shown
     assert "horse.webp" in shown
@@ -132,18 +132,18 @@ def test_a_folder_without_a_good_picture_is_one_sentence(
     if content:
         (tmp_path / "a.jpg").write_bytes(content)
     with pytest.raises(PolyglanceError, match=said):
-        run(Knowing, tmp_path / "out", console, folder=tmp_path)
+        run_demo(Knowing, tmp_path / "out", console, folder=tmp_path)
     assert not (tmp_path / "out").exists()
 
 
 def test_right_answers_are_counted_first_and_at_all() -> None:
     picture = Image.new("RGB", (1, 1))
 
-    def answer(*right: bool | None) -> Answer:
-        return Answer("?", "en", [Hit(picture, 0.0, "a", right=r) for r in right])
+    def answer(*right: bool | None) -> QueryResult:
+        return QueryResult("?", "en", [RenderedHit(picture, 0.0, "a", is_correct=r) for r in right])
 
     answers = [answer(True, False), answer(False, True), answer(False, False), answer(None, None)]
-    assert count_right(answers) == (1, 2)
+    assert count_relevant(answers) == (1, 2)
 
 
 def test_the_demo_is_imported_without_torch() -> None:

@@ -12,25 +12,25 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from polyglance.demo.show import run as run_demo
+from helpers.sentences import SENTENCES
+from helpers.small_mmp import cosines
+from helpers.small_smalr import LANGUAGES, export, torch_words, word_model
+from polyglance.demo.show import run_demo as run_demo
 from polyglance.encoders import Encoder, load
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.errors import PolyglanceError
-from polyglance.models.word_folder import WordFolder
-from polyglance.search.showing.gallery import Gallery
+from polyglance.models.smalr_folder import SMALRFolder
+from polyglance.search.gallery import Gallery
 from polyglance.text.lexicon import Lexicon
-from sentences import SENTENCES
-from small_models import cosines
-from small_words import LANGUAGES, export, torch_words, word_model
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> WordFolder:
+def model(tmp_path_factory: pytest.TempPathFactory) -> SMALRFolder:
     return word_model(tmp_path_factory.mktemp("run") / "words")
 
 
 @pytest.fixture(scope="module")
-def words_folder(model: WordFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def words_folder(model: SMALRFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(model, tmp_path_factory.mktemp("exported") / "model")
 
 
@@ -40,13 +40,13 @@ def reader(words_folder: Path) -> Encoder:
     return load(words_folder, threads=1)
 
 
-def in_torch(model: WordFolder, texts: list[str], language: str) -> np.ndarray:
+def in_torch(model: SMALRFolder, texts: list[str], language: str) -> np.ndarray:
     return torch_words(model, model.lexicon.encode_batch(texts, language))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_texts_are_what_torch_makes_of_them(
-    reader: Encoder, model: WordFolder, language: str
+    reader: Encoder, model: SMALRFolder, language: str
 ) -> None:
     """Arabic runs from right to left, Chinese and Japanese have no spaces; all lose words."""
     texts = SENTENCES[language]
@@ -63,7 +63,7 @@ def test_texts_are_what_torch_makes_of_them(
     assert cosines(expected[:-1], expected[1:]).max() < 0.99
 
 
-def test_languages_may_be_mixed(reader: Encoder, model: WordFolder) -> None:
+def test_languages_may_be_mixed(reader: Encoder, model: SMALRFolder) -> None:
     texts = [SENTENCES[code][number] for number in range(10) for code in LANGUAGES]
     expected = [in_torch(model, [text], LANGUAGES[n % 5]) for n, text in enumerate(texts)]
     assert cosines(reader.encode_texts(texts), np.concatenate(expected)).min() > 0.9999
@@ -97,7 +97,7 @@ def test_where_the_likeliest_language_knows_no_word_another_may(tmp_path: Path) 
     )
 
 
-def test_unknown_words_are_left_out(reader: Encoder, model: WordFolder) -> None:
+def test_unknown_words_are_left_out(reader: Encoder, model: SMALRFolder) -> None:
     plain = reader.encode_texts(["A black dog", "a BLACK dog!"], language="en")
     odd = reader.encode_texts(["A blorp black … dog zzyzx"], language="en")
     np.testing.assert_allclose(plain[1:], plain[:1])
@@ -106,7 +106,7 @@ def test_unknown_words_are_left_out(reader: Encoder, model: WordFolder) -> None:
 
 @pytest.mark.parametrize("language", [None, "zh"])
 def test_nothing_that_is_known_gives_one_vector(
-    reader: Encoder, model: WordFolder, language: str | None
+    reader: Encoder, model: SMALRFolder, language: str | None
 ) -> None:
     texts = ["", " \n", "?!", "zzyzx qwrt", "🐕", "\ud800"]
     found = reader.encode_texts([*texts, "一只狗"], language=language)
@@ -123,7 +123,7 @@ def test_a_text_is_the_same_alone_and_among_others(reader: Encoder) -> None:
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
 
 
-def test_a_long_text_is_cut(reader: Encoder, model: WordFolder) -> None:
+def test_a_long_text_is_cut(reader: Encoder, model: SMALRFolder) -> None:
     text = " ".join(SENTENCES["en"])
     numbers = model.lexicon.encode(text, "en")
     assert len(numbers) > 20
@@ -140,7 +140,7 @@ def test_a_language_may_be_called_as_people_call_it(reader: Encoder, code: str) 
 @pytest.mark.parametrize(
     ("language", "message"),
     [
-        ("cs", r"no words of Czech \(cs\), only of en, de, ar, zh, ja: ask in one of these"),
+        ("cs", r"no words of Czech \(cs\), only of en, de, ar, zh, ja: search in one of these"),
         ("Klingon!", "a language is a code such as 'de' or 'yue', not 'Klingon!'"),
         (["en"], r"not \['en'\]"),
     ],
@@ -176,11 +176,11 @@ def test_gallery_and_demo_work_with_it(reader: Encoder, tmp_path: Path) -> None:
         Image.new("RGB", (30, 20), colour).save(path)
     gallery = Gallery.encode(paths, reader, quiet=True)
     [query] = reader.encode_texts(["ein schwarzer Hund"])
-    assert len(gallery.find(query, 2)) == 2
+    assert len(gallery.search(query, 2)) == 2
     console = Console(file=io.StringIO(), width=100)
     words = ["a black dog", "一只狗", "quelque chose"]
     answers = run_demo(
-        lambda: reader, tmp_path / "out", console, folder=tmp_path / "photos", words=words
+        lambda: reader, tmp_path / "out", console, folder=tmp_path / "photos", texts=words
     )
     assert [answer.query for answer in answers] == words
     assert (tmp_path / "out" / "sheet.html").is_file()

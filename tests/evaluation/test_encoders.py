@@ -10,15 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 import polyglance
+from helpers.clip_models import pictures, save_clip
+from helpers.sentences import SENTENCES
 from polyglance.cli import app
-from polyglance.data.machine_captions import ByMachine, mark_fresh
+from polyglance.data.machine_captions import MachineCaptions, update_machine_captions
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.embeddings import evaluate_files
 from polyglance.evaluation.encoders import evaluate_encoder
 from polyglance.evaluation.results import Evaluation, read_results
 from polyglance.records import read_manifest, write_manifest
-from sentences import SENTENCES
-from tiny_towers import pictures, save_clip
 
 
 @pytest.fixture
@@ -83,14 +83,14 @@ def test_what_a_machine_made_is_told_and_can_be_left_out(
 ) -> None:
     """Of nine German captions a machine made three; a language all of its making is not there."""
     with_machine = tmp_path / "photos" / "many.jsonl"
-    marks: list[ByMachine] = [{"de": (0,)} if number < 3 else {} for number in range(10)]
+    marks: list[MachineCaptions] = [{"de": (0,)} if number < 3 else {} for number in range(10)]
     records = list(read_manifest(manifest))
     write_manifest(with_machine, records)
-    mark_fresh(with_machine, records, marks)
+    update_machine_captions(with_machine, records, marks)
     command = ["evaluate", str(with_machine), "--encoder", str(clip)]
     done = CliRunner().invoke(app, command)
-    assert "a machine made some of these captions: de 3 of 9; --people-only" in done.stderr
-    done = CliRunner().invoke(app, [*command, "--people-only", "--json", str(tmp_path / "r.json")])
+    assert "some of these captions are machine translations: de 3 of 9; --human-only" in done.stderr
+    done = CliRunner().invoke(app, [*command, "--human-only", "--json", str(tmp_path / "r.json")])
     assert done.exit_code == 0, done.output
     assert "machine" not in done.stderr
     found = read_results(tmp_path / "r.json").languages

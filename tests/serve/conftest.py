@@ -1,10 +1,10 @@
-"""What tests of the service share: one library of photographs and clips, one server."""
+"""Fixtures of the server tests: a library of photographs and clips, and servers for it."""
 
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,16 +16,18 @@ import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import FastAPI
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.testclient import TestClient
 
 from polyglance.cross_encoders.explain import Explainer
-from polyglance.cross_encoders.vqa import Answerer
+from polyglance.cross_encoders.vqa import VQA
 from polyglance.demo.photographs import photographs
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
 from tiny_readers import make_parts, save_answerer, save_reader, tiny_uc2
 
+PAGE_TIMEOUT = 300_000
+"""Milliseconds; only a page that hangs takes this long, however busy the machine is."""
 ANIMALS = """
 bee butterfly camels cat-face cow crab dogs-at-door german-shepherd giraffes
 golden-retriever horse owl parrot penguin polar-bear sheep swans tabby-cat
@@ -37,7 +39,7 @@ pancakes racing-car snowy-mountain stadium windmill
 
 
 def write_clip(path: Path, scenes: Sequence[Path], *, seconds: int, rate: int = 4) -> None:
-    """Write a WebM of VP8, which every browser plays, that shows each picture for some seconds."""
+    """Write a WebM in VP8, which every browser plays, that shows each picture for some seconds."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream(
             "libvpx", rate=rate, options={"deadline": "realtime", "threads": "1"}
@@ -53,7 +55,7 @@ def write_clip(path: Path, scenes: Sequence[Path], *, seconds: int, rate: int = 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders, ``holiday`` with ``animals`` in it and ``films``."""
+    """Two folders: ``holiday``, which contains ``animals``, and ``films``."""
     root = tmp_path_factory.mktemp("served")
     by_name = {photo.path.stem: photo.path for photo in photographs()}
     for folder, names in {"holiday/animals": ANIMALS, "holiday": PLACES}.items():
@@ -68,59 +70,67 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def library(photos: Path) -> Iterator[Library]:
-    with Library(photos / "my.polyglance", threads=1) as made:
-        made.add(photos / "holiday", photos / "films")
-        yield made
+    with Library(photos / "my.polyglance", threads=1) as opened:
+        opened.add(photos / "holiday", photos / "films")
+        yield opened
 
 
 @pytest.fixture(scope="session")
 def client(library: Library) -> TestClient:
-    """As a program on this machine asks."""
+    """A client on the same machine."""
     return TestClient(create_app(library), base_url="http://localhost")
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Small ones for a closer look, with random weights."""
+    """Tiny models that explain hits and answer questions, with random weights."""
     folder = tmp_path_factory.mktemp("models")
     parts = make_parts(folder, ["a horse on the meadow and two dogs at a door", "what is it"])
     return {
         "explainer": Explainer.open(save_reader(folder / "pair", parts, tiny_uc2(parts))),
-        "answerer": Answerer.open(save_answerer(folder / "vqa", parts)),
+        "answerer": VQA.open(save_answerer(folder / "vqa", parts)),
     }
 
 
 @pytest.fixture(scope="session")
-def knowing(library: Library, models: dict[str, Any]) -> TestClient:
-    """Asks a service that has those models."""
+def explaining_client(library: Library, models: dict[str, Any]) -> TestClient:
+    """A client of a server with those models."""
     return TestClient(create_app(library, **models), base_url="http://localhost")
 
 
 @pytest.fixture(scope="session")
-def address(library: Library) -> Iterator[str]:
-    """Of a real server."""
-    with listening(create_app(library)) as link:
-        yield link
+def base_url(library: Library) -> Iterator[str]:
+    """Address of a real server."""
+    with running_server(create_app(library)) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
-def knowing_address(library: Library, models: dict[str, Any]) -> Iterator[str]:
-    """Of one that has models for a closer look."""
-    with listening(create_app(library, **models)) as link:
-        yield link
+def explaining_url(library: Library, models: dict[str, Any]) -> Iterator[str]:
+    """Address of a real server with those models."""
+    with running_server(create_app(library, **models)) as url:
+        yield url
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
-    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="off")
-    server = uvicorn.Server(config)
+def running_server(app: FastAPI) -> Iterator[str]:
+    """Run a server in a thread and give its address."""
+    listening = threading.Event()
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            try:
+                await super().startup(sockets)
+            finally:
+                listening.set()
+
+    server = Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
+    listening.wait()
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(10)
+    thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -129,44 +139,47 @@ def browser() -> Iterator[Browser]:
     if chromium is None:
         pytest.fail("the page is tested in Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        expect.set_options(timeout=PAGE_TIMEOUT)
+        yield launched
+        launched.close()
 
 
 @pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
-    """Opens the page as somebody's browser would; nothing may go wrong in it."""
-    contexts, complaints = [], []
+def open_page(browser: Browser, base_url: str) -> Iterator[Callable[..., Page]]:
+    """Open the page in a browser; script errors fail the test."""
+    contexts, errors = [], []
 
-    def opened(path: str = "/", *, locale: str = "en-GB", **settings: Any) -> Page:
-        context = browser.new_context(locale=locale, base_url=address, **settings)
-        context.set_default_timeout(15_000)
+    def open_in_browser(path: str = "/", *, locale: str = "en-GB", **settings: Any) -> Page:
+        context = browser.new_context(locale=locale, base_url=base_url, **settings)
+        context.set_default_timeout(PAGE_TIMEOUT)
         contexts.append(context)
         page = context.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else 0)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else 0)
         page.goto(path)
         page.wait_for_selector("body[data-ready]")
         return page
 
-    yield opened
+    yield open_in_browser
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert errors == []
 
 
 @pytest.fixture(scope="session")
 def violations() -> Callable[[Page], list[str]]:
-    """What axe finds on a page that is more than a trifle."""
+    """List the accessibility violations that axe finds on a page, minor ones excepted."""
 
-    def found_on(page: Page) -> list[str]:
-        page.wait_for_timeout(400)  # until nothing fades any more
-        found = Axe().run(page).response["violations"]
+    def list_violations(page: Page) -> list[str]:
+        page.wait_for_load_state("networkidle")
+        # Contrast is measured wrongly while elements fade in.
+        page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished))")
+        response = Axe().run(page).response
         return [
-            f"{one['id']}: {one['nodes'][0]['html'][:200]}"
-            for one in found
-            if one["impact"] in ("serious", "critical", "moderate")
+            f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+            for violation in response["violations"]
+            if violation["impact"] in ("serious", "critical", "moderate")
         ]
 
-    return found_on
+    return list_violations

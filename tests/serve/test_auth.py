@@ -1,4 +1,4 @@
-"""Who may come in, and what browsers are told."""
+"""Access control and security headers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
 from polyglance.serve.auth import COOKIE, is_loopback
-from polyglance.serve.server import check_token, link
+from polyglance.serve.server import check_token, page_url
 
 TOKEN = "correct-horse-battery-staple"
 
 
 @pytest.fixture
-def guarded(library: Library) -> TestClient:
-    """With a token, as others reach it."""
+def protected_client(library: Library) -> TestClient:
+    """A client on another machine, of a server with an access token."""
     app = create_app(library, token=TOKEN, loopback=False)
     return TestClient(app, base_url="http://pictures.example", follow_redirects=False)
 
@@ -24,7 +24,7 @@ def guarded(library: Library) -> TestClient:
 @pytest.mark.parametrize(
     "host", ["localhost", "127.0.0.1:8017", "[::1]:8017", "LOCALHOST:1", "127.8.9.1"]
 )
-def test_names_of_this_machine_are_let_in(client: TestClient, host: str) -> None:
+def test_loopback_hosts_are_accepted(client: TestClient, host: str) -> None:
     assert client.get("/api/library", headers={"host": host}).status_code == 200
 
 
@@ -32,11 +32,11 @@ def test_names_of_this_machine_are_let_in(client: TestClient, host: str) -> None
     "host",
     ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "10.0.0.1", "0.0.0.0"],
 )
-def test_other_names_that_lead_here_are_not(client: TestClient, host: str) -> None:
+def test_other_hosts_are_refused(client: TestClient, host: str) -> None:
     for address in ("/", "/api/library"):
-        answer = client.get(address, headers={"host": host})
-        assert answer.status_code == 403
-        assert answer.json().keys() == {"error"}
+        response = client.get(address, headers={"host": host})
+        assert response.status_code == 403
+        assert response.json().keys() == {"error"}
 
 
 @pytest.mark.parametrize(
@@ -50,22 +50,22 @@ def test_other_names_that_lead_here_are_not(client: TestClient, host: str) -> No
         {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
     ],
 )
-def test_other_sites_may_not_use_it(client: TestClient, headers: dict[str, str]) -> None:
+def test_requests_from_other_sites_are_refused(client: TestClient, headers: dict[str, str]) -> None:
     assert client.get("/api/library", headers=headers).status_code == 403
     assert client.post("/api/pictures", headers=headers).status_code == 403
 
 
-def test_a_link_from_elsewhere_leads_to_the_page(client: TestClient) -> None:
+def test_links_from_other_sites_open_the_page(client: TestClient) -> None:
     headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert client.get("/?q=dog", headers=headers).status_code == 200
-    same = {"origin": "http://localhost", "sec-fetch-site": "same-origin"}
-    assert client.get("/api/library", headers=same).status_code == 200
+    same_origin = {"origin": "http://localhost", "sec-fetch-site": "same-origin"}
+    assert client.get("/api/library", headers=same_origin).status_code == 200
 
 
 @pytest.mark.parametrize(
     "address", ["/", "/style.css", "/openapi.json", "/api/library", "/api/items/1/picture", "/no"]
 )
-def test_nothing_is_told_without_the_token(guarded: TestClient, address: str) -> None:
+def test_requests_without_the_token_are_refused(protected_client: TestClient, address: str) -> None:
     for headers in (
         {},
         {"authorization": "Bearer wrong"},
@@ -75,35 +75,35 @@ def test_nothing_is_told_without_the_token(guarded: TestClient, address: str) ->
         {"cookie": f"{COOKIE}={TOKEN}"},
         {"cookie": "\x01;;=="},
     ):
-        answer = guarded.get(address, headers=headers)
-        assert answer.status_code == 401
-        assert "protected" in answer.text
+        response = protected_client.get(address, headers=headers)
+        assert response.status_code == 401
+        assert "protected" in response.text
 
 
-def test_the_token_opens_as_a_header(guarded: TestClient) -> None:
+def test_bearer_token_is_accepted(protected_client: TestClient) -> None:
     headers = {"authorization": f"Bearer {TOKEN}"}
-    assert guarded.get("/api/library", headers=headers).status_code == 200
+    assert protected_client.get("/api/library", headers=headers).status_code == 200
 
 
-def test_the_token_opens_as_a_link_and_leaves_the_address(guarded: TestClient) -> None:
-    answer = guarded.get("/", params={"token": TOKEN, "q": "ein Hund"})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/?q=ein+Hund")
-    cookie = answer.headers["set-cookie"]
+def test_token_in_a_link_becomes_a_cookie(protected_client: TestClient) -> None:
+    response = protected_client.get("/", params={"token": TOKEN, "q": "ein Hund"})
+    assert (response.status_code, response.headers["location"]) == (303, "/?q=ein+Hund")
+    cookie = response.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
     assert TOKEN not in cookie
-    assert guarded.get("/api/library").status_code == 200  # with the cookie
+    assert protected_client.get("/api/library").status_code == 200  # with the cookie
 
 
-def test_a_wrong_link_is_refused(guarded: TestClient) -> None:
+def test_wrong_token_in_a_link_is_refused(protected_client: TestClient) -> None:
     for token in ("", TOKEN[:-1], TOKEN + "x", "ü"):
-        answer = guarded.get("/", params={"token": token})
-        assert answer.status_code == 401
-        assert "set-cookie" not in answer.headers
+        response = protected_client.get("/", params={"token": token})
+        assert response.status_code == 401
+        assert "set-cookie" not in response.headers
 
 
 @pytest.mark.parametrize("address", ["/", "/api/library", "/api/nothing", "/api/items/1/picture"])
-def test_browsers_are_told_to_be_strict(client: TestClient, address: str) -> None:
+def test_security_headers_are_set(client: TestClient, address: str) -> None:
     headers = client.get(address).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -115,20 +115,20 @@ def test_browsers_are_told_to_be_strict(client: TestClient, address: str) -> Non
     assert "access-control-allow-origin" not in headers
 
 
-def test_what_goes_wrong_inside_is_not_told(library: Library) -> None:
+def test_internal_errors_reveal_nothing(library: Library) -> None:
     app = create_app(library)
 
     @app.get("/api/broken")
     async def broken() -> None:
         raise RuntimeError("/secret/place")
 
-    answer = TestClient(app, base_url="http://localhost").get("/api/broken")
-    assert answer.status_code == 500
-    assert "secret" not in answer.text
-    assert "nosniff" in answer.headers["x-content-type-options"]
+    response = TestClient(app, base_url="http://localhost").get("/api/broken")
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    assert "nosniff" in response.headers["x-content-type-options"]
 
 
-def test_the_world_is_not_listened_to_without_a_token() -> None:
+def test_public_hosts_need_a_strong_token() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.5", "my-server"):
         with pytest.raises(PolyglanceError, match="token"):
             check_token(host, None)
@@ -141,6 +141,6 @@ def test_the_world_is_not_listened_to_without_a_token() -> None:
             check_token("127.0.0.1", weak)
 
 
-def test_the_link_opens_the_page() -> None:
-    assert link("127.0.0.1", 8017, None) == "http://127.0.0.1:8017/"
-    assert link("::1", 8017, "a&b") == "http://[::1]:8017/?token=a%26b"
+def test_page_url() -> None:
+    assert page_url("127.0.0.1", 8017, None) == "http://127.0.0.1:8017/"
+    assert page_url("::1", 8017, "a&b") == "http://[::1]:8017/?token=a%26b"

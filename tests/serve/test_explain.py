@@ -1,4 +1,4 @@
-"""Why something was found, and questions about it, where models are given."""
+"""Explanations of hits and questions about them, with tiny models."""
 
 from __future__ import annotations
 
@@ -15,133 +15,152 @@ from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
-from polyglance.serve.explain import MOST_WORDS, STEPS
+from polyglance.serve.explain import MAX_WORDS, STEPS
 from polyglance.vision.pictures import read_picture
 from tiny_readers import ANSWERS, make_parts, save_answerer
 
 QUERY = "a horse on the meadow"
 
 
-def hit(client: TestClient, **asked: object) -> dict[str, Any]:
-    answer = client.get("/api/search", params={"q": "a horse", "limit": 1, **asked})
-    found: dict[str, Any] = answer.json()["hits"][0]
-    return found
+def first_hit(client: TestClient, **params: object) -> dict[str, Any]:
+    response = client.get("/api/search", params={"q": "a horse", "limit": 1, **params})
+    hit: dict[str, Any] = response.json()["hits"][0]
+    return hit
 
 
-def test_words_look_as_the_explainer_says(
-    knowing: TestClient, models: dict[str, Any], photos: Path
+def test_attributions_are_those_of_the_explainer(
+    explaining_client: TestClient, models: dict[str, Any], photos: Path
 ) -> None:
-    answer = knowing.get(f"/api/items/{hit(knowing)['id']}/why", params={"q": QUERY})
-    assert answer.headers["cache-control"] == "no-store"
-    words = answer.json()["words"]
+    response = explaining_client.get(
+        f"/api/items/{first_hit(explaining_client)['id']}/why", params={"q": QUERY}
+    )
+    assert response.headers["cache-control"] == "no-store"
+    words = response.json()["words"]
     assert [one["word"] for one in words] == QUERY.split()
     picture = read_picture(photos / "holiday/animals/horse.webp")
     expected = models["explainer"].explain(picture, QUERY, steps=STEPS)
     for one, cells in zip(words, expected.cells, strict=True):
-        most = max(cells.max(), 1e-12)  # a word may look nowhere
+        most = max(cells.max(), 1e-12)  # a word may have no attribution
         np.testing.assert_allclose(one["cells"], cells / most, atol=2e-3)
     assert np.max([one["cells"] for one in words]) == 1
 
 
-def test_questions_are_answered_as_the_answerer_does(
-    knowing: TestClient, models: dict[str, Any], photos: Path
+def test_answers_are_those_of_the_answerer(
+    explaining_client: TestClient, models: dict[str, Any], photos: Path
 ) -> None:
-    address = f"/api/items/{hit(knowing)['id']}/answers"
-    found = knowing.get(address, params={"q": "what is it"}).json()["answers"]
+    address = f"/api/items/{first_hit(explaining_client)['id']}/answers"
+    answers = explaining_client.get(address, params={"q": "what is it"}).json()["answers"]
     picture = read_picture(photos / "holiday/animals/horse.webp")
     expected = models["answerer"].ask(picture, "what is it")
-    assert [one["text"] for one in found] == [one.text for one in expected]
-    assert found[0]["probability"] == pytest.approx(expected[0].probability, abs=1e-3)
-    german = knowing.get(address, params={"q": "what is it", "language": "de"}).json()["answers"]
+    assert [one["text"] for one in answers] == [one.text for one in expected]
+    assert answers[0]["probability"] == pytest.approx(expected[0].probability, abs=1e-3)
+    german = explaining_client.get(address, params={"q": "what is it", "language": "de"}).json()[
+        "answers"
+    ]
     assert {one["text"] for one in german} == set(ANSWERS["de"])
 
 
-def test_of_a_clip_the_middle_of_its_span_is_looked_at(knowing: TestClient) -> None:
-    looks = []
+def test_clips_use_the_middle_frame_of_their_segment(explaining_client: TestClient) -> None:
+    explanations = []
     for query in ("a beach", "a rocket"):
-        address = f"/api/items/{hit(knowing, q=query, kind='clip')['id']}"
-        assert knowing.get(f"{address}/answers", params={"q": "what"}).status_code == 200
-        looks.append(knowing.get(f"{address}/why", params={"q": QUERY}).json())
-    assert looks[0] != looks[1]
+        address = f"/api/items/{first_hit(explaining_client, q=query, kind='clip')['id']}"
+        assert explaining_client.get(f"{address}/answers", params={"q": "what"}).status_code == 200
+        explanations.append(explaining_client.get(f"{address}/why", params={"q": QUERY}).json())
+    assert explanations[0] != explanations[1]
 
 
-def test_the_library_says_what_it_can_be_asked(knowing: TestClient, client: TestClient) -> None:
-    told = knowing.get("/api/library").json()
-    assert (told["explains"], sorted(told["answers"])) == (True, ["de", "en"])
+def test_library_info_lists_the_models(explaining_client: TestClient, client: TestClient) -> None:
+    info = explaining_client.get("/api/library").json()
+    assert (info["explains"], sorted(info["answers"])) == (True, ["de", "en"])
     plain = client.get("/api/library").json()
     assert (plain["explains"], plain["answers"]) == (False, [])
-    for what in ("why", "answers"):
-        answer = client.get(f"/api/items/{hit(client)['id']}/{what}", params={"q": "dog"})
-        assert answer.status_code == 404
-        assert "has no model" in answer.json()["error"]
+    for endpoint in ("why", "answers"):
+        response = client.get(
+            f"/api/items/{first_hit(client)['id']}/{endpoint}", params={"q": "dog"}
+        )
+        assert response.status_code == 404
+        assert "has no model" in response.json()["error"]
 
 
-@pytest.mark.parametrize("what", ["why", "answers"])
+@pytest.mark.parametrize("endpoint", ["why", "answers"])
 @pytest.mark.parametrize(
-    "asked",
+    "params",
     [{}, {"q": " "}, {"q": "x" * 301}, {"q": "a\x00b"}, {"q": "…"}, {"q": "dog", "language": "?"},
      {"q": "dog", "more": "x"}],
 )  # fmt: skip
-def test_what_cannot_be_asked(knowing: TestClient, what: str, asked: dict[str, str]) -> None:
-    answer = knowing.get(f"/api/items/{hit(knowing)['id']}/{what}", params=asked)
-    if (what, asked) == ("answers", {"q": "…"}):  # a question of no words has answers too
-        assert answer.status_code == 200
+def test_invalid_requests_get_422(
+    explaining_client: TestClient, endpoint: str, params: dict[str, str]
+) -> None:
+    response = explaining_client.get(
+        f"/api/items/{first_hit(explaining_client)['id']}/{endpoint}", params=params
+    )
+    if (endpoint, params) == ("answers", {"q": "…"}):  # the API answers a question without words
+        assert response.status_code == 200
         return
-    assert answer.status_code == 422
-    assert answer.json()["error"].endswith(".")
+    assert response.status_code == 422
+    assert response.json()["error"].endswith(".")
 
 
-def test_no_such_item_or_language(knowing: TestClient) -> None:
-    for what in ("why", "answers"):
-        assert knowing.get(f"/api/items/99999/{what}", params={"q": "a"}).status_code == 404
-    asked = {"q": "was", "language": "fr"}
-    answer = knowing.get(f"/api/items/{hit(knowing)['id']}/answers", params=asked)
-    assert (answer.status_code, answer.json()["error"]) == (
+def test_unknown_items_and_languages_are_refused(explaining_client: TestClient) -> None:
+    for endpoint in ("why", "answers"):
+        assert (
+            explaining_client.get(f"/api/items/99999/{endpoint}", params={"q": "a"}).status_code
+            == 404
+        )
+    params = {"q": "was", "language": "fr"}
+    response = explaining_client.get(
+        f"/api/items/{first_hit(explaining_client)['id']}/answers", params=params
+    )
+    assert (response.status_code, response.json()["error"]) == (
         422, "language: the model answers in en, de.",
     )  # fmt: skip
 
 
-def test_long_queries_are_told_in_part(knowing: TestClient) -> None:
-    address = f"/api/items/{hit(knowing)['id']}/why"
-    words = knowing.get(address, params={"q": "dogs at a door " * 10}).json()["words"]
-    assert 0 < len(words) <= MOST_WORDS
+def test_long_queries_are_explained_in_part(explaining_client: TestClient) -> None:
+    address = f"/api/items/{first_hit(explaining_client)['id']}/why"
+    words = explaining_client.get(address, params={"q": "dogs at a door " * 10}).json()["words"]
+    assert 0 < len(words) <= MAX_WORDS
 
 
-def test_one_is_asked_at_a_time(library: Library) -> None:
-    now, most = 0, 0
-    lock = threading.Lock()
+def test_one_question_runs_at_a_time_and_the_queue_is_bounded(library: Library) -> None:
+    running, max_running = 0, 0
+    lock, release = threading.Lock(), threading.Event()
 
-    class Slow:
+    class Blocked:
         languages = ("en",)
 
-        def ask(self, *given: object, **how: object) -> list[Any]:
-            nonlocal now, most
+        def ask(self, *args: object, **options: object) -> list[Any]:
+            nonlocal running, max_running
             with lock:
-                now += 1
-                most = max(most, now)
-            threading.Event().wait(0.05)
+                running += 1
+                max_running = max(max_running, running)
+            release.wait()
             with lock:
-                now -= 1
+                running -= 1
             return []
 
     statuses = []
-    with TestClient(create_app(library, answerer=Slow()), base_url="http://localhost") as client:
+    with TestClient(create_app(library, answerer=Blocked()), base_url="http://localhost") as client:
 
         def ask() -> None:
-            statuses.append(client.get("/api/items/1/answers", params={"q": "a"}).status_code)
+            status = client.get("/api/items/1/answers", params={"q": "a"}).status_code
+            with lock:
+                statuses.append(status)
+                if len(statuses) == 30 - 17:  # one runs, sixteen wait, the others are refused
+                    release.set()
 
         threads = [threading.Thread(target=ask) for _ in range(30)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert most == 1
-    assert set(statuses) == {200, 503}  # the queue has an end
-    assert statuses.count(200) >= 16
+    assert max_running == 1
+    assert set(statuses[:13]) == {503}
+    assert set(statuses) == {200, 503}
 
 
-def test_a_model_of_another_kind_is_refused(library: Library, tmp_path: Path) -> None:
+def test_vqa_model_as_cross_encoder_is_refused(library: Library, tmp_path: Path) -> None:
     answerer = save_answerer(tmp_path / "vqa", make_parts(tmp_path, ["a horse", "a dog"]))
-    command = ["serve", "--library", str(library.path), "--explainer", str(answerer)]
+    command = ["serve", "--library", str(library.path), "--cross-encoder", str(answerer)]
     with pytest.raises(PolyglanceError, match="this as --answerer"):
         CliRunner().invoke(app, command, catch_exceptions=False)

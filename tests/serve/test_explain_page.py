@@ -1,4 +1,4 @@
-"""A closer look at a hit in the browser: where words look, and questions."""
+"""Explanations and questions in the browser."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pytest
 from playwright.sync_api import Page, expect
 
 Open = Callable[..., Page]
-NOWHERE = {"words": [{"word": "a", "cells": [[0, 1]]}, {"word": "horse", "cells": [[0, 0]]}]}
+NO_ATTRIBUTION = {"words": [{"word": "a", "cells": [[0, 1]]}, {"word": "horse", "cells": [[0, 0]]}]}
 
 
-def test_words_show_where_they_look(open_page: Open, knowing_address: str) -> None:
-    page = open_page(f"{knowing_address}/?q=a+horse+on+the+meadow")
+def test_clicking_a_word_highlights_the_picture(open_page: Open, explaining_url: str) -> None:
+    page = open_page(f"{explaining_url}/?q=a+horse+on+the+meadow")
     page.locator(".tile").first.click()
     page.get_by_role("button", name="Why this hit?").click()
     words = page.get_by_role("group", name="Words of the search").get_by_role("button")
     expect(words).to_have_text(["a", "horse", "on", "the", "meadow"])
     expect(page.locator(".words [aria-pressed=true]")).to_have_text("meadow")
-    expect(page.locator("#why-said")).to_contain_text("meadow")
-    shade, picture = (page.locator(f"#stage {name}").bounding_box() for name in ("canvas", "img"))
-    assert shade == picture
+    expect(page.locator("#why-status")).to_contain_text("meadow")
+    mask, picture = (page.locator(f"#stage {name}").bounding_box() for name in ("canvas", "img"))
+    assert mask == picture
     shape = "canvas => canvas.width / canvas.height"
     natural = "image => image.naturalWidth / image.naturalHeight"
     assert page.locator("#stage canvas").evaluate(shape) == pytest.approx(
@@ -35,26 +35,28 @@ def test_words_show_where_they_look(open_page: Open, knowing_address: str) -> No
     expect(words).to_have_count(0)
 
 
-def test_a_word_that_looks_nowhere_leaves_the_picture_as_it_is(
-    open_page: Open, knowing_address: str
+def test_a_word_without_attribution_leaves_the_picture_unchanged(
+    open_page: Open, explaining_url: str
 ) -> None:
-    page = open_page(f"{knowing_address}/?q=a+horse")
-    page.route("**/why?*", lambda route: route.fulfill(json=NOWHERE))
+    page = open_page(f"{explaining_url}/?q=a+horse")
+    page.route("**/why?*", lambda route: route.fulfill(json=NO_ATTRIBUTION))
     page.locator(".tile").first.click()
     page.get_by_role("button", name="Why this hit?").click()
     expect(page.locator(".words [aria-pressed=true]")).to_have_text("a")
     expect(page.locator("#stage canvas")).to_have_count(1)
     page.locator(".words button").last.click()
-    expect(page.locator("#why-said")).to_have_text("“horse” looks nowhere in particular.")
+    expect(page.locator("#why-status")).to_have_text(
+        "“horse” matches no part of the picture in particular."
+    )
     expect(page.locator("#stage canvas")).to_have_count(0)
 
 
-def test_questions_are_asked_and_answered(open_page: Open, knowing_address: str) -> None:
-    page = open_page(f"{knowing_address}/?q=a+horse", locale="de-DE")
+def test_questions_get_answers(open_page: Open, explaining_url: str) -> None:
+    page = open_page(f"{explaining_url}/?q=a+horse", locale="de-DE")
     page.locator(".tile").first.click()
     question = page.get_by_role("textbox", name="Fragen Sie etwas zu diesem Bild")
     question.fill("what is it")
-    question.press("ArrowLeft")  # moves in the text, not among the hits
+    question.press("ArrowLeft")  # moves the cursor, not to another hit
     expect(page.get_by_role("dialog").get_by_role("heading")).to_have_text("horse.webp")
     question.press("Enter")
     answers = page.get_by_role("list", name="Antworten").get_by_role("listitem")
@@ -63,35 +65,35 @@ def test_questions_are_asked_and_answered(open_page: Open, knowing_address: str)
     expect(page.locator("#question-languages")).to_have_text("Antwortet auf Englisch und Deutsch.")
     page.evaluate("fetch = async () => new Response('{}', {status: 503})")
     page.get_by_role("button", name="Fragen").click()
-    expect(page.locator("#question-said")).to_contain_text("Versuchen Sie es gleich noch einmal")
+    expect(page.locator("#question-status")).to_contain_text("Versuchen Sie es gleich noch einmal")
     expect(answers).to_have_count(0)
 
 
-def test_a_clip_shows_where_words_look_in_its_span(open_page: Open, knowing_address: str) -> None:
-    page = open_page(f"{knowing_address}/?q=a+rocket&kind=clip")
+def test_explaining_a_clip_shows_its_middle_frame(open_page: Open, explaining_url: str) -> None:
+    page = open_page(f"{explaining_url}/?q=a+rocket&kind=clip")
     page.locator(".tile").click()
     page.get_by_role("button", name="Why this hit?").click()
-    expect(page.locator("#stage .lit img")).to_have_js_property("naturalWidth", 320)
+    expect(page.locator("#stage .highlight img")).to_have_js_property("naturalWidth", 320)
     assert page.evaluate("document.querySelector('video').paused")
 
 
-def test_without_models_there_is_nothing_to_ask(open_page: Open, knowing_address: str) -> None:
+def test_without_models_nothing_is_offered(open_page: Open, explaining_url: str) -> None:
     page = open_page("/?q=a+horse")
     page.locator(".tile").first.click()
     expect(page.locator("#similar")).to_be_visible()
     for part in ("#why", "#question"):
         expect(page.locator(part)).to_be_hidden()
-    page = open_page(f"{knowing_address}/?like=1")  # no words that could look anywhere
+    page = open_page(f"{explaining_url}/?like=1")  # a search without words
     page.locator(".tile").first.click()
     expect(page.locator("#question")).to_be_visible()
     expect(page.locator("#why")).to_be_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_there(
-    open_page: Open, violations: Callable[[Page], list[str]], knowing_address: str, scheme: str
+def test_axe_finds_no_violations(
+    open_page: Open, violations: Callable[[Page], list[str]], explaining_url: str, scheme: str
 ) -> None:
-    page = open_page(f"{knowing_address}/?q=a+horse", color_scheme=scheme, bypass_csp=True)
+    page = open_page(f"{explaining_url}/?q=a+horse", color_scheme=scheme, bypass_csp=True)
     page.locator(".tile").first.click()
     page.locator("#question-words").fill("what")
     page.keyboard.press("Enter")
@@ -102,9 +104,9 @@ def test_axe_finds_nothing_there(
 
 
 @pytest.mark.parametrize("locale", ["fr-FR", "ar-EG"])
-def test_it_fits_on_a_phone(open_page: Open, knowing_address: str, locale: str) -> None:
+def test_panels_fit_on_a_phone(open_page: Open, explaining_url: str, locale: str) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-    page = open_page(f"{knowing_address}/?q=a+horse+on+the+meadow", locale=locale, **phone)
+    page = open_page(f"{explaining_url}/?q=a+horse+on+the+meadow", locale=locale, **phone)
     page.locator(".tile").first.tap()
     page.locator("#why-open").tap()
     page.wait_for_selector(".words button")

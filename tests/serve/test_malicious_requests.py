@@ -1,4 +1,4 @@
-"""Requests and files that mean harm: a clear refusal each, and the service stays up."""
+"""Malicious requests and files: each is refused with one sentence, and the server stays up."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from starlette.testclient import TestClient
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
-from polyglance.serve.limits import Busy, ConcurrencyLimiter
-from polyglance.serve.vector_tokens import to_text
+from polyglance.serve.limits import ConcurrencyLimiter, Overloaded
+from polyglance.serve.vector_tokens import encode_token
 from polyglance.vision.uploads import MAX_BYTES
 
 IMAGE = {"content-type": "image/png"}
 
 
-def refused(answer: object, *statuses: int) -> str:
-    """The sentence of a refusal, which tells nothing of the machine."""
-    assert answer.status_code in statuses, answer.text  # type: ignore[attr-defined]
-    said = answer.json()  # type: ignore[attr-defined]
-    assert said.keys() == {"error"}
-    assert said["error"].endswith(".")
+def refusal(response: object, *statuses: int) -> str:
+    """Return the message of a refusal, and check that it reveals nothing about the server."""
+    assert response.status_code in statuses, response.text  # type: ignore[attr-defined]
+    body = response.json()  # type: ignore[attr-defined]
+    assert body.keys() == {"error"}
+    assert body["error"].endswith(".")
     for secret in ("/tmp", "Traceback", "polyglance.", ".py"):
-        assert secret not in said["error"]
-    return str(said["error"])
+        assert secret not in body["error"]
+    return str(body["error"])
 
 
-def number(client: TestClient, name: str) -> int:
-    """Of a picture, by the name of its file."""
+def item_id(client: TestClient, name: str) -> int:
+    """Return the id of a picture by its file name."""
     hits = client.get("/api/search", params={"q": name}).json()["hits"]
     return next(int(hit["id"]) for hit in hits if hit["name"] == f"{name}.webp")
 
@@ -51,29 +51,29 @@ def number(client: TestClient, name: str) -> int:
         "1e3", "٣", "%00", "99999999999999999999999", "999999", "' OR 1=1 --", "1%00",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("what", ["", "/thumbnail", "/picture", "/clip"])
-def test_only_numbers_of_hits_lead_to_files(client: TestClient, item: str, what: str) -> None:
-    refused(client.get(f"/api/items/{item}{what}"), 404, 422)
+@pytest.mark.parametrize("endpoint", ["", "/thumbnail", "/picture", "/clip"])
+def test_only_item_ids_open_files(client: TestClient, item: str, endpoint: str) -> None:
+    refusal(client.get(f"/api/items/{item}{endpoint}"), 404, 422)
 
 
 @pytest.mark.parametrize(
     "folder", ["..", "holiday/../..", "/etc", "holiday//etc", "no such", "~", "holiday (2)", "%"]
 )
-def test_folders_are_those_of_the_library(client: TestClient, folder: str) -> None:
-    answer = client.get("/api/search", params={"q": "dog", "folder": folder})
-    if answer.status_code == 200:  # a folder of the library that would hold nothing
-        assert answer.json()["hits"] == []
+def test_only_folders_of_the_library_are_accepted(client: TestClient, folder: str) -> None:
+    response = client.get("/api/search", params={"q": "dog", "folder": folder})
+    if response.status_code == 200:  # an empty folder of the library
+        assert response.json()["hits"] == []
     else:
-        refused(answer, 422)
+        refusal(response, 422)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("params", "message"),
     [
-        ({}, "nothing to look for"),
-        ({"q": ""}, "empty"),
+        ({}, "search is empty"),
+        ({"q": ""}, "is empty"),
         ({"q": " \t\n"}, "empty"),
-        ({"not": "dog"}, "nothing to look for"),
+        ({"not": "dog"}, "search is empty"),
         ({"q": "x" * 1001}, "1000"),
         ({"q": "x" * 10_000}, "1000"),
         ({"q": "a\x00b"}, "control"),
@@ -96,66 +96,66 @@ def test_folders_are_those_of_the_library(client: TestClient, folder: str) -> No
         ({"q": "dog", "like": ["1"] * 5}, "like"),
     ],
 )
-def test_what_is_not_understood_is_said(
-    client: TestClient, asked: dict[str, str], said: str
+def test_invalid_parameters_are_named(
+    client: TestClient, params: dict[str, str], message: str
 ) -> None:
-    assert said in refused(client.get("/api/search", params=asked), 422)
+    assert message in refusal(client.get("/api/search", params=params), 422)
 
 
-def test_vectors_that_are_none_are_refused(client: TestClient, library: Library) -> None:
+def test_invalid_vectors_are_refused(client: TestClient, library: Library) -> None:
     import numpy as np
 
-    width = library.info().manifest.width
+    width = library.info().model_info.width
     for bad in (np.zeros(width), np.full(width, np.nan), np.full(width, np.inf), np.ones(width)):
-        refused(client.get("/api/search", params={"like": to_text(bad)}), 422)
-    refused(client.get("/api/search", params={"like": "999999999"}), 404)
+        refusal(client.get("/api/search", params={"like": encode_token(bad)}), 422)
+    refusal(client.get("/api/search", params={"like": "999999999"}), 404)
 
 
-def test_long_queries_of_every_script_are_answered(client: TestClient) -> None:
+def test_long_queries_in_any_script_are_answered(client: TestClient) -> None:
     for text in ("犬" * 1000, "🐶" * 1000, "‮a‬" * 200, "\u0301" * 1000, "a " * 500, "' OR 1=1;--"):
         assert client.get("/api/search", params={"q": text}).status_code == 200
 
 
 def broken_png(width: int, height: int) -> bytes:
-    """A PNG whose header promises pixels that are not there."""
+    """Return a PNG that ends after its header."""
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunk = b"IHDR" + head
     crc = struct.pack(">I", zlib.crc32(chunk))
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(head)) + chunk + crc
 
 
-def test_uploads_that_are_no_pictures_are_refused(client: TestClient) -> None:
+def test_uploads_that_are_not_pictures_are_refused(client: TestClient) -> None:
     svg = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
     for data in (
         b"", b"GIF89a", b"\x00" * 1000, svg, b"<html>", broken_png(8, 8), b"\xff\xd8\xff" * 99,
         broken_png(60_000, 60_000), (FOLDER / "horse.webp").read_bytes()[:300],
     ):  # fmt: skip
-        refused(client.post("/api/pictures", content=data, headers=IMAGE), 415)
+        refusal(client.post("/api/pictures", content=data, headers=IMAGE), 415)
     assert client.get("/api/search", params={"q": "a horse"}).status_code == 200
 
 
-def test_an_upload_of_a_lying_kind_is_taken_for_what_it_is(client: TestClient) -> None:
+def test_uploads_are_recognised_by_their_bytes(client: TestClient) -> None:
     out = io.BytesIO()
     Image.open(FOLDER / "horse.webp").convert("RGB").save(out, "JPEG")
-    answer = client.post("/api/pictures", content=out.getvalue(), headers=IMAGE)
-    assert answer.status_code == 200
+    response = client.post("/api/pictures", content=out.getvalue(), headers=IMAGE)
+    assert response.status_code == 200
 
 
-def test_too_large_an_upload_is_refused_by_its_word(client: TestClient) -> None:
+def test_large_uploads_are_refused_by_content_length(client: TestClient) -> None:
     data = b"\x89PNG\r\n\x1a\n" + bytes(MAX_BYTES)
-    assert "20,000,000" in refused(client.post("/api/pictures", content=data, headers=IMAGE), 413)
+    assert "20,000,000" in refusal(client.post("/api/pictures", content=data, headers=IMAGE), 413)
 
 
 def memory() -> int:
-    """Bytes of this process in memory."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_hundred_megabytes_without_a_length_are_cut_off(address: str) -> None:
-    host, port = urlsplit(address).hostname, urlsplit(address).port
+def test_large_uploads_without_content_length_are_cut_off(base_url: str) -> None:
+    host, port = urlsplit(base_url).hostname, urlsplit(base_url).port
     before, sent = memory(), 0
     chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
-    with socket.create_connection((host, port), timeout=20) as connection:
+    with socket.create_connection((host, port)) as connection:
         connection.sendall(
             b"POST /api/pictures HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
@@ -166,14 +166,14 @@ def test_a_hundred_megabytes_without_a_length_are_cut_off(address: str) -> None:
                 sent += 0x10000
         except OSError:
             pass
-        answer = b""
+        response = b""
         try:
             while part := connection.recv(4096):
-                answer += part
+                response += part
         except OSError:
             pass
-    assert sent < 60_000_000  # what lies in the buffers of the system comes on top
-    assert not answer or answer.startswith(b"HTTP/1.1 413")
+    assert sent < 60_000_000  # socket buffers add to the limit
+    assert not response or response.startswith(b"HTTP/1.1 413")
     assert memory() - before < 100_000_000
 
 
@@ -190,17 +190,17 @@ def test_a_hundred_megabytes_without_a_length_are_cut_off(address: str) -> None:
         b"POST /api/pictures HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
     ],
 )
-def test_mangled_requests_get_a_4xx(address: str, request_: bytes) -> None:
-    host, port = urlsplit(address).hostname, urlsplit(address).port
-    with socket.create_connection((host, port), timeout=10) as connection:
+def test_malformed_requests_get_a_4xx(base_url: str, request_: bytes) -> None:
+    host, port = urlsplit(base_url).hostname, urlsplit(base_url).port
+    with socket.create_connection((host, port)) as connection:
         connection.sendall(request_)
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(64).startswith(b"HTTP/1.1 4")
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[tuple[Library, TestClient, Path]]:
-    """A library of its own, whose files may be tampered with."""
+def small_library(tmp_path: Path) -> Iterator[tuple[Library, TestClient, Path]]:
+    """A small library whose files may be changed."""
     folder = tmp_path / "shown"
     folder.mkdir()
     for name in ("horse", "beach"):
@@ -210,14 +210,14 @@ def small(tmp_path: Path) -> Iterator[tuple[Library, TestClient, Path]]:
         yield library, TestClient(create_app(library), base_url="http://localhost"), folder
 
 
-def test_files_that_lead_out_of_their_folder_are_not_given_out(
-    small: tuple[Library, TestClient, Path],
+def test_links_out_of_the_folder_are_not_served(
+    small_library: tuple[Library, TestClient, Path],
 ) -> None:
-    _, client, folder = small
+    _, client, folder = small_library
     secret = folder.parent / "secret.webp"
     shutil.copyfile(FOLDER / "cow.webp", secret)
-    horse = number(client, "horse")
-    addresses = [f"/api/items/{horse}/{what}" for what in ("picture", "thumbnail?size=640")]
+    horse = item_id(client, "horse")
+    addresses = [f"/api/items/{horse}/{endpoint}" for endpoint in ("picture", "thumbnail?size=640")]
     for make in (
         lambda: (folder / "horse.webp").symlink_to(secret),
         lambda: (folder / "horse.webp").symlink_to("/proc/self/environ"),
@@ -228,77 +228,79 @@ def test_files_that_lead_out_of_their_folder_are_not_given_out(
         (folder / "horse.webp").unlink(missing_ok=True)
         make()
         for address in addresses:
-            refused(client.get(address), 404)
+            refusal(client.get(address), 404)
 
 
-def test_a_folder_that_became_a_link_gives_out_nothing(
-    small: tuple[Library, TestClient, Path],
+def test_a_folder_that_became_a_link_is_not_served(
+    small_library: tuple[Library, TestClient, Path],
 ) -> None:
-    library, client, folder = small
+    library, client, folder = small_library
     (folder / "inner").mkdir()
     shutil.copyfile(FOLDER / "cow.webp", folder / "inner" / "cow.webp")
     library.add(folder)
-    cow = number(client, "cow")
+    cow = item_id(client, "cow")
     assert client.get(f"/api/items/{cow}/picture").status_code == 200
     elsewhere = folder.parent / "elsewhere"
     (folder / "inner").rename(elsewhere)
     (folder / "inner").symlink_to(elsewhere)
-    refused(client.get(f"/api/items/{cow}/picture"), 404)
+    refusal(client.get(f"/api/items/{cow}/picture"), 404)
 
 
-def test_what_was_removed_is_given_out_no_more(small: tuple[Library, TestClient, Path]) -> None:
-    library, client, folder = small
-    horse = number(client, "horse")
+def test_removed_items_are_not_served(small_library: tuple[Library, TestClient, Path]) -> None:
+    library, client, folder = small_library
+    horse = item_id(client, "horse")
     address = f"/api/items/{horse}/thumbnail"
     assert client.get(address).status_code == 200
     library.remove(folder / "horse.webp")
-    refused(client.get(address), 404)
+    refusal(client.get(address), 404)
 
 
-def test_a_page_posing_as_a_picture_stays_a_picture(
-    small: tuple[Library, TestClient, Path],
+def test_html_in_a_picture_file_is_not_run(
+    small_library: tuple[Library, TestClient, Path],
 ) -> None:
-    _, client, folder = small
-    horse = number(client, "horse")
+    _, client, folder = small_library
+    horse = item_id(client, "horse")
     (folder / "horse.webp").write_bytes(b"<script>alert(1)</script>")
-    answer = client.get(f"/api/items/{horse}/picture")
-    assert answer.headers["content-type"] == "image/webp"
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert "sandbox" in answer.headers["content-security-policy"]
+    response = client.get(f"/api/items/{horse}/picture")
+    assert response.headers["content-type"] == "image/webp"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in response.headers["content-security-policy"]
 
 
-def test_a_queue_has_an_end() -> None:
-    async def scene() -> tuple[int, int]:
-        desk = ConcurrencyLimiter(1, max_waiting=2, timeout=5)
+def test_the_queue_for_slots_is_bounded() -> None:
+    async def run_requests() -> tuple[int, int]:
+        limiter = ConcurrencyLimiter(1, max_waiting=2, timeout=3600)
         release = asyncio.Event()
 
-        async def sit() -> bool:
+        async def request() -> bool:
             try:
-                async with desk.slot():
+                async with limiter.slot():
                     await release.wait()
                     return True
-            except Busy:
+            except Overloaded:
                 return False
 
-        sitting = [asyncio.create_task(sit()) for _ in range(10)]
-        await asyncio.sleep(0.05)
-        turned_away = sum(task.done() for task in sitting)
+        tasks = [asyncio.create_task(request()) for _ in range(10)]
+        while sum(task.done() for task in tasks) < 7:
+            await asyncio.sleep(0)
+        for _ in range(10):  # nothing else happens before the release
+            await asyncio.sleep(0)
+        refused = sum(task.done() for task in tasks)
         release.set()
-        served = await asyncio.gather(*sitting)
-        return turned_away, sum(served)
+        return refused, sum(await asyncio.gather(*tasks))
 
-    assert asyncio.run(scene()) == (7, 3)
+    assert asyncio.run(run_requests()) == (7, 3)
 
 
-def test_who_waits_too_long_is_told_when_to_come_back() -> None:
-    async def scene() -> Busy:
-        desk = ConcurrencyLimiter(1, max_waiting=2, timeout=0.02)
-        async with desk.slot():
-            with pytest.raises(Busy) as caught:
-                async with desk.slot():
+def test_waiting_too_long_for_a_slot_gets_503_with_retry_after() -> None:
+    async def run_requests() -> Overloaded:
+        limiter = ConcurrencyLimiter(1, max_waiting=2, timeout=0.02)
+        async with limiter.slot():
+            with pytest.raises(Overloaded) as caught:
+                async with limiter.slot():
                     pass
-        async with desk.slot():  # and the desk is free again
+        async with limiter.slot():  # the slot is free again
             return caught.value
 
-    busy = asyncio.run(scene())
-    assert (busy.status, busy.headers["retry-after"]) == (503, "2")
+    problem = asyncio.run(run_requests())
+    assert (problem.status, problem.headers["retry-after"]) == (503, "2")

@@ -1,4 +1,4 @@
-"""The page in a real browser, as people use it: with a mouse, with keys alone, on a phone."""
+"""The page in a real browser: with a mouse, with the keyboard alone, and on a phone."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ def search(page: Page, words: str) -> None:
     page.wait_for_selector("body:not(.busy) .tile")
 
 
-def names(page: Page, most: int = 100) -> list[str]:
-    """The files of the hits, in their order."""
+def names(page: Page, count: int = 100) -> list[str]:
+    """Return the file names of the first hits, in order."""
     shown = page.locator(".tile .name").all_text_contents()
-    return [name.partition(".")[0] for name in shown[:most]]
+    return [name.partition(".")[0] for name in shown[:count]]
 
 
 def upload(name: str) -> dict[str, str]:
-    """A photograph as the browser gets it when it is dropped or pasted."""
+    """Return a photograph as `DISPATCH` takes it."""
     data = base64.b64encode((FOLDER / f"{name}.webp").read_bytes()).decode()
     return {"name": f"{name}.webp", "data": data}
 
 
-SEND = """([kind, {name, data}]) => {
+DISPATCH = """([kind, {name, data}]) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-  const carried = new DataTransfer();
-  carried.items.add(new File([bytes], name, {type: "image/webp"}));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name, {type: "image/webp"}));
   const event = kind === "paste"
-    ? new ClipboardEvent("paste", {clipboardData: carried, bubbles: true, cancelable: true})
-    : new DragEvent(kind, {dataTransfer: carried, bubbles: true, cancelable: true});
+    ? new ClipboardEvent("paste", {clipboardData: transfer, bubbles: true, cancelable: true})
+    : new DragEvent(kind, {dataTransfer: transfer, bubbles: true, cancelable: true});
   document.body.dispatchEvent(event);
 }"""
 
 
 @pytest.mark.parametrize(
-    ("locale", "words", "expected", "said"),
+    ("locale", "words", "expected", "status"),
     [
         ("de-AT", "zwei Giraffen zwischen Bäumen", "giraffes", "33 Ergebnisse"),
         ("zh-CN", "夜晚水边的高楼大厦", "city-night", "33 个结果"),
         ("ar-EG", "زرافتان بين الأشجار", "giraffes", "33 نتيجة"),
     ],
 )
-def test_people_search_in_their_language(
-    open_page: Open, locale: str, words: str, expected: str, said: str
+def test_search_and_interface_in_several_languages(
+    open_page: Open, locale: str, words: str, expected: str, status: str
 ) -> None:
     page = open_page(locale=locale)
     search(page, words)
     assert expected in names(page, 3)
-    expect(page.get_by_role("status")).to_have_text(said)
+    expect(page.get_by_role("status")).to_have_text(status)
     code = locale.partition("-")[0]
     assert page.evaluate("document.documentElement.lang") == code
     assert page.evaluate("document.documentElement.dir") == ("rtl" if code == "ar" else "ltr")
@@ -71,41 +71,41 @@ def test_people_search_in_their_language(
     assert (first["x"] > second["x"]) == (code == "ar")
 
 
-def test_the_interface_speaks_all_its_languages(open_page: Open) -> None:
-    page = open_page(locale="fi-FI")  # one that it does not have
+def test_the_interface_has_every_language(open_page: Open) -> None:
+    page = open_page(locale="fi-FI")  # not an interface language
     assert page.evaluate("document.documentElement.lang") == "en"
-    told = set()
+    headings = set()
     for code in LANGUAGES:
         page.get_by_role("combobox").first.select_option(code)
         page.wait_for_function("code => document.documentElement.lang === code", arg=code)
-        told.add(page.locator("#welcome h2").inner_text())
-    assert len(told) == len(LANGUAGES)
+        headings.add(page.locator("#welcome h2").inner_text())
+    assert len(headings) == len(LANGUAGES)
     page.reload()
-    expect(page.locator("html")).to_have_attribute("lang", "ar")  # and remembers the last
+    expect(page.locator("html")).to_have_attribute("lang", "ar")  # the choice is remembered
 
 
-def test_a_dropped_and_a_pasted_picture_are_searched_by(open_page: Open) -> None:
+def test_search_by_a_dropped_and_a_pasted_picture(open_page: Open) -> None:
     page = open_page()
-    page.evaluate(SEND, ["dragover", upload("penguin")])
+    page.evaluate(DISPATCH, ["dragover", upload("penguin")])
     expect(page.locator("#drop")).to_be_visible()
-    page.evaluate(SEND, ["drop", upload("penguin")])
+    page.evaluate(DISPATCH, ["drop", upload("penguin")])
     expect(page.locator(".tile .name").first).to_have_text("penguin.webp")
     expect(page.locator("#drop")).to_be_hidden()
     expect(page.locator(".chip img")).to_have_js_property("naturalWidth", 320)
     page.get_by_role("button", name=re.compile("^Remove")).click()
     expect(page.locator("#welcome")).to_be_visible()
-    page.evaluate(SEND, ["paste", upload("owl")])
+    page.evaluate(DISPATCH, ["paste", upload("owl")])
     expect(page.locator(".tile .name").first).to_have_text("owl.webp")
 
 
-def test_what_is_no_picture_is_said_in_the_readers_language(open_page: Open) -> None:
+def test_an_unreadable_picture_is_reported_in_the_users_language(open_page: Open) -> None:
     page = open_page(locale="de-DE")
     page.evaluate("fetch = async () => new Response('{}', {status: 415})")
     page.locator("#file").set_input_files(FOLDER / "owl.webp")
     expect(page.get_by_role("alert")).to_contain_text("nicht als Bild lesen")
 
 
-def test_a_search_that_fails_leaves_no_hits_of_another(open_page: Open) -> None:
+def test_a_failed_search_clears_the_previous_hits(open_page: Open) -> None:
     page = open_page("/?q=a+dog")
     page.evaluate("fetch = async () => new Response('{}', {status: 503})")
     page.get_by_role("searchbox").fill("a cat")
@@ -114,7 +114,7 @@ def test_a_search_that_fails_leaves_no_hits_of_another(open_page: Open) -> None:
     expect(page.locator(".tile")).to_have_count(0)
 
 
-def test_filters_and_words_that_are_not_wanted(open_page: Open) -> None:
+def test_filters_and_excluded_words(open_page: Open) -> None:
     page = open_page("/?q=a+city")
     page.get_by_role("radio", name="Clips").check()
     expect(page.locator(".tile")).to_have_count(1)
@@ -129,7 +129,7 @@ def test_filters_and_words_that_are_not_wanted(open_page: Open) -> None:
     before = names(page, 10)
     page.get_by_label("Without", exact=True).fill("night")
     page.keyboard.press("Enter")
-    expect(page.locator(".chip.unwanted")).to_contain_text("night")
+    expect(page.locator(".chip.excluded")).to_contain_text("night")
     page.wait_for_selector("body:not(.busy) .tile")
     assert names(page, 10) != before
     page.go_back()
@@ -137,7 +137,7 @@ def test_filters_and_words_that_are_not_wanted(open_page: Open) -> None:
     expect(page.locator(".tile .name").first).to_have_text(f"{before[0]}.webp")
 
 
-def test_keys_alone_suffice(open_page: Open) -> None:
+def test_keyboard_alone_suffices(open_page: Open) -> None:
     page = open_page()
     page.locator("body").click(position={"x": 5, "y": 5})
     page.keyboard.press("/")
@@ -168,7 +168,7 @@ def test_keys_alone_suffice(open_page: Open) -> None:
     expect(dialog.get_by_role("heading")).to_be_focused()
     page.keyboard.press("ArrowRight")
     expect(dialog.get_by_role("heading")).not_to_have_text("horse.webp")
-    for _ in range(12):  # the keyboard does not leave the dialog
+    for _ in range(12):  # focus stays in the dialog
         page.keyboard.press("Tab")
         inside = (
             "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
@@ -181,15 +181,15 @@ def test_keys_alone_suffice(open_page: Open) -> None:
     expect(page.get_by_role("searchbox")).to_be_focused()
 
 
-def test_pictures_are_added_to_a_search_and_taken_away(open_page: Open) -> None:
+def test_adding_and_excluding_pictures(open_page: Open) -> None:
     page = open_page("/?q=a+dog")
     first = names(page, 1)[0]
     page.locator(".tile").first.click()
     page.get_by_role("button", name="Less like this").click()
-    expect(page.locator(".chip.unwanted img")).to_be_visible()
+    expect(page.locator(".chip.excluded img")).to_be_visible()
     expect(page.locator(".tile .name").first).not_to_have_text(f"{first}.webp")
     expect(page.locator(".tile").first).to_be_focused()
-    page.get_by_role("button", name="Not wanted. Press for wanted.").click()
+    page.get_by_role("button", name="Excluded. Press to include.").click()
     expect(page.locator(".tile .name").first).to_have_text(f"{first}.webp")
     page.locator(".tile").nth(1).click()
     page.get_by_role("button", name="More like this").click()
@@ -197,7 +197,7 @@ def test_pictures_are_added_to_a_search_and_taken_away(open_page: Open) -> None:
     expect(page.get_by_role("searchbox")).to_have_value("")
 
 
-def test_a_clip_plays_the_span_that_was_found(open_page: Open) -> None:
+def test_a_clip_plays_the_segment_that_was_found(open_page: Open) -> None:
     page = open_page("/?q=an+orchestra+plays&kind=clip")
     expect(page.locator(".badge")).to_contain_text("0:03–0:06")
     page.locator(".tile").click()
@@ -207,13 +207,13 @@ def test_a_clip_plays_the_span_that_was_found(open_page: Open) -> None:
     page.wait_for_function("() => document.querySelector('video').paused")
     assert page.evaluate("document.querySelector('video').currentTime") >= 6
     assert not page.evaluate("document.querySelector('video').ended")
-    page.get_by_role("button", name="Play this part").click()
+    page.get_by_role("button", name="Play this segment").click()
     page.wait_for_function("() => document.querySelector('video').currentTime < 6")
     page.keyboard.press("Escape")
     expect(page.locator("video")).to_have_count(0)
 
 
-def test_rows_fill_the_width_and_keep_shapes(open_page: Open) -> None:
+def test_rows_fill_the_width_and_keep_aspect_ratios(open_page: Open) -> None:
     page = open_page("/?q=a+dog", viewport={"width": 1280, "height": 900})
     boxes = page.evaluate(
         "[...document.querySelectorAll('.tile')].map((tile) => {"
@@ -235,7 +235,7 @@ def test_rows_fill_the_width_and_keep_shapes(open_page: Open) -> None:
         )
 
 
-def test_a_phone_shows_all_without_scrolling_sideways(open_page: Open) -> None:
+def test_a_phone_needs_no_horizontal_scrolling(open_page: Open) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     page = open_page("/?q=" + "一只狗", locale="zh-TW", **phone)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -251,7 +251,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(open_page: Open) -> None:
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_light_and_dark(open_page: Open) -> None:
+def test_light_and_dark_theme(open_page: Open) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     page = open_page(color_scheme="dark")
     dark = page.evaluate(paper)
@@ -265,7 +265,7 @@ def test_light_and_dark(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(open_page: Open, violations: Violations, scheme: str) -> None:
+def test_axe_finds_no_violations(open_page: Open, violations: Violations, scheme: str) -> None:
     page = open_page("/", color_scheme=scheme, bypass_csp=True)
     assert violations(page) == []
     page.goto("/?q=a+horse&like=1&not=people")
@@ -275,7 +275,7 @@ def test_axe_finds_nothing(open_page: Open, violations: Violations, scheme: str)
     assert violations(page) == []
 
 
-def test_messages_are_whole_in_every_language() -> None:
+def test_messages_are_complete_in_every_language() -> None:
     texts = {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
         for address, path in page_files().items()
@@ -283,14 +283,14 @@ def test_messages_are_whole_in_every_language() -> None:
     }
     assert set(texts) == set(LANGUAGES)
 
-    def places(message: str | dict[str, str]) -> set[str]:
-        whole = message["other"] if isinstance(message, dict) else message
-        return set(re.findall(r"\{\w+\}", whole))
+    def placeholders(message: str | dict[str, str]) -> set[str]:
+        text = message["other"] if isinstance(message, dict) else message
+        return set(re.findall(r"\{\w+\}", text))
 
     for code, messages in texts.items():
         assert messages.keys() == texts["en"].keys(), code
         for key, message in messages.items():
-            assert places(message) == places(texts["en"][key]), (code, key)
+            assert placeholders(message) == placeholders(texts["en"][key]), (code, key)
     forms = {code: set(messages["count"]) for code, messages in texts.items()}
     assert forms["ar"] == {"zero", "one", "two", "few", "many", "other"}
     assert {"one", "few", "other"} <= forms["cs"]

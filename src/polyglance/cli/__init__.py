@@ -1,4 +1,4 @@
-"""The command line: one verb, one function call. Whatever a verb needs is imported when it runs."""
+"""The command line. Each command calls one function, and imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from polyglance.errors import MissingExtraError, PolyglanceError
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="One space of meaning for pictures, videos and sentences in any language.",
+    help="Search pictures and videos in any language; train and compare the models.",
 )
 app.command()(index.index)
 app.command()(encode.encode)
@@ -39,10 +39,10 @@ app.command()(ask.ask)
 app.command()(explain.explain)
 app.command()(serve.serve)
 app.command()(evaluate.evaluate)
-for group, verbs in {
+for group, commands in {
     "library": library, "data": data, "features": features, "text": text, "weights": weights,
 }.items():  # fmt: skip
-    app.add_typer(verbs.app, name=group)
+    app.add_typer(commands.app, name=group)
 
 _EXTRAS = {
     "torch": "train",
@@ -53,26 +53,26 @@ _EXTRAS = {
     "fastapi": "serve",
     "uvicorn": "serve",
 }
-"""Which extra brings a package that a verb could not find."""
+"""The extra that installs a missing package."""
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends it with one sentence and status 2."""
+    """Run the command line; report a user's error in one sentence, with status 2."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal may lack letters that we print
+        if isinstance(stream, io.TextIOWrapper):  # the terminal may not have all characters
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except PolyglanceError as error:
-        sys.exit(_failed(error))
+        sys.exit(_report_error(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.exit(_failed(PolyglanceError(f"{where}{error.strerror or error}")))
+        sys.exit(_report_error(PolyglanceError(f"{where}{error.strerror or error}")))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        sys.exit(_failed(MissingExtraError("this command", _EXTRAS[package])))
+        sys.exit(_report_error(MissingExtraError("this command", _EXTRAS[package])))
 
 
 @app.callback(invoke_without_command=True)
@@ -86,93 +86,97 @@ def _options(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the contact sheet.")] = Path("demo-output"),
+    out: Annotated[Path, typer.Option(help="Folder for the page with the hits.")] = Path(
+        "demo-output"
+    ),
     query: Annotated[
-        list[str] | None, typer.Option(help="Your own words, in any language; again for more.")
+        list[str] | None, typer.Option(help="Your own query, in any language; repeatable.")
     ] = None,
     photos: Annotated[Path | None, typer.Option(help="A folder of your own pictures.")] = None,
-    model: Annotated[str | None, typer.Option(help="A model's name or its folder.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name or folder.")] = None,
 ) -> None:
-    """Search photographs that come along in fourteen languages, offline."""
-    from polyglance.demo.show import run
+    """Search the included photographs in fourteen languages, offline."""
+    from polyglance.demo.show import run_demo
     from polyglance.encoders import load
 
-    run(lambda: load(model), out, console(), folder=photos, words=query or ())
+    run_demo(lambda: load(model), out, console(), folder=photos, texts=query or ())
 
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or its YAML file.")],
-    data: Annotated[Path, typer.Option(help="The folder that the recipe's manifests lie in.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run; run again to go on.")],
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting: loop.steps=100")
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
+    data: Annotated[Path, typer.Option(help="Folder of the recipe's manifests.")],
+    out: Annotated[Path, typer.Option(help="Run folder; run again to resume.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a setting: loop.steps=100; repeatable."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
 ) -> None:
-    """Train by a recipe and measure; run it again to go on after a stop."""
+    """Train and evaluate a model by a recipe; run again to resume."""
     from polyglance.recipes import lines, open_recipe
     from polyglance.training.distributed import init_distributed
 
-    opened = open_recipe(recipe, change or ())
+    opened = open_recipe(recipe, overrides or ())
     with init_distributed():
         report = opened.run(data, out, device=device)
-    measured = ("validation", "test", "translate_test", "compressed")
-    figures = {name: found for name, found in report.items() if name in measured}
-    if "adaptation" in report:  # where it brought the words of labels
+    sections = ("validation", "test", "translate_test", "compressed")
+    results = {name: value for name, value in report.items() if name in sections}
+    if "adaptation" in report:  # the rank of the labels' tokens before and after it
         ranks = ("rank_before", "rank_after")
-        figures = {"adaptation": {name: report["adaptation"][name] for name in ranks}, **figures}
-    for line in lines(figures):
+        results = {"adaptation": {name: report["adaptation"][name] for name in ranks}, **results}
+    for line in lines(results):
         print(line)
 
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="A run whose model reads words or was compressed.")],
-    out: Annotated[Path, typer.Option(help="Folder of the model; one there is replaced.")],
-    name: Annotated[
-        str | None, typer.Option(help="What the model is called; model without it.")
-    ] = None,
-    longest: Annotated[
-        int | None, typer.Option(help="(Sub-)words of a text; longer ones are cut; 64 without it.")
+    run: Annotated[Path, typer.Argument(help="A run folder of MMP, SMALR, UC2 or M3P.")],
+    out: Annotated[Path, typer.Option(help="Model folder to write; replaced if it exists.")],
+    name: Annotated[str | None, typer.Option(help="Name of the model; default: model.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Truncate texts to so many tokens; default: 64.")
     ] = None,
     features: Annotated[
-        Path | None, typer.Option(help="Of UC2 or M3P: the store of features it was trained on.")
+        Path | None, typer.Option(help="UC2 and M3P: the feature store of the run.")
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="The network that made them, if it lies elsewhere now.")
+        str | None, typer.Option(help="UC2 and M3P: the image backbone, if it has moved.")
     ] = None,
 ) -> None:
-    """Make a model folder that searches without torch from a training run.
+    """Export a training run as a model folder.
 
-    Of a run of UC2 or M3P, one that reads hits again, with all that it needs but torch.
+    MMP and SMALR become ONNX models that search without torch. UC2 and M3P become self-contained
+    cross-encoders that re-rank and explain hits.
     """
-    from polyglance.export.from_run import LONGEST, export_run
-    from polyglance.recipes.cross_encoder.folder import export_pair_model, is_pair_run
+    from polyglance.export.from_run import MAX_LENGTH, export_run
+    from polyglance.recipes.cross_encoder.folder import export_cross_encoder, is_cross_encoder_run
 
-    if is_pair_run(run):
-        _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, longest=longest)
-        told = export_pair_model(run, out, backbone=backbone, features=features)
+    if is_cross_encoder_run(run):
+        _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, max_tokens=max_tokens)
+        config = export_cross_encoder(run, out, backbone=backbone, features=features)
         size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-        print(f"{out}: reads hits again, trusts their order by {told.trust:g}, {size / 1e6:.1f} MB")
+        print(
+            f"{out}: re-ranker exported (dual_weight {config.dual_weight:g}), {size / 1e6:.1f} MB"
+        )
         return
     if run.is_dir():
-        reason = f"{run} is no run of UC2 or M3P, which alone take"
+        reason = f"{run} is not a run of UC2 or M3P; only these take"
         _refuse(reason, features=features, backbone=backbone)
     exported = export_run(
-        run, out, name=name or "model", longest=LONGEST if longest is None else longest
+        run, out, name=name or "model", max_length=MAX_LENGTH if max_tokens is None else max_tokens
     )
     total = sum(file["bytes"] for file in exported.files.values())
-    print(f"{out}: {exported.name}, {exported.width} wide, {total / 1e6:.1f} MB")
+    print(f"{out}: {exported.name}, {exported.width} dimensions, {total / 1e6:.1f} MB")
 
 
 def _refuse(why: str, **options: object) -> None:
-    """Options that would do nothing."""
-    given = [f"--{name}" for name, value in options.items() if value is not None]
+    """Raise an error for options that would have no effect."""
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if given:
         raise PolyglanceError(f"{why} {' or '.join(given)}: leave that out")
 
 
-def _failed(error: PolyglanceError) -> int:
+def _report_error(error: PolyglanceError) -> int:
     print(f"polyglance: {error}", file=sys.stderr)
     return 2

@@ -1,4 +1,4 @@
-"""``polyglance ask``: a question about a picture, in any language that a model was trained in."""
+"""``polyglance ask``: ask a question about a picture."""
 
 from __future__ import annotations
 
@@ -10,73 +10,71 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.output import console, tell_cut
+from polyglance.cli.output import console, warn_truncated
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
-    from polyglance.cross_encoders.vqa import Answerer
+    from polyglance.cross_encoders.vqa import VQA
 
-_KNOWN = 0.5
-"""The least share of a question's words that were seen in questions of its language."""
+_MIN_COVERAGE = 0.5
+"""Minimum share of a question's words that occur in training questions of its language."""
 
 
 def ask(
     picture: Annotated[Path, typer.Argument(help="The picture.")],
-    question: Annotated[str, typer.Argument(help="What to ask, in a language of the model's.")],
-    model: Annotated[
-        Path | None, typer.Option(help="The model of a run by the recipe vqa: RUN/model.")
-    ] = None,
+    question: Annotated[str, typer.Argument(help="A question in a language of the model.")],
+    model: Annotated[Path | None, typer.Option(help="Model of a vqa run: RUN/model.")] = None,
     language: Annotated[
-        str | None, typer.Option(help="Answer in this language: en; else in the question's.")
+        str | None,
+        typer.Option(help="Language of the answers, such as en; default: the question's."),
     ] = None,
-    count: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 3,
+    count: Annotated[int, typer.Option("-k", min=1, help="Number of answers.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
 ) -> None:
-    """Ask a picture a question; answers come with how likely they are."""
-    from polyglance.cross_encoders.explain import last_read
-    from polyglance.cross_encoders.vqa import Answerer
+    """Ask a question about a picture; print answers with their probabilities."""
+    from polyglance.cross_encoders.explain import last_word_read
+    from polyglance.cross_encoders.vqa import VQA
 
-    answerer = Answerer.open(model, device=device)
+    vqa = VQA.open(model, device=device)
     if not any(map(str.isalnum, question)):
         raise PolyglanceError(
-            f"there is no question in {question!r}, which has no word: ask one in"
-            f" {', '.join(answerer.languages)}"
+            f"the question {question!r} has no words: ask one in {', '.join(vqa.languages)}"
         )
-    answers = answerer.ask(picture, question, language=language, k=count)
-    longest = answerer.description.longest_text
-    cut_after = last_read(question, answerer.tokenizer, longest)
+    answers = vqa.ask(picture, question, language=language, k=count)
+    max_tokens = vqa.description.max_text_tokens
+    cut_after = last_word_read(question, vqa.tokenizer, max_tokens)
     if cut_after is not None:
-        tell_cut(question, longest, cut_after)
+        warn_truncated(question, max_tokens, cut_after)
     if language is None:
-        _tell_assumed(answerer, question)
+        _warn_uncertain_language(vqa, question)
     if as_json:
         print(json.dumps([asdict(answer) for answer in answers], ensure_ascii=False, indent=2))
         return
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("likely", "answer", "in", box=None, pad_edge=False)
+    table = Table("probability", "answer", "language", box=None, pad_edge=False)
     for answer in answers:
         table.add_row(f"{answer.probability:.3f}", Text(answer.text), answer.language)
     console().print(table)
 
 
-def _tell_assumed(answerer: Answerer, question: str) -> None:
-    """Say which language a question was taken for, where it may well be in none of the model's.
+def _warn_uncertain_language(vqa: VQA, question: str) -> None:
+    """Warn if the question may be in a language that the model does not have.
 
-    The likeliest of them is always told, even of a question in a language that it never saw;
-    then it knows few of the words, if any.
+    Language detection always picks one of the model's languages; for a question in another one,
+    few of its words occur in the training questions.
     """
-    from polyglance.languages import describe
+    from polyglance.languages import get_language
 
-    assumed = answerer.language_of(question)
-    if assumed is None or answerer.lexicon is None:
+    detected = vqa.language_of(question)
+    if detected is None or vqa.lexicon is None:
         return
-    if answerer.lexicon.known_share(question, assumed) >= _KNOWN:
+    if vqa.lexicon.coverage(question, detected) >= _MIN_COVERAGE:
         return
     print(
-        f"the question was taken for {describe(assumed).english}, but its language cannot be told"
-        f" among those of the model ({', '.join(answerer.languages)}): --language sets it",
+        f"the question was taken for {get_language(detected).english_name}, but may be in"
+        f" none of the model's languages ({', '.join(vqa.languages)}): set --language",
         file=sys.stderr,
     )

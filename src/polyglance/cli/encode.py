@@ -1,4 +1,4 @@
-"""``polyglance encode``: many pictures and clips by many workers, into shards."""
+"""``polyglance encode``: encode many pictures and clips in parallel, into shards."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from polyglance.cli.output import Quiet
 
 
 def encode(
-    out: Annotated[Path, typer.Option(help="Folder of the shards; run again to go on.")],
+    out: Annotated[Path, typer.Option(help="Folder of the shards; run again to resume.")],
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="Folders, files or manifests; without any, those that --out was begun with."
-        ),
+        typer.Argument(help="Folders, files or manifests; default when resuming: the same."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A model's name or folder.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name or folder.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: as many as there is room for.")
+        int | None, typer.Option(min=1, help="Worker processes; default: as many as fit.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Cores of each worker.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of each worker.")] = 1,
     ray: Annotated[
         str | None,
-        typer.Option(help="A Ray cluster: its address, or auto; default: this machine alone."),
+        typer.Option(help="Address of a Ray cluster, or auto; default: this machine only."),
     ] = None,
     thumbnails: Annotated[
-        bool, typer.Option("--thumbnails", help="Keep small pictures as well.")
+        bool, typer.Option("--thumbnails", help="Store thumbnails as well.")
     ] = False,
-    shard_size: Annotated[int, typer.Option(min=1, help="Files of a shard.")] = 1024,
+    shard_size: Annotated[int, typer.Option(min=1, help="Files per shard.")] = 1024,
     quiet: Quiet = False,
 ) -> None:
-    """Encode many pictures and clips, over many machines; `library import` takes them in."""
+    """Encode many pictures and clips on many machines, for `library import`."""
     from polyglance.search.bulk.encoding import encode as encode_in_bulk
 
     report = encode_in_bulk(
@@ -48,10 +46,10 @@ def encode(
         ray=ray,
         quiet=quiet,
     )
-    for told in report.told:
-        print(f"skipped {told}", file=sys.stderr)
-    if report.bad > len(report.told):
-        print(f"skipped {report.bad - len(report.told):,} more", file=sys.stderr)
+    for message in report.messages:
+        print(f"skipped {message}", file=sys.stderr)
+    if report.bad > len(report.messages):
+        print(f"skipped {report.bad - len(report.messages):,} more", file=sys.stderr)
     print(f"{out}: {report}")
-    if report.bad and not report.files and not report.before:
+    if report.bad and not report.files and not report.previous_shards:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""``polyglance evaluate``: recall of a model at work, or of embeddings from disk."""
+"""``polyglance evaluate``: retrieval recall of a model, or of stored embeddings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyglance.cli.output import Quiet, console, names, whole_numbers
+from polyglance.cli.output import Quiet, console, parse_integers, split_names
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
@@ -21,38 +21,38 @@ def evaluate(
         list[Path],
         typer.Argument(
             metavar="[IMAGES TEXTS] MANIFEST",
-            help="A manifest, to measure an encoder on; or embeddings of pictures (.npy, .npz ..."
-            "), of captions by language, and the manifest that says what their rows are.",
+            help="A manifest to evaluate a model on; or embeddings of images and of captions by"
+            " language (.npy, .npz, ...), and the manifest that their rows follow.",
         ),
     ],
     encoder: Annotated[
         str | None,
-        typer.Option(help="A model's name or folder, CLIP's too; without it, the one shipped."),
+        typer.Option(help="Model name or folder, also of CLIP; default: the included model."),
     ] = None,
-    reader: Annotated[
+    cross_encoder: Annotated[
         Path | None,
-        typer.Option(help="A UC2 or M3P of `polyglance export`, which reads every pair."),
+        typer.Option(help="A UC2 or M3P of `polyglance export`, which scores every pair."),
     ] = None,
     candidates: Annotated[
         int | None,
-        typer.Option(min=1, help="With --reader: so many of the encoder's best are read."),
+        typer.Option(min=1, help="With --cross-encoder: re-rank only the encoder's top-k."),
     ] = None,
     pictures: Annotated[
-        Path | None, typer.Option(help="The folder that pictures are named in: the manifest's.")
+        Path | None, typer.Option(help="Folder of the pictures; default: the manifest's.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where an encoder in torch computes.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device for torch models: cpu, cuda, ...")] = "cpu",
     split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
-    languages: Annotated[str | None, typer.Option(help="Only these: en,de,...")] = None,
+    languages: Annotated[str | None, typer.Option(help="Only these languages: en,de,...")] = None,
     human: Annotated[
-        str | None, typer.Option(help="Languages whose captions people wrote, for HA.")
+        str | None, typer.Option(help="Languages with human captions, for the human average (HA).")
     ] = None,
-    people_only: Annotated[
+    human_only: Annotated[
         bool,
-        typer.Option("--people-only", help="Leave captions out that `data translate` made."),
+        typer.Option("--human-only", help="Skip captions made by `data translate`."),
     ] = False,
     model: Annotated[str | None, typer.Option(help="A name for the results file.")] = None,
-    split_name: Annotated[str | None, typer.Option(help="What the split is called.")] = None,
-    at: Annotated[str, typer.Option(help="The k of recall at k.")] = "1,5,10",
+    split_name: Annotated[str | None, typer.Option(help="A name for the split.")] = None,
+    recall_at: Annotated[str, typer.Option(help="Values of k in recall@k.")] = "1,5,10",
     inner_product: Annotated[
         bool, typer.Option("--inner-product", help="Score by inner product, not cosine.")
     ] = False,
@@ -61,8 +61,8 @@ def evaluate(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Measure retrieval: recall both ways, by language, of a model or of embeddings on disk."""
-    from polyglance.data.machine_captions import count_machine
+    """Evaluate retrieval: recall@k in both directions, by language."""
+    from polyglance.data.machine_captions import count_machine_captions
     from polyglance.encoders import load
     from polyglance.evaluation.embeddings import evaluate_files
     from polyglance.evaluation.encoders import evaluate_encoder
@@ -72,77 +72,84 @@ def evaluate(
     *embeddings, manifest = files
     if len(embeddings) not in (0, 2):
         raise PolyglanceError(
-            "evaluate takes a manifest alone, or embeddings of pictures, of captions, and a"
+            "evaluate takes a manifest alone, or image embeddings, caption embeddings and a"
             f" manifest, not {len(files)} files"
         )
-    # Before anything is measured: the file that says so may not fit the manifest.
-    by_machine = {} if people_only else count_machine(manifest, split)
+    # Counted before the evaluation: the file of machine captions may not match the manifest.
+    machine_counts = {} if human_only else count_machine_captions(manifest, split)
     shared: dict[str, Any] = {
         "split": split,
-        "languages": names(languages),
-        "human": names(human) or (),
+        "languages": split_names(languages),
+        "human": split_names(human) or (),
         "model": model,
         "split_name": split_name,
-        "ks": whole_numbers(at, "--at"),
+        "ks": parse_integers(recall_at, "--recall-at"),
     }
     if not embeddings:
         if inner_product:
-            raise PolyglanceError("--inner-product is for embeddings: encoders make unit vectors")
-        alike = {"pictures": pictures, "quiet": quiet, "people_only": people_only, **shared}
-        if reader is not None:
-            found = _evaluate_reader(reader, manifest, encoder, candidates, device, alike)
+            raise PolyglanceError(
+                "--inner-product is for stored embeddings, since encoders return unit vectors:"
+                " leave it out"
+            )
+        options = {"pictures": pictures, "quiet": quiet, "people_only": human_only, **shared}
+        if cross_encoder is not None:
+            result = _evaluate_cross_encoder(
+                cross_encoder, manifest, encoder, candidates, device, options
+            )
         elif candidates is not None:
-            raise PolyglanceError("--candidates are read by a model: give it as --reader")
+            raise PolyglanceError("--candidates needs a model that re-ranks: add --cross-encoder")
         else:
-            found = evaluate_encoder(load(encoder, device=device), manifest, **alike)
-    elif encoder or pictures or reader or candidates or people_only:
+            result = evaluate_encoder(load(encoder, device=device), manifest, **options)
+    elif encoder or pictures or cross_encoder or candidates or human_only:
         raise PolyglanceError(
-            "--encoder, --reader, --candidates, --pictures and --people-only are for measuring a"
-            " model: give the manifest alone"
+            "--encoder, --cross-encoder, --candidates, --pictures and --human-only are for"
+            " evaluating a model: give the manifest alone"
         )
     else:
         images, texts = embeddings
-        found = evaluate_files(images, texts, manifest, cosine=not inner_product, **shared)
-    console().print(terminal_table(found))
+        result = evaluate_files(images, texts, manifest, cosine=not inner_product, **shared)
+    console().print(terminal_table(result))
     if json_file:
-        write_results(json_file, found)
-    _tell_machine(by_machine, found)
+        write_results(json_file, result)
+    _warn_machine_captions(machine_counts, result)
 
 
-def _tell_machine(counts: Mapping[str, int], found: Evaluation) -> None:
-    """A model may have learned from the same translator: such figures are not of people."""
-    said = [
-        f"{code} {count:,} of {found.languages[code].text_to_image.queries:,}"
+def _warn_machine_captions(counts: Mapping[str, int], result: Evaluation) -> None:
+    """Warn about machine captions: the model may have been trained on the same translator."""
+    languages = [
+        f"{code} {count:,} of {result.languages[code].text_to_image.queries:,}"
         for code, count in sorted(counts.items())
-        if code in found.languages
+        if code in result.languages
     ]
-    if said:
+    if languages:
         print(
-            f"a machine made some of these captions: {', '.join(said)}; --people-only leaves them"
-            " out",
+            f"some of these captions are machine translations: {', '.join(languages)}; --human-only"
+            " skips them",
             file=sys.stderr,
         )
 
 
-def _evaluate_reader(
+def _evaluate_cross_encoder(
     folder: Path,
     manifest: Path,
     encoder: str | None,
     candidates: int | None,
     device: str,
-    alike: dict[str, Any],
+    options: dict[str, Any],
 ) -> Evaluation:
-    """Every pair read, or with ``candidates`` so many that the encoder finds likeliest."""
+    """Score every pair with the cross-encoder, or only the encoder's top ``candidates``."""
     from polyglance.encoders import load
     from polyglance.evaluation.cross_encoders import evaluate_reader
-    from polyglance.recipes.cross_encoder.folder import open_pair_model
+    from polyglance.recipes.cross_encoder.folder import load_cross_encoder
 
     if encoder is not None and candidates is None:
         raise PolyglanceError(
-            "--reader reads every pair: say how many of the encoder's best it is to read instead"
-            " as --candidates, or leave --encoder out"
+            "--cross-encoder scores every pair, so --encoder has no use: add --candidates to"
+            " re-rank the encoder's top-k, or leave --encoder out"
         )
-    alike["model"] = alike["model"] or folder.resolve().name
-    finds = None if candidates is None else load(encoder, device=device)
-    reader = open_pair_model(folder, device=device)
-    return evaluate_reader(reader, manifest, encoder=finds, candidates=candidates or 1, **alike)
+    options["model"] = options["model"] or folder.resolve().name
+    first_stage = None if candidates is None else load(encoder, device=device)
+    opened = load_cross_encoder(folder, device=device)
+    return evaluate_reader(
+        opened, manifest, encoder=first_stage, candidates=candidates or 1, **options
+    )

@@ -1,4 +1,4 @@
-"""``polyglance explain``: where each word of a sentence looks in a picture."""
+"""``polyglance explain``: show which parts of a picture each word of a sentence refers to."""
 
 from __future__ import annotations
 
@@ -10,127 +10,132 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.output import Quiet, shortened, tell_cut, whole_numbers
+from polyglance.cli.output import Quiet, parse_integers, shorten, warn_truncated
 from polyglance.errors import PolyglanceError
 
 
-class By(StrEnum):
-    """What is drawn."""
+class Method(StrEnum):
+    """Attribution method."""
 
     relevance = "relevance"
     attention = "attention"
 
 
 _NOTES = {
-    By.relevance: "Bright is what makes the model sure of a word that is hidden from it, or of its"
-    " answer (integrated gradients).",
-    By.attention: "Bright is where the word attends to, the mean of heads and layers.",
+    Method.relevance: "Bright cells make the masked word, or the answer, more probable (integrated"
+    " gradients).",
+    Method.attention: "Bright cells get attention from the word (mean of heads and layers).",
 }
 
 
 def explain(
     picture: Annotated[Path, typer.Argument(help="The picture.")],
-    sentence: Annotated[str, typer.Argument(help="What is said or asked of it.")],
-    out: Annotated[Path, typer.Option(help="Folder for looks.html and looks.png.")] = Path("looks"),
-    language: Annotated[str | None, typer.Option(help="The sentence's: en.")] = None,
-    also: Annotated[
+    sentence: Annotated[str, typer.Argument(help="A sentence or question about it.")],
+    out: Annotated[Path, typer.Option(help="Folder for attribution.html and .png.")] = Path(
+        "attribution"
+    ),
+    language: Annotated[
+        str | None, typer.Option(help="Language of the sentence, such as en.")
+    ] = None,
+    translation: Annotated[
         list[str] | None,
-        typer.Option(help="The same in another language, de:ein Hund; again for more."),
+        typer.Option(help="The same in another language, de:ein Hund; repeatable."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="A run of UC2 or M3P, a stage of one, or of vqa.")
+        Path | None, typer.Option(help="A run or model folder of UC2, M3P or vqa.")
     ] = None,
     by: Annotated[
-        By, typer.Option(help="What to draw; relevance of a model that learned hidden words.")
-    ] = By.relevance,
+        Method, typer.Option(help="Attribution method; relevance needs a model trained by MLM.")
+    ] = Method.relevance,
     layers: Annotated[
-        str | None, typer.Option(help="Of attention, from 1: 9,10,11,12; all without it.")
+        str | None, typer.Option(help="Layers for attention, from 1: 9,10,11,12; default: all.")
     ] = None,
-    features: Annotated[
-        Path | None, typer.Option(help="The store of features that the run was trained on.")
-    ] = None,
+    features: Annotated[Path | None, typer.Option(help="The feature store of the run.")] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="The network that made them, if it lies elsewhere now.")
+        str | None, typer.Option(help="The image backbone, if it has moved.")
     ] = None,
     font: Annotated[
         list[Path] | None,
-        typer.Option(help="For looks.png, of letters that no font here has; again for more."),
+        typer.Option(
+            help="Font for characters in the .png that no installed font has; repeatable."
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Draw where each word looks, in several languages side by side."""
+    """Draw which parts of a picture each word refers to, in several languages side by side."""
     from polyglance.cross_encoders.explain import Explainer
     from polyglance.search.render.attribution_page import (
-        Row,
-        draw_looks,
-        missing_letters,
+        AttributionRow,
+        draw_attribution,
+        missing_glyphs,
         open_font,
-        write_looks_page,
+        write_attribution_page,
     )
     from polyglance.vision.pictures import read_picture
 
-    chosen = whole_numbers(layers, "--layers") if layers else []
-    if chosen and by is not By.attention:
-        raise PolyglanceError("--layers are those of attention: add --by attention")
+    layer_numbers = parse_integers(layers, "--layers") if layers else []
+    if layer_numbers and by is not Method.attention:
+        raise PolyglanceError("--layers is for attention: add --by attention")
     fonts = font or []
-    for one in fonts:
-        open_font(one)  # before anything is looked at, which takes its time
-    told = [(language, sentence), *(_in_language(text) for text in also or ())]
-    opened = Explainer.open(model, backbone=backbone, features=features, device=device)
-    rows, ways = [], []
-    for code, text in told:
-        found = opened.explain(
-            picture, text, language=code, by=by.value, layers=chosen, quiet=quiet
+    for path in fonts:
+        open_font(path)  # fail before the slow part
+    sentences = [(language, sentence), *(_parse_translation(text) for text in translation or ())]
+    explainer = Explainer.open(model, backbone=backbone, features=features, device=device)
+    rows, methods = [], []
+    for code, text in sentences:
+        result = explainer.explain(
+            picture, text, language=code, method=by.value, layers=layer_numbers, quiet=quiet
         )
-        rows.append(Row(text, code, found.words, found.cells))
-        ways.append(By(found.by))
-        if found.cut_after is not None:
-            tell_cut(text, opened.longest, found.cut_after)
-        if found.untold:
-            print(_untold(code), file=sys.stderr)
-    shown = read_picture(picture)
-    drawn = draw_looks(shown, rows, fonts=fonts)
+        rows.append(AttributionRow(text, code, result.words, result.heatmaps))
+        methods.append(Method(result.method))
+        if result.truncated_after is not None:
+            warn_truncated(text, explainer.longest, result.truncated_after)
+        if result.language_unknown:
+            print(_language_warning(code), file=sys.stderr)
+    image = read_picture(picture)
+    drawing = draw_attribution(image, rows, fonts=fonts)
     out.mkdir(parents=True, exist_ok=True)
-    drawn.save(out / "looks.png")
-    write_looks_page(out / "looks.html", shown, rows, note=_NOTES[ways[0]])
-    if ways[0] is not by:
+    drawing.save(out / "attribution.png")
+    write_attribution_page(out / "attribution.html", image, rows, note=_NOTES[methods[0]])
+    if methods[0] is not by:
         print(
-            "attention is drawn: nothing says that the model learned to tell hidden words, as"
-            " relevance needs",
+            "attention is drawn instead: relevance needs a model known to be trained by MLM",
             file=sys.stderr,
         )
-    if missing := missing_letters(rows, fonts=fonts):
-        named = [
-            f"{row.language or repr(shortened(row.sentence))} ({shortened(letters, 6)})"
+    if missing := missing_glyphs(rows, fonts=fonts):
+        rows_without_font = [
+            f"{row.language or repr(shorten(row.sentence))} ({shorten(letters, 6)})"
             for row, letters in missing
         ]
         print(
-            f"looks.png: no font has letters of {_listed(named)}: give one as --font, or open"
-            " looks.html",
+            f"attribution.png: no font has the characters of {_join(rows_without_font)}: add"
+            " --font, or open attribution.html",
             file=sys.stderr,
         )
-    print(f"{out / 'looks.html'}\n{out / 'looks.png'}")
+    print(f"{out / 'attribution.html'}\n{out / 'attribution.png'}")
 
 
-def _untold(language: str | None) -> str:
+def _language_warning(language: str | None) -> str:
     if language is None:
         return (
-            "the model reads a sentence with its language and is not told of one: name it as"
+            "the model has language embeddings, but the language of the sentence is not given: set"
             " --language"
         )
-    return f"{language}: the model has no embedding of this language, so it is not told of it"
+    return f"{language}: the model has no embedding of this language and uses none"
 
 
-def _listed(names: list[str]) -> str:
+def _join(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
-def _in_language(text: str) -> tuple[str, str]:
+def _parse_translation(text: str) -> tuple[str, str]:
     from polyglance.languages import normalise_language
 
     code, _, words = text.partition(":")
     with suppress(ValueError):
         if words.strip():
             return normalise_language(code.strip()), words.strip()
-    raise PolyglanceError(f"--also takes a language and a sentence, as de:ein Hund, not {text!r}")
+    raise PolyglanceError(
+        f"--translation takes a language and a sentence, such as de:ein Hund, not {text!r}"
+    )

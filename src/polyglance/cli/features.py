@@ -1,4 +1,4 @@
-"""``polyglance features``: visual features."""
+"""``polyglance features``: extract visual features."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.output import Quiet, Strict, console, tell, tell_bad
+from polyglance.cli.output import Quiet, Strict, console, print_bad_files, print_skipped
 from polyglance.errors import Problems
 
 app = typer.Typer(no_args_is_help=True, help="Visual features of pictures and clips.")
@@ -16,23 +16,25 @@ app = typer.Typer(no_args_is_help=True, help="Visual features of pictures and cl
 @app.command("extract")
 def features_extract(
     source: Annotated[Path, typer.Argument(help="A manifest, a folder, a picture or a clip.")],
-    out: Annotated[Path, typer.Option(help="The feature store to write or go on with.")],
-    backbone: Annotated[str, typer.Option(help="The network.")] = "efficientnet-lite2",
-    size: Annotated[int, typer.Option(help="Pictures are resized to this square.")] = 224,
-    resize: Annotated[str, typer.Option(help="squash or centre.")] = "squash",
-    views: Annotated[str, typer.Option(help="one, mirror or ten, averaged.")] = "one",
-    grid: Annotated[int, typer.Option(help="Cells a side.")] = 7,
-    labels: Annotated[int, typer.Option(help="Labels kept of each cell; 0 for none.")] = 10,
+    out: Annotated[Path, typer.Option(help="Feature store to write or resume.")],
+    backbone: Annotated[str, typer.Option(help="Image backbone.")] = "efficientnet-lite2",
+    size: Annotated[int, typer.Option(help="Side in pixels that pictures are resized to.")] = 224,
+    resize: Annotated[str, typer.Option(help="Fit to the square: squash or centre.")] = "squash",
+    views: Annotated[
+        str, typer.Option(help="Test-time augmentation: one, mirror or ten views, averaged.")
+    ] = "one",
+    grid: Annotated[int, typer.Option(help="Grid cells per side.")] = 7,
+    labels: Annotated[int, typer.Option(help="Top-k labels to store per cell; 0 for none.")] = 10,
     labels_by: Annotated[
-        str | None, typer.Option(help="Another network that labels cells. Default: the same.")
+        str | None, typer.Option(help="Backbone for the labels; default: the same.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
-    threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
+    threads: Annotated[int | None, typer.Option(help="CPU threads; default: all cores.")] = None,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
-    """Encode pictures and clips into a feature store; run again to go on after a stop."""
+    """Extract features of pictures and clips into a feature store; run again to resume."""
     from polyglance.vision.extraction import ExtractionSettings, extract
 
     settings = ExtractionSettings(
@@ -49,8 +51,8 @@ def features_extract(
     result = extract(
         source, out, settings, threads=threads, device=device, problems=problems, quiet=quiet
     )
-    tell(problems)
-    tell_bad(result.bad)
+    print_skipped(problems)
+    print_bad_files(result.bad)
     new = result.items - result.done_before
     rate = f", {new / result.seconds:.1f} a second" if new else ""
     print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored{rate}")
@@ -60,26 +62,26 @@ def features_extract(
 
 @app.command("regions")
 def features_regions(
-    source: Annotated[Path, typer.Argument(help="Detector output: .tsv, .h5, folder of .npz.")],
-    out: Annotated[Path, typer.Option(help="The feature store to write or go on with.")],
-    labels: Annotated[int, typer.Option(help="Labels kept of each region.")] = 1,
-    dtype: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
+    source: Annotated[Path, typer.Argument(help="Detector output: .tsv, .h5 or a folder of .npz.")],
+    out: Annotated[Path, typer.Option(help="Feature store to write or resume.")],
+    labels: Annotated[int, typer.Option(help="Top-k labels to store per region.")] = 1,
+    dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
     quiet: Quiet = False,
 ) -> None:
-    """Put regions that a detector computed elsewhere into a feature store."""
-    from polyglance.vision.extraction import import_regions
+    """Import the regions of an external detector into a feature store."""
+    from polyglance.vision.region_import import import_regions
 
     result = import_regions(source, out, labels=labels, dtype=dtype, quiet=quiet)  # type: ignore[arg-type]
-    tell_bad(result.bad)
+    print_bad_files(result.bad)
     print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored")
 
 
 @app.command("show")
 def features_show(
     store: Annotated[Path, typer.Argument(help="A feature store.")],
-    samples: Annotated[int, typer.Option(min=0, help="Items whose labels to print.")] = 5,
+    samples: Annotated[int, typer.Option(min=0, help="Number of items to print labels of.")] = 5,
 ) -> None:
-    """Tell what a feature store holds and how it was made, with a few items' labels."""
+    """Describe a feature store: size, settings, and labels of a few items."""
     from rich.table import Table
 
     from polyglance.vision.labels import commonest_labels
@@ -91,7 +93,7 @@ def features_show(
         f"{store}: {len(opened):,} items, {info.width} wide, {info.dtype}, {len(opened.bad):,} bad"
     )
     print(", ".join(f"{name} {value}" for name, value in info.made_by.items()))
-    table = Table("item", "tokens", "what its cells are labelled, most often first", box=None)
+    table = Table("item", "tokens", "labels, most frequent first", box=None)
     for key in list(opened)[:samples]:
         tokens = opened[key]
         table.add_row(key, str(len(tokens)), ", ".join(commonest_labels(tokens)))

@@ -1,4 +1,4 @@
-"""``polyglance index``: pictures and clips into a library."""
+"""``polyglance index``: add pictures and clips to a library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polyglance.cli.output import Quiet
 from polyglance.errors import printable
 
 if TYPE_CHECKING:
-    from polyglance.search.indexing import Report
+    from polyglance.search.indexing import IndexReport
 
 LibraryOption = Annotated[
     str | None,
@@ -20,29 +20,31 @@ LibraryOption = Annotated[
         "--library",
         "-l",
         metavar="PLACE",
-        help="A file or postgresql://...; else $POLYGLANCE_LIBRARY, or a file of your own.",
+        help="Library file or postgresql://...; default: $POLYGLANCE_LIBRARY or your default one.",
     ),
 ]
-TOLD = 10
+MAX_NAMED = 10
 """Bad files that are named; the others are only counted."""
 
 
 def index(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(help="Folders or files to add; without any, look at those known again."),
+        typer.Argument(help="Folders or files to add; without any, re-scan the indexed ones."),
     ] = None,
     library: LibraryOption = None,
     model: Annotated[
-        str | None, typer.Option(help="A model's name or folder, for a new library.")
+        str | None, typer.Option(help="Model name or folder, for a new library.")
     ] = None,
     thumbnails: Annotated[
-        bool, typer.Option("--thumbnails", help="Keep small pictures in the library.")
+        bool, typer.Option("--thumbnails", help="Store thumbnails in the library.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads; default: all cores.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Add pictures and clips to a library; run again for what is new, changed, moved or gone."""
+    """Add pictures and clips to a library; run again to re-scan for changes."""
     from polyglance.search.library import Library
 
     with Library(library, model=model, threads=threads) as opened:
@@ -51,15 +53,15 @@ def index(
             if folders
             else opened.update(thumbnails=thumbnails, quiet=quiet)
         )
-        tell_report(report)
+        print_skipped_files(report)
         print(f"{opened.name}: {report}; {len(opened):,} in all")
         if report.bad and not len(opened):
             raise typer.Exit(1)
 
 
-def tell_report(report: Report) -> None:
-    """Name the bad files, the first of them."""
-    for bad in report.bad[:TOLD]:
+def print_skipped_files(report: IndexReport) -> None:
+    """Print the first bad files by name, and the number of the others."""
+    for bad in report.bad[:MAX_NAMED]:
         print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
-    if len(report.bad) > TOLD:
-        print(f"skipped {len(report.bad) - TOLD:,} more", file=sys.stderr)
+    if len(report.bad) > MAX_NAMED:
+        print(f"skipped {len(report.bad) - MAX_NAMED:,} more", file=sys.stderr)

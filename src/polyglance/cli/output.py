@@ -1,4 +1,4 @@
-"""What verbs of the command line share: options, and telling what was skipped."""
+"""Options, parsing and messages that the commands share."""
 
 from __future__ import annotations
 
@@ -14,68 +14,70 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress bars.")]
 
 
 def console() -> Console:
-    """The terminal."""
+    """Return the terminal."""
     from rich.console import Console
 
     return Console()
 
 
-def counted(number: int, thing: str) -> str:
-    """How many things there are: 1 record, 2,000 records."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def pluralize(number: int, noun: str) -> str:
+    """Return a count with its noun: 1 record, 2,000 records."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def names(text: str | None) -> list[str] | None:
-    """Names with commas between them; None where the option was not given."""
+def split_names(text: str | None) -> list[str] | None:
+    """Split a comma-separated list; None stays None."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def language_code(name: str) -> str:
-    """The code of a language that was given by code or by name."""
+def parse_language(name: str) -> str:
+    """Return the code of a language given by code or name."""
     try:
         return normalise_language(name)
     except ValueError as error:
         raise PolyglanceError(f"expected {error}") from None
 
 
-def whole_numbers(text: str, option: str) -> list[int]:
-    """Numbers with commas between them."""
+def parse_integers(text: str, option: str) -> list[int]:
+    """Parse a comma-separated list of integers."""
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
-        raise PolyglanceError(f"{option} takes whole numbers with commas, not {text!r}") from None
+        raise PolyglanceError(
+            f"{option} takes whole numbers separated by commas, not {text!r}"
+        ) from None
 
 
-def shortened(text: str, most: int = 40) -> str:
-    """The beginning of a text that is too long to be told."""
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+def shorten(text: str, max_chars: int = 40) -> str:
+    """Return a text cut to ``max_chars`` characters, with an ellipsis if it is longer."""
+    return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
 
 
-def tell_cut(text: str, longest: int, after: str) -> None:
-    """Say that a model does not read all of a text."""
+def warn_truncated(text: str, max_tokens: int, after: str) -> None:
+    """Warn that the model truncates a text."""
     print(
-        f"the model reads {longest} sub-words at most: {shortened(text)!r} was cut after {after!r}",
+        f"the model reads at most {max_tokens} tokens: {shorten(text)!r} was cut after {after!r}",
         file=sys.stderr,
     )
 
 
-def tell(problems: Problems, most: int = 10) -> None:
-    """Name the malformed places that were skipped, and count them."""
-    for problem in problems.items[:most]:
+def print_skipped(problems: Problems, max_named: int = 10) -> None:
+    """Print the first skipped entries, and their number."""
+    for problem in problems.items[:max_named]:
         print(f"skipped {problem}", file=sys.stderr)
-    if len(problems) > most:
-        print(f"skipped {len(problems) - most:,} more", file=sys.stderr)
+    if len(problems) > max_named:
+        print(f"skipped {len(problems) - max_named:,} more", file=sys.stderr)
     if problems.items:
-        print(f"{len(problems):,} malformed entries were skipped in all", file=sys.stderr)
+        print(f"{len(problems):,} malformed entries were skipped in total", file=sys.stderr)
 
 
-def tell_bad(bad: dict[str, str], most: int = 10) -> None:
-    """Name the files that could not be read, and count them."""
-    for key, reason in list(bad.items())[:most]:
+def print_bad_files(bad: dict[str, str], max_named: int = 10) -> None:
+    """Print the first unreadable files, and the number of the others."""
+    for key, reason in list(bad.items())[:max_named]:
         print(f"skipped {key}: {reason}", file=sys.stderr)
-    if len(bad) > most:
-        print(f"skipped {len(bad) - most:,} more: see bad.txt in the store", file=sys.stderr)
+    if len(bad) > max_named:
+        print(f"skipped {len(bad) - max_named:,} more: see bad.txt in the store", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``polyglance serve``: a library in the browser."""
+"""``polyglance serve``: search a library in the browser."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
     from polyglance.cross_encoders.explain import Explainer
-    from polyglance.cross_encoders.vqa import Answerer
+    from polyglance.cross_encoders.vqa import VQA
 
 
 def serve(
     library: LibraryOption = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen; elsewhere than on this machine with a token.")
+        str,
+        typer.Option(help="Address to listen on; others than this machine need an access token."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8017,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8017,
     token: Annotated[
         str | None,
-        typer.Option(envvar="POLYGLANCE_TOKEN", help="What everybody must know to come in."),
+        typer.Option(envvar="POLYGLANCE_TOKEN", help="Access token."),
     ] = None,
-    reranker: Annotated[
-        Path | None, typer.Option(help="A trained UC2 or M3P that reads the best hits again.")
+    cross_encoder: Annotated[
+        Path | None, typer.Option(help="A trained UC2 or M3P that re-ranks and explains hits.")
     ] = None,
-    explainer: Annotated[
-        Path | None, typer.Option(help="A trained UC2 or M3P that shows why something was found.")
-    ] = None,
+    rerank: Annotated[
+        bool, typer.Option(help="Re-rank hits with the cross-encoder, or only explain them.")
+    ] = True,
     answerer: Annotated[
-        Path | None, typer.Option(help="RUN/model of the recipe vqa, to ask pictures questions.")
+        Path | None,
+        typer.Option(help="A trained vqa model, RUN/model, that answers questions about hits."),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Cores of the models; default: all.")
+        int | None, typer.Option(min=1, help="CPU threads of the models; default: all cores.")
     ] = None,
 ) -> None:
-    """Search a library in the browser, and by programs over HTTP."""
+    """Serve a library: a search page for the browser, and an HTTP API."""
     from polyglance.search.library import Library
     from polyglance.serve.server import serve
 
-    if threads and (reranker or explainer or answerer):
+    if threads and (cross_encoder or answerer):
         import torch
 
         torch.set_num_threads(threads)
-    with Library(library, reranker=reranker, threads=threads) as opened:
+    with Library(library, reranker=cross_encoder if rerank else None, threads=threads) as opened:
         serve(
             opened,
             host=host,
             port=port,
             token=token,
-            explainer=_explainer(explainer) if explainer else None,
+            explainer=_explainer(cross_encoder) if cross_encoder else None,
             answerer=_answerer(answerer) if answerer else None,
         )
 
@@ -63,13 +65,13 @@ def _explainer(folder: Path) -> Explainer:
     opened = Explainer.open(folder)
     if opened.answerer is not None:
         raise PolyglanceError(
-            f"{folder} answers questions, and says nothing of hits: give a run of UC2 or M3P as"
-            " --explainer, and this as --answerer"
+            f"{folder} answers questions and cannot explain hits: give this as --answerer, and a"
+            " trained UC2 or M3P as --cross-encoder"
         )
     return opened
 
 
-def _answerer(folder: Path) -> Answerer:
-    from polyglance.cross_encoders.vqa import Answerer
+def _answerer(folder: Path) -> VQA:
+    from polyglance.cross_encoders.vqa import VQA
 
-    return Answerer.open(folder)
+    return VQA.open(folder)

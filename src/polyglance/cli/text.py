@@ -1,4 +1,4 @@
-"""``polyglance text``: words."""
+"""``polyglance text``: tokenize, align and code-switch texts, and make word vectors."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.output import Quiet, Strict, language_code, names, tell
+from polyglance.cli.output import Quiet, Strict, parse_language, print_skipped, split_names
 from polyglance.errors import PolyglanceError, Problems
 
 app = typer.Typer(
-    no_args_is_help=True, help="Words: tokenize, align, code-switch, and vectors of them."
+    no_args_is_help=True, help="Text tools: tokenize, align, code-switch, word vectors."
 )
-vectors_app = typer.Typer(no_args_is_help=True, help="Vectors of the words of many languages.")
+vectors_app = typer.Typer(no_args_is_help=True, help="Word vectors in many languages.")
 app.add_typer(vectors_app, name="vectors")
 
 
 @app.command("tokenize")
 def text_tokenize(
-    sentences: Annotated[list[str], typer.Argument(help="What to cut up.")],
+    sentences: Annotated[list[str], typer.Argument(help="Sentences to tokenize.")],
     tokenizer: Annotated[
-        str, typer.Option(help="Known weights, a folder, or a SentencePiece .model file.")
+        str, typer.Option(help="Name of weights, a folder, or a SentencePiece .model file.")
     ] = "e5-small",
 ) -> None:
-    """Show the tokens of sentences and their ids."""
+    """Print the tokens of sentences and their ids."""
     from polyglance.text import open_tokenizer
 
     opened = open_tokenizer(tokenizer)
     for sentence in sentences:
-        encoding = opened.analyse(sentence)
+        encoding = opened.encode_with_spans(sentence)
         print(" ".join(encoding.tokens))
         print(" ".join(map(str, encoding.ids)))
 
@@ -42,80 +42,90 @@ def text_align(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            help="Two files, line by line translations; one of them, with ||| between; a dataset."
+            help="Two parallel text files, one file with ||| between the sides, or a dataset."
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Write the links here, not to the screen.")
+        Path | None, typer.Option(help="Write the links to this file instead of the terminal.")
     ] = None,
     languages: Annotated[
         str | None,
-        typer.Option(help="en,de: cut words by their rules. Else words have spaces between them."),
+        typer.Option(help="en,de: segment words by their rules; default: split at spaces."),
     ] = None,
     segment: Annotated[
-        bool, typer.Option("--segment", help="Words of Chinese and Japanese by their dictionaries.")
+        bool,
+        typer.Option("--segment", help="Segment Chinese and Japanese words with dictionaries."),
     ] = False,
     dictionary: Annotated[
-        Path | None, typer.Option(help="Write what words are linked to as a dictionary.")
+        Path | None, typer.Option(help="Write the linked words as a dictionary.")
     ] = None,
     tokens: Annotated[
-        Path | None, typer.Option(help="Write the words that the links count: some ||| others.")
+        Path | None,
+        typer.Option(help="Write the words that the links refer to, as source ||| target."),
     ] = None,
     links: Annotated[
-        Path | None, typer.Option(help="Take links that eflomal, say, wrote, and learn none.")
+        Path | None,
+        typer.Option(
+            help="Use links of another aligner, such as eflomal, instead of learning them."
+        ),
     ] = None,
     symmetry: Annotated[
         str | None,
-        typer.Option(help="intersection, union or grow-diag-final-and, as without it."),
+        typer.Option(help="Symmetrisation: intersection, union or grow-diag-final-and (default)."),
     ] = None,
     fast_align: Annotated[
-        bool, typer.Option("--fast-align", help="fast_align's model alone.")
+        bool, typer.Option("--fast-align", help="Use the plain fast_align model.")
     ] = False,
     format: Annotated[
         str | None,
-        typer.Option(help="The dataset's, one of `polyglance data formats`; jsonl without it."),
+        typer.Option(help="Format of the dataset (`polyglance data formats`); default: jsonl."),
     ] = None,
     strict: Strict = False,
 ) -> None:
-    """Find which words of translations mean the same: 0-0 1-2 a line, from source to target.
+    """Align the words of translations; print links such as 0-0 1-2, one line per pair.
 
-    Words, ||| and their translation a line are what fast_align reads. A dataset is a
-    manifest, JSON lines of sentences by language, or anything that `polyglance data
-    import` takes. The k-th caption of the first language is a translation of the
-    k-th of the second.
+    Files with ||| are in the format of fast_align. A dataset is a manifest, JSON lines of
+    sentences by language, or anything that `polyglance data import` takes; the k-th caption of
+    the first language is a translation of the k-th of the second.
     """
     from polyglance.data.parallel import read_parallel
     from polyglance.text.alignment import AlignerSettings, align
-    from polyglance.text.alignment.links import as_symmetry, pharaoh, read_links, write_pharaoh
-    from polyglance.text.learned_dictionary import learned_dictionary
+    from polyglance.text.alignment.links import (
+        format_pharaoh,
+        parse_symmetry,
+        read_links,
+        write_pharaoh,
+    )
+    from polyglance.text.learned_dictionary import dictionary_from_links
 
     if links and (fast_align or symmetry is not None):
         unused = "--fast-align" if fast_align else "--symmetry"
         raise PolyglanceError(
-            f"--links takes links as they are and learns none, so that {unused} would do nothing:"
-            " give one of the two"
+            f"--links uses existing links, so {unused} has no effect: leave one of the two out"
         )
-    with _told(Problems(strict=strict)) as problems:
+    with _reporting(Problems(strict=strict)) as problems:
         text = read_parallel(
             sources, _codes(languages), format=format, segment=segment, problems=problems
         )
     if links:
-        found = read_links(links, text.pairs)
+        alignments = read_links(links, text.pairs)
     else:
         settings = AlignerSettings.fast_align() if fast_align else AlignerSettings()
-        joining = as_symmetry("grow-diag-final-and" if symmetry is None else symmetry)
-        found = align(text.plain(), settings, symmetry=joining).links
+        method = parse_symmetry("grow-diag-final-and" if symmetry is None else symmetry)
+        alignments = align(text.lowercased(), settings, symmetry=method).links
     if dictionary:
-        learned = learned_dictionary(text.pairs, found, source=text.source, target=text.target)
+        learned = dictionary_from_links(
+            text.pairs, alignments, source=text.source, target=text.target
+        )
         learned.save(dictionary)
         print(f"{dictionary}: {len(learned):,} words", file=sys.stderr)
     if tokens:
         print(f"{tokens}: {text.write(tokens):,} lines", file=sys.stderr)
     if out:
-        print(f"{out}: {write_pharaoh(out, found):,} lines", file=sys.stderr)
+        print(f"{out}: {write_pharaoh(out, alignments):,} lines", file=sys.stderr)
     elif not dictionary:
-        for line in found:
-            print(pharaoh(line))
+        for line in alignments:
+            print(format_pharaoh(line))
 
 
 @app.command("code-switch")
@@ -125,101 +135,113 @@ def text_code_switch(
         typer.Argument(help="Sentences, text files or manifests; else standard input."),
     ] = None,
     languages: Annotated[
-        str | None, typer.Option(help="Into these: de,fr,... By default all that there are.")
+        str | None,
+        typer.Option(help="Target languages: de,fr,...; default: all in the dictionaries."),
     ] = None,
-    beta: Annotated[float, typer.Option(help="How often a word is replaced.")] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same text.")] = 0,
-    source: Annotated[str, typer.Option(help="The language of the text.")] = "en",
+    beta: Annotated[float, typer.Option(help="Probability of replacing a word.")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    source: Annotated[str, typer.Option(help="Language of the text.")] = "en",
     dictionaries: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Folders, files or patterns: dir/en-*.txt. Debian's FreeDict by default."
-        ),
+        typer.Option(help="Folders, files or patterns, dir/en-*.txt; default: Debian's FreeDict."),
     ] = None,
     ranked_by: Annotated[
         Path | None,
-        typer.Option(help="A manifest: translations that its captions have come first."),
+        typer.Option(help="Manifest whose captions rank the translations."),
     ] = None,
     preference: Annotated[
-        float, typer.Option(help="For first translations; 0 draws evenly, as M3P does.")
+        float,
+        typer.Option(
+            help="Preference for high-ranked translations; 0 draws uniformly, as M3P does."
+        ),
     ] = 2.0,
-    longest: Annotated[
-        int, typer.Option(min=1, help="Replace phrases of so many words, if known, as one.")
+    max_phrase_words: Annotated[
+        int, typer.Option(min=1, help="Replace known phrases of up to so many words as a whole.")
     ] = 1,
-    variants: Annotated[int, typer.Option(min=1, help="How many of each text.")] = 1,
+    variants: Annotated[int, typer.Option(min=1, help="Number of variants of each text.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Write here: for a manifest, a manifest.")
+        Path | None, typer.Option(help="File to write; a manifest for manifests.")
     ] = None,
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
-    """Replace words by translations in other languages, as M3P trains on."""
+    """Replace words with translations in other languages, as M3P does for training."""
     import numpy as np
 
     from polyglance.cli.code_switch import (
-        machine_marks,
-        ranked_by_captions,
+        code_switch_machine_captions,
+        code_switch_records,
+        print_texts,
+        rank_by_captions,
         read_texts,
-        show,
-        switched_records,
     )
-    from polyglance.data.machine_captions import mark_fresh
+    from polyglance.data.machine_captions import update_machine_captions
     from polyglance.records import atomic_write, write_manifest
     from polyglance.text.code_switching import CodeSwitcher
-    from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
+    from polyglance.text.dictionary_files import FREEDICT_FOLDER, open_dictionaries
 
-    source = language_code(source)
-    with _told(Problems(strict=strict)) as problems:
+    source = parse_language(source)
+    with _reporting(Problems(strict=strict)) as problems:
         originals, records = read_texts(texts or (), source, problems, out)
-        found = open_dictionaries(
-            dictionaries or (FREEDICT,),
+        opened = open_dictionaries(
+            dictionaries or (FREEDICT_FOLDER,),
             source=source,
             languages=_codes(languages),
             problems=problems,
             quiet=quiet,
         )
         if ranked_by:
-            # Lines of a manifest that is switched as well are told once.
-            is_told = ranked_by in map(Path, texts or ())
-            found = ranked_by_captions(found, ranked_by, Problems() if is_told else problems)
-    switcher = CodeSwitcher(found, beta=beta, source=source, preference=preference, longest=longest)
+            # Problems of a manifest that is also an input are reported once.
+            is_input = ranked_by in map(Path, texts or ())
+            opened = rank_by_captions(opened, ranked_by, Problems() if is_input else problems)
+    switcher = CodeSwitcher(
+        opened,
+        beta=beta,
+        source=source,
+        rank_exponent=preference,
+        max_phrase_words=max_phrase_words,
+    )
     prepared, rng = switcher.prepare(originals), np.random.default_rng(seed)
     rows = np.repeat(np.arange(len(originals)), variants)
-    switched = prepared.switched(rng, rows)
+    switched = prepared.draw(rng, rows)
     if out is None:
-        show([originals[row] for row in rows], switched, found)
+        print_texts([originals[row] for row in rows], switched, opened)
     elif records is None:
         with atomic_write(out) as file:
-            file.writelines(f"{one.text}\n" for one in switched)
+            file.writelines(f"{text.text}\n" for text in switched)
     else:
-        made = list(switched_records(records, source, switched, variants))
-        marks = machine_marks(texts or (), source, variants)
-        write_manifest(out, made)
-        mark_fresh(out, made, marks)
+        new_records = list(code_switch_records(records, source, switched, variants))
+        machine = code_switch_machine_captions(texts or (), source, variants)
+        write_manifest(out, new_records)
+        update_machine_captions(out, new_records, machine)
     if out:
-        print(f"{out}: {len(switched):,} texts, {prepared.coverage:.0%} of words known")
+        print(
+            f"{out}: {len(switched):,} texts, {prepared.coverage:.0%} of words in the dictionaries"
+        )
 
 
 @vectors_app.command("make")
 def text_vectors_make(
-    manifests: Annotated[list[Path], typer.Argument(help="Whose captions' words.")],
+    manifests: Annotated[
+        list[Path], typer.Argument(help="Manifests whose captions' words get vectors.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the words and their vectors.")],
     source: Annotated[
-        str, typer.Option(help="skipgram, an encoder's name, or files: cc.{language}.300.bin")
+        str, typer.Option(help="skipgram, the name of an encoder, or files: cc.{language}.300.bin")
     ] = "skipgram",
-    languages: Annotated[str | None, typer.Option(help="Only these: en,de,...")] = None,
-    min_count: Annotated[int, typer.Option(help="Leave rarer words out.")] = 1,
-    width: Annotated[int, typer.Option(help="Numbers in a vector.")] = 300,
-    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    languages: Annotated[str | None, typer.Option(help="Only these languages: en,de,...")] = None,
+    min_count: Annotated[int, typer.Option(help="Minimum number of occurrences of a word.")] = 1,
+    width: Annotated[int, typer.Option(help="Vector dimensions.")] = 300,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Number the words of captions and give each a vector: learned, an encoder's, or files'."""
+    """Make vectors for the words of captions: learned, from an encoder, or from files."""
     from polyglance.training.word_vectors import make_word_space
 
     space = make_word_space(
         manifests,
         source,
-        languages=names(languages),
+        languages=split_names(languages),
         min_count=min_count,
         width=width,
         device=device,
@@ -229,32 +251,35 @@ def text_vectors_make(
     print(f"{out}: {len(space.lexicon):,} words of {', '.join(space.lexicon.languages)}")
 
 
-@vectors_app.command("near")
-def text_vectors_near(
-    folder: Annotated[Path, typer.Argument(help="What `text vectors make` wrote.")],
+@vectors_app.command("neighbors")
+def text_vectors_neighbors(
+    folder: Annotated[Path, typer.Argument(help="Folder of `text vectors make`.")],
     word: Annotated[str, typer.Argument(help="A word.")],
     language: Annotated[str, typer.Option(help="The word's language.")] = "en",
     among: Annotated[
-        str | None, typer.Option(help="Look in these: en,de,... (of one space, as e5's are).")
+        str | None,
+        typer.Option(help="Search these languages: en,de,...; their vectors must share a space."),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many neighbours.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Number of neighbours (top-k).")] = 10,
 ) -> None:
-    """Show the words whose vectors are nearest to a word's."""
+    """Print the words with the most similar vectors."""
     from polyglance.text.vector_space import WordSpace
 
-    for found in WordSpace.open(folder).neighbours(word, language, count, among=names(among)):
-        print(f"{found.cosine:.3f}  {found.language}  {found.word}")
+    for neighbour in WordSpace.open(folder).neighbours(
+        word, language, count, languages=split_names(among)
+    ):
+        print(f"{neighbour.cosine:.3f}  {neighbour.language}  {neighbour.word}")
 
 
 @contextmanager
-def _told(problems: Problems) -> Iterator[Problems]:
-    """Tell what was skipped, before an error as well, which it may explain."""
+def _reporting(problems: Problems) -> Iterator[Problems]:
+    """Print what was skipped, also before an error, which it may explain."""
     try:
         yield problems
     finally:
-        tell(problems)
+        print_skipped(problems)
 
 
 def _codes(text: str | None) -> list[str] | None:
-    found = names(text)
-    return None if found is None else [language_code(name) for name in found]
+    names = split_names(text)
+    return None if names is None else [parse_language(name) for name in names]

@@ -14,12 +14,12 @@ app = typer.Typer(no_args_is_help=True, help="Pretrained weights by name.")
 
 @app.command("list")
 def weights_list() -> None:
-    """List the weights that are known by name, and whether they are here."""
+    """List the known weights, and whether they are installed."""
     from rich.table import Table
 
     from polyglance.weights import available
 
-    table = Table("name", "what it is", "state", "MB", "licence", box=None, pad_edge=False)
+    table = Table("name", "description", "state", "MB", "licence", box=None, pad_edge=False)
     for status in available():
         entry = status.entry
         size = f"{entry.size / 1e6:.0f}"
@@ -29,21 +29,21 @@ def weights_list() -> None:
 
 @app.command("get")
 def weights_get(name: Annotated[str, typer.Argument(help="A known name.")]) -> None:
-    """Fetch weights, check and convert them once, and print their folder."""
+    """Download, verify and convert weights, and print their folder."""
     from polyglance.weights import folder
 
     print(folder(name))
 
 
-@app.command("unpack")
-def weights_unpack(
+@app.command("split")
+def weights_split(
     model: Annotated[
-        str | None, typer.Argument(help="A model by name or folder; the default one without it.")
+        str | None, typer.Argument(help="Model name or folder; default: the included model.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("towers"),
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("towers"),
 ) -> None:
-    """Take a model apart: an encoder of sentences, a backbone, and where they meet."""
-    from polyglance.export.split_model import unpack
+    """Split a model into text encoder, image backbone and projection heads."""
+    from polyglance.export.split_model import split_model
 
-    for folder in filter(None, unpack(model, out)):
+    for folder in filter(None, split_model(model, out)):
         print(folder)

@@ -1,1 +1,1 @@
-"""``polyglance demo``: photographs that come along, searched in many languages, offline."""
+"""``polyglance demo``: search the included photographs in many languages, offline."""

@@ -1,8 +1,7 @@
-"""The photographs that come along: everyday scenes under free licences.
+"""The included photographs: everyday scenes under free licences.
 
-They lie in ``photos/``, at most 320 pixels a side. ``photos/SOURCES.json`` says
-of each what it shows, who made it, under which licence, and which file of
-which published package it was made from.
+They are in ``photos/``, at most 320 pixels a side. ``photos/SOURCES.json`` lists the content,
+author, licence and source package of each.
 """
 
 from __future__ import annotations
@@ -16,35 +15,35 @@ FOLDER = Path(__file__).parent / "photos"
 
 @dataclass(frozen=True)
 class Photograph:
-    """One photograph and where it comes from: an entry of ``SOURCES.json``."""
+    """A photograph and its source: an entry of ``SOURCES.json``."""
 
     file: str
     title: str
-    """What it shows, in English."""
+    """A description in English."""
     author: str
     licence: str
-    """An SPDX identifier; ``LicenseRef-public-domain`` where no rights are left."""
+    """An SPDX identifier; ``LicenseRef-public-domain`` for the public domain."""
     distribution: str
-    """Who publishes the package that carries it: Debian, PyPI or npm."""
+    """The distribution of the source package: Debian, PyPI or npm."""
     package: str
     version: str
     original: str
-    """The file in the package."""
+    """Path of the file in the package."""
     page: str | None = None
-    """Where the package has it from."""
+    """Web page that the package names as its source."""
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """Return the path of the file."""
         return FOLDER / self.file
 
     @property
     def credit(self) -> str:
-        """What has to be said beside it."""
+        """Return the credit that must be shown with it."""
         return f"{self.author}, {self.licence.removeprefix('LicenseRef-')}"
 
 
 def photographs() -> list[Photograph]:
-    """All photographs, in the order of their file names."""
+    """Return all photographs, sorted by file name."""
     entries = json.loads((FOLDER / "SOURCES.json").read_text(encoding="utf-8"))
     return [Photograph(**entry) for entry in entries]

@@ -1,8 +1,7 @@
-"""What the demo asks: one short description a language, as its speakers would type it.
+"""The demo's queries: one short description per language, as its speakers would type it.
 
-Half of the languages are those whose captions the default model learned from.
-In the other half nobody wrote captions for it: it knows them from sentences
-without pictures, from dictionaries and, Spanish, from a machine's translations.
+The default model was trained on captions in half of these languages. It learned the other half
+from sentences without pictures, from dictionaries and, for Spanish, from machine translation.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Query:
-    """A description and which of the photographs it fits."""
+    """A query and the photographs that are relevant to it."""
 
     text: str
     language: str | None = None
-    meaning: str = ""
-    """The same in English, where it is not."""
-    right: frozenset[str] = frozenset()
-    """Names of photographs without ``.webp``; empty where nobody knows."""
+    english: str = ""
+    """English translation; empty for an English query."""
+    relevant: frozenset[str] = frozenset()
+    """File names of the relevant photographs without ``.webp``; empty if unknown."""
 
 
-def _query(language: str, text: str, meaning: str, right: str) -> Query:
-    return Query(text, language, meaning, frozenset(right.split()))
+def _query(language: str, text: str, english: str, relevant: str) -> Query:
+    return Query(text, language, english, frozenset(relevant.split()))
 
 
 UNCAPTIONED = ("es", "ru", "ja", "ko", "tr", "pl", "id")
-"""Languages in which nobody wrote captions for the default model."""
+"""Languages without captions in the default model's training data."""
 
 QUERIES = (
     _query("en", "a brown horse in front of snowy mountains", "", "horse"),

@@ -1,4 +1,4 @@
-"""The demo itself: load, encode, ask, and show what was found in the terminal and on a page."""
+"""The demo: encode pictures, run queries, and show the hits in the terminal and on a page."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from polyglance.demo.photographs import photographs
 from polyglance.demo.queries import QUERIES, UNCAPTIONED, Query
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
-from polyglance.search.showing.gallery import Gallery
-from polyglance.search.showing.results import Answer, Hit
-from polyglance.search.showing.sheet import write_sheet
-from polyglance.search.showing.terminal import answers_table
+from polyglance.search.gallery import Gallery
+from polyglance.search.render.html_page import write_html_page
+from polyglance.search.render.results import QueryResult, RenderedHit
+from polyglance.search.render.terminal import results_table
 from polyglance.vision.extraction import find_items
 from polyglance.vision.pictures import read_picture
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HITS = 4
-TOLD = 10
+NUM_HITS = 4
+MAX_NAMED = 10
 """Bad files that are named; the others are only counted."""
 
 
 @dataclass(frozen=True)
-class Exhibit:
-    """A picture to be searched and what is said of it when it is found."""
+class DemoPicture:
+    """A picture to search, and what is shown beside it."""
 
     path: Path
     name: str
@@ -39,108 +39,114 @@ class Exhibit:
     link: str | None = None
 
 
-def run(
+def run_demo(
     load: Callable[[], Encoder],
     out: Path,
     console: Console,
     *,
     folder: Path | None = None,
-    words: Sequence[str] = (),
-) -> list[Answer]:
-    """Search the photographs, or those of a ``folder``, for the demo's queries or other ``words``.
+    texts: Sequence[str] = (),
+) -> list[QueryResult]:
+    """Search pictures, print hits and times, and write them to a page.
 
-    Answers and times go to the console, a contact sheet to ``out``.
+    Args:
+        load: Loads the model.
+        out: Folder of the page ``sheet.html``.
+        console: Where hits and times are printed.
+        folder: Pictures to search instead of the demo's photographs.
+        texts: Queries to run instead of the demo's.
     """
-    exhibits = _of_folder(folder) if folder else _of_the_demo()
-    queries = [Query(text) for text in words] or QUERIES
+    pictures = _pictures_of_folder(folder) if folder else _demo_pictures()
+    queries = [Query(text) for text in texts] or QUERIES
     start = perf_counter()
-    encoder = _ready(load())
-    loading, start = perf_counter() - start, perf_counter()
-    gallery = Gallery.encode(list(exhibits), encoder)
-    encoding = perf_counter() - start
-    _tell_bad(gallery.bad, console)
+    encoder = _warm_up(load())
+    load_seconds, start = perf_counter() - start, perf_counter()
+    gallery = Gallery.encode(list(pictures), encoder)
+    encode_seconds = perf_counter() - start
+    _print_bad_files(gallery.bad, console)
     if not gallery.paths:
-        raise PolyglanceError(f"{folder}: none of its {len(exhibits):,} pictures can be read")
+        raise PolyglanceError(f"{folder}: none of its {len(pictures):,} pictures can be read")
     start = perf_counter()
-    found = [gallery.find(encoder.encode_texts([query.text])[0], HITS) for query in queries]
-    asking = perf_counter() - start
+    best = [gallery.search(encoder.encode_texts([query.text])[0], NUM_HITS) for query in queries]
+    query_seconds = perf_counter() - start
 
     judged = not folder
-    answers = [
-        Answer(
+    results = [
+        QueryResult(
             query.text,
             query.language,
-            [_hit(exhibits[path], score, query if judged else None) for path, score in best],
-            query.meaning,
+            [_hit(pictures[path], score, query if judged else None) for path, score in hits],
+            query.english,
         )
-        for query, best in zip(queries, found, strict=True)
+        for query, hits in zip(queries, best, strict=True)
     ]
     note = (
-        f"{encoder.name} was loaded in {loading:.1f} s and took"
-        f" {1000 * encoding / len(exhibits):.0f} ms a picture"
-        f" and {1000 * asking / len(queries):.0f} ms a query."
+        f"{encoder.name} was loaded in {load_seconds:.1f} s and took"
+        f" {1000 * encode_seconds / len(pictures):.0f} ms a picture"
+        f" and {1000 * query_seconds / len(queries):.0f} ms a query."
     )
-    if judged and not words:
-        note += f" {_verdict(answers)}"
-    asked = f"{len(queries)} {'queries' if words else 'languages'}"
-    sheet = out / "sheet.html"
+    if judged and not texts:
+        note += f" {_summary(results)}"
+    counted = f"{len(queries)} {'queries' if texts else 'languages'}"
+    page = out / "sheet.html"
     out.mkdir(parents=True, exist_ok=True)
-    title = f"Polyglance: {len(gallery.paths):,} photographs, {asked}"
-    write_sheet(sheet, answers, title=title, note=note)
-    console.print(answers_table(answers))
-    console.print(note, f"The same as a page: {sheet}", sep="\n", markup=False, highlight=False)
-    return answers
+    title = f"Polyglance: {len(gallery.paths):,} photographs, {counted}"
+    write_html_page(page, results, title=title, note=note)
+    console.print(results_table(results))
+    console.print(note, f"The same as a page: {page}", sep="\n", markup=False, highlight=False)
+    return results
 
 
-def count_right(answers: Sequence[Answer]) -> tuple[int, int]:
-    """How many answers have a right hit first, and how many have one at all."""
-    first = sum(answer.hits[0].right is True for answer in answers)
-    return first, sum(any(hit.right for hit in answer.hits) for answer in answers)
+def count_relevant(results: Sequence[QueryResult]) -> tuple[int, int]:
+    """Count the results whose first hit is relevant, and those with any relevant hit."""
+    first = sum(result.hits[0].is_correct is True for result in results)
+    return first, sum(any(hit.is_correct for hit in result.hits) for result in results)
 
 
-def _verdict(answers: Sequence[Answer]) -> str:
-    first, found = count_right(answers)
-    uncaptioned = [answer for answer in answers if answer.language in UNCAPTIONED]
-    uncaptioned_first, uncaptioned_found = count_right(uncaptioned)
+def _summary(results: Sequence[QueryResult]) -> str:
+    first, found = count_relevant(results)
+    uncaptioned = [result for result in results if result.language in UNCAPTIONED]
+    uncaptioned_first, uncaptioned_found = count_relevant(uncaptioned)
     return (
-        f"A right photograph (marked) is among the first {HITS} for {found} of the {len(answers)}"
-        f" queries, and the very first for {first}; in the {len(uncaptioned)} languages that"
-        f" nobody wrote captions in, for {uncaptioned_found} and {uncaptioned_first}."
+        f"A right photograph (marked) is among the first {NUM_HITS} for {found} of the"
+        f" {len(results)} queries, and the very first for {first}; in the {len(uncaptioned)}"
+        f" languages without captions in training, for {uncaptioned_found} and"
+        f" {uncaptioned_first}."
     )
 
 
-def _ready(encoder: Encoder) -> Encoder:
-    """A model both of whose networks are open: each opens when it is first needed."""
+def _warm_up(encoder: Encoder) -> Encoder:
+    """Load both networks now; each is loaded at its first use."""
     encoder.encode_texts(["?"])
     encoder.encode_pictures([np.zeros((1, 1, 3), np.uint8)])
     return encoder
 
 
-def _of_the_demo() -> dict[Path, Exhibit]:
-    return {p.path: Exhibit(p.path, p.title, p.credit, p.page) for p in photographs()}
+def _demo_pictures() -> dict[Path, DemoPicture]:
+    return {p.path: DemoPicture(p.path, p.title, p.credit, p.page) for p in photographs()}
 
 
-def _of_folder(folder: Path) -> dict[Path, Exhibit]:
-    found = [item for item in find_items(folder) if not item.video]
-    if not found:
-        raise PolyglanceError(f"{folder}: there are clips in it, but no picture")
-    return {item.path: Exhibit(item.path, item.key) for item in found}
+def _pictures_of_folder(folder: Path) -> dict[Path, DemoPicture]:
+    items = [item for item in find_items(folder) if not item.video]
+    if not items:
+        raise PolyglanceError(f"{folder} contains clips but no picture: name another folder")
+    return {item.path: DemoPicture(item.path, item.key) for item in items}
 
 
-def _hit(exhibit: Exhibit, score: float, query: Query | None) -> Hit:
-    """A hit, judged by the query where that says what is right."""
-    return Hit(
-        read_picture(exhibit.path, at_least=256),
+def _hit(picture: DemoPicture, score: float, query: Query | None) -> RenderedHit:
+    """Return a hit to show, marked as relevant or not if the query says which pictures are."""
+    return RenderedHit(
+        read_picture(picture.path, min_side=256),
         score,
-        exhibit.name,
-        right=exhibit.path.stem in query.right if query and query.right else None,
-        credit=exhibit.credit,
-        link=exhibit.link,
+        picture.name,
+        is_correct=picture.path.stem in query.relevant if query and query.relevant else None,
+        credit=picture.credit,
+        link=picture.link,
     )
 
 
-def _tell_bad(bad: Sequence[str], console: Console) -> None:
-    for sentence in bad[:TOLD]:
+def _print_bad_files(bad: Sequence[str], console: Console) -> None:
+    for sentence in bad[:MAX_NAMED]:
         console.print(f"skipped {sentence}", markup=False, highlight=False)
-    if len(bad) > TOLD:
-        console.print(f"skipped {len(bad) - TOLD:,} more")
+    if len(bad) > MAX_NAMED:
+        console.print(f"skipped {len(bad) - MAX_NAMED:,} more")

@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Query, Request, Response
 
 from polyglance import __version__
 from polyglance.search.library import Library
-from polyglance.search.query import Hit, Piece
+from polyglance.search.query import Hit, MediaRef
 from polyglance.serve import page, schemas
 from polyglance.serve.auth import AuthMiddleware
 from polyglance.serve.catalog import LibraryCatalog, SearchRequest
@@ -288,17 +288,17 @@ async def clip(request: Request, item: schemas.ItemId) -> Response:
     return await _file_response(request, piece, media_type)
 
 
-async def _file_response(request: Request, piece: Piece, media_type: str) -> Response:
+async def _file_response(request: Request, piece: MediaRef, media_type: str) -> Response:
     service = _service(request)
     file, status = await service.lookup_limiter.run(service.catalog.open_file, piece)
     etag = f"{status.st_size:x}-{status.st_mtime_ns:x}"
     return stream(file, status.st_size, etag, media_type, request.headers)
 
 
-def _to_json(catalog: LibraryCatalog, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+def _to_json(catalog: LibraryCatalog, pieces: Sequence[MediaRef]) -> list[dict[str, Any]]:
     return [
         {
-            "id": piece.number,
+            "id": piece.id,
             "kind": piece.kind,
             "name": name,
             "folder": folder,

@@ -91,8 +91,8 @@ class AuthMiddleware:
             log.exception("a request failed")
             if started:
                 raise
-            problem = HTTPProblem(500, "Internal error: see the server's log.")
-            await problem_response(problem)(scope, receive, send_with_headers)
+            internal = HTTPProblem(500, "Internal error: see the server's log.")
+            await problem_response(internal)(scope, receive, send_with_headers)
 
     def _authorize(self, scope: Scope) -> Response | None:
         """Return a refusal or a redirect, or None for a request that may pass."""

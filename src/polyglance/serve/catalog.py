@@ -20,7 +20,7 @@ from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.library import Library
-from polyglance.search.query import Hit, Piece, as_filter
+from polyglance.search.query import Hit, MediaRef, build_filter
 from polyglance.search.scan import is_within
 from polyglance.search.store import Counts, LibraryUnavailableError
 from polyglance.serve.errors import HTTPProblem
@@ -69,7 +69,7 @@ class LibraryCatalog:
 
     def __init__(self, library: Library) -> None:
         """Open the catalog of an existing library; `warm_up` loads the model."""
-        self._library, self.manifest = library, library.manifest
+        self._library, self.manifest = library, library.model_info
         self._overview: _CachedOverview | None = None
 
     def warm_up(self) -> None:
@@ -80,22 +80,22 @@ class LibraryCatalog:
         """Return the best ``count`` hits, the best first."""
         folders = self._folders(request.folders)
         try:
-            as_filter(None, request.kind, request.since, request.until)
+            build_filter(None, request.kind, request.since, request.until)
         except PolyglanceError as error:
             raise HTTPProblem(422, f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
         try:
             return self._library.search(
                 request.text,
                 picture=[self._picture(picture) for picture in request.like],
-                without=request.without,
-                without_picture=[self._picture(picture) for picture in request.unlike],
+                exclude=request.without,
+                exclude_picture=[self._picture(picture) for picture in request.unlike],
                 k=count,
                 folder=folders,
                 kind=request.kind,
                 since=request.since,
                 until=request.until,
                 language=request.language,
-                every_span=request.all_segments,
+                all_segments=request.all_segments,
             )
         except (DataError, LibraryUnavailableError):
             raise
@@ -106,14 +106,14 @@ class LibraryCatalog:
         """Return a token that stands for a picture in a `SearchRequest`; nothing is stored."""
         return encode_token(self._library.vector(picture))
 
-    def get(self, item: int) -> Piece:
+    def get(self, item: int) -> MediaRef:
         """Return the item with an id."""
-        piece = self._library.piece(item)
+        piece = self._library.get(item)
         if piece is None:
             raise HTTPProblem(404, "There is no such picture or clip in the library.")
         return piece
 
-    def display_names(self, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
+    def display_names(self, pieces: Sequence[MediaRef]) -> list[tuple[str, str]]:
         """Return folder and file name of items; folders begin with the indexed folder's name."""
         labels = self._labels()
         return [
@@ -132,7 +132,7 @@ class LibraryCatalog:
             self._overview = cached = _CachedOverview(revision, now, Overview(counts, folders))
         return cached.overview
 
-    def open_file(self, piece: Piece) -> tuple[BinaryIO, os.stat_result]:
+    def open_file(self, piece: MediaRef) -> tuple[BinaryIO, os.stat_result]:
         """Open an item's file if it still lies in an indexed folder.
 
         A file that was indexed by itself, through a manifest, must not be a link.
@@ -154,11 +154,11 @@ class LibraryCatalog:
             raise HTTPProblem(404, "The file is not where it was when it was indexed.")
         return file, status
 
-    def thumbnail(self, piece: Piece) -> bytes | None:
+    def thumbnail(self, piece: MediaRef) -> bytes | None:
         """Return the WebP thumbnail stored in the library, or None."""
         return self._library.thumbnail(piece)
 
-    def _picture(self, ref: str) -> Piece | Vectors:
+    def _picture(self, ref: str) -> MediaRef | Vectors:
         return self.get(int(ref)) if ref.isdecimal() else decode_token(ref, self.manifest.width)
 
     def _folders(self, names: Sequence[str]) -> list[str] | None:

@@ -20,7 +20,7 @@ from polyglance.serve.thumbnails import open_picture
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from polyglance.cross_encoders.explain import Looks
+    from polyglance.cross_encoders.explain import Attribution
     from polyglance.cross_encoders.vqa import Answer
 
 MAX_WORDS = 12
@@ -47,7 +47,7 @@ class SupportsExplain(Protocol):
         language: str | None = None,
         first: int | None = None,
         steps: int = STEPS,
-    ) -> Looks:
+    ) -> Attribution:
         """Attribute the first words of a sentence to cells of the picture."""
 
 
@@ -101,7 +101,7 @@ class HitModels:
             ) from error
         return [
             {"word": word, "cells": (cells / max(float(cells.max()), 1e-12)).round(3).tolist()}
-            for word, cells in zip(result.words, result.cells, strict=True)
+            for word, cells in zip(result.words, result.heatmaps, strict=True)
         ]
 
     def answer(self, item: int, query: schemas.AnswersQuery) -> list[dict[str, Any]]:

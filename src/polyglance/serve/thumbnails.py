@@ -8,9 +8,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from polyglance.errors import DataError, MissingExtraError
-from polyglance.search.files import THUMBNAIL
-from polyglance.search.query import Piece
-from polyglance.search.render.images import picture_of
+from polyglance.search.files import THUMBNAIL_SIZE
+from polyglance.search.query import MediaRef
+from polyglance.search.render.images import read_image
 from polyglance.serve.catalog import LibraryCatalog
 from polyglance.serve.errors import HTTPProblem
 
@@ -35,7 +35,7 @@ VIDEO_TYPES = {
 """Media types of the video files that browsers may play."""
 
 
-def suffix(piece: Piece) -> str:
+def suffix(piece: MediaRef) -> str:
     """Return a file's suffix in lower case."""
     return piece.path.suffix.lower()
 
@@ -51,7 +51,9 @@ class Thumbnails:
     def get(self, item: int, size: int) -> bytes:
         """Return the thumbnail of an item, at most ``size`` pixels a side."""
         piece = self._catalog.get(item)
-        stored = self._catalog.thumbnail(piece) if size <= THUMBNAIL and not piece.span else None
+        stored = (
+            self._catalog.thumbnail(piece) if size <= THUMBNAIL_SIZE and not piece.span else None
+        )
         if stored is not None:
             return stored
         with self._lock:
@@ -68,7 +70,7 @@ class Thumbnails:
         return webp
 
 
-def encode_webp(catalog: LibraryCatalog, piece: Piece, size: int) -> bytes:
+def encode_webp(catalog: LibraryCatalog, piece: MediaRef, size: int) -> bytes:
     """Return a picture, or a clip's middle frame, as WebP of at most ``size`` pixels a side."""
     picture, out = open_picture(catalog, piece, size), io.BytesIO()
     picture.thumbnail((size, size))
@@ -76,11 +78,11 @@ def encode_webp(catalog: LibraryCatalog, piece: Piece, size: int) -> bytes:
     return out.getvalue()
 
 
-def open_picture(catalog: LibraryCatalog, piece: Piece, size: int) -> Image:
+def open_picture(catalog: LibraryCatalog, piece: MediaRef, size: int) -> Image:
     """Decode a picture or a clip's middle frame, at reduced size but not below ``size``."""
     file, _ = catalog.open_file(piece)
     file.close()
     try:
-        return picture_of(str(piece.path), piece.kind, piece.span, at_least=size)
+        return read_image(str(piece.path), piece.kind, piece.span, min_side=size)
     except (DataError, MissingExtraError) as error:
         raise HTTPProblem(404, "The file can no longer be read as a picture.") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from polyglance.languages import describe
+from polyglance.languages import get_language
 
 LANGUAGES = ("en", "de", "fr", "cs", "pt", "zh", "ar")
 """Interface languages; each has a ``messages/*.json``."""
@@ -29,10 +29,10 @@ def interface_languages() -> list[dict[str, str]]:
     return [
         {
             "code": language.code,
-            "name": language.native,
+            "name": language.native_name,
             "direction": "rtl" if language.right_to_left else "ltr",
         }
-        for language in map(describe, LANGUAGES)
+        for language in map(get_language, LANGUAGES)
     ]
 
 

@@ -1,133 +1,136 @@
-// The page: what is asked stands in the address, and everything that is shown follows from it.
+// The page. The search is stored in the address, and everything shown follows from it.
 
-import { drawChips, rememberUpload } from "./chips.js";
-import { CloserLook } from "./explain.js";
+import { addUpload, drawChips } from "./chips.js";
+import { ExplainPanel } from "./explain.js";
 import { Grid } from "./grid.js";
+import { language, preferredLanguage, saveSetting, setLanguage, t } from "./i18n.js";
 import * as service from "./service.js";
-import { language, preferred, remember, say, speak } from "./i18n.js";
 import { Viewer } from "./viewer.js";
 
 const $ = (id) => document.getElementById(id);
 const KEYS = ["q", "not", "like", "unlike", "folder", "kind", "since", "until"];
-const MOST = { like: 4, unlike: 4, not: 8 };
+const LIMITS = { like: 4, unlike: 4, not: 8 };
 const EXAMPLES = [
   ["de", "Sonnenuntergang am See"], ["zh", "夜晚的城市"], ["ar", "قطة صغيرة"],
   ["fr", "une montagne enneigée"], ["cs", "kůň na louce"], ["pt", "um prato de comida"],
   ["ja", "木にとまる鳥"], ["en", "people making music"],
 ];
 
-let asked = new URLSearchParams();
+let search = new URLSearchParams();
 let languages = [];
-let holdings = null;
-let running = null;
+let libraryInfo = null;
+let request = null;
 
 const grid = new Grid($("grid"), (index) => viewer.show(index));
-const closer = new CloserLook(() => asked.get("q"));
-const viewer = new Viewer(() => grid.hits, { closed: (index) => grid.focus(index), act, closer });
+const explainPanel = new ExplainPanel(() => search.get("q"));
+const viewer = new Viewer(() => grid.hits, {
+  onClose: (index) => grid.focus(index), onAction, explainPanel,
+});
 
-// --- what is asked
+// --- the search
 
-/** The parts of an address that are a search. */
-function searchIn(address) {
-  const there = new URLSearchParams(address);
-  return new URLSearchParams([...there].filter(([key, value]) => KEYS.includes(key) && value));
+/** Return the parameters of an address that belong to the search. */
+function parseSearch(address) {
+  const all = new URLSearchParams(address);
+  return new URLSearchParams([...all].filter(([key, value]) => KEYS.includes(key) && value));
 }
 
-/** Search for something else, and let the back button lead to what was before. */
-function ask(next) {
+/** Start another search, and add it to the browser's history. */
+function navigate(next) {
   const address = next.size ? `/?${next}` : "/";
   if (address !== location.pathname + location.search) history.pushState(null, "", address);
-  return follow();
+  return showAddress();
 }
 
-/** Show what the address asks for. */
-function follow() {
-  asked = searchIn(location.search);
-  $("words").value = asked.get("q") ?? "";
-  for (const id of ["folder", "since", "until"]) $(id).value = asked.get(id) ?? "";
+/** Run the search of the address. */
+function showAddress() {
+  search = parseSearch(location.search);
+  $("query").value = search.get("q") ?? "";
+  for (const id of ["folder", "since", "until"]) $(id).value = search.get(id) ?? "";
   for (const radio of document.getElementsByName("kind")) {
-    radio.checked = radio.value === (asked.get("kind") ?? "");
+    radio.checked = radio.value === (search.get("kind") ?? "");
   }
-  $("clear").hidden = ![...asked.keys()].some((key) => key !== "q");
-  drawChips($("chips"), asked, ask);
-  const named = asked.get("q");
-  document.title = named ? `${named} – Polyglance` : "Polyglance";
-  return run();
+  $("clear").hidden = ![...search.keys()].some((key) => key !== "q");
+  drawChips($("chips"), search, navigate);
+  const query = search.get("q");
+  document.title = query ? `${query} – Polyglance` : "Polyglance";
+  return runSearch();
 }
 
-/** The search of the address with what the form says now. */
-function fromForm() {
-  const next = new URLSearchParams([...asked].filter(([key]) => ["like", "unlike", "not"].includes(key)));
+/** Return the current search with the values of the form. */
+function readForm() {
+  const next = new URLSearchParams([...search].filter(([key]) => ["like", "unlike", "not"].includes(key)));
   const set = (key, value) => value && next.set(key, value);
-  set("q", $("words").value.trim());
+  set("q", $("query").value.trim());
   set("folder", $("folder").value);
   set("since", $("since").value);
   set("until", $("until").value);
   set("kind", document.querySelector("[name=kind]:checked").value);
   const without = $("without").value.trim();
-  if (without && !next.getAll("not").includes(without)) append(next, "not", without);
+  if (without && !next.getAll("not").includes(without)) appendLimited(next, "not", without);
   $("without").value = "";
   return next;
 }
 
-function append(next, key, value) {
-  const kept = next.getAll(key).slice(-(MOST[key] - 1));
+/** Append a value; the oldest ones give way at the limit. */
+function appendLimited(next, key, value) {
+  const rest = next.getAll(key).slice(-(LIMITS[key] - 1));
   next.delete(key);
-  for (const one of [...kept, value]) next.append(key, one);
+  for (const one of [...rest, value]) next.append(key, one);
 }
 
-/** What the buttons under a hit do. */
-async function act(action, hit) {
-  const next = action === "similar" ? new URLSearchParams() : new URLSearchParams(asked);
-  append(next, action === "subtract" ? "unlike" : "like", String(hit.id));
+/** Handle the buttons of the viewer: similar, add and subtract. */
+async function onAction(action, hit) {
+  const next = action === "similar" ? new URLSearchParams() : new URLSearchParams(search);
+  appendLimited(next, action === "subtract" ? "unlike" : "like", String(hit.id));
   scrollTo({ top: 0 });
-  await ask(next);
+  await navigate(next);
   grid.focus(0);
 }
 
-// --- answers
+// --- results
 
-async function run() {
-  running?.abort();
-  running = new AbortController();
-  const { signal } = running;
-  const nothing = !asked.has("q") && !asked.has("like");
-  $("welcome").hidden = !nothing;
-  $("status").textContent = nothing ? "" : say("searching");
+async function runSearch() {
+  request?.abort();
+  request = new AbortController();
+  const { signal } = request;
+  const empty = !search.has("q") && !search.has("like");
+  $("welcome").hidden = !empty;
+  $("status").textContent = empty ? "" : t("searching");
   $("more").hidden = true;
-  if (nothing) {
+  if (empty) {
     $("problem").textContent = "";
     grid.clear();
     return;
   }
-  const failed = await guarded(async () => {
-    const answer = await service.search(asked, { signal });
+  const failed = await reportErrors(async () => {
+    const response = await service.search(search, { signal });
     grid.clear();
-    grid.add(answer.hits);
-    tellCount(answer);
+    grid.add(response.hits);
+    showCount(response);
   }, signal);
-  if (failed) grid.clear(); // what is still there answers another question
+  if (failed) grid.clear(); // the hits of the previous search
 }
 
 async function showMore() {
-  const { signal } = running;
+  const { signal } = request;
   $("more").disabled = true;
-  await guarded(async () => {
-    const answer = await service.search(asked, { offset: grid.hits.length, signal });
-    grid.add(answer.hits);
-    tellCount(answer);
+  await reportErrors(async () => {
+    const response = await service.search(search, { offset: grid.hits.length, signal });
+    grid.add(response.hits);
+    showCount(response);
   }, signal);
   $("more").disabled = false;
 }
 
-function tellCount(answer) {
+function showCount({ more }) {
   const n = grid.hits.length;
-  $("status").textContent = n ? say(answer.more ? "countMore" : "count", { n }) : say("nothing");
-  $("more").hidden = !answer.more;
+  $("status").textContent = n ? t(more ? "countMore" : "count", { n }) : t("nothing");
+  $("more").hidden = !more;
 }
 
-/** Do something; what goes wrong is said where everybody finds it. Whether it did. */
-async function guarded(work, signal) {
+/** Run `work`, show its error if there is one, and return whether it failed. */
+async function reportErrors(work, signal) {
   document.body.classList.add("busy");
   $("problem").textContent = "";
   try {
@@ -136,7 +139,7 @@ async function guarded(work, signal) {
   } catch (error) {
     if (error.name === "AbortError") return false;
     $("status").textContent = "";
-    $("problem").textContent = say(error instanceof service.Problem ? error.message : "problemOther");
+    $("problem").textContent = t(error instanceof service.Problem ? error.message : "problemOther");
     if (!(error instanceof service.Problem)) console.error(error);
     return true;
   } finally {
@@ -144,28 +147,28 @@ async function guarded(work, signal) {
   }
 }
 
-// --- pictures from outside
+// --- search by picture
 
 async function searchByPicture(file) {
-  $("status").textContent = say("reading");
-  await guarded(async () => {
-    const picture = await service.upload(file);
-    rememberUpload(picture, file);
-    const next = fromForm();
-    append(next, "like", picture);
-    await ask(next);
+  $("status").textContent = t("analysing");
+  await reportErrors(async () => {
+    const token = await service.upload(file);
+    addUpload(token, file);
+    const next = readForm();
+    appendLimited(next, "like", token);
+    await navigate(next);
   });
 }
 
-function listenForPictures() {
-  const isFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+function listenForFiles() {
+  const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
   $("file").addEventListener("change", () => {
     const [file] = $("file").files;
     $("file").value = "";
     if (file) searchByPicture(file);
   });
   addEventListener("dragover", (event) => {
-    if (!isFile(event)) return;
+    if (!hasFiles(event)) return;
     event.preventDefault();
     $("drop").hidden = false;
   });
@@ -174,7 +177,7 @@ function listenForPictures() {
   });
   addEventListener("drop", (event) => {
     $("drop").hidden = true;
-    if (!isFile(event)) return;
+    if (!hasFiles(event)) return;
     event.preventDefault();
     const [file] = event.dataTransfer.files;
     if (file) searchByPicture(file);
@@ -187,38 +190,38 @@ function listenForPictures() {
   });
 }
 
-// --- the frame around
+// --- header, welcome and filters
 
-function drawFrame() {
+function drawHeader() {
   const theme = document.documentElement.dataset.theme ?? "auto";
-  const label = say({ auto: "themeAuto", light: "themeLight", dark: "themeDark" }[theme]);
+  const label = t({ auto: "themeAuto", light: "themeLight", dark: "themeDark" }[theme]);
   $("theme").textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
   $("theme").title = label;
   $("theme").setAttribute("aria-label", label);
-  if (holdings) {
-    const { pictures, clips } = holdings;
-    const parts = [pictures && say("pictures", { n: pictures }), clips && say("clips", { n: clips })];
-    $("holdings").textContent = parts.filter(Boolean).join(" · ") || say("empty");
+  if (libraryInfo) {
+    const { pictures, clips } = libraryInfo;
+    const parts = [pictures && t("pictures", { n: pictures }), clips && t("clips", { n: clips })];
+    $("library-size").textContent = parts.filter(Boolean).join(" · ") || t("empty");
   }
 }
 
 function changeTheme() {
   const order = ["auto", "light", "dark"];
-  const now = document.documentElement.dataset.theme ?? "auto";
-  const next = order[(order.indexOf(now) + 1) % order.length];
+  const current = document.documentElement.dataset.theme ?? "auto";
+  const next = order[(order.indexOf(current) + 1) % order.length];
   if (next === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = next;
-  remember("theme", next === "auto" ? null : next);
-  drawFrame();
+  saveSetting("theme", next === "auto" ? null : next);
+  drawHeader();
 }
 
 async function changeLanguage(code) {
-  await speak(code, languages.find((one) => one.code === code).direction);
+  await setLanguage(code, languages.find((one) => one.code === code).direction);
   $("language").value = language;
-  drawFrame();
-  drawChips($("chips"), asked, ask);
+  drawHeader();
+  drawChips($("chips"), search, navigate);
   grid.translate();
-  if (grid.hits.length) tellCount({ more: !$("more").hidden });
+  if (grid.hits.length) showCount({ more: !$("more").hidden });
 }
 
 function drawExamples() {
@@ -230,7 +233,7 @@ function drawExamples() {
     link.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
-      ask(new URLSearchParams({ q: text }));
+      navigate(new URLSearchParams({ q: text }));
     });
     item.append(link);
     return item;
@@ -238,60 +241,60 @@ function drawExamples() {
 }
 
 function drawFolders() {
-  $("folder").append(...holdings.folders.map(({ folder, files }) => {
+  $("folder").append(...libraryInfo.folders.map(({ folder, files }) => {
     const depth = folder.split("/").length - 1;
     const name = `${" ".repeat(3 * depth)}${folder.split("/").at(-1)}`;
     return new Option(files ? `${name} (${files})` : name, folder);
   }));
-  $("folder").value = asked.get("folder") ?? "";
+  $("folder").value = search.get("folder") ?? "";
 }
 
 function listen() {
   $("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    ask(fromForm());
+    navigate(readForm());
   });
   $("form").addEventListener("change", (event) => {
-    // Words wait for Enter; filters work at once.
-    if (event.target.matches("select, [type=radio], [type=date]")) ask(fromForm());
+    // Filters apply at once; words need Enter.
+    if (event.target.matches("select, [type=radio], [type=date]")) navigate(readForm());
   });
   $("clear").addEventListener("click", () => {
-    ask(new URLSearchParams($("words").value.trim() ? { q: $("words").value.trim() } : {}));
-    $("words").focus();
+    navigate(new URLSearchParams($("query").value.trim() ? { q: $("query").value.trim() } : {}));
+    $("query").focus();
   });
   $("more").addEventListener("click", showMore);
-  new IntersectionObserver(([seen]) => {
-    if (seen.isIntersecting && !$("more").disabled && !$("more").hidden) showMore();
+  new IntersectionObserver(([entry]) => {
+    if (entry.isIntersecting && !$("more").disabled && !$("more").hidden) showMore();
   }, { rootMargin: "300px" }).observe($("more"));
   $("theme").addEventListener("click", changeTheme);
   $("language").addEventListener("change", () => {
-    remember("language", $("language").value);
+    saveSetting("language", $("language").value);
     changeLanguage($("language").value);
   });
-  $("words").addEventListener("keydown", (event) => {
+  $("query").addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown" || !grid.hits.length) return;
     event.preventDefault();
     grid.focus(0);
   });
   addEventListener("keydown", (event) => {
     if ($("viewer").open) return;
-    const typing = event.target.closest?.("input, select, textarea");
-    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+    const inField = event.target.closest?.("input, select, textarea");
+    if (event.key === "/" && !inField && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
-      $("words").select();
+      $("query").select();
     } else if (event.key === "Escape" && event.target.closest?.("#grid")) {
-      $("words").focus();
+      $("query").focus();
     }
   });
   addEventListener("popstate", () => {
     $("viewer").close();
-    follow();
+    showAddress();
   });
 }
 
-async function begin() {
+async function start() {
   listen();
-  listenForPictures();
+  listenForFiles();
   drawExamples();
   languages = await service.languages();
   $("language").append(...languages.map(({ code, name }) => {
@@ -299,15 +302,15 @@ async function begin() {
     option.lang = code;
     return option;
   }));
-  await changeLanguage(preferred(languages.map(({ code }) => code)));
-  const found = follow();
-  holdings = await service.library();
-  closer.offer(holdings);
+  await changeLanguage(preferredLanguage(languages.map(({ code }) => code)));
+  const firstSearch = showAddress();
+  libraryInfo = await service.library();
+  explainPanel.setModels(libraryInfo);
   drawFolders();
-  drawFrame();
-  if (!asked.size && !matchMedia("(pointer: coarse)").matches) $("words").focus();
-  await found;
+  drawHeader();
+  if (!search.size && !matchMedia("(pointer: coarse)").matches) $("query").focus();
+  await firstSearch;
   document.body.dataset.ready = "yes";
 }
 
-guarded(begin);
+reportErrors(start);

@@ -1,69 +1,70 @@
-// What a search holds besides its words: pictures it is like or not like, and words it is not.
+// The chips of a search: pictures to include or exclude, and words to exclude.
 
-import { thumbnail } from "./service.js";
-import { say } from "./i18n.js";
+import { t } from "./i18n.js";
+import { thumbnailUrl } from "./service.js";
 
-/** Where the browser still has an uploaded picture, by the text that stands for it. */
+/** Object URLs of uploaded pictures by token, as long as the page is open. */
 const uploads = new Map();
 
-export function rememberUpload(picture, file) {
-  uploads.set(picture, URL.createObjectURL(file));
+export function addUpload(token, file) {
+  uploads.set(token, URL.createObjectURL(file));
 }
 
-/** Draw the chips of a search; `changed(search)` is called with what it becomes. */
-export function drawChips(list, asked, changed) {
-  const parts = ["like", "unlike", "not"].flatMap((kind) =>
-    asked.getAll(kind).map((value) => ({ kind, value })),
+/** Draw the chips of a search; `onChange(search)` is called with the changed search. */
+export function drawChips(list, search, onChange) {
+  const parts = ["like", "unlike", "not"].flatMap((key) =>
+    search.getAll(key).map((value) => ({ key, value })),
   );
-  list.replaceChildren(...parts.map((part) => chip(part, asked, changed)));
+  list.replaceChildren(...parts.map((part) => chip(part, search, onChange)));
   list.hidden = parts.length === 0;
 }
 
-function chip({ kind, value }, asked, changed) {
+function chip({ key, value }, search, onChange) {
+  const included = key === "like";
   const item = document.createElement("li");
-  item.className = `chip ${kind === "like" ? "wanted" : "unwanted"}`;
-  const name = kind === "not" ? value : say("aPicture");
-  if (kind === "not") {
+  item.className = `chip ${included ? "included" : "excluded"}`;
+  const name = key === "not" ? value : t("aPicture");
+  if (key === "not") {
     const words = document.createElement("span");
     words.dir = "auto";
     words.textContent = `− ${value}`;
     item.append(words);
   } else {
-    const sign = button(kind === "like" ? "+" : "−", say(kind === "like" ? "wanted" : "unwanted"));
+    const sign = button(included ? "+" : "−", t(included ? "included" : "excluded"));
     sign.className = "sign";
     sign.addEventListener("click", () => {
-      const next = without(asked, kind, value);
-      next.append(kind === "like" ? "unlike" : "like", value);
-      changed(next);
+      const next = without(search, key, value);
+      next.append(included ? "unlike" : "like", value);
+      onChange(next);
     });
-    item.append(sign, small(value));
+    item.append(sign, thumbnail(value));
   }
-  const remove = button("×", say("remove", { name }));
+  const remove = button("×", t("remove", { name }));
   remove.className = "remove";
-  remove.addEventListener("click", () => changed(without(asked, kind, value)));
+  remove.addEventListener("click", () => onChange(without(search, key, value)));
   item.append(remove);
   return item;
 }
 
-function small(value) {
-  const address = /^\d+$/.test(value) ? thumbnail(value) : uploads.get(value);
+function thumbnail(value) {
+  const url = /^\d+$/.test(value) ? thumbnailUrl(value) : uploads.get(value);
   const image = document.createElement("img");
-  image.alt = say("aPicture");
-  image.src = address ?? "/favicon.svg"; // one that was dropped before the page was loaded anew
+  image.alt = t("aPicture");
+  image.src = url ?? "/favicon.svg"; // uploaded before the page was reloaded
   return image;
 }
 
-function button(sign, label) {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.textContent = sign;
-  made.title = label;
-  made.setAttribute("aria-label", label);
-  return made;
+function button(text, label) {
+  const element = document.createElement("button");
+  element.type = "button";
+  element.textContent = text;
+  element.title = label;
+  element.setAttribute("aria-label", label);
+  return element;
 }
 
-/** A search less one of its parts. */
-function without(asked, kind, value) {
-  const kept = [...asked].filter(([key, other]) => key !== kind || other !== value);
-  return new URLSearchParams(kept);
+/** Return a search without one of its parts. */
+function without(search, key, value) {
+  const rest = [...search].filter(([otherKey, other]) => otherKey !== key || other !== value);
+  return new URLSearchParams(rest);
 }

@@ -1,165 +1,170 @@
-// A closer look at a hit, where the service has models for it: why it was found, and questions.
+// Explanations of a hit and questions about it, if the server has models for them.
 
-import { answers, Problem, thumbnail, why } from "./service.js";
-import { language, say } from "./i18n.js";
+import { language, t } from "./i18n.js";
+import { answers, explain, Problem, thumbnailUrl } from "./service.js";
 
 const $ = (id) => document.getElementById(id);
-const LONGEST_SIDE = 640;
-const DARK = 0.8;
+const MAX_SIDE = 640;
+const SHADE = 0.8;
 
-export class CloserLook {
-  /** `query()` are the words of the search, if it has any. */
+export class ExplainPanel {
+  /** `query()` returns the words of the search, if any. */
   constructor(query) {
     this.query = query;
     this.hit = null;
-    this.known = { explains: false, answers: [] };
-    $("why-open").addEventListener("click", () => this.#explain());
+    this.models = { explains: false, answers: [] };
+    $("why-open").addEventListener("click", () => this.#toggleExplanation());
     $("question").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#ask($("question-words").value.trim());
     });
   }
 
-  /** What the service can be asked. */
-  offer({ explains, answers }) {
-    this.known = { explains, answers };
+  /** Set which models the server has. */
+  setModels({ explains, answers }) {
+    this.models = { explains, answers };
   }
 
-  /** Another hit; what was said of the one before goes. */
+  /** Show the panels for another hit. */
   show(hit) {
-    this.running?.abort();
+    this.request?.abort();
     this.hit = hit;
-    $("why").hidden = !this.known.explains || !this.query();
+    $("why").hidden = !this.models.explains || !this.query();
     $("why-open").setAttribute("aria-expanded", "false");
     $("why-words").replaceChildren();
-    $("question").hidden = !this.known.answers.length;
+    $("question").hidden = !this.models.answers.length;
     $("question-words").value = "";
     $("answers").replaceChildren();
-    $("why-said").textContent = $("question-said").textContent = "";
+    $("why-status").textContent = $("question-status").textContent = "";
     const names = new Intl.DisplayNames(language, { type: "language" });
-    const spoken = new Intl.ListFormat(language).format(this.known.answers.map((one) => names.of(one)));
-    $("question-languages").textContent = say("askLanguages", { languages: spoken });
+    const languages = this.models.answers.map((code) => names.of(code));
+    $("question-languages").textContent = t("askLanguages", {
+      languages: new Intl.ListFormat(language).format(languages),
+    });
   }
 
-  async #explain() {
+  async #toggleExplanation() {
     if ($("why-words").children.length) {
-      this.#light(null);
+      this.#highlight(null);
       $("why-words").replaceChildren();
       $("why-open").setAttribute("aria-expanded", "false");
       return;
     }
-    const found = await this.#wait($("why-said"), (signal) => why(this.hit, this.query(), signal));
-    if (!found) return;
-    const buttons = found.words.map((look) => this.#word(look));
+    const explanation = await this.#load($("why-status"), (signal) =>
+      explain(this.hit, this.query(), signal));
+    if (!explanation) return;
+    const buttons = explanation.words.map((attribution) => this.#wordButton(attribution));
     $("why-words").replaceChildren(...buttons);
     $("why-open").setAttribute("aria-expanded", "true");
-    // Something is lit at once: of words that look somewhere, the longest says most.
-    const lengths = found.words.map((look) => (brightest(look) ? look.word.length : 0));
+    // Begin with the longest word that has an attribution: it usually carries the most meaning.
+    const lengths = explanation.words.map((one) => (maximum(one.cells) ? one.word.length : 0));
     buttons[lengths.indexOf(Math.max(...lengths))]?.click();
   }
 
-  #word(look) {
+  #wordButton(attribution) {
     const button = document.createElement("button");
     button.type = "button";
     button.dir = "auto";
-    button.textContent = look.word;
+    button.textContent = attribution.word;
     button.setAttribute("aria-pressed", "false");
     button.addEventListener("click", () => {
       const pressed = button.getAttribute("aria-pressed") !== "true";
       for (const other of $("why-words").children) other.setAttribute("aria-pressed", "false");
       button.setAttribute("aria-pressed", String(pressed));
-      this.#light(pressed ? look : null);
+      this.#highlight(pressed ? attribution : null);
     });
     return button;
   }
 
-  /** Show where a word looks: bright on a picture that is dark elsewhere. If nowhere, it is said. */
-  #light(look) {
-    $("stage").querySelector(".lit")?.remove();
-    $("why-said").textContent = look ? described(look) : "";
-    if (!look || !brightest(look)) return;
-    const lit = document.createElement("div");
-    lit.className = "lit";
+  /** Darken the picture except where it matches the word; describe that in the status as well. */
+  #highlight(attribution) {
+    $("stage").querySelector(".highlight")?.remove();
+    $("why-status").textContent = attribution ? description(attribution) : "";
+    if (!attribution || !maximum(attribution.cells)) return;
+    const highlight = document.createElement("div");
+    highlight.className = "highlight";
     if (this.hit.kind === "clip") {
       $("stage").querySelector("video")?.pause();
       const frame = document.createElement("img");
-      frame.src = thumbnail(this.hit.id, LONGEST_SIDE);
+      frame.src = thumbnailUrl(this.hit.id, MAX_SIDE);
       frame.alt = "";
-      lit.append(frame);
+      highlight.append(frame);
     }
-    lit.append(shade(look.cells, this.hit));
-    $("stage").append(lit);
+    highlight.append(mask(attribution.cells, this.hit));
+    $("stage").append(highlight);
   }
 
   async #ask(question) {
     if (!question) return;
     $("answers").replaceChildren();
-    const found = await this.#wait($("question-said"), (signal) => answers(this.hit, question, signal));
-    if (!found) return;
-    $("question-said").textContent = "";
-    const share = new Intl.NumberFormat(language, { style: "percent" });
-    $("answers").replaceChildren(...found.answers.map(({ text, language: spoken, probability }) => {
+    const response = await this.#load($("question-status"), (signal) =>
+      answers(this.hit, question, signal));
+    if (!response) return;
+    $("question-status").textContent = "";
+    const percent = new Intl.NumberFormat(language, { style: "percent" });
+    $("answers").replaceChildren(...response.answers.map((answer) => {
       const item = document.createElement("li");
-      const said = document.createElement("bdi");
-      Object.assign(said, { lang: spoken, textContent: text });
-      const likely = document.createElement("span");
-      likely.textContent = share.format(probability);
-      item.append(said, likely);
+      const text = document.createElement("bdi");
+      Object.assign(text, { lang: answer.language, textContent: answer.text });
+      const probability = document.createElement("span");
+      probability.textContent = percent.format(answer.probability);
+      item.append(text, probability);
       return item;
     }));
   }
 
-  /** Wait for an answer that is still wanted; what goes wrong is said where it was asked. */
-  async #wait(status, work) {
-    this.running?.abort();
-    this.running = new AbortController();
-    const { signal } = this.running;
-    if (this.status !== status && this.status) this.status.textContent = "";  // waits no more
+  /** Await a response; return null if another request replaced it or it failed. */
+  async #load(status, send) {
+    this.request?.abort();
+    this.request = new AbortController();
+    const { signal } = this.request;
+    // The other panel's request was aborted, so its progress message goes.
+    if (this.status !== status && this.status) this.status.textContent = "";
     this.status = status;
-    status.textContent = say("reading");
+    status.textContent = t("analysing");
     try {
-      const found = await work(signal);
-      return signal.aborted ? null : found;
+      const response = await send(signal);
+      return signal.aborted ? null : response;
     } catch (error) {
       if (signal.aborted) return null;
-      status.textContent = say(error instanceof Problem ? error.message : "problemOther");
+      status.textContent = t(error instanceof Problem ? error.message : "problemOther");
       return null;
     }
   }
 }
 
-/** Darkness over a picture, less where cells are bright; in the picture's shape. */
-function shade(cells, { width, height }) {
+/** Return a canvas of the picture's shape that is dark where the attribution is low. */
+function mask(cells, { width, height }) {
   const small = document.createElement("canvas");
   small.width = cells[0].length;
   small.height = cells.length;
   const pixels = new ImageData(small.width, small.height);
-  cells.flat().forEach((light, i) => {
-    pixels.data[4 * i + 3] = 255 * DARK * (1 - light);
+  cells.flat().forEach((value, i) => {
+    pixels.data[4 * i + 3] = 255 * SHADE * (1 - value);
   });
   small.getContext("2d").putImageData(pixels, 0, 0);
-  const scale = LONGEST_SIDE / Math.max(width, height);
+  const scale = MAX_SIDE / Math.max(width, height);
   const large = document.createElement("canvas");
   large.width = Math.max(1, Math.round(width * scale));
   large.height = Math.max(1, Math.round(height * scale));
-  const pen = large.getContext("2d");
-  pen.imageSmoothingQuality = "high";
-  pen.drawImage(small, 0, 0, large.width, large.height);
+  const context = large.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(small, 0, 0, large.width, large.height);
   return large;
 }
 
-/** What the cell that a word looks at most is to it; 0 where it looks nowhere. */
-function brightest({ cells }) {
+/** Return the highest attribution; 0 if the word has none. */
+function maximum(cells) {
   return Math.max(...cells.flat());
 }
 
-/** Where a word looks, for those who do not see it. */
-function described({ word, cells }) {
-  const most = brightest({ cells });
-  if (!most) return say("whyNowhere", { word });
-  const y = cells.findIndex((row) => row.includes(most));
-  const middle = (place, count) => Math.round((100 * (place + 0.5)) / count);
-  return say("whyMost", {
-    word, x: middle(cells[y].indexOf(most), cells[y].length), y: middle(y, cells.length),
+/** Say in words where the attribution is highest, for users who do not see it. */
+function description({ word, cells }) {
+  const best = maximum(cells);
+  if (!best) return t("whyNone", { word });
+  const row = cells.findIndex((values) => values.includes(best));
+  const centre = (index, count) => Math.round((100 * (index + 0.5)) / count);
+  return t("whyBest", {
+    word, x: centre(cells[row].indexOf(best), cells[row].length), y: centre(row, cells.length),
   });
 }

@@ -1,71 +1,71 @@
-// The interface in the reader's language: messages, numbers, dates, and which way it runs.
+// The interface in the user's language: messages, numbers, dates and text direction.
 
 const FALLBACK = "en";
 let messages = {};
-let wanted = FALLBACK;
+let requested = FALLBACK;
 export let language = FALLBACK;
 
-/** The language to begin with: chosen before, or the first that the browser asks for. */
-export function preferred(known) {
-  const asked = [remembered("language"), ...navigator.languages].filter(Boolean);
-  const codes = asked.map((tag) => tag.toLowerCase().split("-")[0]);
-  return codes.find((code) => known.includes(code)) ?? FALLBACK;
+/** Return the initial language: the one chosen before, or the browser's first that is available. */
+export function preferredLanguage(available) {
+  const tags = [getSetting("language"), ...navigator.languages].filter(Boolean);
+  const codes = tags.map((tag) => tag.toLowerCase().split("-")[0]);
+  return codes.find((code) => available.includes(code)) ?? FALLBACK;
 }
 
-/** Show the page in a language; of several wishes at once the last one counts. */
-export async function speak(code, direction) {
-  wanted = code;
-  const read = await (await fetch(`/messages/${code}.json`)).json();
-  if (wanted !== code) return;
-  messages = read;
+/** Show the page in a language; of several calls at once the last one wins. */
+export async function setLanguage(code, direction) {
+  requested = code;
+  const loaded = await (await fetch(`/messages/${code}.json`)).json();
+  if (requested !== code) return;
+  messages = loaded;
   language = code;
   document.documentElement.lang = code;
   document.documentElement.dir = direction;
   translate(document);
 }
 
-/** A message with its places filled; of several forms, that which fits the number `n`. */
-export function say(key, places = {}) {
+/** Return a message with its placeholders filled, in the plural form for the number `n`. */
+export function t(key, values = {}) {
   let text = messages[key] ?? key;
   if (typeof text === "object") {
-    text = text[new Intl.PluralRules(language).select(places.n)] ?? text.other;
+    text = text[new Intl.PluralRules(language).select(values.n)] ?? text.other;
   }
   return text.replace(/\{(\w+)\}/g, (_, name) =>
-    typeof places[name] === "number" ? number(places[name]) : places[name],
+    typeof values[name] === "number" ? formatNumber(values[name]) : values[name],
   );
 }
 
-/** Write messages where elements say which: as text, label, placeholder or tip. */
+/** Fill in the messages that elements name: as text, label, placeholder or tooltip. */
 export function translate(root) {
   for (const element of root.querySelectorAll("[data-text]")) {
-    element.textContent = say(element.dataset.text);
+    element.textContent = t(element.dataset.text);
   }
   for (const element of root.querySelectorAll("[data-label]")) {
-    element.setAttribute("aria-label", say(element.dataset.label));
+    element.setAttribute("aria-label", t(element.dataset.label));
   }
   for (const element of root.querySelectorAll("[data-placeholder]")) {
-    element.placeholder = say(element.dataset.placeholder);
+    element.placeholder = t(element.dataset.placeholder);
   }
   for (const element of root.querySelectorAll("[data-tip]")) {
-    element.title = say(element.dataset.tip);
+    element.title = t(element.dataset.tip);
   }
 }
 
-export const number = (value) => new Intl.NumberFormat(language).format(value);
+export const formatNumber = (value) => new Intl.NumberFormat(language).format(value);
 
-export const day = (taken) =>
+export const formatDate = (taken) =>
   new Intl.DateTimeFormat(language, { dateStyle: "long" }).format(new Date(taken));
 
-/** Seconds as a clock shows them. */
-export function clock(seconds) {
+/** Format seconds as m:ss or h:mm:ss. */
+export function formatTime(seconds) {
   const whole = Math.floor(seconds);
   const parts = [Math.floor(whole / 60) % 60, whole % 60];
   if (whole >= 3600) parts.unshift(Math.floor(whole / 3600));
   return parts.map((part, i) => (i ? String(part).padStart(2, "0") : part)).join(":");
 }
 
-/** What was chosen before, where the browser keeps such things. */
-export function remembered(name) {
+/** Return a setting saved in the browser, or null. */
+export function getSetting(name) {
   try {
     return localStorage.getItem(name);
   } catch {
@@ -73,11 +73,11 @@ export function remembered(name) {
   }
 }
 
-export function remember(name, value) {
+export function saveSetting(name, value) {
   try {
     if (value) localStorage.setItem(name, value);
     else localStorage.removeItem(name);
   } catch {
-    // It lasts until the page is closed, then.
+    // Without storage the setting lasts until the page is closed.
   }
 }

@@ -1,9 +1,9 @@
-// Asking the service. Whatever it refuses is a `Problem` with the key of a message.
+// Calls to the server's API. A failed call throws a `Problem` with the key of a message.
 
-const LARGEST_UPLOAD = 4_000_000;
-const LONGEST_SIDE = 1600;
-const LONGEST_QUESTION = 300;
-const SENT_AS_THEY_ARE = ["image/jpeg", "image/png", "image/webp", "image/gif"];
+const MAX_UPLOAD_BYTES = 4_000_000;
+const MAX_UPLOAD_SIDE = 1600;
+const MAX_QUESTION_CHARS = 300;
+const UPLOAD_TYPES = ["image/jpeg", "image/png", "image/webp", "image/gif"];
 
 export class Problem extends Error {}
 
@@ -16,10 +16,10 @@ const MESSAGES = {
   503: "problemBusy",
 };
 
-async function answer(address, options, messages = MESSAGES) {
+async function request(url, options, messages = MESSAGES) {
   let response;
   try {
-    response = await fetch(address, options);
+    response = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("problemOffline");
@@ -28,42 +28,42 @@ async function answer(address, options, messages = MESSAGES) {
   return response.json();
 }
 
-export const library = () => answer("/api/library");
-export const languages = () => answer("/api/languages");
+export const library = () => request("/api/library");
+export const languages = () => request("/api/languages");
 
-/** Hits for a search as it stands in the address bar. */
-export function search(asked, { offset = 0, limit = 40, signal } = {}) {
-  const parameters = new URLSearchParams(asked);
+/** Search; `search` holds the same parameters as the page's address. */
+export function search(search, { offset = 0, limit = 40, signal } = {}) {
+  const parameters = new URLSearchParams(search);
   parameters.set("limit", limit);
   parameters.set("offset", offset);
-  return answer(`/api/search?${parameters}`, { signal });
+  return request(`/api/search?${parameters}`, { signal });
 }
 
-/** Of a hit, where the words of a search look. */
-export const why = (hit, words, signal) => closer(hit, "why", words, signal);
+/** Return which parts of a hit match each word of a query. */
+export const explain = (hit, query, signal) => requestOfHit(hit, "why", query, signal);
 
-/** What a model answers to a question about a hit. */
-export const answers = (hit, question, signal) => closer(hit, "answers", question, signal);
+/** Return the answers to a question about a hit. */
+export const answers = (hit, question, signal) => requestOfHit(hit, "answers", question, signal);
 
-function closer(hit, what, words, signal) {
-  const parameters = new URLSearchParams({ q: [...words].slice(0, LONGEST_QUESTION).join("") });
+function requestOfHit(hit, endpoint, text, signal) {
+  const parameters = new URLSearchParams({ q: [...text].slice(0, MAX_QUESTION_CHARS).join("") });
   const messages = { ...MESSAGES, 422: "problemQuestion" };
-  return answer(`/api/items/${hit.id}/${what}?${parameters}`, { signal }, messages);
+  return request(`/api/items/${hit.id}/${endpoint}?${parameters}`, { signal }, messages);
 }
 
-/** Send a picture; the text that stands for it in searches. */
+/** Upload a picture and return the token that stands for it in searches. */
 export async function upload(file) {
-  const body = await small(file);
+  const body = await shrink(file);
   const headers = { "content-type": body.type || "application/octet-stream" };
-  return (await answer("/api/pictures", { method: "POST", body, headers })).picture;
+  return (await request("/api/pictures", { method: "POST", body, headers })).picture;
 }
 
-/** A large picture made smaller before it travels; one the browser cannot read stays as it is. */
-async function small(file) {
-  if (file.size <= LARGEST_UPLOAD && SENT_AS_THEY_ARE.includes(file.type)) return file;
+/** Scale a large picture down before uploading; return one the browser cannot read unchanged. */
+async function shrink(file) {
+  if (file.size <= MAX_UPLOAD_BYTES && UPLOAD_TYPES.includes(file.type)) return file;
   try {
     const picture = await createImageBitmap(file);
-    const scale = Math.min(1, LONGEST_SIDE / Math.max(picture.width, picture.height));
+    const scale = Math.min(1, MAX_UPLOAD_SIDE / Math.max(picture.width, picture.height));
     const canvas = document.createElement("canvas");
     canvas.width = Math.max(1, Math.round(picture.width * scale));
     canvas.height = Math.max(1, Math.round(picture.height * scale));
@@ -74,5 +74,5 @@ async function small(file) {
   }
 }
 
-export const thumbnail = (id, size = 256) => `/api/items/${id}/thumbnail?size=${size}`;
-export const file = (hit) => `/api/items/${hit.id}/${hit.kind === "clip" ? "clip" : "picture"}`;
+export const thumbnailUrl = (id, size = 256) => `/api/items/${id}/thumbnail?size=${size}`;
+export const fileUrl = (hit) => `/api/items/${hit.id}/${hit.kind === "clip" ? "clip" : "picture"}`;

@@ -1,7 +1,7 @@
-// Before anything is drawn: light or dark as chosen last time, or as the system has it.
+// Runs before the first paint: apply the theme chosen last time.
 try {
   const chosen = localStorage.getItem("theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // Without storage it is as the system has it.
+  // Without storage the system's theme applies.
 }

@@ -1,36 +1,36 @@
-// One hit in full, in a dialog: a picture, or a clip that plays the span that was found.
+// The dialog that shows one hit: a picture, or a clip that plays the segment that was found.
 
-import { described } from "./grid.js";
-import { file, thumbnail } from "./service.js";
-import { clock, day, number, say } from "./i18n.js";
+import { altText } from "./grid.js";
+import { formatDate, formatNumber, formatTime, t } from "./i18n.js";
+import { fileUrl, thumbnailUrl } from "./service.js";
 
 const $ = (id) => document.getElementById(id);
 
 export class Viewer {
-  /** `hits()` are those to step through; `closed(index)` is told where it ended. */
-  constructor(hits, { closed, act, closer }) {
+  /** `hits()` returns the hits to step through; `onClose(index)` gets the last one shown. */
+  constructor(hits, { onClose, onAction, explainPanel }) {
     this.hits = hits;
-    this.closer = closer;
+    this.explainPanel = explainPanel;
     this.index = 0;
     this.dialog = $("viewer");
     $("close").addEventListener("click", () => this.dialog.close());
     $("previous").addEventListener("click", () => this.show(this.index - 1));
     $("next").addEventListener("click", () => this.show(this.index + 1));
-    $("again").addEventListener("click", () => this.#playPart());
+    $("play-segment").addEventListener("click", () => this.#playSegment());
     for (const action of ["similar", "add", "subtract"]) {
       $(action).addEventListener("click", () => {
         const hit = this.hits()[this.index];
         this.dialog.close();
-        act(action, hit);
+        onAction(action, hit);
       });
     }
     this.dialog.addEventListener("click", (event) => {
-      if (event.target === this.dialog) this.dialog.close(); // beside it
+      if (event.target === this.dialog) this.dialog.close(); // a click on the backdrop
     });
     this.dialog.addEventListener("keydown", (event) => this.#step(event));
     this.dialog.addEventListener("close", () => {
-      $("stage").replaceChildren(); // a clip stops, and its stream with it
-      closed(this.index);
+      $("stage").replaceChildren(); // stops a clip and its download
+      onClose(this.index);
     });
   }
 
@@ -41,54 +41,54 @@ export class Viewer {
     const hit = hits[index];
     $("viewer-name").textContent = hit.name;
     $("viewer-facts").replaceChildren(...facts(hit));
-    $("original").href = file(hit);
-    $("again").hidden = hit.kind !== "clip";
+    $("original").href = fileUrl(hit);
+    $("play-segment").hidden = hit.kind !== "clip";
     $("previous").disabled = index === 0;
     $("next").disabled = index === hits.length - 1;
-    $("stage").replaceChildren(hit.kind === "clip" ? this.#clip(hit) : picture(hit));
-    this.closer.show(hit);
+    $("stage").replaceChildren(hit.kind === "clip" ? this.#video(hit) : picture(hit));
+    this.explainPanel.show(hit);
     if (!this.dialog.open) {
       this.dialog.showModal();
       $("viewer-name").focus({ preventScroll: true });
     }
   }
 
-  #clip(hit) {
+  #video(hit) {
     const [start, stop] = hit.span ?? [0, hit.seconds ?? Infinity];
     const video = document.createElement("video");
     video.controls = true;
     video.playsInline = true;
     video.preload = "metadata";
-    video.poster = thumbnail(hit.id, 640);
-    video.setAttribute("aria-label", described(hit));
-    // The span is played once; who goes on, or goes elsewhere, is not stopped again.
-    let within = true;
+    video.poster = thumbnailUrl(hit.id, 640);
+    video.setAttribute("aria-label", altText(hit));
+    // Stop once at the end of the segment; do not stop users who play on or seek elsewhere.
+    let inSegment = true;
     video.addEventListener("timeupdate", () => {
-      if (!within || video.currentTime < stop) return;
-      within = false;
+      if (!inSegment || video.currentTime < stop) return;
+      inSegment = false;
       video.pause();
     });
     video.addEventListener("seeked", () => {
-      within = video.currentTime >= start - 0.1 && video.currentTime < stop - 0.05;
+      inSegment = video.currentTime >= start - 0.1 && video.currentTime < stop - 0.05;
     });
-    video.addEventListener("loadedmetadata", () => this.#playPart());
+    video.addEventListener("loadedmetadata", () => this.#playSegment());
     video.addEventListener("error", () => {
-      const sorry = document.createElement("p");
-      sorry.className = "sorry";
-      sorry.textContent = say("unplayable");
-      video.replaceWith(picture(hit, thumbnail(hit.id, 640)), sorry);
-      $("again").hidden = true;
+      const message = document.createElement("p");
+      message.className = "media-error";
+      message.textContent = t("unplayable");
+      video.replaceWith(picture(hit, thumbnailUrl(hit.id, 640)), message);
+      $("play-segment").hidden = true;
     });
-    video.src = file(hit);
+    video.src = fileUrl(hit);
     return video;
   }
 
-  #playPart() {
+  #playSegment() {
     const video = $("stage").querySelector("video");
     if (!video) return;
     const start = this.hits()[this.index].span?.[0] ?? 0;
     video.currentTime = start + 0.01;
-    video.play().catch(() => {}); // a browser may want a click first; the controls are there
+    video.play().catch(() => {}); // browsers may require a click first; the controls are there
   }
 
   #step(event) {
@@ -100,28 +100,28 @@ export class Viewer {
   }
 }
 
-function picture(hit, address = file(hit)) {
+function picture(hit, url = fileUrl(hit)) {
   const image = document.createElement("img");
-  image.alt = described(hit);
-  image.src = address;
+  image.alt = altText(hit);
+  image.src = url;
   return image;
 }
 
 function facts(hit) {
-  const told = [
+  const rows = [
     ["folder", hit.folder],
-    ["taken", day(hit.taken)],
-    ["size", `${number(hit.width)} × ${number(hit.height)}`],
+    ["taken", formatDate(hit.taken)],
+    ["size", `${formatNumber(hit.width)} × ${formatNumber(hit.height)}`],
   ];
-  if (hit.span) told.push(["part", `${clock(hit.span[0])}–${clock(hit.span[1])}`]);
-  told.push(["match", new Intl.NumberFormat(document.documentElement.lang,
+  if (hit.span) rows.push(["segment", `${formatTime(hit.span[0])}–${formatTime(hit.span[1])}`]);
+  rows.push(["match", new Intl.NumberFormat(document.documentElement.lang,
     { maximumFractionDigits: 2, minimumFractionDigits: 2 }).format(hit.score)]);
-  return told.filter(([, value]) => value).flatMap(([key, value]) => {
-    const name = document.createElement("dt");
-    const said = document.createElement("dd");
-    name.textContent = say(key);
-    said.textContent = value;
-    said.dir = "auto";
-    return [name, said];
+  return rows.filter(([, value]) => value).flatMap(([key, value]) => {
+    const term = document.createElement("dt");
+    const definition = document.createElement("dd");
+    term.textContent = t(key);
+    definition.textContent = value;
+    definition.dir = "auto";
+    return [term, definition];
   });
 }
