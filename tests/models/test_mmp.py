@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from polyglance.errors import PolyglanceError
-from polyglance.models.mmp import MMP, MMPConfig, MMPObjective, Sentences, mmp_losses
+from polyglance.models.mmp import MMP, MMPConfig, MMPObjective, mmp_losses
 from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing
 from polyglance.objectives.nce import nce
 from polyglance.objectives.triplet import triplet
@@ -32,10 +33,10 @@ def make(config: MMPConfig = CONFIG) -> MMP:
     return MMP(config).eval()
 
 
-def sentences(lengths: list[int], seed: int) -> Sentences:
+def sentences(lengths: list[int], seed: int) -> Text:
     packing = Packing.of(lengths)
     generator = torch.Generator().manual_seed(seed)
-    return Sentences(torch.randint(4, 39, (packing.num_tokens,), generator=generator), packing)
+    return Text(torch.randint(4, 39, (packing.num_tokens,), generator=generator), packing)
 
 
 X, Y = sentences([3, 5, 2], 0), sentences([4, 4, 6], 1)
@@ -82,7 +83,7 @@ def test_pooled_by_the_mean_a_sentence_is_where_its_sub_words_are() -> None:
     torch.testing.assert_close(shared.encode_visual(FEATURES, CLIPS), expected)
 
 
-def one_by_one(model: MMP, text: Sentences, clips: bool = False) -> torch.Tensor:
+def one_by_one(model: MMP, text: Text, clips: bool = False) -> torch.Tensor:
     """c_x (or c_x|v) of each sentence alone, from the definition."""
     vectors = []
     pieces = text.ids.split(text.packing.lengths.tolist())

@@ -1,4 +1,4 @@
-"""Where towers meet, taken out of a model, makes the same vectors."""
+"""Projection heads extracted from a model give the same vectors."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def mmp(**changes: object) -> MMP:
 
 
 @torch.no_grad()
-def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
+def test_extracted_heads_give_the_models_vectors(tmp_path: Path) -> None:
     model = mmp()
     torch.nn.init.normal_(model.text_pooling.linear.weight)  # type: ignore[arg-type]
-    taken = extract_projection_heads(model)
-    assert taken is not None
-    save_projection_heads(taken, tmp_path / "meeting")
-    meeting = load_projection_heads(tmp_path / "meeting")
+    extracted = extract_projection_heads(model)
+    assert extracted is not None
+    save_projection_heads(extracted, tmp_path / "heads")
+    heads = load_projection_heads(tmp_path / "heads")
     features, visuals = torch.randn(7, 5), Packing.of([3, 4])
     torch.testing.assert_close(
-        meeting.encode_images(features, visuals), model.encode_visual(features, visuals)
+        heads.encode_images(features, visuals), model.encode_visual(features, visuals)
     )
     ids, sentences = torch.tensor([1, 5, 2, 1, 7, 8, 2]), Packing.of([3, 4])
     rows = model.encoder(ids, sentences)
     expected = model.encode_text(ids, sentences)
-    torch.testing.assert_close(meeting.encode_texts(rows, sentences), expected)
+    torch.testing.assert_close(heads.encode_texts(rows, sentences), expected)
 
 
 @pytest.mark.parametrize(
@@ -62,30 +62,30 @@ def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
         {"share_pooling": True},
     ],
 )
-def test_towers_that_meet_otherwise_have_none(changes: dict[str, object]) -> None:
+def test_models_with_other_heads_have_none_to_extract(changes: dict[str, object]) -> None:
     assert extract_projection_heads(mmp(**changes)) is None
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'polyglance weights unpack' writes it"):
+    with pytest.raises(DataError, match="'polyglance weights split' writes them"):
         load_projection_heads(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(DataError, match="other weights lie there"):
+    with pytest.raises(DataError, match="it holds other weights"):
         load_projection_heads(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "meeting", "width": 4}')
+    (tmp_path / "config.json").write_text('{"model_type": "projection_heads", "width": 4}')
     with pytest.raises(DataError, match="visual_width"):
         load_projection_heads(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(DataError, match="does not hold where two towers meet"):
+    with pytest.raises(DataError, match="does not hold projection heads"):
         load_projection_heads(tmp_path)
 
 
-def test_other_towers_are_refused() -> None:
+def test_other_backbones_and_encoders_are_refused() -> None:
     config = ProjectionHeadsConfig(5, 16, 1, 2, image_backbone="abc")
     config.check_compatible(5, "abc", 16)
-    with pytest.raises(PolyglanceError, match="of other eyes"):
+    with pytest.raises(PolyglanceError, match="a different image backbone"):
         config.check_compatible(6, "abc")
-    with pytest.raises(PolyglanceError, match="of other eyes"):
+    with pytest.raises(PolyglanceError, match="a different image backbone"):
         config.check_compatible(5, "def")
-    with pytest.raises(PolyglanceError, match="of another encoder"):
+    with pytest.raises(PolyglanceError, match="a different encoder"):
         config.check_compatible(5, "abc", 8)

@@ -279,10 +279,10 @@ def test_a_language_that_comes_later_costs_one_projection_beside_its_words() -> 
 
 def test_a_later_language_needs_tokens_and_vectors_of_the_same_kind() -> None:
     model = make()
-    with pytest.raises(PolyglanceError, match="vectors of 12 numbers, not of 7"):
+    with pytest.raises(PolyglanceError, match="vectors of size 12, not 7"):
         model.add_language(torch.randn(9, 7))
     alone = SMALR(CONFIG, word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS), num_languages=3)
-    with pytest.raises(PolyglanceError, match="keeps no latent tokens for rare words"):
+    with pytest.raises(PolyglanceError, match="has no latent tokens for the rare words"):
         alone.add_language(NEWCOMER)
     alone.add_language(NEWCOMER[:4])
     agnostic = make(replace(CONFIG, own_words=0))

@@ -9,13 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from importlib import import_module
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packed_pairs import (
     PackedPairs,
@@ -62,6 +64,8 @@ class CrossEncoderOutput:
 class CrossEncoderModel(nn.Module, ABC):
     """A transformer that encodes a sentence and an image's regions as one sequence."""
 
+    config_class: ClassVar[type[Any]]
+    """The dataclass of the model's configuration, which its constructor takes."""
     config: CrossEncoderConfig
     encoder: Encoder
     word_bias: nn.Parameter
@@ -128,6 +132,19 @@ class CrossEncoderModel(nn.Module, ABC):
             PolyglanceError: a name is not among `embedded_languages`, which are not empty.
         """
         return None
+
+
+def cross_encoder_class(system: str) -> type[CrossEncoderModel]:
+    """Return the model class of a system: the `CrossEncoderModel` in ``models/<system>.py``."""
+    try:
+        module = import_module(f"polyglance.models.{system}") if system.isidentifier() else None
+    except ModuleNotFoundError:
+        module = None
+    for member in vars(module).values() if module else ():
+        if isinstance(member, type) and issubclass(member, CrossEncoderModel):
+            if member.__module__ == f"polyglance.models.{system}":
+                return member
+    raise PolyglanceError(f"there is no cross-encoder {system!r}: expected uc2 or m3p")
 
 
 def bert_linear(inputs: int, outputs: int) -> nn.Linear:

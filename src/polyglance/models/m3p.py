@@ -83,6 +83,7 @@ class M3PConfig:
 class M3P(CrossEncoderModel):
     """The cross-modal encoder with the heads of its four tasks."""
 
+    config_class = M3PConfig
     config: M3PConfig
 
     def __init__(self, config: M3PConfig, encoder: Encoder | None = None) -> None:

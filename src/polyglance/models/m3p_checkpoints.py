@@ -1,15 +1,15 @@
-"""Published M3P checkpoints, under the names of M3P's own code or of VOLTA, as our model.
+"""Convert published M3P checkpoints, with the names of M3P's own code or of VOLTA.
 
-Three ways of naming the same parameters are known:
+Three naming schemes are supported:
 
-- M3P's code: ``attentions.0.q_lin.weight``, with or without ``module.`` before it;
-- VOLTA's copy of it, as IGLUE publishes: the same behind ``bert.encoder.``, with the
-  heads of tasks as ``clfs_dict``;
-- VOLTA's own encoder, where a layer is two: ``bert.encoder.layer.0.attention_self``
+- M3P's code: ``attentions.0.q_lin.weight``, with or without the prefix ``module.``;
+- VOLTA's copy of it, as IGLUE publishes: the same behind ``bert.encoder.``, with task heads
+  under ``clfs_dict``;
+- VOLTA's own encoder, where each layer counts as two: ``bert.encoder.layer.0.attention_self``
   and ``bert.encoder.layer.1.intermediate``.
 
-Parameters that reading pairs does not use (the decoder's attention, refinement of
-regions, latent transforms) are left out; any other name that is not known is an error.
+Parameters that encoding pairs does not use (the decoder's attention, refinement of regions,
+latent transforms) are dropped; any other unknown name is an error.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from torch import Tensor
 
 from polyglance.errors import DataError
 from polyglance.models.m3p import M3P, M3PConfig
-from polyglance.models.published import read_parameters
+from polyglance.models.published_checkpoints import (
+    HEAD_SIZE,
+    ParameterRenaming,
+    load_parameters,
+    read_parameters,
+)
 from polyglance.nn.encoder import EncoderConfig
-
-_HEAD_WIDTH = 64
-"""Of an attention head, in XLM-R of any size."""
 
 _UNUSED = (
     "refine_embeddings.", "cross_alignment.", "encoder_attn.", "layer_norm15.",
@@ -50,7 +52,7 @@ _PARTS = {
     "transformer_obj.LayerNorm": "label_transform.2",
     "pred_obj_layer.proj": "label",
 }
-_IN_LAYER = {
+_LAYER_PARTS = {
     "attentions.{}.out_lin": "attended",
     "layer_norm1.{}": "attention_norm",
     "ffns.{}.lin1": "widen",
@@ -58,7 +60,7 @@ _IN_LAYER = {
     "layer_norm2.{}": "output_norm",
 }
 
-_OF_VOLTA = {
+_VOLTA_PARTS = {
     "embeddings.word_embeddings": "embeddings",
     "embeddings.position_embeddings": "position_embeddings",
     "embeddings.LayerNorm": "layer_norm_emb",
@@ -67,7 +69,7 @@ _OF_VOLTA = {
     "embeddings.v_LayerNorm": "image_embeddings.LayerNorm",
     "t_pooler.dense": "pooled_layer.dense",
 }
-_OF_VOLTA_LAYERS = {
+_VOLTA_LAYER_PARTS = {
     "attention_self.query": "attentions.{}.q_lin",
     "attention_self.key": "attentions.{}.k_lin",
     "attention_self.value": "attentions.{}.v_lin",
@@ -80,72 +82,59 @@ _OF_VOLTA_LAYERS = {
 
 
 def load_m3p(path: str | Path, *, languages: Sequence[str] | None = None) -> M3P:
-    """The model of a published checkpoint file.
+    """Load a published checkpoint file. Nothing but tensors is unpickled.
 
-    ``languages`` are those of its language embeddings, in their order; without
-    them these are numbered. Nothing but tensors is unpickled.
+    ``languages`` names the rows of its language embeddings; by default they are numbered.
     """
     return convert_m3p(read_parameters(path), languages=languages)
 
 
 def convert_m3p(published: Mapping[str, Tensor], *, languages: Sequence[str] | None = None) -> M3P:
-    """A model in the ``reference`` layout with these parameters, whoever named them.
+    """Build a model of the ``reference`` variant with these parameters, in any naming scheme.
 
-    Heads that a checkpoint lacks stay untrained. A head that VOLTA fine-tuned for
-    retrieval takes the place of the one for matching.
+    Heads that the checkpoint lacks are untrained. A head that VOLTA fine-tuned for retrieval
+    replaces the matching head.
     """
-    weights = {_name(name): value.float() for name, value in published.items()}
+    weights = {_m3p_name(name): value.float() for name, value in published.items()}
     weights = {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}
     config = _config(weights, languages)
     torch.manual_seed(0)
     model = M3P(config)
-    state = dict(model.state_dict())
-    state["encoder.segments.weight"] = torch.zeros_like(state["encoder.segments.weight"])
-    found = _renamed(weights, config.encoder.num_layers)
-    for name, value in found.items():
-        if name not in state or state[name].shape != value.shape:
-            wanted = tuple(state[name].shape) if name in state else "nothing of that name"
-            raise DataError(
-                f"the checkpoint's {name} is of shape {tuple(value.shape)}, expected {wanted}"
-            )
-    missing = [n for n in state if n.startswith(("encoder.", "region_")) and n not in found]
-    if missing != ["encoder.segments.weight"]:
-        raise DataError(f"the checkpoint lacks what makes {', '.join(missing[:3])}")
-    model.load_state_dict(state | found)
-    return model.eval()
+    parameters = _rename(weights, config.encoder.num_layers)
+    parameters["encoder.segments.weight"] = torch.zeros(1, config.encoder.hidden_size)
+    return load_parameters(model, parameters, required=("encoder.", "region_"))
 
 
-def _name(name: str) -> str:
-    """A parameter's name as M3P's own code has it."""
+def _m3p_name(name: str) -> str:
+    """Return a parameter's name in M3P's own code."""
     name = name.removeprefix("module.")
     if not name.startswith("bert."):
         return name
     name = name.removeprefix("bert.")
     name = re.sub(r"^pooler\.", "encoder.pooled_layer.", name)
-    where, _, part = name.rpartition(".")
-    if where in _OF_VOLTA:
-        return f"{_OF_VOLTA[where]}.{part}"
-    layer = re.fullmatch(r"encoder\.layer\.(\d+)\.(.+)", where)
+    module, _, part = name.rpartition(".")
+    if module in _VOLTA_PARTS:
+        return f"{_VOLTA_PARTS[module]}.{part}"
+    layer = re.fullmatch(r"encoder\.layer\.(\d+)\.(.+)", module)
     if layer is None:
         return name.removeprefix("encoder.")
-    number, inside = int(layer[1]), layer[2]
-    if inside.startswith("attention_") and number % 2:
+    number, layer_part = int(layer[1]), layer[2]
+    if layer_part.startswith("attention_") and number % 2:
         number *= 2  # VOLTA's own table of names says 11 in one place where 22 is meant
-    if inside not in _OF_VOLTA_LAYERS:
-        raise DataError(f"{name} is no parameter of M3P")
-    return f"{_OF_VOLTA_LAYERS[inside].format(number // 2)}.{part}"
+    if layer_part not in _VOLTA_LAYER_PARTS:
+        raise DataError(f"{name} is not a parameter of M3P")
+    return f"{_VOLTA_LAYER_PARTS[layer_part].format(number // 2)}.{part}"
 
 
 def _config(weights: Mapping[str, Tensor], languages: Sequence[str] | None) -> M3PConfig:
-    """The shape of the model, read off its parameters."""
+    """Infer the shape of the model from its parameters."""
     try:
-        vocabulary, width = weights["embeddings.weight"].shape
-        layers = sum(name.startswith("layer_norm2.") for name in weights) // 2
+        vocab_size, hidden_size = weights["embeddings.weight"].shape
         encoder = EncoderConfig(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            num_layers=layers,
-            num_heads=max(1, width // _HEAD_WIDTH),
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_layers=sum(name.startswith("layer_norm2.") for name in weights) // 2,
+            num_heads=max(1, hidden_size // HEAD_SIZE),
             intermediate_size=weights["ffns.0.lin1.weight"].shape[0],
             max_position_embeddings=weights["position_embeddings.weight"].shape[0],
             first_position=0,
@@ -153,9 +142,9 @@ def _config(weights: Mapping[str, Tensor], languages: Sequence[str] | None) -> M
         )
         visual_width = weights["image_embeddings.image_embeddings.weight"].shape[1]
     except (KeyError, ValueError) as error:
-        raise DataError(f"the checkpoint is not one of M3P ({error})") from error
-    told = weights.get("cross_lang_embeddings.weight")
-    count = len(languages or "1") if told is None else len(told)
+        raise DataError(f"this is not a checkpoint of M3P ({error})") from error
+    embeddings = weights.get("cross_lang_embeddings.weight")
+    count = len(languages or "1") if embeddings is None else len(embeddings)
     names = tuple(map(str, range(count))) if languages is None else tuple(languages)
     if len(names) != count:
         raise DataError(f"the checkpoint has embeddings of {count} languages, not {len(names)}")
@@ -169,33 +158,24 @@ def _config(weights: Mapping[str, Tensor], languages: Sequence[str] | None) -> M
     )
 
 
-def _renamed(weights: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """The parameters under our names, queries, keys and values stacked."""
-    left = dict(weights)
-    found: dict[str, Tensor] = {}
-
-    def move(theirs: str, ours: str) -> None:
-        for part in ("weight", "bias"):
-            if f"{theirs}.{part}" in left:
-                found[f"{ours}.{part}"] = left.pop(f"{theirs}.{part}")
-
+def _rename(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
+    """Return the parameters under our names, with queries, keys and values concatenated."""
+    renaming = ParameterRenaming(weights)
     for theirs, ours in _PARTS.items():
-        move(theirs, ours)
-    for head in [name for name in left if re.fullmatch(r"clfs_dict\.\w+\.weight", name)]:
-        if len(left[head]) == 1:
-            move(head.removesuffix(".weight"), "match")
-    left = {name: value for name, value in left.items() if not name.startswith("clfs_dict.")}
-    if "pred_layer.proj.bias" in left:
-        found["word_bias"] = left.pop("pred_layer.proj.bias")
-    for number in range(layers):
+        renaming.move(theirs, ours)
+    heads = [n for n in renaming.remaining if re.fullmatch(r"clfs_dict\.\w+\.weight", n)]
+    for head in heads:
+        if len(renaming.remaining[head]) == 1:
+            renaming.move(head.removesuffix(".weight"), "match")
+    for name in [name for name in renaming.remaining if name.startswith("clfs_dict.")]:
+        del renaming.remaining[name]
+    if "pred_layer.proj.bias" in renaming.remaining:
+        renaming.renamed["word_bias"] = renaming.remaining.pop("pred_layer.proj.bias")
+    for number in range(num_layers):
         target = f"encoder.layers.{number}"
-        for theirs, ours in _IN_LAYER.items():
-            move(theirs.format(number), f"{target}.{ours}")
-        for part in ("weight", "bias"):
-            names = [f"attentions.{number}.{which}_lin.{part}" for which in "qkv"]
-            if all(name in left for name in names):
-                stacked = torch.cat([left.pop(name) for name in names])
-                found[f"{target}.query_key_value.{part}"] = stacked
-    if left:
-        raise DataError(f"{', '.join(sorted(left)[:3])}: no parameter of M3P is called that")
-    return found
+        for theirs, ours in _LAYER_PARTS.items():
+            renaming.move(theirs.format(number), f"{target}.{ours}")
+        names = [f"attentions.{number}.{which}_lin" for which in "qkv"]
+        renaming.concat(names, f"{target}.query_key_value")
+    renaming.check_complete("M3P")
+    return renaming.renamed

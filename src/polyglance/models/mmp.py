@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from polyglance.config import as_plain, load, validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import MeanHead, PoolingHead
 from polyglance.objectives.nce import Negatives, nce
@@ -178,14 +179,6 @@ class MMPObjective:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Sentences:
-    """Captions, one for each picture or clip of a batch, packed."""
-
-    ids: Tensor
-    packing: Packing
-
-
 Gather = Callable[[Tensor], Tensor]
 
 
@@ -193,7 +186,7 @@ def mmp_losses(
     model: MMP,
     features: Tensor,
     visuals: Packing,
-    captions: list[Sentences],
+    captions: list[Text],
     objective: MMPObjective,
     gather: Gather = lambda rows: rows,
 ) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
-"""Where the two towers of a trained MMP meet: what makes one vector of all that each has read.
+"""The projection heads of a trained MMP: from features of each tower to the shared space.
 
-Taken out of a model (`polyglance.export.split_model`), it tells another model that begins with
-the same towers how near a sentence is to a picture.
+`polyglance.export.split_model` extracts them from a model. Another model that is initialised
+with the same towers uses them to compare a sentence with an image by cosine similarity.
 """
 
 from __future__ import annotations
@@ -23,38 +23,47 @@ from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import MeanHead, PoolingHead
 
 _STATE, _CONFIG = "model.safetensors", "config.json"
+_MODEL_TYPE = "projection_heads"
 
 
 @dataclass(frozen=True)
 class ProjectionHeadsConfig:
-    """Its shape."""
+    """The shape of the heads, and the model that they belong to."""
 
     visual_width: int
     width: int
     pooling_layers: int
     pooling_heads: int
     model: str = ""
-    """The fingerprint of the model that it was taken from: vectors of no other fit."""
+    """Fingerprint of the model that they were extracted from; only its vectors are comparable."""
     image_backbone: str = ""
-    """The fingerprint of that model's picture network, as a folder of its own."""
+    """Fingerprint of that model's image backbone, as a folder of its own."""
 
-    def check_compatible(self, visual_width: int, eyes: str, width: int | None = None) -> None:
-        """Refuse eyes, by the width of what they see and their fingerprint, or an encoder."""
-        other = bool(self.image_backbone) and self.image_backbone != eyes
-        if visual_width != self.visual_width or other:
+    def check_compatible(
+        self, visual_width: int, image_backbone: str, width: int | None = None
+    ) -> None:
+        """Raise if the heads do not fit an image backbone or a text encoder.
+
+        Args:
+            visual_width: the size of the backbone's features.
+            image_backbone: the backbone's fingerprint.
+            width: the size of the text encoder's vectors; None to skip this check.
+        """
+        different = bool(self.image_backbone) and self.image_backbone != image_backbone
+        if visual_width != self.visual_width or different:
             raise PolyglanceError(
-                "the meeting is of other eyes: name those that 'polyglance weights unpack' wrote"
-                " beside it as eyes.backbone"
+                "these projection heads belong to a different image backbone: configure the one"
+                " that 'polyglance weights split' wrote beside them under image_backbone"
             )
         if width is not None and width != self.width:
             raise PolyglanceError(
-                "the meeting is of another encoder: name the one that 'polyglance weights unpack'"
-                " wrote beside it"
+                "these projection heads belong to a different encoder: name the one that"
+                " 'polyglance weights split' wrote beside them"
             )
 
 
 class ProjectionHeads(nn.Module):
-    """The heads of MMP's towers, of a model whose sentences are the mean of their words."""
+    """The heads of both towers of an MMP with mean pooling of text."""
 
     def __init__(self, config: ProjectionHeadsConfig) -> None:
         super().__init__()
@@ -66,18 +75,27 @@ class ProjectionHeads(nn.Module):
         self.text_pooling = MeanHead(config.width)
 
     def encode_images(self, features: Tensor, visuals: Packing) -> Tensor:
-        """A unit vector for each picture, of its whole and its cells."""
+        """Return a unit vector per image, ``(images, width)``, from its global and cell features.
+
+        ``features`` are ``(rows, visual_width)``.
+        """
         return F.normalize(self.visual_pooling(self.visual_input(features), visuals), dim=1)
 
     def encode_texts(self, rows: Tensor, sentences: Packing) -> Tensor:
-        """A unit vector for each sentence, of what the encoder makes of its sub-words."""
+        """Return a unit vector per sentence from the text encoder's output, ``(tokens, width)``."""
         return F.normalize(self.text_pooling(rows, sentences), dim=1)
 
 
 def extract_projection_heads(
-    model: MMP, *, fingerprint: str = "", eyes: str = ""
+    model: MMP, *, fingerprint: str = "", image_backbone: str = ""
 ) -> ProjectionHeads | None:
-    """The meeting of a model's towers, with what tells both again; None if of another kind."""
+    """Copy the heads of a model, or return None if it has heads of another kind.
+
+    Args:
+        model: a trained model.
+        fingerprint: of the model, recorded in the heads.
+        image_backbone: the fingerprint of its image backbone, likewise.
+    """
     config = model.config
     if (
         config.text_pooling != "mean"
@@ -86,47 +104,47 @@ def extract_projection_heads(
         or config.text_layer not in (None, config.encoder.num_layers)
     ):
         return None
-    meeting = ProjectionHeads(
+    heads = ProjectionHeads(
         ProjectionHeadsConfig(
             config.visual_width,
             config.width,
             config.pooling_layers,
             config.pooling_heads,
             fingerprint,
-            eyes,
+            image_backbone,
         )
     )
-    names = meeting.state_dict().keys()
-    meeting.load_state_dict({n: value for n, value in model.state_dict().items() if n in names})
-    return meeting.eval()
+    names = heads.state_dict().keys()
+    heads.load_state_dict({n: value for n, value in model.state_dict().items() if n in names})
+    return heads.eval()
 
 
-def save_projection_heads(meeting: ProjectionHeads, folder: Path) -> None:
-    """Write it as a folder of weights."""
+def save_projection_heads(heads: ProjectionHeads, folder: Path) -> None:
+    """Write the heads as a folder of weights and configuration."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(meeting.state_dict(), folder / _STATE)
-    config = {"model_type": "meeting", **as_plain(meeting.config)}
+    save_file(heads.state_dict(), folder / _STATE)
+    config = {"model_type": _MODEL_TYPE, **as_plain(heads.config)}
     (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def load_projection_heads(folder: str | Path) -> ProjectionHeads:
-    """Read what `write_meeting` wrote."""
+    """Load what `save_projection_heads` wrote, in evaluation mode."""
     path = Path(folder).expanduser()
     try:
         config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
-        if config.pop("model_type", None) != "meeting":
-            raise ValueError("other weights lie there")
+        if config.pop("model_type", None) != _MODEL_TYPE:
+            raise ValueError("it holds other weights")
         with torch.device("meta"):
-            meeting = ProjectionHeads(load(ProjectionHeadsConfig, config))
-        meeting.load_state_dict(load_file(path / _STATE), assign=True)
+            heads = ProjectionHeads(load(ProjectionHeadsConfig, config))
+        heads.load_state_dict(load_file(path / _STATE), assign=True)
     except (
         *(OSError, ValueError, TypeError, AttributeError, ZeroDivisionError),
         *(RuntimeError, SafetensorError),
     ) as error:
         raise DataError(
-            f"{path} does not hold where two towers meet ({' '.join(str(error).split())[:200]}):"
-            " 'polyglance weights unpack' writes it"
+            f"{path} does not hold projection heads ({' '.join(str(error).split())[:200]}):"
+            " 'polyglance weights split' writes them"
         ) from error
     except PolyglanceError as error:
         raise DataError(f"{path / _CONFIG}: {error}") from error
-    return meeting.eval()
+    return heads.eval()

@@ -59,6 +59,7 @@ class UC2Config:
 class UC2(CrossEncoderModel):
     """The cross-lingual cross-modal encoder with the heads of its objectives."""
 
+    config_class = UC2Config
     config: UC2Config
 
     def __init__(self, config: UC2Config, encoder: Encoder | None = None) -> None:

@@ -1,17 +1,16 @@
-"""Published checkpoints of UC2 and its relatives, under the names of their own code, as our model.
+"""Convert published checkpoints of UC2 and its relatives, with the names of their own code.
 
-Three ways of naming the same parameters are known:
+Three naming schemes are supported:
 
 - UC2's code: ``roberta.img_embeddings.img_linear.weight``;
-- UNITER's, from which it comes: the same behind ``uniter.`` or ``bert.``, with BERT's
-  positions and head of words;
+- UNITER's, which it builds on: the same behind ``uniter.`` or ``bert.``, with BERT's positions
+  and word head;
 - VOLTA's, as IGLUE publishes UC2, mUNITER and xUNITER: regions among the
-  ``bert.embeddings``, and a layer is two, ``bert.encoder.layer.0.attention_self`` and
-  ``bert.encoder.layer.1.intermediate``.
+  ``bert.embeddings``, and each layer counts as two, ``bert.encoder.layer.0.attention_self``
+  and ``bert.encoder.layer.1.intermediate``.
 
-Parameters that no objective of UC2 uses (regression and classes of regions, answers of
-other tasks) are left out, as are second names of shared ones; any other name that is
-not known is an error.
+Parameters that no objective of UC2 uses (regression and classes of regions, heads of other
+tasks) are dropped, as are second names of shared ones; any other unknown name is an error.
 """
 
 from __future__ import annotations
@@ -24,12 +23,18 @@ import torch
 from torch import Tensor
 
 from polyglance.errors import DataError
-from polyglance.models.published import read_parameters
+from polyglance.models.published_checkpoints import (
+    HEAD_SIZE,
+    ParameterRenaming,
+    load_parameters,
+    read_parameters,
+)
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 
-_HEAD_WIDTH = 64
-"""Of an attention head, in BERT and XLM-R of any size."""
+_REQUIRED = (
+    "encoder.", "region_feature", "region_box", "region_norm", "feature_norm", "box_norm",
+)  # fmt: skip
 
 _UNUSED = (
     "vis_cls.", "feat_regress.", "region_classifier.", "cls.decoder.", "cls.predictions.decoder.",
@@ -52,7 +57,7 @@ _PARTS = {
     "cls.predictions.transform.dense": "word_transform.0",
     "cls.predictions.transform.LayerNorm": "word_transform.2",
 }
-_OF_VOLTA = {
+_VOLTA_PARTS = {
     "embeddings.image_embeddings": "img_embeddings.img_linear",
     "embeddings.image_layer_norm": "img_embeddings.img_layer_norm",
     "embeddings.image_location_embeddings": "img_embeddings.pos_linear",
@@ -61,7 +66,7 @@ _OF_VOLTA = {
     "t_pooler.dense": "pooler.dense",
     "cls.bi_seq_relationship": "itm_output",
 }
-_IN_LAYER = {
+_LAYER_PARTS = {
     "attention.output.dense": "attended",
     "attention.output.LayerNorm": "attention_norm",
     "intermediate.dense": "widen",
@@ -71,147 +76,127 @@ _IN_LAYER = {
 
 
 def load_uc2(path: str | Path) -> UC2:
-    """The model of a published checkpoint file. Nothing but tensors is unpickled."""
+    """Load a published checkpoint file. Nothing but tensors is unpickled."""
     return convert_uc2(read_parameters(path))
 
 
 def convert_uc2(published: Mapping[str, Tensor]) -> UC2:
-    """A model in the ``reference`` form with these parameters, whoever named them.
+    """Build a model of the ``reference`` variant with these parameters, in any naming scheme.
 
-    Heads that a checkpoint lacks stay untrained. One fine-tuned for retrieval takes the
-    place of the row of matching that says yes. VOLTA's own UNITERs match by two
-    poolers, of words and of regions: theirs is left out, and what is to match must be
-    fine-tuned; the five numbers of their boxes are five of our seven.
+    Heads that the checkpoint lacks are untrained. A head fine-tuned for retrieval replaces the
+    matching head's positive class. VOLTA's own UNITERs match with two poolers, of words and of
+    regions: these are dropped, and the model must be fine-tuned to match; the five numbers of
+    their boxes are five of our seven.
     """
-    weights = _plain(published)
+    weights = _uc2_names(published)
     if any(name.startswith("v_pooler.") for name in weights):
         heads = ("v_pooler.", "pooler.", "itm_output.", "clfs_dict.")
         weights = {name: value for name, value in weights.items() if not name.startswith(heads)}
     config = _config(weights)
     torch.manual_seed(0)
     model = UC2(config)
-    state = dict(model.state_dict())
-    found = _renamed(weights, config.encoder.num_layers)
-    for name, value in found.items():
-        if name not in state or state[name].shape != value.shape:
-            wanted = tuple(state[name].shape) if name in state else "nothing of that name"
-            raise DataError(
-                f"the checkpoint's {name} is of shape {tuple(value.shape)}, expected {wanted}"
-            )
-    needed = ("encoder.", "region_feature", "region_box", "region_norm", "feature_norm", "box_norm")
-    if missing := [name for name in state if name.startswith(needed) and name not in found]:
-        raise DataError(f"the checkpoint lacks what makes {', '.join(missing[:3])}")
-    model.load_state_dict(state | found)
-    return model.eval()
+    return load_parameters(model, _rename(weights, config.encoder.num_layers), _REQUIRED)
 
 
-def _plain(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters under the names of UC2's own code, without what stands before them all."""
-    halved = any(".attention_self." in name for name in published)  # VOLTA's layers are halves
-    found = {}
+def _uc2_names(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parameters under the names of UC2's own code, without a prefix."""
+    half_layers = any(".attention_self." in name for name in published)  # VOLTA's
+    weights = {}
     for name, value in published.items():
         name = re.sub(r"^(module\.)?(roberta\.|uniter\.|bert\.)?", "", name)
-        where, _, part = name.rpartition(".")
+        module, _, part = name.rpartition(".")
         part = {"gamma": "weight", "beta": "bias"}.get(part, part)
-        where = _OF_VOLTA.get(where, where)
-        half = re.fullmatch(r"encoder\.layer\.(\d+)\.(.+)", where) if halved else None
+        module = _VOLTA_PARTS.get(module, module)
+        half = re.fullmatch(r"encoder\.layer\.(\d+)\.(.+)", module) if half_layers else None
         if half is not None:
             if ".v_" in half[2]:
                 continue  # the second name of a layer that words and regions share
-            where = (
-                f"encoder.layer.{int(half[1]) // 2}.{half[2].replace('attention_', 'attention.')}"
-            )
-        found[f"{where}.{part}" if where else part] = value.float()
-    return {name: value for name, value in found.items() if not name.startswith(_UNUSED)}
+            layer_part = half[2].replace("attention_", "attention.")
+            module = f"encoder.layer.{int(half[1]) // 2}.{layer_part}"
+        weights[f"{module}.{part}" if module else part] = value.float()
+    return {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}
 
 
 def _config(weights: Mapping[str, Tensor]) -> UC2Config:
-    """The shape of the model, read off its parameters."""
+    """Infer the shape of the model from its parameters."""
     try:
-        vocabulary, width = weights["embeddings.word_embeddings.weight"].shape
-        layers = sum(
+        vocab_size, hidden_size = weights["embeddings.word_embeddings.weight"].shape
+        num_layers = sum(
             re.fullmatch(r"encoder\.layer\.\d+\.output\.dense\.bias", name) is not None
             for name in weights
         )
-        of_bert = len(weights.get("embeddings.token_type_embeddings.weight", "-")) > 1
+        is_bert = len(weights.get("embeddings.token_type_embeddings.weight", "-")) > 1
         encoder = EncoderConfig(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            num_layers=layers,
-            num_heads=max(1, width // _HEAD_WIDTH),
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            num_heads=max(1, hidden_size // HEAD_SIZE),
             intermediate_size=len(weights["encoder.layer.0.intermediate.dense.weight"]),
             max_position_embeddings=len(weights["embeddings.position_embeddings.weight"]),
-            first_position=0 if of_bert else 2,
-            norm_eps=1e-12 if of_bert else 1e-5,
+            first_position=0 if is_bert else 2,
+            norm_eps=1e-12 if is_bert else 1e-5,
         )
         visual_width = weights["img_embeddings.img_linear.weight"].shape[1]
     except (KeyError, ValueError) as error:
-        raise DataError(f"the checkpoint is not one of UC2 or UNITER ({error})") from error
-    by_volta = any(name.startswith("clfs_dict.") for name in weights)
+        raise DataError(f"this is not a checkpoint of UC2 or UNITER ({error})") from error
+    from_volta = any(name.startswith("clfs_dict.") for name in weights)
     return UC2Config(
-        encoder, visual_width, variant="reference", pooling="relu" if by_volta else "tanh"
+        encoder, visual_width, variant="reference", pooling="relu" if from_volta else "tanh"
     )
 
 
-def _renamed(weights: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """The parameters under our names, queries, keys and values stacked."""
-    left = dict(weights)
-    found: dict[str, Tensor] = {}
-
-    def move(theirs: str, ours: str) -> None:
-        for part in ("weight", "bias"):
-            if f"{theirs}.{part}" in left:
-                found[f"{ours}.{part}"] = left.pop(f"{theirs}.{part}")
-
+def _rename(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
+    """Return the parameters under our names, with queries, keys and values concatenated."""
+    renaming = ParameterRenaming(weights)
+    remaining, renamed = renaming.remaining, renaming.renamed
     for theirs, ours in _PARTS.items():
-        move(theirs, ours)
-    for number in range(layers):
+        renaming.move(theirs, ours)
+    for number in range(num_layers):
         source, target = f"encoder.layer.{number}", f"encoder.layers.{number}"
-        for theirs, ours in _IN_LAYER.items():
-            move(f"{source}.{theirs}", f"{target}.{ours}")
-        for part in ("weight", "bias"):
-            names = [f"{source}.attention.self.{n}.{part}" for n in ("query", "key", "value")]
-            if all(name in left for name in names):
-                stacked = torch.cat([left.pop(name) for name in names])
-                found[f"{target}.query_key_value.{part}"] = stacked
+        for theirs, ours in _LAYER_PARTS.items():
+            renaming.move(f"{source}.{theirs}", f"{target}.{ours}")
+        names = [f"{source}.attention.self.{which}" for which in ("query", "key", "value")]
+        renaming.concat(names, f"{target}.query_key_value")
     for name in ("cls.bias", "cls.predictions.bias"):
-        if name in left:
-            found["word_bias"] = left.pop(name)
-    if "img_embeddings.mask_embedding.weight" in left:
-        found["region_mask"] = left.pop("img_embeddings.mask_embedding.weight")[1]
-    found |= _segments(left) | _ranking(left, found)
-    if len(columns := found.get("region_box.weight", torch.zeros(0, 7)).T) == 5:
-        nothing = torch.zeros(2, columns.shape[1])  # of width and height
-        found["region_box.weight"] = torch.cat([columns[:4], nothing, columns[4:]]).T.contiguous()
-    if left:
-        raise DataError(f"{', '.join(sorted(left)[:3])}: no parameter of UC2 is called that")
-    return found
+        if name in remaining:
+            renamed["word_bias"] = remaining.pop(name)
+    if "img_embeddings.mask_embedding.weight" in remaining:
+        renamed["region_mask"] = remaining.pop("img_embeddings.mask_embedding.weight")[1]
+    renamed |= _segments(remaining)
+    renamed |= _matching_head(remaining, renamed)
+    if len(columns := renamed.get("region_box.weight", torch.zeros(0, 7)).T) == 5:
+        size = torch.zeros(2, columns.shape[1])  # weights of width and height
+        renamed["region_box.weight"] = torch.cat([columns[:4], size, columns[4:]]).T.contiguous()
+    renaming.check_complete("UC2")
+    return renamed
 
 
-def _segments(left: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The vectors of text and of pictures, of one table or, in xUNITER, of one each."""
+def _segments(remaining: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the segments of text and of images, from one table or, in xUNITER, one each."""
     tables = [
-        left.pop(f"embeddings.{name}.weight", None)
+        remaining.pop(f"embeddings.{name}.weight", None)
         for name in (
             "new_token_type_embeddings", "token_type_embeddings", "image_token_type_embeddings",
         )
     ]  # fmt: skip
-    known = [table for table in tables if table is not None]
-    if not known:
+    present = [table for table in tables if table is not None]
+    if not present:
         return {}
-    return {"encoder.segments.weight": known[0][:1], "image_segment": known[-1][-1]}
+    return {"encoder.segments.weight": present[0][:1], "image_segment": present[-1][-1]}
 
 
-def _ranking(left: dict[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The matching head with the row that retrieval was fine-tuned by, where there is one."""
-    heads = [n for n in left if re.fullmatch(r"rank_output\.weight|clfs_dict\.\w+\.weight", n)]
-    tuned = {}
-    for head in heads:
-        if len(left[head]) == 1:
+def _matching_head(
+    remaining: dict[str, Tensor], renamed: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Take the matching head with the row that was fine-tuned for retrieval, if there is one."""
+    pattern = r"rank_output\.weight|clfs_dict\.\w+\.weight"
+    head = {}
+    for name in [name for name in remaining if re.fullmatch(pattern, name)]:
+        if len(remaining[name]) == 1:
             for part in ("weight", "bias"):
-                row = left[head.replace("weight", part)]
-                before = found.get(f"match.{part}", torch.zeros_like(row))[:1]
-                tuned[f"match.{part}"] = torch.cat([before, row])
-    for name in [name for name in left if name.startswith(("rank_output.", "clfs_dict."))]:
-        del left[name]
-    return tuned
+                row = remaining[name.replace("weight", part)]
+                negative = renamed.get(f"match.{part}", torch.zeros_like(row))[:1]
+                head[f"match.{part}"] = torch.cat([negative, row])
+    for name in [name for name in remaining if name.startswith(("rank_output.", "clfs_dict."))]:
+        del remaining[name]
+    return head
