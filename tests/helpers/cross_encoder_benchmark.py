@@ -112,10 +112,10 @@ class BenchmarkCommand:
 
 def _unpack(_: object, out: Path) -> split_model.SplitModel:
     """Write folders like those of the default model's two encoders."""
-    for folder in (out / "text", out / "pictures"):
+    for folder in (out / "text", out / "image_backbone"):
         folder.mkdir()
         (folder / "config.json").write_text("{}")
-    return split_model.SplitModel(out / "text", out / "pictures", None)
+    return split_model.SplitModel(out / "text", out / "image_backbone", None)
 
 
 def _record(name: str, colour: str, animal: str) -> Record:

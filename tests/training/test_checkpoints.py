@@ -135,9 +135,9 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    told = done.stderr.splitlines()[-1]
-    assert f"PolyglanceError: no checkpoint can be written to {folder} (" in told
-    assert "make room" in told
+    error = done.stderr.splitlines()[-1]
+    assert f"PolyglanceError: cannot write a checkpoint to {folder} (" in error
+    assert "free disk space" in error
     fresh = Pair(2)
     assert load_checkpoint(folder, fresh, optimiser_of(fresh)) == {"step": 1}
     assert same(fresh, model)

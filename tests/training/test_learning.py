@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from polyglance.data.toy import Picture, ToyWorld
+from helpers.toy_mmp import ToyModel, make_toy_model, train_toy_model
+from polyglance.data.toy import Picture, ToyDataset
 from polyglance.data.toy.items import Pixels
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import Record
-from toy_model import ToyModel, make_toy_model, train_toy_model
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def found_in_ten(toy: ToyModel, gallery: Sequence[Picture]) -> float:
 
 
 def test_the_toy_model_learns_what_it_is_told_and_nothing_else() -> None:
-    world = ToyWorld(seed=0, languages=("en", "de"))
+    world = ToyDataset(seed=0, languages=("en", "de"))
     pictures = list(world.pictures(400, "train"))
     gallery = list(world.pictures(100, "test"))  # combinations that training never showed
     others = pictures[7:] + pictures[:7]
@@ -58,7 +58,7 @@ def test_the_toy_model_learns_what_it_is_told_and_nothing_else() -> None:
 
 
 def test_vectors_are_of_unit_length_and_reading_them_changes_nothing() -> None:
-    pictures = list(ToyWorld(seed=1).pictures(20))
+    pictures = list(ToyDataset(seed=1).pictures(20))
     toy = make_toy_model(pictures)
     toy.model.train()
     before = {name: value.clone() for name, value in toy.model.state_dict().items()}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from polyglance.errors import PolyglanceError
 from polyglance.training.checkpoints import load_checkpoint
-from polyglance.training.loop import LoopConfig, Run, train
+from polyglance.training.loop import LoopConfig, TrainingResult, train
 from polyglance.training.mixture import Mixture, seed_step
 
 
@@ -37,7 +37,9 @@ class Interrupted(Exception):  # noqa: N818
     pass
 
 
-def run(folder: Path, *, stop_at: int | None = None, **changes: Any) -> tuple[Line, Run | None]:
+def run(
+    folder: Path, *, stop_at: int | None = None, **changes: Any
+) -> tuple[Line, TrainingResult | None]:
     model = Line()
     settings = {"steps": 60, "learning_rate": 0.1, "save_every": 7, "validate_every": 10}
     config = LoopConfig(**{**settings, **changes})
@@ -81,7 +83,7 @@ def test_a_resumed_run_is_the_run_in_one_go(tmp_path: Path) -> None:
 
 
 def test_a_step_of_several_batches_takes_their_mean(tmp_path: Path) -> None:
-    run(tmp_path, steps=1, accumulate=3, log_every=1, validate_every=0)
+    run(tmp_path, steps=1, grad_accumulation_steps=3, log_every=1, validate_every=0)
     logged = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
     model = Line()
     losses = []
@@ -92,22 +94,22 @@ def test_a_step_of_several_batches_takes_their_mean(tmp_path: Path) -> None:
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]) / 3
     assert len(set(losses)) == 3
     assert logged["square"] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert logged["gradient"] == pytest.approx(gradient.norm().item(), rel=1e-5)
+    assert logged["grad_norm"] == pytest.approx(gradient.norm().item(), rel=1e-5)
 
 
 def test_several_batches_resume_as_one_run_and_an_older_run_goes_on(tmp_path: Path) -> None:
-    whole, _ = run(tmp_path / "whole", accumulate=2)
-    run(tmp_path / "parts", accumulate=2, stop_at=3)
-    resumed, _ = run(tmp_path / "parts", accumulate=2)
+    whole, _ = run(tmp_path / "whole", grad_accumulation_steps=2)
+    run(tmp_path / "parts", grad_accumulation_steps=2, stop_at=3)
+    resumed, _ = run(tmp_path / "parts", grad_accumulation_steps=2)
     assert torch.equal(whole.layer.weight, resumed.layer.weight)
     # What was saved before there was such a setting had one batch a step.
     run(tmp_path / "old", stop_at=3)
     path = tmp_path / "old" / "latest" / "state.json"
     state = json.loads(path.read_text())
-    del state["config"]["accumulate"]
+    del state["config"]["grad_accumulation_steps"]
     path.write_text(json.dumps(state))
-    with pytest.raises(PolyglanceError, match="accumulate = 1, not 2"):
-        run(tmp_path / "old", accumulate=2)
+    with pytest.raises(PolyglanceError, match="grad_accumulation_steps = 1, not 2"):
+        run(tmp_path / "old", grad_accumulation_steps=2)
     old, _ = run(tmp_path / "old")
     assert torch.equal(old.layer.weight, run(tmp_path / "new")[0].layer.weight)
 
@@ -131,7 +133,7 @@ def test_the_log_is_json_for_any_reader(tmp_path: Path) -> None:
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     entries = [json.loads(line, parse_constant=refuse) for line in lines]
     assert [entry["step"] for entry in entries if "square" in entry] == [4, 8, 11]
-    assert all(entry["gradient"] > 0 for entry in entries if "square" in entry)
+    assert all(entry["grad_norm"] > 0 for entry in entries if "square" in entry)
     run(tmp_path / "rare", steps=5, log_every=0, validate_every=0, save_every=0)
     lines = (tmp_path / "rare" / "log.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 5]
@@ -157,7 +159,7 @@ def test_a_log_cut_off_by_a_kill_is_mended(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_explodes_stops_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(PolyglanceError, match="lower the learning rate"):
+    with pytest.raises(PolyglanceError, match="lower learning_rate"):
         run(tmp_path, learning_rate=1e30, log_every=1)
 
 
@@ -176,7 +178,7 @@ def test_what_is_not_finite_never_reaches_a_checkpoint(tmp_path: Path, broken: s
 
     model = Breaking()
     config = LoopConfig(steps=9, save_every=1, log_every=100)
-    with pytest.raises(PolyglanceError, match="at step 5: lower the learning rate"):
+    with pytest.raises(PolyglanceError, match="at step 5: lower learning_rate"):
         train(model, Mixture({"line": model}), config, tmp_path)
     saved = Line()
     state = load_checkpoint(tmp_path / "latest", saved)
@@ -208,11 +210,11 @@ def test_rates_of_groups(tmp_path: Path) -> None:
             return {"sum": torch.stack([p.sum() for p in model.parameters()]).sum()}
 
     groups = [
-        {"params": list(model["slow"].parameters()), "rate": 1.0},
-        {"params": list(model["fast"].parameters()), "rate": 2.0},
+        {"params": list(model["slow"].parameters()), "lr_multiplier": 1.0},
+        {"params": list(model["fast"].parameters()), "lr_multiplier": 2.0},
     ]
     config = LoopConfig(steps=1, learning_rate=0.01)
-    train(model, Mixture({"sum": Sum()}), config, tmp_path / "a", groups=groups)
+    train(model, Mixture({"sum": Sum()}), config, tmp_path / "a", param_groups=groups)
     moved = {name: (before[name] - p).abs().max().item() for name, p in model.named_parameters()}
     assert moved["slow.weight"] == pytest.approx(0.01, rel=1e-3)
     assert moved["fast.weight"] == pytest.approx(0.02, rel=1e-3)
@@ -247,9 +249,9 @@ def test_processes_draw_different_batches() -> None:
         ("weight_decay", -0.1),
         ("betas", (0.9, 1.0)),
         ("betas", (-0.1, 0.9)),
-        ("accumulate", 0),
-        ("clip", 0.0),
-        ("clip", -1.0),
+        ("grad_accumulation_steps", 0),
+        ("grad_clip", 0.0),
+        ("grad_clip", -1.0),
         ("seed", -1),
         ("seed", 2**32),
         ("validate_every", -1),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyglance.training.schedules import Schedule, factor
+from polyglance.training.schedules import Schedule, lr_factor
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ from polyglance.training.schedules import Schedule, factor
     ],
 )
 def test_rise_and_fall(schedule: Schedule, expected: list[float]) -> None:
-    at = [factor(schedule, step, warmup=4, steps=104) for step in (0, 2, 4, 54, 104)]
+    at = [lr_factor(schedule, step, warmup=4, steps=104) for step in (0, 2, 4, 54, 104)]
     assert at == pytest.approx(expected)
 
 
 def test_no_warmup_begins_at_the_peak() -> None:
-    assert factor("cosine", 0, warmup=0, steps=10) == 1
-    assert factor("inverse-sqrt", 0, warmup=0, steps=10) == 1
+    assert lr_factor("cosine", 0, warmup=0, steps=10) == 1
+    assert lr_factor("inverse-sqrt", 0, warmup=0, steps=10) == 1

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from polyglance.data.toy import ToyWorld, lexicon
-from polyglance.data.toy.meaning import COLOURS, SHAPES
+from polyglance.data.toy import ToyDataset, lexicon
+from polyglance.data.toy.semantics import COLOURS, SHAPES
 from polyglance.text.lexicon import Lexicon
-from polyglance.text.subwords import SubwordRule
+from polyglance.text.subwords import SubwordConfig
 from polyglance.text.vector_space import WordSpace
 from polyglance.training.skipgram import (
     Neighbours,
@@ -68,7 +68,7 @@ def test_the_loss_is_that_of_a_loop(doubt: float) -> None:
 
 
 def test_a_word_is_its_own_row_and_the_mean_of_its_parts() -> None:
-    settings = SkipGramSettings(width=4, subwords=SubwordRule(3, 3, 10**9))
+    settings = SkipGramSettings(width=4, subwords=SubwordConfig(3, 3, 10**9))
     model = SkipGram(["ab", "abc", "x"], 2, settings)
     rows = model.parts.weight
     # <ab ab> | <ab abc bc> | <x>: five different parts, of which two words share <ab
@@ -82,7 +82,7 @@ def test_a_word_is_its_own_row_and_the_mean_of_its_parts() -> None:
 
 
 def toy_captions(code: str) -> list[str]:
-    pictures = ToyWorld(seed=1).pictures(400, "train")
+    pictures = ToyDataset(seed=1).pictures(400, "train")
     return [caption.text for picture in pictures for caption in picture.captions[code]]
 
 
@@ -106,7 +106,7 @@ def test_colours_are_near_colours_and_shapes_near_shapes() -> None:
 
 def test_words_without_a_sentence_get_what_their_parts_have_learned() -> None:
     words = ["running", "ball", "runnings", "runningx", "xyz"]
-    settings = SkipGramSettings(width=16, epochs=5, batch=2, subwords=SubwordRule(4, 4))
+    settings = SkipGramSettings(width=16, epochs=5, batch=2, subwords=SubwordConfig(4, 4))
     vectors = learn_word_vectors([[0, 1], [1, 0]] * 5, words, settings)
     # Both share five parts with "running", and the two others were taught by no word.
     np.testing.assert_allclose(vectors[2], vectors[3], atol=1e-6)

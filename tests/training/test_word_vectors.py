@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fasttext_files import write_bin
+from helpers.fasttext import write_bin
 from polyglance import weights
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
@@ -51,7 +51,7 @@ def test_files_by_language(lexicon: Lexicon, tmp_path: Path) -> None:
     found = vectors_for(lexicon, str(tmp_path / "cc.{language}.vec"), width=3)
 
     def vector(word: str, language: str) -> list[float]:
-        number = lexicon.number(word, language)
+        number = lexicon.word_id(word, language)
         assert number is not None
         return list(found[number])
 
@@ -78,7 +78,7 @@ def test_binary_models_know_every_word_and_can_be_reduced(lexicon: Lexicon, tmp_
     joint = vectors_for(lexicon, pattern, width=2)
     np.testing.assert_allclose(joint[2:], principal_components(whole[2:], 2), atol=1e-6)
     apart = vectors_for(lexicon, pattern, width=2, reduction="by language")
-    german = lexicon.language_of == 1
+    german = lexicon.language_ids == 1
     np.testing.assert_allclose(apart[german], principal_components(whole[german], 2), atol=1e-6)
     assert not apart[:2].any()
 
@@ -98,7 +98,7 @@ def test_words_of_e5_are_means_of_its_output_and_meet_across_languages(lexicon: 
     assert not vectors[:2].any()
     space = WordSpace(lexicon, vectors)
     for english, german in (("dog", "hund"), ("cat", "katze"), ("guitar", "gitarre")):
-        assert space.neighbours(english, "en", 1, among=["de"])[0].word == german
+        assert space.neighbours(english, "en", 1, languages=["de"])[0].word == german
 
 
 def test_a_space_of_the_words_in_manifests(tmp_path: Path) -> None:

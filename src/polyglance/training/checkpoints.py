@@ -1,4 +1,4 @@
-"""Where a training run stands, on disk: a folder of safetensors and JSON, replaced whole."""
+"""Checkpoints of training runs: a folder of safetensors and JSON, replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,15 +15,23 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.nn.pretrained import distinct_tensors, model_tensors
 
 Fit = Callable[[dict[str, Tensor]], dict[str, Tensor]]
-"""What makes the tensors of one model those of another."""
+"""Converts the tensors of one model to those of another."""
 
 
 def save_checkpoint(
     folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]
 ) -> None:
-    """Write model, optimiser and ``state``; what was there stays until all is written."""
+    """Write a checkpoint; an older one in the folder stays until the new one is complete.
+
+    Args:
+        folder: Where to write.
+        model: Its weights and buffers are saved.
+        optimiser: Its moments are saved, by the names of their parameters.
+        state: What else to save, as JSON.
+    """
     partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
     shutil.rmtree(partial, ignore_errors=True)
     text = json.dumps(state, indent=2, allow_nan=False)
@@ -34,9 +42,10 @@ def save_checkpoint(
         (partial / "state.json").write_text(text, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
+        detail = " ".join(str(error).split())
         raise PolyglanceError(
-            f"no checkpoint can be written to {folder} ({' '.join(str(error).split())}): make room"
-            " there and run the same command again, which goes on from the last one"
+            f"cannot write a checkpoint to {folder} ({detail}): free disk space and run the same"
+            " command again, which resumes from the last checkpoint"
         ) from error
     if folder.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -53,12 +62,17 @@ def load_checkpoint(
     way_out: str = "train into another folder or remove it",
     fit: Fit | None = None,
 ) -> dict[str, Any] | None:
-    """Fill model and optimiser from a checkpoint and return its state; None where there is none.
+    """Load a checkpoint into model and optimiser; return its state, or None if there is none.
 
-    ``way_out`` is what to do with one that does not fit, and ``fit`` what makes it fit.
+    Args:
+        folder: The checkpoint.
+        model: Receives the weights.
+        optimiser: Receives the moments; None to leave them.
+        way_out: What the error advises where the checkpoint does not fit.
+        fit: Converts the checkpoint's tensors to the model's.
     """
     if not folder.exists():
-        # A stop between the two moves of saving leaves the older one under its other name.
+        # A run killed between the two moves of saving leaves the older one under this name.
         folder = folder.with_name(folder.name + ".old")
     if not folder.exists():
         return None
@@ -66,9 +80,9 @@ def load_checkpoint(
         state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         tensors = load_file(folder / "model.safetensors")
         tensors = tensors if fit is None else fit(tensors)
-        # Tied parameters are stored once; strictness is kept for all other names.
+        # Tied parameters are stored once; all other names must match.
         missing, unexpected = model.load_state_dict(tensors, strict=False)
-        lacking = [name for name in missing if name in _distinct(model)]
+        lacking = [name for name in missing if name in distinct_tensors(model)]
         if lacking or unexpected:
             raise ValueError(f"{(lacking + unexpected)[0]} does not match the model")
         if optimiser is not None:
@@ -81,23 +95,10 @@ def load_checkpoint(
     return state
 
 
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a model by name, to be written; tied ones once, under the first name."""
-    return {name: value.contiguous().cpu() for name, value in _distinct(model).items()}
-
-
-def _distinct(model: nn.Module) -> dict[str, Tensor]:
-    by_memory: dict[int | str, str] = {}
-    state = model.state_dict()
-    for name, value in state.items():
-        by_memory.setdefault(value.data_ptr() or name, name)  # an empty tensor lies nowhere
-    return {name: state[name] for name in by_memory.values()}
-
-
 def _optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """What the optimiser knows of each parameter, under the parameter's name.
+    """Return the optimiser's state by parameter name.
 
-    Numbers, as PyTorch has them, would shift with every parameter that is frozen.
+    PyTorch numbers parameters instead, which would shift with every frozen one.
     """
     tensors = {}
     for name, parameter in model.named_parameters():
@@ -110,8 +111,8 @@ def _fill_optimiser(
     optimiser: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]
 ) -> None:
     names = {parameter: name for name, parameter in model.named_parameters()}
-    learned = [p for group in optimiser.param_groups for p in group["params"]]
-    numbers = {names[parameter]: number for number, parameter in enumerate(learned)}
+    trainable = [p for group in optimiser.param_groups for p in group["params"]]
+    numbers = {names[parameter]: number for number, parameter in enumerate(trainable)}
     state: dict[int, dict[str, Tensor]] = {}
     for full_name, value in tensors.items():
         name, key = full_name.split("/")

@@ -1,8 +1,8 @@
-"""A task is something to learn in one step; a mixture decides which one a step takes."""
+"""Tasks (what one step learns), and their combinations: one task a step, or several summed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,9 +19,9 @@ class Task(Protocol):
 
 
 class Mixture:
-    """Tasks and how often each is drawn, the same draw on every process.
+    """Tasks of which each step draws one, the same on every process.
 
-    UC2 draws ITM : MLM : MRTM : VTLM as 9 : 12 : 9 : 3, one a step.
+    UC2 draws ITM : MLM : MRTM : VTLM as 9 : 12 : 9 : 3.
     """
 
     def __init__(
@@ -29,36 +29,53 @@ class Mixture:
     ) -> None:
         self.tasks = dict(tasks)
         weights = np.array([1.0 if ratios is None else ratios[name] for name in self.tasks])
-        self.shares = weights / weights.sum()
+        self.probabilities = weights / weights.sum()
 
     def choose(self, seed: int, step: int) -> tuple[str, Task]:
-        """The task of a step; depends on nothing but seed and step, so that all agree."""
+        """Return the task of a step and its name; depends on ``seed`` and ``step`` alone."""
         names = list(self.tasks)
-        name = names[int(np.random.default_rng([seed, step]).choice(len(names), p=self.shares))]
+        draw = np.random.default_rng([seed, step]).choice(len(names), p=self.probabilities)
+        name = names[int(draw)]
         return name, self.tasks[name]
 
 
+class MultiTask:
+    """Several tasks in every step, their losses summed with weights."""
+
+    def __init__(self, tasks: Sequence[tuple[str, Task, float]]) -> None:
+        """``tasks`` are triples of name, task and weight."""
+        self.tasks = tasks
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Return all weighted losses, named ``task.loss``."""
+        return {
+            f"{name}.{key}": weight * loss
+            for name, task, weight in self.tasks
+            for key, loss in task.losses(generator).items()
+        }
+
+
 class StepGenerator(np.random.Generator):
-    """Draws for one step of training, and knows which it is: some tasks grow harder."""
+    """The generator of one training step, which knows the step's number for curricula."""
 
     def __init__(self, bits: np.random.BitGenerator, step: int) -> None:
         super().__init__(bits)
         self.step = step
 
 
-def seed_step(seed: int, step: int, rank: int, part: int = 0) -> StepGenerator:
-    """The randomness of one step on one process: for sampling (returned), dropout and noise (set).
+def seed_step(seed: int, step: int, rank: int, micro_batch: int = 0) -> StepGenerator:
+    """Seed torch (dropout, noise) for a step and return the generator for sampling.
 
-    Each ``part`` of a step that takes several batches has its own. Nothing is carried from
-    step to step, so that a resumed run goes on as if it had never stopped.
+    Each process and each micro-batch of an accumulated step gets its own stream. No state
+    is carried between steps, so that a resumed run continues exactly.
     """
-    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank + (part << 50))
-    parts = [part] if part else []
-    return StepGenerator(np.random.PCG64([seed, step, rank + 1, *parts]), step)
+    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank + (micro_batch << 50))
+    suffix = [micro_batch] if micro_batch else []
+    return StepGenerator(np.random.PCG64([seed, step, rank + 1, *suffix]), step)
 
 
 def step_of(generator: np.random.Generator) -> int:
-    """The step that a generator of `seed_step` is for."""
+    """Return the training step that a generator from `seed_step` belongs to."""
     if not isinstance(generator, StepGenerator):
-        raise ValueError("which step this is must be known: draw by a generator of seed_step")
+        raise ValueError("the generator has no training step: make it with seed_step")
     return generator.step

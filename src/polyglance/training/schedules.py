@@ -1,4 +1,4 @@
-"""How the learning rate rises and falls: factors of the peak rate, by step."""
+"""Learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt"]
 
 
-def factor(schedule: Schedule, step: int, *, warmup: int, steps: int) -> float:
-    """The learning rate of ``step`` (from 0) as a share of its peak.
+def lr_factor(schedule: Schedule, step: int, *, warmup: int, steps: int) -> float:
+    """Return the learning rate of ``step`` (from 0) as a fraction of its peak.
 
-    All rise in a line over ``warmup`` steps. ``linear`` and ``cosine`` then fall to
+    All schedules rise linearly over ``warmup`` steps. ``linear`` and ``cosine`` then fall to
     zero at ``steps``; ``inverse-sqrt`` (M3P) falls as ``sqrt(warmup / step)``.
     """
     if step < warmup:

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyglance.progress import progress
-from polyglance.text.subwords import SubwordRule, subwords
+from polyglance.text.subwords import SubwordConfig, subword_buckets
+from polyglance.utils.progress import progress
 
 Numbers = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -52,7 +52,7 @@ class SkipGramSettings:
     batch: int = 256
     """Words of the vocabulary a step."""
     learning_rate: float = 0.03
-    subwords: SubwordRule = field(default_factory=SubwordRule)
+    subwords: SubwordConfig = field(default_factory=SubwordConfig)
     seed: int = 0
 
 
@@ -61,7 +61,7 @@ class SkipGram(nn.Module):
 
     def __init__(self, words: Sequence[str], contexts: int, settings: SkipGramSettings) -> None:
         super().__init__()
-        buckets, counts = subwords(words, settings.subwords)
+        buckets, counts = subword_buckets(words, settings.subwords)
         # Only buckets that are in use have a row.
         used, parts = np.unique(buckets, return_inverse=True)
         owners = np.concatenate([np.arange(len(words)), np.repeat(np.arange(len(words)), counts)])

@@ -21,13 +21,13 @@ from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
-from polyglance.progress import progress
 from polyglance.records import read_manifest
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.lexicon import Lexicon, texts_by_language
 from polyglance.text.vector_space import WordSpace, principal_components
 from polyglance.text.word_vectors import open_word_vectors
 from polyglance.training.skipgram import SkipGramSettings, learn_word_vectors
+from polyglance.utils.progress import progress
 
 Vectors = NDArray[np.float32]
 Reduction = Literal["jointly", "by language"]
@@ -115,7 +115,7 @@ def encode_words(
     ids = tokenizer.encode_batch([prefix + word for word in words])
     lengths = np.array([len(one) for one in ids], np.int64)
     order = np.argsort(lengths, kind="stable")  # alike in length, none waits for another
-    found = np.zeros((len(words), encoder.config.width), np.float32)
+    found = np.zeros((len(words), encoder.config.hidden_size), np.float32)
     with progress("encoding words", len(words), quiet=quiet) as advance, torch.inference_mode():
         for start in range(0, len(words), batch):
             rows = order[start : start + batch]
@@ -153,7 +153,7 @@ def _learned(
     quiet: bool,
 ) -> Vectors:
     tokenizer = lexicon.tokenizer(language)
-    place = {tokenizer.numbers[word]: row for row, word in enumerate(words)}
+    place = {tokenizer.word_ids[word]: row for row, word in enumerate(words)}
     sentences = tokenizer.encode_batch(list(texts.get(language, ())))
     own = [[place[number] for number in one if number in place] for one in sentences]
     return learn_word_vectors(own, words, settings, quiet=quiet)
@@ -174,7 +174,7 @@ def _from_file(pattern: str, language: str, words: Sequence[str]) -> Vectors:
 def _from_encoder(lexicon: Lexicon, source: str | Path, device: str, quiet: bool) -> Vectors:
     folder = weights.folder(source)
     encoder, tokenizer = load_encoder(folder).to(device), open_tokenizer(folder)
-    specials = int((lexicon.language_of < 0).sum())
+    specials = int((lexicon.language_ids < 0).sum())
     # A spelling that languages share is encoded once.
     different = list(dict.fromkeys(lexicon.words[specials:]))
     vectors = encode_words(encoder, tokenizer, different, quiet=quiet)
@@ -193,7 +193,7 @@ def _reduced(lexicon: Lexicon, vectors: Vectors, width: int, reduction: Reductio
         )
     reduced = np.zeros((len(vectors), width), np.float32)
     language_of = (
-        np.minimum(lexicon.language_of, 0) if reduction == "jointly" else (lexicon.language_of)
+        np.minimum(lexicon.language_ids, 0) if reduction == "jointly" else (lexicon.language_ids)
     )
     for language in range(int(language_of.max(initial=-1)) + 1):
         rows = language_of == language

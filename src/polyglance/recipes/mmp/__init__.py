@@ -1,1 +1,1 @@
-"""Recipes of MMP: on features of clips, and on photographs as the default model."""
+"""MMP: on extracted features of clips or images (`train`), and on photos (`train_photos`)."""

@@ -1,8 +1,7 @@
-"""Features extracted beforehand, found by record: a feature store, or one ``.npz`` file.
+"""Open features extracted beforehand and find them by record: a feature store, or a ``.npz``.
 
-A ``.npz`` holds ``ids`` (n names), ``features`` (n, steps, width), if they are
-not floats a ``scale`` to multiply them by, and if clips are of different
-length their ``lengths`` in steps.
+A ``.npz`` holds ``ids`` (n names), ``features`` (n, steps, width), a ``scale`` to multiply
+them by where they are not floats, and ``lengths`` in steps where clips differ in length.
 """
 
 from __future__ import annotations
@@ -17,50 +16,51 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from polyglance.batches.inputs import FeatureTable
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
-from polyglance.training.visuals import FeatureTable
 from polyglance.vision.store import FeatureStore
 from polyglance.vision.tokens import feature_key
 
-Halves = NDArray[np.float16]
+Float16Array = NDArray[np.float16]
 
 
 class FeatureSource(Protocol):
-    """Where features come from."""
+    """A collection of features, by image or clip."""
 
     width: int
 
     def find(self, record: Record) -> str | None:
-        """The name of a record's picture or clip, if its features are here."""
+        """Return the name of a record's image or clip, or None if its features are missing."""
         ...
 
-    def rows(self, name: str) -> Halves:
-        """One vector a second or cell."""
+    def rows(self, name: str) -> Float16Array:
+        """Return the features of an image or clip, ``(cells or seconds, width)``."""
         ...
 
 
 class StoreFeatures:
-    """A `FeatureStore`; with ``whole_first`` the vector of the whole precedes the others."""
+    """Features in a `FeatureStore`."""
 
-    def __init__(self, store: FeatureStore, *, whole_first: bool = False) -> None:
-        self.store, self.whole_first = store, whole_first
+    def __init__(self, store: FeatureStore, *, prepend_global: bool = False) -> None:
+        """With ``prepend_global`` the global vector precedes the others."""
+        self.store, self.prepend_global = store, prepend_global
         self.width = store.info.width
 
     def find(self, record: Record) -> str | None:
-        """The key of the record's picture or clip in the store."""
+        """Return the key of the record's image or clip in the store."""
         return self.store.find(record)
 
-    def rows(self, name: str) -> Halves:
-        """The tokens as the store has them."""
+    def rows(self, name: str) -> Float16Array:
+        """Return the features as stored."""
         tokens = self.store[name]
-        if not self.whole_first:
+        if not self.prepend_global:
             return tokens.features.astype(np.float16)
-        return np.concatenate([tokens.whole[None], tokens.features]).astype(np.float16)
+        return np.concatenate([tokens.global_feature[None], tokens.features]).astype(np.float16)
 
 
-class ArrayFeatures:
-    """The arrays of a ``.npz`` file."""
+class NpzFeatures:
+    """Features in a ``.npz`` file."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -81,13 +81,13 @@ class ArrayFeatures:
         self._numbers = {str(name): number for number, name in enumerate(ids)}
 
     def find(self, record: Record) -> str | None:
-        """The record's own key, its id, or its file's name without suffix, as ids name it."""
-        place = record.image or record.video or ""
-        names = (feature_key(record), record.id, PurePosixPath(place).stem)
+        """Return the record's key, its id, or its file name without suffix, if ids have it."""
+        path = record.image or record.video or ""
+        names = (feature_key(record), record.id, PurePosixPath(path).stem)
         return next((name for name in names if name and name in self._numbers), None)
 
-    def rows(self, name: str) -> Halves:
-        """One vector a step."""
+    def rows(self, name: str) -> Float16Array:
+        """Return one vector a step."""
         number = self._numbers[name]
         rows: NDArray[Any] = self.features[number]
         if self.scale is not None:
@@ -97,8 +97,8 @@ class ArrayFeatures:
         return rows.astype(np.float16)
 
 
-class SideBySide:
-    """Several sources whose vectors stand side by side, as MMP joins two networks' (5.2)."""
+class ConcatenatedFeatures:
+    """Several sources, their vectors concatenated, as MMP joins two networks' (section 5.2)."""
 
     def __init__(self, sources: Sequence[FeatureSource]) -> None:
         self.sources = sources
@@ -106,16 +106,16 @@ class SideBySide:
         self._names: dict[str, list[str]] = {}
 
     def find(self, record: Record) -> str | None:
-        """The record's key, where all sources have its features."""
-        found = [source.find(record) for source in self.sources]
-        names = [name for name in found if name is not None]
-        if len(names) < len(found):
+        """Return the record's key if all sources have its features."""
+        names = [source.find(record) for source in self.sources]
+        present = [name for name in names if name is not None]
+        if len(present) < len(names):
             return None
-        self._names[feature_key(record)] = names
+        self._names[feature_key(record)] = present
         return feature_key(record)
 
-    def rows(self, name: str) -> Halves:
-        """Side by side, as long as the shortest."""
+    def rows(self, name: str) -> Float16Array:
+        """Return concatenated vectors, as many as the shortest source has."""
         parts = [
             source.rows(own) for source, own in zip(self.sources, self._names[name], strict=True)
         ]
@@ -123,8 +123,8 @@ class SideBySide:
         return np.concatenate([part[:steps] for part in parts], axis=1)
 
 
-def open_features(paths: Sequence[Path], *, whole_first: bool = False) -> FeatureSource:
-    """Open a feature store or ``.npz``, or several side by side."""
+def open_features(paths: Sequence[Path], *, prepend_global: bool = False) -> FeatureSource:
+    """Open a feature store or ``.npz``, or several whose vectors are concatenated."""
     sources: list[FeatureSource] = []
     for path in paths:
         if not path.exists():
@@ -132,35 +132,41 @@ def open_features(paths: Sequence[Path], *, whole_first: bool = False) -> Featur
                 f"{path}: there are no such features; 'polyglance features extract' makes them"
             )
         if path.is_dir():
-            sources.append(StoreFeatures(FeatureStore(path), whole_first=whole_first))
+            sources.append(StoreFeatures(FeatureStore(path), prepend_global=prepend_global))
         else:
-            sources.append(ArrayFeatures(path))
+            sources.append(NpzFeatures(path))
     if not sources:
         raise PolyglanceError("a corpus needs features: name a feature store or a .npz file")
-    return sources[0] if len(sources) == 1 else SideBySide(sources)
+    return sources[0] if len(sources) == 1 else ConcatenatedFeatures(sources)
 
 
 def feature_table(
     records: Sequence[Record],
     source: FeatureSource,
     *,
-    longest: int | None = None,
+    max_tokens: int | None = None,
     device: torch.device | str = "cpu",
 ) -> tuple[list[Record], FeatureTable]:
-    """The records that have features, and these on the device, of the first ``longest`` steps.
+    """Return the records that have features, and these features on the device.
 
-    How many records have none is said on standard error.
+    Prints on standard error how many records have none.
+
+    Args:
+        records: Candidates.
+        source: Their features.
+        max_tokens: Maximum number of vectors of a record; None for all.
+        device: Where the features will lie.
     """
-    kept: list[Record] = []
-    parts: list[Halves] = []
+    present: list[Record] = []
+    parts: list[Float16Array] = []
     for record in records:
         name = source.find(record)
-        rows = None if name is None else source.rows(name)[:longest]
+        rows = None if name is None else source.rows(name)[:max_tokens]
         if rows is not None and len(rows):
-            kept.append(record)
+            present.append(record)
             parts.append(rows)
-    missing = len(records) - len(kept)
-    if not kept:
+    missing = len(records) - len(present)
+    if not present:
         example = f", such as {records[0].key!r}" if records else ""
         raise PolyglanceError(
             f"none of {len(records)} records has features{example}:"
@@ -169,4 +175,4 @@ def feature_table(
     if missing:
         print(f"{missing:,} of {len(records):,} records have no features", file=sys.stderr)
     features = torch.from_numpy(np.concatenate(parts))
-    return kept, FeatureTable(features, np.array([len(part) for part in parts]), device)
+    return present, FeatureTable(features, np.array([len(part) for part in parts]), device)

@@ -1,0 +1,64 @@
+"""Initialise a model from an earlier run: for fine-tuning, and for the image variant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.models.mmp import MMP
+from polyglance.nn.pretrained import model_tensors
+from polyglance.recipes.mmp.config import BACKBONE_MODULE
+from polyglance.training.distributed import rank
+
+_VISUAL = "visual_input."
+"""The linear layer on features, the only part that depends on where features come from."""
+
+
+def initialise_from(model: MMP, folder: Path) -> None:
+    """Load the weights of a run (its best checkpoint, else its latest) or of a checkpoint.
+
+    Where the features' width differs, as those of images after a video model, the layer on
+    features keeps its new initialisation (MMP, section 5.6); standard error says so. All
+    other weights must fit.
+    """
+    path = _weights_file(folder)
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: cannot be read as weights ({error})") from error
+    own = model_tensors(model)
+    # An image backbone that was trained along is not part of a model on features.
+    tensors = {
+        name: value for name, value in tensors.items() if not name.startswith(f"{BACKBONE_MODULE}.")
+    }
+    weight = tensors.get(f"{_VISUAL}weight")
+    same_features = weight is not None and weight.shape == own[f"{_VISUAL}weight"].shape
+    if not same_features:
+        tensors = {name: value for name, value in tensors.items() if not name.startswith(_VISUAL)}
+        own = {name: value for name, value in own.items() if not name.startswith(_VISUAL)}
+    for name in sorted(own.keys() | tensors.keys()):
+        if name not in own or name not in tensors or own[name].shape != tensors[name].shape:
+            raise PolyglanceError(
+                f"{path} holds a model of another shape (see {name}): give the recipe the"
+                " encoder, width and pooling that it was trained with"
+            )
+    model.load_state_dict(tensors, strict=False)
+    if not same_features and rank() == 0:
+        print(
+            f"{path} was trained on features of another width: the layer on features is"
+            " initialised anew",
+            file=sys.stderr,
+        )
+
+
+def _weights_file(folder: Path) -> Path:
+    for candidate in (folder / "best", folder / "latest", folder):
+        if (candidate / "model.safetensors").is_file():
+            return candidate / "model.safetensors"
+    raise PolyglanceError(
+        f"{folder}: no trained model here; initialise_from takes a run folder or a checkpoint in it"
+    )

@@ -1,0 +1,281 @@
+"""What MMP learns in one step.
+
+- `MMPTask`: images or clips with captions (equations 1 to 6).
+- `SubtitleTask`: pre-training on subtitled video (section 5.3).
+- `ParallelTextTask`: sentences with translations.
+- `EmbeddingDistillationTask`: a compressed model learns the vectors of the whole one.
+- `polyglance.recipes.mmp.class_names.ClassNameTask`: names of the image backbone's classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyglance.batches.inputs import VisualTable, pack_captions
+from polyglance.data.captions import CaptionTable
+from polyglance.data.cues import nearest_cues
+from polyglance.errors import PolyglanceError
+from polyglance.models.mmp import MMP, MMPObjective, mmp_losses
+from polyglance.nn.packed_pairs import Text
+from polyglance.nn.packing import Packing
+from polyglance.objectives.nce import nce
+from polyglance.recipes.mmp.config import ClipSampling
+from polyglance.records import Record
+from polyglance.text import Tokenizer
+from polyglance.training.distributed import gather_rows, shard_for_rank
+
+Indices = NDArray[np.int64]
+ReadFeatures = Callable[[Record], NDArray[np.floating[Any]]]
+"""Returns the features of a whole video, in order of time."""
+
+
+class MMPTask:
+    """MMP's losses on images or clips with captions (equations 1 to 6)."""
+
+    def __init__(
+        self,
+        model: MMP,
+        visuals: VisualTable,
+        captions: CaptionTable,
+        objective: MMPObjective,
+        *,
+        batch: int,
+        captions_per_image: int = 1,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Prepare to draw from images that have captions.
+
+        Args:
+            model: The model.
+            visuals: Images or clips, one for each record of ``captions``.
+            captions: Their captions.
+            objective: Which losses, and how.
+            batch: Images a step.
+            captions_per_image: Captions drawn for each image; consecutive ones are in
+                different languages wherever the image has more than one.
+            weights: How often each language is drawn; None for all equally.
+        """
+        if objective.cross and captions_per_image != 2:
+            raise PolyglanceError(
+                f"equation 6 (cross) compares two captions an image, not {captions_per_image}:"
+                " set captions_per_image to 2 or cross to false"
+            )
+        self.model, self.visuals, self.captions = model, visuals, captions
+        self.objective, self.weights = objective, weights
+        self.captions_per_image = captions_per_image
+        used = np.array(
+            [weights is None or weights.get(n, 0) > 0 for n in captions.language_codes], bool
+        )
+        self.items = shard_for_rank(np.unique(captions.record_ids[used[captions.language_ids]]))
+        if not len(self.items):
+            raise PolyglanceError(
+                "no image has a caption to train on: choose languages that the corpus has"
+            )
+        self.batch = min(batch, len(self.items))
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw images and captions, and contrast all with all."""
+        items = generator.choice(self.items, self.batch, replace=False)
+        features, visuals = self.visuals.rows(items, generator)
+        sentences, rows = [], None
+        for _ in range(self.captions_per_image):
+            rows = self.captions.sample(
+                items, generator, weights=self.weights, avoid_language_of=rows
+            )
+            sentences.append(pack_captions(self.captions, rows, features.device))
+        return mmp_losses(self.model, features, visuals, sentences, self.objective, gather_rows)
+
+
+class ParallelTextTask:
+    """Contrastive loss between sentences and their translations; needs no images."""
+
+    def __init__(
+        self, model: MMP, captions: CaptionTable, *, batch: int, temperature: float = 0.1
+    ) -> None:
+        """``captions`` has a record for each sentence, with translations in several languages."""
+        self.model, self.captions, self.temperature = model, captions, temperature
+        self.items = shard_for_rank(np.flatnonzero(captions.languages_per_record > 1))
+        if not len(self.items):
+            raise PolyglanceError(
+                "no sentence has a translation to train on: a text corpus needs records with"
+                " captions in two languages or more"
+            )
+        self.batch = min(batch, len(self.items))
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw sentences in two languages each and contrast them."""
+        items = generator.choice(self.items, self.batch, replace=False)
+        first = self.captions.sample(items, generator)
+        second = self.captions.sample(items, generator, avoid_language_of=first)
+        device = next(self.model.parameters()).device
+        both = pack_captions(self.captions, np.concatenate([first, second]), device)
+        vectors = self.model.encode_text(both.ids, both.packing)
+        left, right = (gather_rows(part) for part in vectors.chunk(2))
+        return {"parallel": nce(left, right, temperature=self.temperature, negatives="symmetric")}
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """A part of a video, ``(seconds, width)``, and the subtitles nearest to it in one language."""
+
+    features: NDArray[np.floating[Any]]
+    language: str
+    text: str
+
+
+class SubtitleTask:
+    """MMP's pre-training: a random clip of a video with the subtitles nearest to it in time.
+
+    Videos are read when they are drawn, so that a corpus may be larger than memory.
+    """
+
+    def __init__(
+        self,
+        model: MMP,
+        videos: Sequence[Record],
+        read_features: ReadFeatures,
+        tokenizer: Tokenizer,
+        objective: MMPObjective,
+        *,
+        batch: int,
+        sampling: ClipSampling | None = None,
+        languages: Collection[str] | None = None,
+        max_text_tokens: int = 192,
+    ) -> None:
+        """Prepare to draw from videos.
+
+        Args:
+            model: The model.
+            videos: Records with features and with subtitles in one of ``languages``.
+            read_features: Reads a video's features.
+            tokenizer: The text encoder's.
+            objective: Which losses; equation 6 does not apply.
+            batch: Clips a step, each of another video.
+            sampling: Lengths of clips.
+            languages: Subtitle languages to draw from; None for all.
+            max_text_tokens: Maximum number of sub-words of a clip's subtitles.
+        """
+        if objective.cross:
+            raise PolyglanceError(
+                "pre-training on subtitles takes one language a clip (section 5.3), and equation 6"
+                " compares two: set objective.cross to false"
+            )
+        self.model, self.videos, self.read_features = model, videos, read_features
+        self.tokenizer, self.objective, self.languages = tokenizer, objective, languages
+        self.sampling = ClipSampling() if sampling is None else sampling
+        self.max_text_tokens = max_text_tokens
+        self.items = shard_for_rank(np.arange(len(videos)))
+        if not len(self.items):
+            raise PolyglanceError(
+                "no video has features and subtitles to train on: choose languages that it has"
+            )
+        self.batch = min(batch, len(self.items))
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Draw a clip of each of some videos and contrast all with all (equations 1 and 3)."""
+        items = generator.choice(self.items, self.batch, replace=False)
+        clips = [self.sample_clip(self.videos[item], generator) for item in items]
+        device = next(self.model.parameters()).device
+        features = torch.from_numpy(np.concatenate([clip.features for clip in clips]))
+        ids = self.tokenizer.encode_batch(
+            [clip.text for clip in clips], max_length=self.max_text_tokens
+        )
+        # A tokenizer that drops unknown words may return nothing; pooling needs one token.
+        ids = [sentence or [self.tokenizer.unk_id or 0] for sentence in ids]
+        text = Text(
+            torch.tensor([i for sentence in ids for i in sentence]).to(device),
+            Packing.of([len(sentence) for sentence in ids], device),
+        )
+        visuals = Packing.of([len(clip.features) for clip in clips], device)
+        return mmp_losses(
+            self.model, features.to(device).float(), visuals, [text], self.objective, gather_rows
+        )
+
+    def sample_clip(self, video: Record, generator: np.random.Generator) -> Clip:
+        """Draw a part of a video and a language, and find the subtitles nearest in time."""
+        features, rate = self.read_features(video), self.sampling.features_per_second
+        if not len(features):
+            raise PolyglanceError(f"{video.key} has no features: remove it from the manifest")
+        length = generator.uniform(self.sampling.min_seconds, self.sampling.max_seconds)
+        count = min(max(1, round(length * rate)), len(features))
+        # Clips begin and end with a feature, so that video and subtitles cover the same seconds.
+        first = int(generator.integers(len(features) - count + 1))
+        start, end = first / rate, (first + count) / rate
+        languages = [
+            language
+            for language, cues in video.subtitles.items()
+            if cues and (self.languages is None or language in self.languages)
+        ]
+        language = languages[int(generator.integers(len(languages)))]
+        cues = nearest_cues(video.subtitles[language], start, end)
+        text = " ".join(cue.text for cue in cues)
+        return Clip(features[first : first + count], language, text)
+
+
+class EmbeddingDistillationTask:
+    """Cosine distance between a student's and a teacher's vectors of sentences and images.
+
+    Sentences alone suffice to keep a language: those never paired with an image stay where
+    the teacher has them.
+    """
+
+    def __init__(
+        self,
+        student: MMP,
+        teacher: MMP,
+        sentences: Sequence[CaptionTable],
+        images: Sequence[tuple[VisualTable, VisualTable]],
+        *,
+        batch: int,
+    ) -> None:
+        """Freeze the teacher and prepare to draw.
+
+        Args:
+            student: The model to train.
+            teacher: The model to imitate.
+            sentences: Text corpora.
+            images: Image corpora, each twice: through the student's and the teacher's backbone.
+            batch: Sentences and images drawn from each corpus in a step.
+        """
+        self.student, self.teacher = student, teacher.eval().requires_grad_(False)
+        self.sentences = [(table, shard_for_rank(np.arange(len(table)))) for table in sentences]
+        self.images = [(tables, shard_for_rank(np.arange(len(tables[0])))) for tables in images]
+        self.batch = batch
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Return one minus the mean cosine, over sentences and over images."""
+        device = next(self.student.parameters()).device
+        sentences = []
+        for table, rows in self.sentences:
+            text = pack_captions(table, self._draw(rows, generator), device)
+            with torch.no_grad():
+                target = self.teacher.encode_text(text.ids, text.packing)
+            sentences.append(_distance(self.student.encode_text(text.ids, text.packing), target))
+        images = []
+        for (student_table, teacher_table), rows in self.images:
+            items, seed = self._draw(rows, generator), int(generator.integers(2**63))
+            # The same seed gives both the same crops and mirroring.
+            with torch.no_grad():
+                features = teacher_table.rows(items, np.random.default_rng(seed))
+                target = self.teacher.encode_visual(*features)
+            features = student_table.rows(items, np.random.default_rng(seed))
+            images.append(_distance(self.student.encode_visual(*features), target))
+        return {
+            "sentences": torch.stack(sentences).mean(),
+            "images": torch.stack(images).mean(),
+        }
+
+    def _draw(self, rows: Indices, generator: np.random.Generator) -> Indices:
+        return generator.choice(rows, min(self.batch, len(rows)), replace=False)
+
+
+def _distance(vectors: Tensor, target: Tensor) -> Tensor:
+    return 1 - F.cosine_similarity(vectors.float(), target.float()).mean()

@@ -1,0 +1,158 @@
+"""Train MMP on features extracted beforehand, of clips or of images.
+
+One recipe covers the paper's settings (section 5.3): English only, several languages,
+translate-train, pre-training on subtitled video, fine-tuning from it, and the image variant
+that starts from a video model (section 5.6).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polyglance import weights
+from polyglance.errors import PolyglanceError
+from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.common import keep, spoken, write_report
+from polyglance.recipes.mmp.config import MMPRecipe
+from polyglance.recipes.mmp.data import (
+    MMPData,
+    SubtitledVideos,
+    corpus_name,
+    load_data,
+    with_mask_id,
+)
+from polyglance.recipes.mmp.evaluation import (
+    direction_report,
+    recall_sums,
+    retrieval_by_language,
+)
+from polyglance.recipes.mmp.initialise import initialise_from
+from polyglance.recipes.mmp.tasks import MMPTask, SubtitleTask
+from polyglance.training.loop import Validate, train
+from polyglance.training.mixture import Mixture, MultiTask, Task
+
+
+def run(recipe: MMPRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train a recipe; return and write its report.
+
+    Under `polyglance.training.distributed.init_distributed` all processes call this together.
+
+    Args:
+        recipe: The settings.
+        data: Folder that the recipe's paths are in.
+        out: Run folder.
+        device: Where to train.
+    """
+    torch.set_float32_matmul_precision("high")
+    corpora = load_data(recipe, data, device)
+    model = build_model(recipe, corpora.feature_width, device)
+    if recipe.initialise_from is not None:
+        initialise_from(model, Path(recipe.initialise_from))
+    tasks = build_tasks(recipe, corpora, model)
+    validate = _validation(model, corpora)
+    keep(recipe, "features", out)
+    result = train(
+        model,
+        Mixture({"all": MultiTask(tasks)}),
+        recipe.loop,
+        out,
+        validate=validate,
+        param_groups=parameter_groups(model, recipe),
+    )
+    report: dict[str, Any] = {
+        "trained_on": sorted(corpora.languages),
+        "best_step": result.best_step,
+        "best_score": result.best,
+        "seconds": round(result.seconds, 1),
+    }
+    if corpora.validation is not None:
+        report["validation"] = direction_report(retrieval_by_language(model, corpora.validation))
+    if corpora.test is not None:
+        report["test"] = direction_report(retrieval_by_language(model, corpora.test))
+    write_report(report, out)
+    return report
+
+
+def build_model(recipe: MMPRecipe, feature_width: int, device: str = "cpu") -> MMP:
+    """Return an untrained model on a pretrained text encoder, for features of a width."""
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.encoder_dropout)
+    config = MMPConfig(
+        encoder=encoder.config,
+        text_layer=recipe.text_layer,
+        frozen_layers=recipe.frozen_layers,
+        visual_width=feature_width,
+        width=recipe.width,
+        pooling_layers=recipe.pooling_layers,
+        pooling_heads=recipe.pooling_heads,
+        dropout=recipe.dropout,
+        share_pooling=recipe.share_pooling,
+    )
+    torch.manual_seed(recipe.loop.seed)
+    return MMP(config, encoder).to(device)
+
+
+def build_tasks(recipe: MMPRecipe, data: MMPData, model: MMP) -> list[tuple[str, Task, float]]:
+    """Return name, task and weight of each corpus."""
+    objective = with_mask_id(recipe.objective, data.tokenizer, recipe.encoder)
+    tasks: list[tuple[str, Task, float]] = []
+    for corpus, content in data.corpora:
+        task: Task
+        if isinstance(content, SubtitledVideos):
+            source = content.features
+            task = SubtitleTask(
+                model,
+                content.records,
+                lambda record, source=source: source.rows(source.find(record) or ""),
+                data.tokenizer,
+                objective,
+                batch=corpus.batch,
+                sampling=corpus.subtitles,
+                languages=recipe.languages,
+                max_text_tokens=recipe.max_text_tokens,
+            )
+        else:
+            task = MMPTask(
+                model,
+                content.visuals,
+                content.captions,
+                objective,
+                batch=corpus.batch,
+                captions_per_image=recipe.captions_per_image,
+            )
+        tasks.append((corpus_name(corpus.manifest), task, corpus.weight))
+    return tasks
+
+
+def parameter_groups(model: MMP, recipe: MMPRecipe) -> list[dict[str, Any]]:
+    """Return parameter groups with their learning rates: encoder, layer on features, the rest."""
+    encoder, visual = set(model.encoder.parameters()), set(model.visual_input.parameters())
+    others = [p for p in model.parameters() if p not in encoder and p not in visual]
+    return [
+        {
+            "params": list(model.encoder.parameters()),
+            "lr_multiplier": recipe.encoder_lr_multiplier,
+        },
+        {
+            "params": list(model.visual_input.parameters()),
+            "lr_multiplier": recipe.visual_lr_multiplier,
+        },
+        {"params": others, "lr_multiplier": 1.0},
+    ]
+
+
+def _validation(model: MMP, data: MMPData) -> Validate | None:
+    """Return what selects the checkpoint: recalls of the languages trained on."""
+    if (validation := data.validation) is None:
+        return None
+    languages = sorted(data.languages & spoken(validation.captions))
+    if not languages:
+        raise PolyglanceError(
+            "the validation has captions in none of the languages trained on"
+            f" ({', '.join(sorted(data.languages))}): validate on other data or set validation to"
+            " null"
+        )
+    return lambda: recall_sums(retrieval_by_language(model, validation, languages))

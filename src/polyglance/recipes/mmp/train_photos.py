@@ -1,0 +1,230 @@
+"""Train MMP's image variant on photos: the recipe behind the default model.
+
+It learns from images with captions in many languages and from sentences with translations,
+with a multilingual text encoder and an image backbone that may be trained along. At the end
+the model may be compressed into the one that ships.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from polyglance import weights
+from polyglance.batches.inputs import PixelTable
+from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.nn.pretrained import load_encoder
+from polyglance.recipes.common import keep, write_report
+from polyglance.recipes.mmp.class_names import ClassNameTask, class_statistics
+from polyglance.recipes.mmp.compression import (
+    compress_and_distil,
+    require_compressible,
+    save_compact,
+)
+from polyglance.recipes.mmp.config import BACKBONE_MODULE, CompressionConfig, MMPPhotoRecipe
+from polyglance.recipes.mmp.data import corpus_name, with_mask_id
+from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls, photo_scores
+from polyglance.recipes.mmp.photo_data import PhotoData, load_photo_data
+from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
+from polyglance.training.distributed import rank
+from polyglance.training.loop import train
+from polyglance.training.mixture import Mixture, MultiTask, Task
+from polyglance.vision.efficientnet import EfficientNetLite
+
+
+def run(recipe: MMPPhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train a recipe; return and write its report.
+
+    Under `polyglance.training.distributed.init_distributed` all processes call this together.
+
+    Args:
+        recipe: The settings.
+        data: Folder that the recipe's paths are in.
+        out: Run folder.
+        device: Where to train.
+    """
+    torch.set_float32_matmul_precision("high")
+    backbone = open_backbone(recipe, device)
+    photos = load_photo_data(recipe, data, backbone, device)
+    model = build_model(recipe, backbone, device)
+    if recipe.compression is not None:
+        require_compressible(model, recipe.compression)
+    tasks = build_tasks(recipe, photos, model, backbone)
+    keep(recipe, "photos", out)
+    result = train(
+        model,
+        Mixture({"all": MultiTask(tasks)}),
+        recipe.loop,
+        out,
+        validate=lambda: photo_scores(model, photos.validation, photos.held_out),
+        param_groups=parameter_groups(model, backbone, recipe),
+    )
+    report: dict[str, Any] = {
+        "validation": photo_scores(model, photos.validation, photos.held_out),
+        "best_step": result.best_step,
+        "seconds": round(result.seconds),
+    }
+    if photos.test is not None:
+        report["test"] = all_recalls(model, photos.test)
+    write_report(report, out)
+    if recipe.compression is not None:
+        report["compressed"] = _compress(recipe, recipe.compression, model, photos, backbone, out)
+        write_report(report, out)
+        if rank() == 0:
+            _export(out, recipe.compression.name)
+    return report
+
+
+def open_backbone(recipe: MMPPhotoRecipe, device: str) -> EfficientNetLite:
+    """Open the pretrained image backbone."""
+    name = recipe.image_backbone
+    return EfficientNetLite(weights.folder(name), name, recipe.image_size, device=device)
+
+
+def build_model(recipe: MMPPhotoRecipe, backbone: EfficientNetLite, device: str) -> MMP:
+    """Return an untrained model on pretrained parts; the image backbone is a submodule of it."""
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    config = MMPConfig(
+        encoder=encoder.config,
+        text_layer=recipe.text_layer,
+        frozen_layers=recipe.frozen_layers,
+        visual_width=backbone.width,
+        width=recipe.width,
+        pooling_layers=recipe.pooling_layers,
+        pooling_heads=recipe.pooling_heads,
+        text_pooling=recipe.text_pooling,
+        dropout=recipe.dropout,
+    )
+    torch.manual_seed(recipe.loop.seed)
+    model = MMP(config, encoder)
+    network = backbone.network.requires_grad_(recipe.backbone_lr_multiplier > 0)
+    model.add_module(BACKBONE_MODULE, network)
+    return model.to(device)
+
+
+def build_tasks(
+    recipe: MMPPhotoRecipe, data: PhotoData, model: MMP, backbone: EfficientNetLite
+) -> list[tuple[str, Task, float]]:
+    """Return name, task and weight of each corpus, and of the class names.
+
+    Args:
+        recipe: The settings.
+        data: The corpora.
+        model: The model to train.
+        backbone: Its image backbone, not yet fine-tuned.
+    """
+    objective = with_mask_id(recipe.objective, data.tokenizer, recipe.encoder)
+    tasks: list[tuple[str, Task, float]] = []
+    for corpus, pixels, captions in data.images:
+        task = MMPTask(
+            model,
+            pixels,
+            captions,
+            objective,
+            batch=corpus.batch,
+            captions_per_image=corpus.captions_per_image,
+        )
+        tasks.append((corpus_name(corpus.manifest), task, corpus.weight))
+    for text, sentences in data.texts:
+        parallel = ParallelTextTask(
+            model, sentences, batch=text.batch, temperature=text.temperature
+        )
+        tasks.append((corpus_name(text.manifest), parallel, text.weight))
+    if recipe.class_names is not None and data.class_names is not None:
+        config, names = recipe.class_names, data.class_names
+        class_task = ClassNameTask(
+            model,
+            data.pixel_tables,
+            names,
+            class_statistics(data.pixel_tables, backbone.network.classifier),
+            weights={
+                code: config.english_weight if code == "en" else 1.0
+                for code in names.language_codes
+            },
+            batch=config.batch,
+        )
+        tasks.append(("classes", class_task, config.weight))
+    return tasks
+
+
+def parameter_groups(
+    model: MMP, backbone: EfficientNetLite, recipe: MMPPhotoRecipe
+) -> list[dict[str, Any]]:
+    """Return parameter groups with their learning rates: encoder, image backbone, new layers."""
+    pretrained = ("encoder.", f"{BACKBONE_MODULE}.")
+    new = [p for name, p in model.named_parameters() if not name.startswith(pretrained)]
+    return [
+        {
+            "params": list(model.encoder.parameters()),
+            "lr_multiplier": recipe.encoder_lr_multiplier,
+        },
+        {
+            "params": list(backbone.network.parameters()),
+            "lr_multiplier": recipe.backbone_lr_multiplier,
+        },
+        {"params": new, "lr_multiplier": 1.0},
+    ]
+
+
+def _compress(
+    recipe: MMPPhotoRecipe,
+    compression: CompressionConfig,
+    model: MMP,
+    photos: PhotoData,
+    backbone: EfficientNetLite,
+    out: Path,
+) -> dict[str, Any]:
+    """Compress the trained model, save it for export and return its results."""
+
+    def validate(student: MMP, network: nn.Module) -> dict[str, float]:
+        held_out = {name: _with_network(s, network) for name, s in photos.held_out.items()}
+        return photo_scores(student, _with_network(photos.validation, network), held_out)
+
+    small, network = compress_and_distil(
+        model,
+        compression,
+        sentences=photos.sentences,
+        images=photos.pixel_tables,
+        precision=recipe.loop.precision,
+        validate=validate,
+        folder=out / "compressed",
+    )
+    results: dict[str, Any] = {"validation": validate(small, network)}
+    if photos.test is not None:
+        results["test"] = all_recalls(small, _with_network(photos.test, network))
+    save_compact(
+        small,
+        out / "compact",
+        image_size=recipe.image_size,
+        mean=backbone.mean,
+        std=backbone.std,
+        max_text_tokens=recipe.max_text_tokens,
+        tokenizer=recipe.encoder,
+        languages=photos.languages,
+    )
+    return results
+
+
+def _with_network(split: RetrievalSplit, network: nn.Module) -> RetrievalSplit:
+    """Return the same images encoded by another image backbone."""
+    assert isinstance(split.visuals, PixelTable)
+    return RetrievalSplit(split.visuals.with_network(network), split.captions)
+
+
+def _export(out: Path, name: str) -> None:
+    """Export the model folder, or print the command where onnx is not installed."""
+    if find_spec("onnx"):
+        from polyglance.export.from_run import export_run
+
+        export_run(out, out / "model", name=name)
+    else:
+        print(
+            "onnx is not installed here; on a machine with polyglance[train], make the model with"
+            f" polyglance export {out} --out {out / 'model'} --name {name}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,113 @@
+"""Distributed data-parallel training under ``torchrun``: joint batches, averaged gradients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+
+@contextmanager
+def init_distributed() -> Iterator[int]:
+    """Join the process group of ``torchrun``, if there is one, and yield this process's rank."""
+    if "RANK" not in os.environ or dist.is_initialized():
+        yield rank()
+        return
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend)
+    try:
+        yield dist.get_rank()
+    finally:
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    """Return the rank of this process; 0 without a process group."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    """Return the number of processes that train together."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def barrier() -> None:
+    """Wait for all processes, such as before reading what the first one wrote."""
+    if world_size() > 1:
+        dist.barrier()
+
+
+def shard_for_rank(items: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the items that this process draws from, equally many on each process.
+
+    Shards are disjoint: an image that two processes drew in one step would be its own
+    negative.
+    """
+    count = len(items) // world_size()
+    return items[rank() :: world_size()][:count]
+
+
+def broadcast_parameters(model: nn.Module) -> None:
+    """Copy weights and buffers of the first process to all others."""
+    if world_size() == 1:
+        return
+    for tensor in model.state_dict().values():
+        whole = tensor.contiguous()
+        dist.broadcast(whole, 0)
+        tensor.copy_(whole)
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Replace each gradient by its mean over all processes, in one all-reduce.
+
+    All processes run the same task in a step, so the same parameters have gradients on each.
+    """
+    if world_size() == 1:
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    joint = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(joint)
+    joint /= world_size()
+    means = torch.split(joint, [gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Concatenate the rows of all processes by rank, ``(world_size * n, width)``, with gradients.
+
+    Every process computes the loss over all gathered rows, and `average_gradients` follows.
+    In the backward pass a row receives the sum of its gradients on all processes, so that the
+    average is exactly the gradient that one process with all rows would have. All processes
+    must have equally many rows.
+    """
+    if world_size() == 1:
+        return rows
+    gathered: Tensor = _GatherRows.apply(rows)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        rows = rows.contiguous()
+        parts = [torch.empty_like(rows) for _ in range(world_size())]
+        dist.all_gather(parts, rows)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        # A copy, since autograd may share the gradient with other consumers.
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total.chunk(world_size())[rank()]

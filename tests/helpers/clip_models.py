@@ -1,0 +1,166 @@
+"""Tiny models with random weights, saved as transformers and its kin save theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import torch
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    CLIPConfig,
+    CLIPModel,
+    CLIPProcessor,
+    CLIPTokenizer,
+    MetaClip2Config,
+    MetaClip2Model,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Siglip2Config,
+    Siglip2Model,
+    Siglip2Processor,
+    Siglip2Tokenizer,
+    SiglipConfig,
+    SiglipModel,
+    SiglipProcessor,
+    SiglipTokenizer,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
+
+from helpers.sentences import SENTENCES
+
+TEXTS = [text for texts in SENTENCES.values() for text in texts[:3]]
+LETTERS = sorted({letter for text in TEXTS for letter in text.lower() if letter.isalpha()})
+LAYERS = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+
+
+def pictures() -> list[Image.Image]:
+    """Large and small, broad and high, more than are computed at once."""
+    rng = np.random.default_rng(5)
+    sizes = [(90, 60), (40, 120), (33, 33), (200, 31), (17, 25), (64, 64), (300, 200), (48, 32),
+             (31, 33), (128, 64)]  # fmt: skip
+    made = []
+    for width, height in sizes:
+        coarse = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        made.append(Image.fromarray(coarse).resize((width, height), Image.Resampling.BILINEAR))
+    return made
+
+
+def shaken(model: torch.nn.Module, seed: int = 0) -> Any:
+    """The model with weights under which different things have different vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for values in model.parameters():
+            values.add_(torch.randn(values.shape, generator=generator), alpha=0.2)
+    return model.eval()
+
+
+def save_clip(folder: Path, *, width: int = 12) -> Path:
+    """A CLIP: its pictures are 32 x 32, cut out of the middle."""
+    ends = ("<|startoftext|>", "<|endoftext|>")
+    pieces = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), *ends]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    config = CLIPConfig(
+        text_config=LAYERS
+        | {"vocab_size": len(pieces), "max_position_embeddings": 20}
+        | {"bos_token_id": len(pieces) - 2, "eos_token_id": len(pieces) - 1},
+        vision_config=LAYERS | {"image_size": 32, "patch_size": 8},
+        projection_dim=width,
+    )
+    processor = CLIPProcessor(
+        CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
+        CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=20),
+    )
+    return _save(_made(CLIPModel, config), processor, folder)
+
+
+def save_siglip(folder: Path) -> Path:
+    """A SigLIP, which learned with its texts filled up to 24 pieces."""
+    spiece = folder.parent / f"{folder.name}.model"
+    with spiece.open("wb") as out:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(TEXTS), model_writer=out, vocab_size=300,
+            hard_vocab_limit=False, unk_id=2, bos_id=-1, eos_id=1, pad_id=0, minloglevel=2,
+        )  # fmt: skip
+    tokenizer = SiglipTokenizer(str(spiece), model_max_length=24, model_input_names=["input_ids"])
+    config = SiglipConfig(
+        text_config=LAYERS | _texts(len(tokenizer)),
+        vision_config=LAYERS | {"image_size": 32, "patch_size": 8},
+    )
+    images = SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    return _save(_made(SiglipModel, config), SiglipProcessor(images, tokenizer), folder)
+
+
+def save_siglip2(folder: Path) -> Path:
+    """A SigLIP 2 that keeps the shape of pictures: up to 16 patches of 8 x 8."""
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", *LETTERS]
+    tokenizer = Siglip2Tokenizer({piece: number for number, piece in enumerate(pieces)})
+    config = Siglip2Config(
+        text_config=LAYERS | _texts(len(pieces)),
+        vision_config=LAYERS | {"patch_size": 8, "num_patches": 16},
+    )
+    images = Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
+    return _save(_made(Siglip2Model, config), Siglip2Processor(images, tokenizer), folder)
+
+
+def save_metaclip2(folder: Path) -> Path:
+    """A MetaCLIP 2, which is CLIP in hundreds of languages: here its pieces are words."""
+    words = sorted({word for text in TEXTS for word in text.split()})
+    tokenizer = word_tokenizer(["<s>", "<pad>", "<unk>", *words, "</s>"], start="<s>", end="</s>")
+    ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": len(tokenizer) - 1}
+    texts = {"vocab_size": len(tokenizer), "max_position_embeddings": 20}
+    config = MetaClip2Config(
+        text_config=LAYERS | texts | ends,
+        vision_config=LAYERS | {"image_size": 32, "patch_size": 8},
+        projection_dim=12,
+    )
+    images = CLIPImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+    )
+    return _save(_made(MetaClip2Model, config), CLIPProcessor(images, tokenizer), folder)
+
+
+def word_tokenizer(pieces: list[str], *, start: str, end: str | None) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words, the second of the pieces for padding, the third for others."""
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    cut = Tokenizer(models.WordLevel(numbers, unk_token=pieces[2]))
+    cut.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ends = [(piece, numbers[piece]) for piece in (start, end) if piece]
+    cut.post_processor = processors.TemplateProcessing(
+        f"{start} $0 {end or ''}".strip(), special_tokens=ends
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=cut,
+        pad_token=pieces[1],
+        unk_token=pieces[2],
+        eos_token=end,
+        model_max_length=20,
+    )
+
+
+def _made(kind: Any, config: Any) -> Any:
+    """The same model each time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return shaken(kind(config))
+
+
+def _texts(pieces: int) -> dict[str, int]:
+    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 1}
+    return {"vocab_size": pieces, "max_position_embeddings": 24, "projection_size": 16} | ends
+
+
+def _save(model: PreTrainedModel, processor: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder

@@ -1,0 +1,290 @@
+"""MMP on photos, from manifests to an exported model: images of one colour, small networks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from helpers.small_mmp import image_backbone_state
+from helpers.text_encoder import unigram_tokenizer
+from polyglance.config import dump, load
+from polyglance.data.captions import CaptionTable
+from polyglance.encoders import load as open_model
+from polyglance.encoders.model_folder import ModelFolder
+from polyglance.errors import PolyglanceError
+from polyglance.evaluation.retrieval import evaluate_retrieval
+from polyglance.models.mmp import MMPObjective
+from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.pretrained import save_encoder
+from polyglance.recipes import open_recipe
+from polyglance.recipes.mmp.compression import token_frequency
+from polyglance.recipes.mmp.config import (
+    ClassNameConfig,
+    CompressionConfig,
+    ImageCorpus,
+    MMPPhotoRecipe,
+    TextCorpus,
+)
+from polyglance.recipes.mmp.photo_data import load_photo_data
+from polyglance.recipes.mmp.train_photos import build_model, open_backbone, run
+from polyglance.records import Record, write_manifest
+from polyglance.text import open_tokenizer
+from polyglance.training.loop import LoopConfig
+
+SHADES = {"none": 0, "some": 120, "much": 250}
+GERMAN = {"none": "kein", "some": "etwas", "much": "viel"}
+COLOURS = [(red, green, blue) for red in SHADES for green in SHADES for blue in SHADES]
+
+
+def records() -> list[Record]:
+    """Return 27 colours with captions in English and German."""
+    return [
+        Record(
+            image=f"{number}.png",
+            captions={
+                "en": (f"{red} red {green} green {blue} blue",),
+                "de": (f"{GERMAN[blue]} blau {GERMAN[green]} gruen {GERMAN[red]} rot",),
+            },
+        )
+        for number, (red, green, blue) in enumerate(COLOURS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "colours"
+    folder.mkdir(parents=True)
+    for number, shades in enumerate(COLOURS):
+        colour = tuple(SHADES[shade] for shade in shades)
+        Image.new("RGB", (16, 12), colour).save(folder / f"{number}.png")
+    write_manifest(folder / "train.jsonl", records())
+    write_manifest(folder / "val.jsonl", records()[9:])
+    write_manifest(folder / "words.jsonl.gz", [replace(r, image=None) for r in records()])
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> MMPPhotoRecipe:
+    """Return a recipe with a small untrained text encoder and image backbone."""
+    parts = tmp_path_factory.mktemp("parts")
+    texts = [text for r in records() for captions in r.captions.values() for text in captions]
+    tokenizer = unigram_tokenizer(texts, pieces=60)
+    tokenizer.save(parts / "encoder")
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=64,
+        num_layers=1,
+        num_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=70,
+    )
+    save_encoder(Encoder(config), parts / "encoder")
+    (parts / "backbone").mkdir()
+    half = {"mean": [0.5] * 3, "std": [0.5] * 3}
+    (parts / "backbone" / "config.json").write_text(json.dumps({"variant": 0, **half}))
+    save_file(image_backbone_state(), parts / "backbone" / "model.safetensors")
+    return MMPPhotoRecipe(
+        encoder=str(parts / "encoder"),
+        image_backbone=str(parts / "backbone"),
+        image_size=32,
+        width=64,
+        pooling_layers=1,
+        pooling_heads=2,
+        dropout=0.0,
+        encoder_lr_multiplier=1.0,
+        backbone_lr_multiplier=0.1,  # deep and untrained: a higher rate diverges
+        min_crop_area=0.8,
+        image_corpora=(
+            ImageCorpus("colours/train.jsonl", batch=27),
+            ImageCorpus("colours/val.jsonl", batch=8, captions_per_image=1, weight=0.1, held_out=4),
+        ),
+        text_corpora=(TextCorpus("colours/words.jsonl.gz", batch=16, weight=0.5),),
+        validation="colours/val.jsonl",
+        test="colours/train.jsonl",
+        objective=MMPObjective(negatives="symmetric", intra=False),
+        loop=LoopConfig(
+            steps=22, learning_rate=3e-3, warmup=4, grad_clip=1.0, validate_every=11, log_every=11
+        ),
+        compression=CompressionConfig(
+            "colours", parts=16, finer_parts=16, frequent=20, steps=4, batch=16
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(
+    recipe: MMPPhotoRecipe, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """Return a run folder and its report."""
+    out = tmp_path_factory.mktemp("run")
+    return out, run(recipe, data, out)
+
+
+def test_run_trains_evaluates_and_writes_a_report(finished: tuple[Path, dict[str, Any]]) -> None:
+    out, report = finished
+    assert json.loads((out / "report.json").read_text()) == report
+    assert set(report["test"]) == {"en", "de", "average"}
+    assert set(report["test"]["de"]) == {
+        "mR", *(f"{way}_R@{k}" for way in ("text_to_image", "image_to_text") for k in (1, 5, 10))
+    }  # fmt: skip
+    means = [report["test"][language]["mR"] for language in ("en", "de")]
+    assert report["test"]["average"] == {"mR": pytest.approx(np.mean(means))}
+    # Of 27 colours; random ranking has an mR of about 20.
+    assert report["test"]["average"]["mR"] > 45
+    assert report["validation"]["score"] == report["validation"]["average"]
+    assert "colours/val.de" in report["validation"]
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    losses = {key for key in entries[0] if "." in key}
+    assert losses == {"colours/train.inter", "colours/val.inter", "colours/words.parallel"}
+
+
+def test_compressed_model_is_exported_and_retrieves(
+    finished: tuple[Path, dict[str, Any]], data: Path
+) -> None:
+    out, report = finished
+    assert {path.name for path in (out / "compact").iterdir()} == {
+        "compact.safetensors", "config.json"
+    }  # fmt: skip
+    small = report["compressed"]
+    assert set(small["test"]) == set(report["test"])
+    assert small["test"]["average"]["mR"] > report["test"]["average"]["mR"] - 15
+    assert small["validation"].keys() == report["validation"].keys()
+    described = ModelFolder.open(out / "model").description
+    assert (described.name, described.languages) == ("colours", ("de", "en"))
+    assert described.figures == small
+    encoder = open_model(out / "model")
+    pictures = encoder.encode_pictures(sorted_pictures(data))
+    for language in ("en", "de"):
+        texts = encoder.encode_texts([record.captions[language][0] for record in records()])
+        found = evaluate_retrieval(pictures, texts, np.arange(27))
+        # As in the report, except that the graph computes in 8 bits.
+        assert found.mean_recall == pytest.approx(small["test"][language]["mR"], abs=6)
+
+
+def sorted_pictures(data: Path) -> list[Path]:
+    return [data / "colours" / f"{number}.png" for number in range(27)]
+
+
+def test_finished_run_is_evaluated_again_without_training(
+    finished: tuple[Path, dict[str, Any]], recipe: MMPPhotoRecipe, data: Path, tmp_path: Path
+) -> None:
+    out, report = shutil.copytree(finished[0], tmp_path / "run"), finished[1]
+    log = (out / "compressed" / "log.jsonl").read_bytes()
+    again = run(recipe, data, out)
+    assert again["best_step"] == report["best_step"]
+    for figures in (again, again["compressed"]):
+        first = report if figures is again else report["compressed"]
+        for language in ("en", "de", "average"):
+            assert figures["test"][language] == pytest.approx(first["test"][language])
+    assert (out / "compressed" / "log.jsonl").read_bytes() == log
+    assert open_recipe(out / "recipe.yaml").settings == recipe
+    with pytest.raises(PolyglanceError, match="a run by another recipe"):
+        run(replace(recipe, max_text_tokens=8), data, out)
+
+
+def test_without_compression_nothing_is_exported(
+    recipe: MMPPhotoRecipe, data: Path, tmp_path: Path
+) -> None:
+    short = replace(recipe.loop, steps=1, warmup=0)
+    report = run(replace(recipe, compression=None, test=None, loop=short), data, tmp_path)
+    assert report.keys() == {"validation", "best_step", "seconds"}
+    assert not any((tmp_path / name).exists() for name in ("compact", "compressed", "model"))
+
+
+def test_token_frequency_puts_special_tokens_first(recipe: MMPPhotoRecipe) -> None:
+    tokenizer = open_tokenizer(recipe.encoder)
+    twice = [Record(captions={"en": ("much blue", "some blue")}), Record(captions={"de": ("rot",)})]
+    tables = [CaptionTable.build(twice, tokenizer), CaptionTable.build(twice[:1], tokenizer)]
+    frequency = token_frequency(tables, tokenizer.vocab_size)
+    assert frequency[:4].isinf().all()
+    counts = Counter(
+        number
+        for text in 2 * ["much blue", "some blue"] + ["rot"]
+        for number in tokenizer.encode(text)
+    )
+    for number in range(4, tokenizer.vocab_size):
+        assert frequency[number] == counts[number]
+
+
+def test_recipe_round_trips_through_yaml(recipe: MMPPhotoRecipe, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(dump(recipe))
+    assert load(MMPPhotoRecipe, tmp_path / "recipe.yaml") == recipe
+
+
+def test_recipe_errors_name_the_fix(recipe: MMPPhotoRecipe, data: Path, tmp_path: Path) -> None:
+    corpus, compression = recipe.image_corpora[0], recipe.compression
+    assert compression is not None
+    wrong = {
+        "too few to train on": replace(recipe, image_corpora=(replace(corpus, held_out=27),)),
+        "are not divisible into 7 parts: change parts": replace(
+            recipe, compression=replace(compression, parts=7)
+        ),
+        "set frequent to 1 or more": replace(recipe, compression=replace(compression, frequent=0)),
+        "multiples of 64": replace(recipe, width=32),
+        "choose languages that it has": replace(
+            recipe, image_corpora=(replace(corpus, languages=("sw",)),)
+        ),
+        "captions_per_image to 2": replace(
+            recipe,
+            objective=replace(recipe.objective, cross=True),
+            image_corpora=(replace(corpus, captions_per_image=1),),
+        ),
+        "nowhere.jsonl": replace(
+            recipe, image_corpora=(replace(corpus, manifest="nowhere.jsonl"),)
+        ),
+    }
+    for message, mistaken in wrong.items():
+        with pytest.raises(PolyglanceError, match=message):
+            run(mistaken, data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()  # the error came before training
+    broken = shutil.copytree(data, tmp_path / "data")
+    (broken / "colours" / "3.png").write_bytes(b"")
+    with pytest.raises(PolyglanceError, match=r"3\.png"):
+        run(recipe, broken, tmp_path / "out")
+
+
+def test_frozen_parameters_are_not_trained(
+    recipe: MMPPhotoRecipe, data: Path, tmp_path: Path
+) -> None:
+    frozen = replace(recipe, backbone_lr_multiplier=0.0, frozen_layers=1)
+    model = build_model(frozen, open_backbone(frozen, "cpu"), "cpu")
+    learned = {name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad}
+    assert learned == {"visual_input", "text_pooling", "visual_pooling"}
+    model = build_model(recipe, open_backbone(recipe, "cpu"), "cpu")
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_extra_captions_are_used_for_training_only(recipe: MMPPhotoRecipe, data: Path) -> None:
+    mixed = [replace(r, captions={"mul": (f"mixed {r.image}",)}) for r in records()]
+    write_manifest(data / "colours" / "more.jsonl", mixed)
+    first = replace(recipe.image_corpora[0], extra_captions="colours/more.jsonl", held_out=5)
+    richer = replace(recipe, image_corpora=(first,))
+    backbone = open_backbone(richer, "cpu")
+    photos = load_photo_data(richer, data, backbone, "cpu")
+    table = photos.sentences[0]
+    assert len(table.rows_in_language("mul")) == len(table.rows_in_language("en")) == 27 - 5
+    assert photos.languages == ["de", "en"]  # "mul" is not a language
+    (held_out,) = photos.held_out.values()
+    assert "mul" not in held_out.captions.language_codes
+    lacking = replace(richer, image_corpora=(replace(first, extra_captions="enriched/none.jsonl"),))
+    with pytest.raises(PolyglanceError, match=r"none\.jsonl: no such manifest; 'polyglance data"):
+        load_photo_data(lacking, data, backbone, "cpu")
+
+
+def test_class_names_need_as_many_classes(recipe: MMPPhotoRecipe, data: Path) -> None:
+    naming = replace(recipe, class_names=ClassNameConfig())
+    with pytest.raises(
+        PolyglanceError, match="names for 1000 classes and the image backbone has 7"
+    ):
+        load_photo_data(naming, data, open_backbone(naming, "cpu"), "cpu")

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from polyglance.objectives.top_triplets import TripletRule
+from polyglance.training.mixture import seed_step, step_of
+from polyglance.training.triplet_curriculum import TripletCurriculum
+
+
+class Noting:
+    """A task that notes the rule it is given."""
+
+    def __init__(self) -> None:
+        self.rules: list[TripletRule] = []
+        self.rule = TripletRule()
+
+    def set_rule(self, rule: TripletRule) -> None:
+        self.rule = rule
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        self.rules.append(self.rule)
+        return {"loss": torch.zeros(())}
+
+
+def noted(steps: int, candidates: int, easy: int) -> list[TripletRule]:
+    task = Noting()
+    rule = TripletRule(margin=0.3, negatives=10)
+    curriculum = TripletCurriculum(task, task.set_rule, rule, candidates=candidates, steps=easy)
+    for step in range(steps):
+        curriculum.losses(seed_step(5, step, 0))
+    return task.rules
+
+
+def test_negatives_become_fewer_by_the_same_factor() -> None:
+    rules = noted(6, candidates=160, easy=4)
+    assert [rule.negatives for rule in rules] == [160, 80, 40, 20, 10, 10]
+    assert {rule.margin for rule in rules} == {0.3}
+
+
+def test_without_easy_steps_the_rule_holds_from_the_beginning() -> None:
+    assert [rule.negatives for rule in noted(2, candidates=160, easy=0)] == [10, 10]
+
+
+def test_a_small_batch_has_no_fewer_than_the_rule_says() -> None:
+    assert {rule.negatives for rule in noted(5, candidates=4, easy=3)} == {10}
+
+
+def test_the_step_is_that_of_the_seed() -> None:
+    assert [step_of(seed_step(3, step, 1)) for step in (0, 7, 123_456)] == [0, 7, 123_456]
+    with pytest.raises(ValueError, match="make it with seed_step"):
+        step_of(np.random.default_rng([3, 7]))
