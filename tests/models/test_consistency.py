@@ -43,7 +43,7 @@ def test_translations_help_and_knowing_whom_to_trust_helps_more() -> None:
     learned = recall(fitted.combine(scores), owner)
     assert recall(average_scores(scores[:2]), owner) > alone + 5
     assert learned > averaged + 5
-    trust = (fitted.opinion.weight @ fitted.languages.weight)[0].tolist()
+    trust = (fitted.output.weight @ fitted.languages.weight)[0].tolist()
     assert min(trust[:2]) > trust[2] > trust[3]
 
 
@@ -78,7 +78,7 @@ def test_it_is_trained_with_equation_3_over_everything() -> None:
 
 def test_scores_without_their_owners_are_refused() -> None:
     scores, owner = world(0, (0.1, 0.1))
-    with pytest.raises(PolyglanceError, match="languages x pictures x captions"):
+    with pytest.raises(PolyglanceError, match="languages x images x captions"):
         learn_consistency(scores, owner[:-1])
 
 
@@ -95,5 +95,5 @@ def test_a_caption_that_no_language_knows_teaches_nothing() -> None:
     assert np.isfinite(together).all()
     assert np.unique(together[:, 4]).size == 1
     np.testing.assert_array_equal(np.delete(together, [4, 9], axis=1), found.combine(known[0]))
-    with pytest.raises(PolyglanceError, match="no language has any of these"):
+    with pytest.raises(PolyglanceError, match="no language has a score of any"):
         learn_consistency(np.full_like(scores, np.nan), owner)

@@ -114,7 +114,7 @@ def test_losses_are_equations_4_and_6(loss: str) -> None:
 
 
 def test_equation_6_needs_two_captions() -> None:
-    with pytest.raises(ValueError, match="two captions a clip, not 1"):
+    with pytest.raises(ValueError, match="two captions per clip, not 1"):
         mmp_losses(make(), FEATURES, CLIPS, [X], MMPObjective(cross=True, intra=False))
 
 

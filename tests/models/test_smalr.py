@@ -292,7 +292,7 @@ def test_a_later_language_needs_tokens_and_vectors_of_the_same_kind() -> None:
 
 
 def test_a_model_of_many_branches_takes_in_no_language() -> None:
-    with pytest.raises(PolyglanceError, match="train this one anew"):
+    with pytest.raises(PolyglanceError, match="train a new model"):
         make(replace(CONFIG, branches="language")).add_language(NEWCOMER)
 
 
@@ -303,7 +303,7 @@ def test_a_model_of_many_branches_takes_in_no_language() -> None:
         ({"explore": 1.5}, "explore is 1.5: give a share from 0 to 1"),
         ({"own_words": -1}, "own_words is -1: give 0 or more"),
         ({"own_words": 0, "latent_tokens": 0}, "no word has a vector"),
-        ({"projection": "none"}, "own vectors of 5 need a projection to 8"),
+        ({"projection": "none"}, "own vectors of size 5 need a projection to 8"),
     ],
 )
 def test_a_shape_that_cannot_be_is_one_sentence(change: dict[str, int], message: str) -> None:

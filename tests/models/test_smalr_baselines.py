@@ -88,5 +88,5 @@ def test_liwe_spells_and_goes_on_spelling(name: str, width: int) -> None:
 
 
 def test_shared_tokens_must_be_learned_first() -> None:
-    with pytest.raises(PolyglanceError, match="learn a latent vocabulary first"):
+    with pytest.raises(PolyglanceError, match="pre-train a latent vocabulary first"):
         build_word_model(WORD_MODELS["smalr"], WORDS, VECTORS, LANGUAGE_OF, RANKS, steps=1)

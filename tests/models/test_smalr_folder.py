@@ -95,7 +95,7 @@ def test_eyes_are_what_a_store_says(tmp_path: Path) -> None:
 
 
 def test_another_lexicon_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolyglanceError, match="a model of 6 words and a lexicon of 3"):
+    with pytest.raises(PolyglanceError, match="the model has 6 words and the lexicon 3"):
         save_smalr(make(), Lexicon({"en": {"dog": 1}}), tmp_path, feature_info=SEEN_BY)
 
 

@@ -1,1 +1,1 @@
-"""The four systems of the literature, each a file to be read in one sitting."""
+"""The four systems of the literature, each a short file: smalr, mmp, m3p, uc2."""

@@ -1,9 +1,8 @@
-"""Cross-lingual consistency (SMALR, section 3.4): a query and its translations decide together.
+"""Cross-lingual consistency (SMALR, section 3.4): combine a query's scores with its translations'.
 
-It works over the scores of any encoder: ``(languages, pictures, captions)``, where
-captions are the same in every language, by translation, and a score says how well
-picture and caption fit, as a cosine. NaN stands where a translation is missing.
-`polyglance.encoders.translated_queries` asks an encoder for them.
+It works on the scores of any encoder, ``(languages, images, captions)``: cosines of images
+with captions that are translations of each other, and NaN where a translation is missing.
+`polyglance.encoders.translated_queries` computes them.
 """
 
 from __future__ import annotations
@@ -31,42 +30,40 @@ Start = Literal["even", "random"]
 
 
 class LearnedConsistency(nn.Module):
-    """CLC-C: a small network weighs what each language says.
+    """CLC-C: a small network that combines the scores of all languages.
 
-    Two layers without biases: ``32 |L| + 32`` parameters, the paper's 352 for ten
-    languages. "All parameters are initialized with uniform weight" is read as ``even``,
-    the same weight for all, which begins as the average; ``random`` draws them evenly
-    from an interval.
+    Two layers without biases: ``32 |L| + 32`` parameters, the paper's 352 for ten languages.
+    "All parameters are initialized with uniform weight" is read as ``even``, the same weight
+    for all, which starts as the average; ``random`` draws them from a uniform distribution.
     """
 
     def __init__(self, languages: int, *, hidden: int = 32, start: Start = "even") -> None:
         super().__init__()
         self.languages = nn.Linear(languages, hidden, bias=False)
-        self.opinion = nn.Linear(hidden, 1, bias=False)
+        self.output = nn.Linear(hidden, 1, bias=False)
         if start == "even":
             nn.init.constant_(self.languages.weight, 1 / languages)
-            nn.init.constant_(self.opinion.weight, 1 / hidden)
+            nn.init.constant_(self.output.weight, 1 / hidden)
 
     def forward(self, scores: Tensor) -> Tensor:
-        """One score for each pair, ``(pictures, captions)``."""
-        # A language that lacks a caption agrees with the others; one that all lack fits nothing
-        # more than anything else.
+        """Combine ``(languages, images, captions)`` into ``(images, captions)``."""
+        # A missing score becomes the mean over languages; one that all lack becomes 0.
         scores = torch.where(scores.isnan(), scores.nanmean(0).nan_to_num(), scores)
-        # From 0 to 1, so that no pair is below what the hidden units take notice of.
-        agreement: Tensor = self.opinion(self.languages((1 + scores.movedim(0, -1)) / 2).relu())
-        return agreement.squeeze(-1)
+        # From 0 to 1, so that ReLU cuts no pair off.
+        combined: Tensor = self.output(self.languages((1 + scores.movedim(0, -1)) / 2).relu())
+        return combined.squeeze(-1)
 
     @torch.no_grad()
     def combine(self, scores: NDArray[Any]) -> NDArray[np.float32]:
-        """The same for arrays."""
-        weight = self.opinion.weight
-        together: NDArray[np.float32] = self(torch.from_numpy(scores).to(weight)).cpu().numpy()
-        return together
+        """Return the same for numpy arrays."""
+        weight = self.output.weight
+        combined: NDArray[np.float32] = self(torch.from_numpy(scores).to(weight)).cpu().numpy()
+        return combined
 
 
 def learn_consistency(
     scores: NDArray[Any] | Tensor,
-    owner: NDArray[np.int64] | Tensor,
+    image_ids: NDArray[np.int64] | Tensor,
     *,
     iterations: int = 30,
     learning_rate: float = 1e-2,
@@ -74,37 +71,57 @@ def learn_consistency(
     sentence_weight: float = 1.5,
     start: Start = "even",
 ) -> LearnedConsistency:
-    """Train CLC-C with equation 3 on validation scores, all of them in every iteration.
+    """Train CLC-C with equation 3 on all validation scores in every iteration.
 
-    ``owner[j]`` is the picture of caption ``j``. Captions that no language has teach
-    nothing. It runs where the scores lie.
+    Args:
+        scores: ``(languages, images, captions)``; training runs on their device.
+        image_ids: ``(captions,)``: the image of each caption.
+        iterations: training steps.
+        learning_rate: of Adam.
+        rule: margin and negatives.
+        sentence_weight: lambda 1 of equation 3.
+        start: the initialisation, see `LearnedConsistency`.
+
+    Returns:
+        The trained network, in evaluation mode. Captions that no language has are ignored.
     """
     table = torch.as_tensor(scores).float()
-    belongs = torch.as_tensor(owner).to(table.device)
-    if table.ndim != 3 or belongs.shape != table.shape[2:]:
+    ids = torch.as_tensor(image_ids).to(table.device)
+    if table.ndim != 3 or ids.shape != table.shape[2:]:
         raise PolyglanceError(
-            "consistency learns from scores of languages x pictures x captions and each caption's"
-            f" picture, not from {tuple(table.shape)} and {tuple(belongs.shape)}"
+            "consistency is trained on scores of languages x images x captions and each caption's"
+            f" image, not on shapes {tuple(table.shape)} and {tuple(ids.shape)}"
         )
-    told = ~table.isnan().all(0).all(0)
-    table, belongs = table[..., told], belongs[told]
-    if not len(belongs):
-        raise PolyglanceError("consistency learns from captions, and no language has any of these")
+    scored = ~table.isnan().all(0).all(0)
+    table, ids = table[..., scored], ids[scored]
+    if not len(ids):
+        raise PolyglanceError("consistency needs captions: no language has a score of any")
     model = LearnedConsistency(len(table), start=start).to(table.device)
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     for _ in range(iterations):
         optimiser.zero_grad()
-        ranking_loss(model(table), belongs, rule, sentence_weight).backward()  # type: ignore[no-untyped-call]
+        ranking_loss(model(table), ids, rule, sentence_weight).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return model.eval()
 
 
 def ranking_loss(
-    scores: Tensor, owner: Tensor, rule: TripletRule = PAPER_RULE, sentence_weight: float = 1.5
+    scores: Tensor,
+    image_ids: Tensor,
+    rule: TripletRule = PAPER_RULE,
+    sentence_weight: float = 1.5,
 ) -> Tensor:
-    """Equation 3 over a whole table of scores, ``(pictures, captions)``."""
-    same = owner == torch.arange(len(scores), device=scores.device)[:, None]
-    apart = 1 - scores
-    most = max(1, int(torch.bincount(owner).max()))
-    from_pictures = top_triplets(apart, same, ~same, rule, positives=most)
-    return from_pictures + sentence_weight * top_triplets(apart.T, same.T, ~same.T, rule)
+    """Return equation 3 over a whole table of scores.
+
+    Args:
+        scores: ``(images, captions)``.
+        image_ids: ``(captions,)``: the image of each caption.
+        rule: margin and negatives.
+        sentence_weight: lambda 1.
+    """
+    positive = image_ids == torch.arange(len(scores), device=scores.device)[:, None]
+    distance = 1 - scores
+    per_image = max(1, int(torch.bincount(image_ids).max()))
+    by_image = top_triplets(distance, positive, ~positive, rule, positives=per_image)
+    by_caption = top_triplets(distance.T, positive.T, ~positive.T, rule)
+    return by_image + sentence_weight * by_caption

@@ -1,12 +1,12 @@
-"""MMP: multilingual multimodal transformers for clips and pictures.
+"""MMP: a dual encoder for sentences in many languages and clips or images.
 
 Huang et al., "Multilingual Multimodal Pre-training for Zero-Shot Cross-Lingual
-Transfer of Vision-Language Models". Two towers meet in one space of meaning:
+Transfer of Vision-Language Models". Two towers share one embedding space:
 
     sentence -> multilingual transformer -> e_x -> pooling head -> c_x
-    picture or clip -> features, linear layer -> e_v -> pooling head -> c_v
+    image or clip -> features, linear layer -> e_v -> pooling head -> c_v
 
-Both ends are unit vectors; their dot product says how well they fit (section 3.1).
+Both outputs are unit vectors; their dot product is the similarity (section 3.1).
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ class MMPConfig:
         )
     )
     text_layer: int | None = 12
-    """The encoder's layer whose output is used; None for the last."""
+    """The encoder layer whose output is used; None for the last."""
     frozen_layers: int = 9
-    """Encoder layers that stay as they were pre-trained."""
+    """How many encoder layers stay as pre-trained."""
     visual_width: int = 1024
-    """The width of the features of a picture's cells or a clip's seconds."""
+    """The size of the features of an image's cells or a clip's seconds."""
     width: int = 1024
+    """D: the size of the embedding space."""
     pooling_layers: int = 2
     pooling_heads: int = 4
     dropout: float = 0.3
     share_pooling: bool = False
-    """One pooling head for both towers (the starred row of Table 2)."""
+    """Whether both towers share one pooling head (the starred row of Table 2)."""
     text_pooling: Literal["transformer", "mean"] = "transformer"
-    """How sentences are pooled; ``mean`` keeps the space of an encoder trained by its mean."""
+    """How sentences are pooled; ``mean`` keeps the space of an encoder trained with its mean."""
 
     def __post_init__(self) -> None:
         sizes = ("visual_width", "width", "pooling_layers", "pooling_heads")
@@ -98,9 +99,10 @@ class MMPConfig:
 
 
 class MMP(nn.Module):
-    """A tower for sentences in any language and one for pictures and clips."""
+    """A tower for sentences in any language and one for images and clips."""
 
     def __init__(self, config: MMPConfig, encoder: Encoder | None = None) -> None:
+        """Build the model around ``encoder``, or around a new one of the configured shape."""
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
@@ -125,15 +127,15 @@ class MMP(nn.Module):
         )
 
     def encode_text(self, ids: Tensor, sentences: Packing) -> Tensor:
-        """``c_x``: a unit vector for each sentence."""
+        """Return ``c_x``, a unit vector per sentence, ``(sentences, width)``."""
         return self.pool_text(self.encode_tokens(ids, sentences), sentences)
 
     def encode_visual(self, features: Tensor, visuals: Packing) -> Tensor:
-        """``c_v``: a unit vector for each picture or clip."""
+        """Return ``c_v``, a unit vector per image or clip, ``(visuals, width)``."""
         return self.pool_visual(self.visual_input(features), visuals)
 
     def encode_tokens(self, ids: Tensor, sentences: Packing) -> Tensor:
-        """``e_x``: one contextual vector a sub-word."""
+        """Return ``e_x``, a contextual vector per sub-word, ``(tokens, width)``."""
         rows: Tensor = self.text_input(self.encoder(ids, sentences, layer=self.config.text_layer))
         return rows
 
@@ -144,32 +146,32 @@ class MMP(nn.Module):
         visual_rows: Tensor | None = None,
         visuals: Packing | None = None,
     ) -> Tensor:
-        """``c_x``, or ``c_x|v`` where the rows ``e_v`` of what it describes are given (eq. 6)."""
+        """Pool rows ``e_x`` into ``c_x``, or with rows ``e_v`` into ``c_x|v`` (equation 6)."""
         return F.normalize(self.text_pooling(rows, sentences, visual_rows, visuals), dim=1)
 
     def pool_visual(self, rows: Tensor, visuals: Packing) -> Tensor:
-        """``c_v`` from rows ``e_v``."""
+        """Pool rows ``e_v`` into ``c_v``."""
         return F.normalize(self.visual_pooling(rows, visuals), dim=1)
 
 
 @dataclass(frozen=True)
 class MMPObjective:
-    """What is minimised. The defaults are the paper's for captions in one language a step."""
+    """The training objective. The defaults are the paper's for one language per step."""
 
     loss: Literal["nce", "triplet"] = "nce"
     temperature: float = 0.1
     negatives: Negatives = "joint"
-    """How equation 2 is read: see `polyglance.objectives.nce`."""
+    """The reading of equation 2: see `polyglance.objectives.nce`."""
     margin: float = 0.2
-    """Of the triplet loss, for the comparison of Table 3."""
+    """Margin of the triplet loss, for the comparison of Table 3."""
     intra: bool = True
-    """Equation 3 or 5: sentences and clips stay near their noised selves."""
+    """Whether to add equation 3 or 5: sentences and clips stay near their noised copies."""
     noise: float = 0.05
-    """The share of sub-words and of visual rows that noise takes away."""
+    """The share of sub-words and of visual rows that noise removes."""
     cross: bool = False
-    """Equation 6: captions in two languages meet, each conditioned on what they describe."""
+    """Whether to add equation 6: captions in two languages, each conditioned on the visual."""
     mask_id: int = 250_001
-    """The tokenizer's mask, which stands where noise took a sub-word."""
+    """The tokenizer's mask, which replaces sub-words that noise removes."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value > 0, "a number above 0", "temperature")
@@ -190,11 +192,19 @@ def mmp_losses(
     objective: MMPObjective,
     gather: Gather = lambda rows: rows,
 ) -> dict[str, Tensor]:
-    """The losses of a batch of pictures or clips with captions in one or two languages.
+    """Return the losses of a batch of images or clips with captions in one or two languages.
 
-    With one list of captions these are equations 1 and 3; with two (x and y, the
-    visually pivoted setting) equations 4, 5 and, where asked for, 6. ``gather``
-    brings the rows of other processes, as negatives.
+    Args:
+        model: the model.
+        features: ``(rows, visual_width)``.
+        visuals: the packing of ``features``.
+        captions: in one language (equations 1 and 3), or in two, x and y, the visually pivoted
+            setting (equations 4, 5 and, if set, 6).
+        objective: which losses, and their settings.
+        gather: collects the rows of all processes, as negatives.
+
+    Returns:
+        ``inter`` and, if set, ``intra`` and ``cross``, to be summed.
     """
 
     def contrast(first: Tensor, second: Tensor) -> Tensor:
@@ -203,7 +213,7 @@ def mmp_losses(
         return nce(first, second, temperature=objective.temperature, negatives=objective.negatives)
 
     if objective.cross and len(captions) != 2:
-        raise ValueError(f"equation 6 compares two captions a clip, not {len(captions)}")
+        raise ValueError(f"equation 6 compares two captions per clip, not {len(captions)}")
     visual_rows = model.visual_input(features)
     clips = gather(model.pool_visual(visual_rows, visuals))
     text_rows = [model.encode_tokens(text.ids, text.packing) for text in captions]
@@ -215,11 +225,11 @@ def mmp_losses(
     if objective.intra:
         noised = noise_features(features, rate=objective.noise)
         intra = [contrast(clips, gather(model.encode_visual(noised, visuals)))]
-        for text, whole in zip(captions, sentences, strict=True):
+        for text, original in zip(captions, sentences, strict=True):
             ids = noise_tokens(
                 text.ids, text.packing, mask_id=objective.mask_id, rate=objective.noise
             )
-            intra.append(contrast(whole, gather(model.encode_text(ids, text.packing))))
+            intra.append(contrast(original, gather(model.encode_text(ids, text.packing))))
         losses["intra"] = _total(intra)
     if objective.cross:
         x, y = (

@@ -1,14 +1,14 @@
-"""SMALR: many languages in few parameters.
+"""SMALR: a dual encoder for many languages with few parameters.
 
 Burns et al., "Learning to Scale Multilingual Representations for Vision-Language
-Tasks" (ECCV 2020). Words of all languages meet in a universal embedding, and
-sentences and pictures in one space of meaning:
+Tasks" (ECCV 2020). Words of all languages share a universal embedding; sentences and images
+share one embedding space:
 
     words -> hybrid embedding -> GRU, linear layer -> sentence
-    picture's features -> two fully connected layers -> picture
+    image features -> two fully connected layers -> image
 
-Both ends are unit vectors; their cosine says how well they fit. After training
-the words are one table (`SMALR.folded`).
+Both outputs are unit vectors; their cosine is the similarity. After training, word embeddings
+are folded into one table (`SMALR.fold`).
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ from polyglance.objectives.top_triplets import (
 
 @dataclass(frozen=True)
 class SMALRConfig:
-    """The shape of a SMALR model, or of a baseline in its frame. The defaults are the paper's."""
+    """The shape of a SMALR model or of a baseline. The defaults are the paper's."""
 
     own_words: int | None = 5000
-    """K: how many words of each language own a vector; None for all of them."""
+    """K: how many words of each language have their own vector; None for all."""
     own_width: int = 50
     projection: Projection = "language"
     """See `HybridEmbedding`."""
     latent_tokens: int = 40_000
-    """How many the pre-training begins with; 0 for no latent vocabulary."""
+    """Latent tokens before pre-training; 0 for no latent vocabulary."""
     explore: float = 0.2
     candidates: int = 20
     choice_gradient: ChoiceGradient = "weighted"
-    """The exploration of the pre-training and how its choice learns: see `LatentVocabulary`."""
+    """With ``explore`` and ``candidates``, see `LatentVocabulary`."""
     universal_width: int = 512
     gru_width: int = 512
-    """The paper's 7.1M parameters at test time fit this width; MULE's code has 1024."""
+    """The paper's 7.1M parameters at test time imply 512; MULE's code has 1024."""
     branches: Literal["one", "language"] = "one"
     """One sentence branch for all languages, or one for each (parallel EmbN)."""
     visual_width: int = 2048
     visual_hidden: int = 2048
     dropout: float = 0.5
     width: int = 512
-    """The width of the space where sentences and pictures meet."""
+    """The size of the embedding space of sentences and images."""
     masked_modelling: bool = True
-    """Whether there are layers that predict what masks hide (equation 2)."""
+    """Whether there are layers for masked cross-language modelling (equation 2)."""
     adversary: bool = True
-    """Whether there is a classifier of languages."""
+    """Whether there is an adversarial language classifier."""
 
     def __post_init__(self) -> None:
         sizes = ("own_width", "universal_width", "gru_width", "visual_width", "visual_hidden")
@@ -83,17 +83,17 @@ class SMALRConfig:
         )
         if self.own_words == 0 and self.latent_tokens < 1:
             raise PolyglanceError(
-                "with own_words and latent_tokens both 0 no word has a vector: raise one of them"
+                "own_words and latent_tokens are both 0, so that no word has a vector: raise one"
             )
         if self.projection == "none" and self.own_width != self.universal_width:
             raise PolyglanceError(
-                f"own vectors of {self.own_width} need a projection to {self.universal_width}:"
-                " set projection to language or shared, or make both widths the same"
+                f"own vectors of size {self.own_width} need a projection to {self.universal_width}:"
+                " set projection to language or shared, or make both sizes equal"
             )
 
 
 class ImageBranch(nn.Module):
-    """Two fully connected layers, between them batch norm, ReLU and dropout; of unit length."""
+    """Two linear layers with batch norm, ReLU and dropout between them, then unit length."""
 
     def __init__(self, features: int, hidden: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -106,16 +106,16 @@ class ImageBranch(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """One unit vector a picture."""
+        """Return a unit vector per image, ``(images, width)``."""
         return F.normalize(self.layers(features), dim=1)
 
     def train(self, mode: bool = True) -> ImageBranch:
-        """A frozen branch stays as it was, running means and all."""
+        """Set the mode; a frozen branch stays in evaluation mode, with fixed running means."""
         return super().train(mode and any(p.requires_grad for p in self.parameters()))
 
 
 class SMALR(nn.Module):
-    """A branch for sentences in any language and one for pictures."""
+    """A branch for sentences in any language and one for images."""
 
     def __init__(
         self,
@@ -125,7 +125,14 @@ class SMALR(nn.Module):
         num_languages: int,
         steps: int = 1,
     ) -> None:
-        """``steps`` of training is how long the adversary takes to come to its full strength."""
+        """Build an untrained model.
+
+        Args:
+            config: its shape.
+            words: the word embedding.
+            num_languages: the number of languages.
+            steps: training steps over which the adversary reaches its full strength.
+        """
         super().__init__()
         self.config = config
         self.words = words
@@ -149,47 +156,47 @@ class SMALR(nn.Module):
     def encode_text(
         self, ids: Tensor, sentences: Packing, languages: Tensor | None = None
     ) -> Tensor:
-        """A unit vector for each sentence; ``languages`` matter to a model of several branches."""
+        """Return a unit vector per sentence; ``languages`` select among several branches."""
         vectors: Tensor = self.sentences(self.words(ids), sentences, languages)
         return vectors
 
     def encode_visual(self, features: Tensor, visuals: Packing) -> Tensor:
-        """A unit vector for each picture, from the mean of its features."""
+        """Return a unit vector per image, from the mean of its features."""
         vectors: Tensor = self.image_branch(visuals.mean(features))
         return vectors
 
     def fold(self) -> FoldedText:
-        """The sentence side without whatever only training needs."""
+        """Return the sentence branch with a fixed word table, without what only training needs."""
         return FoldedText(self.words.table().detach(), self.words.slots, self.sentences)
 
     def add_language(self, vectors: Tensor) -> None:
-        """Take in another language, by vectors of its words, the commonest first; freeze all else.
+        """Add a language, given vectors of its words, the most frequent first; freeze all else.
 
-        As ever, its commonest K words own a vector, and each of the others takes a
-        latent token by what pre-training learned, so the vectors must be of the space
-        that it learned from. Besides K own words that costs one projection, where each
-        language has one: 26,112 parameters with the paper's widths.
+        Its K most frequent words get their own vectors, and the others the latent tokens that
+        the pre-trained layer assigns, so the vectors must be of the space of that pre-training.
+        Besides K vectors this adds one projection, if each language has one: 26,112 parameters
+        with the paper's sizes.
         """
         if not isinstance(self.words, HybridEmbedding) or self.config.branches != "one":
             raise PolyglanceError(
-                "only a model with a table of words and one sentence branch takes in a language"
-                " later: train this one anew with all languages"
+                "a language can only be added to a model with a hybrid embedding and one sentence"
+                " branch: train a new model with all languages"
             )
-        most = len(vectors) if self.config.own_words is None else self.config.own_words
-        tokens = self.words.assign_tokens(vectors[most:])
-        own = principal_components(vectors, self.config.own_width) if most else vectors
+        own_words = len(vectors) if self.config.own_words is None else self.config.own_words
+        tokens = self.words.assign_tokens(vectors[own_words:])
+        own = principal_components(vectors, self.config.own_width) if own_words else vectors
         self.requires_grad_(False)
-        self.words.add_language(own[:most], tokens)
+        self.words.add_language(own[:own_words], tokens)
         self.num_languages += 1
 
     def num_trainable_parameters(self) -> int:
-        """How many numbers training moves, those of layers that only training needs included."""
+        """Return the number of trainable parameters, including layers that only training needs."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     def num_test_time_parameters(self) -> int:
-        """How many are left in use once words are a table, whose rows are data, as in the paper.
+        """Return the number of parameters in use once words are a table.
 
-        A model that spells its words goes on reading letters.
+        The table counts as data, as in the paper; a character embedding stays in use.
         """
         used: list[nn.Module] = [self.sentences, self.image_branch]
         if isinstance(self.words, CharacterEmbedding):
@@ -198,7 +205,7 @@ class SMALR(nn.Module):
 
 
 class FoldedText(nn.Module):
-    """Sentences to vectors with a table of words and the sentence branch."""
+    """A fixed word table and the sentence branch."""
 
     table: Tensor
     slots: Tensor
@@ -212,14 +219,14 @@ class FoldedText(nn.Module):
     def encode_text(
         self, ids: Tensor, sentences: Packing, languages: Tensor | None = None
     ) -> Tensor:
-        """The same vectors as the model that was folded."""
+        """Return the same vectors as the model that was folded."""
         rows = F.embedding(self.slots[ids], self.table)
         vectors: Tensor = self.sentences(rows, sentences, languages)
         return vectors
 
 
 def latent_vocabulary(config: SMALRConfig, vectors: Tensor) -> LatentVocabulary:
-    """What is pre-trained before the model is made: tokens for words with these ``vectors``."""
+    """Build the latent vocabulary, to be pre-trained, for words with these ``vectors``."""
     return LatentVocabulary(
         vectors,
         tokens=config.latent_tokens,
@@ -237,7 +244,15 @@ def word_table(
     rank_in_language: Tensor,
     latent: LatentVocabulary | None = None,
 ) -> HybridEmbedding:
-    """The hybrid embedding of a lexicon, with the tokens that pre-training assigned."""
+    """Build the hybrid embedding of a lexicon.
+
+    Args:
+        config: the model's shape.
+        vectors: ``(words, vector size)``.
+        language_of: ``(words,)``.
+        rank_in_language: ``(words,)``.
+        latent: the pre-trained latent vocabulary, if there is one.
+    """
     return HybridEmbedding.build(
         vectors,
         language_of,
@@ -254,47 +269,47 @@ def word_table(
 
 @dataclass(frozen=True, eq=False)
 class CaptionGrid:
-    """Sentences about some pictures: as many columns in each language, where there are any."""
+    """Packed sentences about some images, with their places in a grid of languages x columns."""
 
     ids: Tensor
     packing: Packing
     languages: Tensor
-    """The language of each sentence, as the lexicon counts them."""
+    """The language of each sentence, by its number in the lexicon."""
     grid_positions: Tensor
-    """Where each sentence stands in the grid, read row after row."""
+    """The position of each sentence in the flattened grid."""
     present: Tensor
-    """``(languages, columns)``: where there is a sentence."""
+    """``(languages, columns)``: true where there is a sentence."""
     image_ids: Tensor
-    """The picture that each column is about."""
+    """``(columns,)``: the image that each column describes."""
 
     def to_grid(self, rows: Tensor) -> Tensor:
-        """Vectors of the sentences as ``(languages, columns, width)``, zero where there is none."""
+        """Return sentence vectors as ``(languages, columns, width)``, zero where there is none."""
         grid = rows.new_zeros(self.present.numel(), rows.shape[1])
         return grid.index_copy(0, self.grid_positions, rows).view(*self.present.shape, -1)
 
 
 @dataclass(frozen=True)
 class SMALRObjective:
-    """What is minimised (equation 4). The defaults are the paper's for Multi30K."""
+    """The training objective (equation 4). The defaults are the paper's for Multi30K."""
 
     triplets: TripletRule = PAPER_RULE
     sentence_weight: float = 1.5
-    """Lambda 1, of sentences that look for their picture."""
+    """Lambda 1: the weight of sentences ranking images."""
     mask_rate: float = 0.2
     mask_weight: float = 1e-4
-    """Lambda 2, of equation 2."""
+    """Lambda 2: the weight of equation 2."""
     match_masked: bool = True
-    """Whether masked sentences look for their pictures as well."""
+    """Whether masked sentences are matched with images too."""
     adversary_weight: float = 1e-6
-    """Lambda 3."""
+    """Lambda 3: the weight of the language classifier."""
     reversal: float = 1.0
-    """Multiplies the reversed gradient; MULE's code weighs it with lambda 3 once more."""
+    """Multiplies the reversed gradient; MULE's code multiplies it by lambda 3 once more."""
     neighbour_weight: float = 5e-2
-    """Lambda 4."""
+    """Lambda 4: the weight of neighbourhood constraints."""
     universal: bool = True
-    """Whether neighbourhood constraints hold for averaged words too, not for sentences alone."""
+    """Whether neighbourhood constraints apply to mean word vectors too, not only sentences."""
     drift_weight: float = 5e-7
-    """MULE's: own vectors stay near where they began."""
+    """Weight of MULE's penalty, which keeps own vectors near their initial values."""
 
     def __post_init__(self) -> None:
         weights = ("sentence_weight", "mask_weight", "adversary_weight", "neighbour_weight")
@@ -311,59 +326,64 @@ def smalr_losses(
     captions: CaptionGrid,
     objective: SMALRObjective,
 ) -> dict[str, Tensor]:
-    """The losses of a batch of pictures with sentences in several languages, to be summed."""
-    masks = objective.match_masked or (objective.mask_weight > 0 and len(model.mclm_layers) > 0)
+    """Return the weighted losses of equation 4, to be summed.
+
+    Args:
+        model: the model.
+        features: ``(rows, visual_width)``.
+        visuals: the packing of ``features``, one sequence per image.
+        captions: sentences in several languages.
+        objective: weights and settings.
+    """
+    masking = objective.match_masked or (objective.mask_weight > 0 and len(model.mclm_layers) > 0)
     ids, packing, languages = captions.ids, captions.packing, captions.languages
-    if masks:  # whole and masked sentences go through the model together
-        hidden = mask_random_words(ids, mask_id=MASK, rate=objective.mask_rate)
-        ids, languages = torch.cat([ids, hidden]), languages.repeat(2)
-        packing = _twice(packing)
+    if masking:  # original and masked sentences go through the model together
+        masked_ids = mask_random_words(ids, mask_id=MASK, rate=objective.mask_rate)
+        ids, languages = torch.cat([ids, masked_ids]), languages.repeat(2)
+        packing = _repeat_twice(packing)
     rows = model.words(ids)
     averages = packing.mean(rows)
     encoded = model.sentences(rows, packing, languages)
-    parts = 2 if masks else 1
+    parts = 2 if masking else 1
     universal = [captions.to_grid(part) for part in averages.chunk(parts)]
     final = [captions.to_grid(part) for part in encoded.chunk(parts)]
-    pictures = model.encode_visual(features, visuals)
+    images = model.encode_visual(features, visuals)
 
-    present, describes, rule = captions.present, captions.image_ids, objective.triplets
+    present, image_ids, rule = captions.present, captions.image_ids, objective.triplets
     losses = {
         name: matching_triplets(
-            pictures, sentences, present, describes, rule, objective.sentence_weight
+            images, sentences, present, image_ids, rule, objective.sentence_weight
         )
         for name, sentences in zip(("match", "match_masked"), final, strict=False)
         if name == "match" or objective.match_masked
     }
     if objective.mask_weight > 0 and model.mclm_layers:
-        missing = [
+        predictions = [
             mclm_loss(masked, whole, present, predict)
             for (whole, masked), predict in zip((universal, final), model.mclm_layers, strict=True)
         ]
-        losses["masked"] = objective.mask_weight * torch.stack(missing).sum()
+        losses["masked"] = objective.mask_weight * torch.stack(predictions).sum()
     if objective.neighbour_weight > 0:
         levels = [universal[0], final[0]] if objective.universal else [final[0]]
-        near = [neighbour_triplets(level, present, describes, rule) for level in levels]
+        near = [neighbour_triplets(level, present, image_ids, rule) for level in levels]
         losses["neighbours"] = objective.neighbour_weight * torch.stack(near).sum()
     if objective.adversary_weight > 0 and model.language_classifier is not None:
-        told, spoken = averages.chunk(parts)[0], captions.languages
-        if model.num_languages > (known := model.language_classifier.out_features):
-            # It was never taught languages that came later.
-            told, spoken = told[spoken < known], spoken[spoken < known]
-        if len(spoken):
-            guessed = language_adversary(
-                told,
-                spoken,
-                model.language_classifier,
-                objective.reversal * model.reversal_schedule(),
-            )
-            losses["adversary"] = objective.adversary_weight * guessed
+        means, languages = averages.chunk(parts)[0], captions.languages
+        classes = model.language_classifier.out_features
+        if model.num_languages > classes:
+            # The classifier was never trained on languages added later.
+            means, languages = means[languages < classes], languages[languages < classes]
+        if len(languages):
+            strength = objective.reversal * model.reversal_schedule()
+            adversary = language_adversary(means, languages, model.language_classifier, strength)
+            losses["adversary"] = objective.adversary_weight * adversary
     if objective.drift_weight > 0 and isinstance(model.words, HybridEmbedding):
         losses["drift"] = objective.drift_weight * model.words.drift()
     return losses
 
 
-def _twice(packing: Packing) -> Packing:
-    """The same sequences once more after themselves."""
+def _repeat_twice(packing: Packing) -> Packing:
+    """Return the packing of all sequences followed by the same sequences."""
     again = packing.cu_seqlens[1:] + packing.num_tokens
     return Packing(
         torch.cat([packing.cu_seqlens, again]), packing.max_seqlen, 2 * packing.num_tokens

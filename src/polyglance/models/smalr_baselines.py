@@ -1,9 +1,9 @@
-"""What SMALR is compared with, in the same frame: its ablations, and the models it comes from.
+"""Baselines of SMALR: its ablations, and the models it builds on.
 
-Each is a shape and an objective of `polyglance.models.smalr`, so that whatever
-differs between two of them stands here. Frequency thresholding and dictionary
-mapping are MULE over a smaller lexicon, and translation into English is EmbN for
-English: they change words before any model sees them.
+Each is a shape and an objective of `polyglance.models.smalr`, so that all differences between
+two of them are in this file. Frequency thresholding and dictionary mapping are MULE with a
+smaller lexicon, and translation into English is EmbN for English: these change the words
+before the model.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from polyglance.nn.character_embedding import CharacterEmbedding
 from polyglance.nn.latent_vocabulary import LatentVocabulary
 
 VECTOR_WIDTH = 300
-"""Of fastText's vectors."""
+"""The size of fastText vectors."""
 
 
 @dataclass(frozen=True)
 class WordModel:
-    """A way from words to pictures, and how it is trained."""
+    """The shape and the training objective of a model over words."""
 
     config: SMALRConfig = SMALRConfig()  # noqa: RUF009 - frozen
     objective: SMALRObjective = SMALRObjective()  # noqa: RUF009 - frozen
     character_width: int | None = None
-    """The width of a character's vector, in a model that spells its words."""
+    """The size of a character's embedding; None for a model with word vectors."""
     monolingual: bool = False
-    """Whether there is a model for each language, which knows no other."""
+    """Whether there is a separate model for each language."""
 
     @property
     def needs_pretraining(self) -> bool:
-        """Whether a latent vocabulary must be learned first."""
+        """Whether a latent vocabulary must be pre-trained first."""
         return self.character_width is None and self.config.latent_tokens > 0
 
 
 _UNMASKED = SMALRObjective(mask_weight=0.0, match_masked=False)
 _HEM = SMALRConfig(masked_modelling=False)
 _MULE = replace(_HEM, own_words=None, own_width=VECTOR_WIDTH, latent_tokens=0)
-# Words enter the sentence branch as they are: there is no universal embedding to align.
+# Word vectors enter the sentence branch directly: there is no universal embedding to align.
 _EMBN = replace(_MULE, projection="none", universal_width=VECTOR_WIDTH, adversary=False)
 _SENTENCES_ALONE = replace(_UNMASKED, universal=False)
 _LIWE = replace(_HEM, own_words=None, latent_tokens=0, adversary=False)
@@ -60,9 +60,8 @@ WORD_MODELS: dict[str, WordModel] = {
     "small-liwe": WordModel(_LIWE, _SENTENCES_ALONE, character_width=24),
     "large-liwe": WordModel(_LIWE, _SENTENCES_ALONE, character_width=120),
 }
-"""By name. LIWE sees the same features of pictures as all others here, not those of a detector,
-and is asked in the same words: those that are not in the lexicon, which it could spell, are dropped
-before it as well."""
+"""By name. LIWE has the same image features as the others, not those of a detector, and the same
+words: those outside the lexicon, which it could encode by character, are dropped as well."""
 
 
 def build_word_model(
@@ -75,16 +74,24 @@ def build_word_model(
     steps: int,
     latent: LatentVocabulary | None = None,
 ) -> SMALR:
-    """An untrained model for the words of a lexicon, given with vectors, languages and ranks."""
+    """Build an untrained model for a lexicon.
+
+    Args:
+        model: shape and objective.
+        words: the words by id.
+        vectors: ``(words, VECTOR_WIDTH)`` pretrained vectors.
+        language_of: ``(words,)``.
+        rank_in_language: ``(words,)`` frequency ranks, from 0.
+        steps: training steps, for the adversary's schedule.
+        latent: the pre-trained latent vocabulary, if the model needs one.
+    """
     languages = int(language_of.max()) + 1
     if model.monolingual and languages != 1:
         raise PolyglanceError(
-            f"this model knows one language, and the lexicon has {languages}: make one of each"
+            f"this model is for one language, and the lexicon has {languages}: build one for each"
         )
     if model.needs_pretraining and latent is None:
-        raise PolyglanceError(
-            "this model shares tokens among words: learn a latent vocabulary first"
-        )
+        raise PolyglanceError("this model has latent tokens: pre-train a latent vocabulary first")
     if model.character_width is not None:
         width = model.config.universal_width
         table = CharacterEmbedding(words, characters_width=model.character_width, width=width)

@@ -1,11 +1,10 @@
-"""A trained word model on disk, as `polyglance export` takes it up: ``RUN/words``.
+"""Save and load a trained SMALR model, ``RUN/words``, which `polyglance export` reads.
 
-- ``model.safetensors``: ``table`` (float16) and ``slots`` of the folded words,
-  ``sentences.*`` and ``pictures.*``, the two branches in float32, and ``chooser.*``,
-  by which rare words of a language that comes later take latent tokens;
-- ``config.json``: the model's shape, its languages, and what made the features
-  of pictures that it was trained on;
-- ``lexicon.json``: the words of each language in the order of their numbers.
+- ``model.safetensors``: ``table`` (float16) and ``slots`` of the folded words; ``sentences.*``
+  and ``pictures.*``, the two branches in float32; and ``chooser.*``, which assigns latent
+  tokens to the rare words of a language added later;
+- ``config.json``: the model's shape, its languages, and how its image features were extracted;
+- ``lexicon.json``: the words of each language in the order of their ids.
 """
 
 from __future__ import annotations
@@ -35,26 +34,25 @@ _STATE, _CONFIG = "model.safetensors", "config.json"
 
 @dataclass(frozen=True)
 class FeatureInfo:
-    """What turned pictures into the features that a model was trained on."""
+    """How the image features were extracted that a model was trained on."""
 
     backbone: str | None = None
-    """None where nobody knows: the model can be measured but not shown new pictures."""
+    """None if unknown: the model can be evaluated but cannot encode new images."""
     size: int = 224
     resize: str = "squash"
     views: str = "one"
-    """Whose average a feature is: see `polyglance.vision.extraction`."""
+    """Which views features are averaged over: see `polyglance.vision.extraction`."""
     weights_sha256: str | None = None
 
     @classmethod
     def from_store(cls, made_by: Mapping[str, object]) -> FeatureInfo:
-        """From what a feature store says of itself (``StoreInfo.made_by``)."""
-        known = {key: made_by[key] for key in cls.__dataclass_fields__ if key in made_by}
-        return load(cls, known)
+        """Read them from a feature store's ``StoreInfo.made_by``."""
+        return load(cls, {key: made_by[key] for key in cls.__dataclass_fields__ if key in made_by})
 
 
 @dataclass(frozen=True, eq=False)
 class SMALRFolder:
-    """A word model ready to be used: both branches, their words and their eyes."""
+    """A trained SMALR model for inference: both branches and their lexicon."""
 
     config: SMALRConfig
     lexicon: Lexicon
@@ -62,18 +60,18 @@ class SMALRFolder:
     image_branch: ImageBranch
     feature_info: FeatureInfo = field(default_factory=FeatureInfo)
     chooser: TokenChooser | None = None
-    """By which words of another language take latent tokens, in a model that has any."""
+    """Assigns latent tokens to words of a language added later; None without latent tokens."""
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Those it knows words of, in the order that the model counts them."""
+        """The languages of the lexicon, in the model's order."""
         return self.lexicon.languages
 
     def to_trainable(self) -> SMALR:
-        """A model that says the same, and takes in another language by `SMALR.add_language`.
+        """Return an equivalent model to which `SMALR.add_language` can add a language.
 
-        All words so far are rows that learn no more. What only training needs is gone:
-        the adversary, and the layers that predict what masks hide.
+        All present parameters are frozen. Layers that only training needs are gone: the
+        language classifier, and those of masked cross-language modelling.
         """
         specials, config = 2, replace(self.config, masked_modelling=False, adversary=False)
         table = self.text.table
@@ -91,13 +89,13 @@ class SMALRFolder:
 
 
 def save_smalr(model: SMALR, lexicon: Lexicon, folder: Path, *, feature_info: FeatureInfo) -> Path:
-    """Write a trained model; words become a table, and what only training needs is left out."""
+    """Write a trained model with its words folded, without layers that only training needs."""
     folder.mkdir(parents=True, exist_ok=True)
     text = model.fold()
     if len(text.slots) != len(lexicon):
         raise PolyglanceError(
-            f"a model of {len(text.slots):,} words and a lexicon of {len(lexicon):,} do not"
-            " belong together"
+            f"the model has {len(text.slots):,} words and the lexicon {len(lexicon):,}: give the"
+            " lexicon that it was trained with"
         )
     state = {
         **text.state_dict(),
@@ -122,23 +120,23 @@ def save_smalr(model: SMALR, lexicon: Lexicon, folder: Path, *, feature_info: Fe
 
 
 def load_smalr(folder: str | Path) -> SMALRFolder:
-    """Read what `save_words` wrote, for use: in float32, on the CPU, not for training."""
+    """Load what `save_smalr` wrote for inference: in float32, on the CPU, frozen."""
     folder = Path(folder)
     try:
         settings = json.loads((folder / _CONFIG).read_bytes())
         config = load(SMALRConfig, settings["model"])
-        seen_by = load(FeatureInfo, settings["seen_by"])
+        feature_info = load(FeatureInfo, settings["seen_by"])
         state = load_file(folder / _STATE)
         lexicon = Lexicon.open(folder)
-        text, pictures = _modules(config, len(lexicon.languages), state)
-        kept = _below("chooser.", state)
-        chooser = TokenChooser(**kept) if kept else None
+        text, image_branch = _modules(config, len(lexicon.languages), state)
+        tensors = _with_prefix("chooser.", state)
+        chooser = TokenChooser(**tensors) if tensors else None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"{folder} holds no word model as training leaves it ({error_reason(error)}):"
             " train one by a recipe of kind words"
         ) from error
-    return SMALRFolder(config, lexicon, text.eval(), pictures.eval(), seen_by, chooser)
+    return SMALRFolder(config, lexicon, text.eval(), image_branch.eval(), feature_info, chooser)
 
 
 def _modules(
@@ -146,20 +144,20 @@ def _modules(
 ) -> tuple[FoldedText, ImageBranch]:
     table, slots = state.pop("table").float(), state.pop("slots").long()
     shape = (table.shape[1], config.gru_width, config.width)
-    branch: nn.Module = (
+    text_branch: nn.Module = (
         SentenceGRU(*shape) if config.branches == "one" else LanguageBranches(languages, *shape)
     )
-    branch.load_state_dict(_below("sentences.", state))
-    pictures = ImageBranch(config.visual_width, config.visual_hidden, config.width, 0.0)
-    pictures.load_state_dict(_below("pictures.", state))
-    for module in (branch, pictures):
+    text_branch.load_state_dict(_with_prefix("sentences.", state))
+    image_branch = ImageBranch(config.visual_width, config.visual_hidden, config.width, 0.0)
+    image_branch.load_state_dict(_with_prefix("pictures.", state))
+    for module in (text_branch, image_branch):
         module.requires_grad_(False)
     if int(slots.max()) >= len(table):
-        raise ValueError("a word points beyond the table")
-    return FoldedText(table, slots, branch), pictures
+        raise ValueError("a word's row is beyond the end of the table")
+    return FoldedText(table, slots, text_branch), image_branch
 
 
-def _below(prefix: str, state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def _with_prefix(prefix: str, state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {
         name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
     }
