@@ -1,4 +1,4 @@
-"""`polyglance text vectors` as a user has it: real processes, real files."""
+"""`polyglance text vectors` in real processes with real files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_learned_from_captions(manifest: Path, tmp_path: Path) -> None:
+def test_vectors_learned_from_captions(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "words"
-    # Here, where torch is imported already.
+    # In this process, which has imported torch already.
     options = ["--out", str(out), "--width", "20", "--languages", "de,en"]
     made = CliRunner().invoke(app, ["text", "vectors", "make", str(manifest), *options])
     assert made.exit_code == 0, made.output
@@ -51,7 +51,7 @@ def test_learned_from_captions(manifest: Path, tmp_path: Path) -> None:
     assert all(line[1] == "en" and line[2] in space.lexicon.counts["en"] for line in lines)
 
 
-def test_neighbours_across_languages_and_a_user_s_mistake(tmp_path: Path) -> None:
+def test_neighbors_across_languages_and_unknown_words(tmp_path: Path) -> None:
     lexicon = Lexicon({"en": {"red": 1, "dog": 1}, "de": {"rot": 1}})
     rows = np.array([[0, 0], [0, 0], [1, 0], [0, 1], [1, 0.1]], np.float32)
     WordSpace(lexicon, rows).save(tmp_path)

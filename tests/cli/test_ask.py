@@ -1,4 +1,4 @@
-"""In which language a question is taken to be, how much of it is read, and who is told."""
+"""Language detection, truncation and errors of ``polyglance ask``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("asked")
     parts = make_parts(folder, [text for texts in QUESTIONS.values() for text in texts])
     write_image(folder / "red.png", (220, 30, 30), (64, 64))
-    made = save_answerer(folder / "model", parts)
-    Lexicon.from_texts(QUESTIONS).save(made)
-    return made
+    folder_of_model = save_answerer(folder / "model", parts)
+    Lexicon.from_texts(QUESTIONS).save(folder_of_model)
+    return folder_of_model
 
 
 def ask(model: Path, question: str, *options: str) -> Result:
@@ -40,13 +40,13 @@ def ask(model: Path, question: str, *options: str) -> Result:
 
 
 @pytest.mark.parametrize("question", ["De quelle couleur est le cercle ?", "วงกลมสีอะไร"])
-def test_a_language_that_cannot_be_told_is_said_to_be_assumed(model: Path, question: str) -> None:
+def test_uncertain_language_is_reported(model: Path, question: str) -> None:
     done = ask(model, question, "--json")
     (language,) = {answer["language"] for answer in json.loads(done.stdout)}
     name = {"en": "English", "de": "German"}[language]
     assert done.stderr == (
-        f"the question was taken for {name}, but its language cannot be told among those of the"
-        " model (en, de): --language sets it\n"
+        f"the question was taken for {name}, but may be in none of the model's languages (en, de):"
+        " set --language\n"
     )
     assert ask(model, question, "--language", "de").stderr == ""
 
@@ -54,11 +54,11 @@ def test_a_language_that_cannot_be_told_is_said_to_be_assumed(model: Path, quest
 @pytest.mark.parametrize(
     "question", ["What colour is the aardvark?", "Welche Farbe hat das Quadrat?", "How many?"]
 )
-def test_of_a_language_that_is_known_nothing_is_said(model: Path, question: str) -> None:
+def test_known_language_needs_no_warning(model: Path, question: str) -> None:
     assert ask(model, question).stderr == ""
 
 
-def test_without_words_of_questions_nothing_is_assumed(model: Path) -> None:
+def test_without_a_lexicon_there_is_no_warning(model: Path) -> None:
     words = (model / "lexicon.json").read_bytes()
     (model / "lexicon.json").unlink()
     try:
@@ -67,18 +67,16 @@ def test_without_words_of_questions_nothing_is_assumed(model: Path) -> None:
         (model / "lexicon.json").write_bytes(words)
 
 
-def test_a_question_that_is_too_long_is_said_to_be_cut(model: Path) -> None:
+def test_long_questions_are_reported_as_truncated(model: Path) -> None:
     done = ask(model, "what colour is the circle " * 12, "--json")
-    start = "the model reads 30 sub-words at most: 'what colour is the circle what colour i…' was"
+    start = "the model reads at most 30 tokens: 'what colour is the circle what colour i…' was"
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{start} cut after '")
     assert len(json.loads(done.stdout)) == 3
 
 
 @pytest.mark.parametrize("question", ["?", " ", "¿ ... ?"])
-def test_what_has_no_word_is_no_question(model: Path, question: str) -> None:
-    with pytest.raises(PolyglanceError) as told:
+def test_question_without_words_is_refused(model: Path, question: str) -> None:
+    with pytest.raises(PolyglanceError) as caught:
         ask(model, question, "--language", "en")
-    assert str(told.value) == (
-        f"there is no question in {question!r}, which has no word: ask one in en, de"
-    )
+    assert str(caught.value) == (f"the question {question!r} has no words: ask one in en, de")

@@ -13,24 +13,22 @@ from polyglance.search.bulk.encoding import BulkReport, Worker
 from polyglance.search.bulk.shards import ShardFolder
 
 
-def fails(
+def error_of(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> str:
     monkeypatch.setattr("sys.argv", ["polyglance", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    return told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    return message
 
 
-def test_encode_and_import_tell_what_they_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without Ray: one worker here does what it would give to many."""
+def test_encode_and_import_print_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace Ray by one worker in this process."""
 
-    class Here:
+    class LocalCluster:
         def __enter__(self) -> int:
             return 1
 
@@ -41,7 +39,7 @@ def test_encode_and_import_tell_what_they_did(
         worker = Worker(folder.path, threads)
         return (worker.encode(number) for number in pending)
 
-    monkeypatch.setattr(bulk, "cluster", lambda *_: Here())
+    monkeypatch.setattr(bulk, "cluster", lambda *_: LocalCluster())
     monkeypatch.setattr(bulk, "_run_workers", outcomes)
     photos, shards = tmp_path / "photos", str(tmp_path / "shards")
     for number in range(3):
@@ -53,44 +51,44 @@ def test_encode_and_import_tell_what_they_did(
         assert done.exit_code == 0, done.output
         return done.output
 
-    told = run("encode", str(photos), "--out", shards, "--shard-size", "2")
-    assert "torn.jpg: is not a picture of a known kind" in told
-    assert "3 encoded in" in told
-    assert "2 shards, 0 of them from before" in told
+    output = run("encode", str(photos), "--out", shards, "--shard-size", "2")
+    assert "torn.jpg: is not a picture of a known kind" in output
+    assert "3 encoded in" in output
+    assert "2 shards, 0 of them from before" in output
     (tmp_path / "shards" / "shards" / "000001.parquet").unlink()
     library = str(tmp_path / "my.polyglance")
-    told = run("library", "import", shards, "-l", library)
-    assert "2 added" in told
-    assert "1 shards are not made yet" in told
+    output = run("library", "import", shards, "-l", library)
+    assert "2 added" in output
+    assert "1 shards not encoded yet" in output
     assert "1 encoded" in run("encode", "--out", shards)
     assert "nothing to encode" in run("encode", "--out", shards)
-    told = run("library", "import", shards, "-l", library)
-    assert "1 added, 2 unchanged" in told
-    assert "3 in all" in told
-    assert "1 skipped" not in told
-    assert "torn.jpg" in told
+    output = run("library", "import", shards, "-l", library)
+    assert "1 added, 2 unchanged" in output
+    assert "3 in all" in output
+    assert "1 skipped" not in output
+    assert "torn.jpg" in output
 
 
-def test_a_report_is_a_sentence() -> None:
+def test_report_is_one_sentence() -> None:
     done = BulkReport(files=3000, shards=4, previous_shards=1, seconds=100.0)
     assert str(done) == "3,000 encoded in 100 s, 30.0 a second; 4 shards, 1 of them from before"
 
 
-def test_mistakes_are_told_in_a_sentence(
+def test_errors_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shards = str(tmp_path / "shards")
-    for arguments, told in (
+    for arguments, message in (
         (("encode", "--out", shards), "there are no shards here"),
         (("encode", str(tmp_path / "no"), "--out", shards), "no such file or folder"),
         (("library", "import", shards, "-l", str(tmp_path / "l")), "there are no shards here"),
     ):
-        assert told in fails(capsys, monkeypatch, *arguments)
+        assert message in error_of(capsys, monkeypatch, *arguments)
 
 
-def test_without_ray_it_is_told_how_to_get_it(
+def test_missing_ray_names_the_extra(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    told = fails(capsys, monkeypatch, "encode", str(tmp_path), "--out", str(tmp_path / "s"))
-    assert "pip install 'polyglance[ray]'" in told
+    message = error_of(capsys, monkeypatch, "encode", str(tmp_path), "--out", str(tmp_path / "s"))
+    assert "pip install 'polyglance[ray]'" in message

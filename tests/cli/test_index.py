@@ -18,62 +18,65 @@ def run(*arguments: str) -> str:
     return done.output
 
 
-def fails(
+def error_of(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> str:
     monkeypatch.setattr("sys.argv", ["polyglance", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    return told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    return message
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
+def library_path(tmp_path: Path) -> str:
     return str(tmp_path / "my.polyglance")
 
 
-def test_it_tells_what_it_did_and_names_bad_files(place: str, tmp_path: Path) -> None:
+def test_report_and_bad_files_are_printed(library_path: str, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     write_image(photos / "a.png", "red")
     (photos / "phone.heic").write_bytes(b"x")
     (photos / "torn.jpg").write_bytes(b"x")
-    told = run("index", str(photos), "--library", place, "--thumbnails")
-    assert "skipped" in told
-    assert "phone.heic: HEIC files are not read" in told
-    assert "torn.jpg: is not a picture of a known kind" in told
-    assert "1 added in" in told
-    assert "; 1 in all" in told
-    again = run("index", "--library", place)
+    output = run("index", str(photos), "--library", library_path, "--thumbnails")
+    assert "skipped" in output
+    assert "phone.heic: HEIC files are not supported" in output
+    assert "torn.jpg: is not a picture of a known kind" in output
+    assert "1 added in" in output
+    assert "; 1 in all" in output
+    again = run("index", "--library", library_path)
     assert "1 unchanged; 1 in all" in again
     assert "torn.jpg" in again
 
 
-def test_only_the_first_bad_files_are_named(place: str, tmp_path: Path) -> None:
+def test_only_the_first_bad_files_are_named(library_path: str, tmp_path: Path) -> None:
     write_image(tmp_path / "photos" / "a.png", "red")
     for number in range(13):
         (tmp_path / "photos" / f"{number}.heic").write_bytes(b"x")
-    told = run("index", str(tmp_path / "photos"), "--library", place)
-    assert told.count("HEIC") == 10
-    assert "skipped 3 more" in told
+    output = run("index", str(tmp_path / "photos"), "--library", library_path)
+    assert output.count("HEIC") == 10
+    assert "skipped 3 more" in output
 
 
-def test_a_folder_without_a_readable_picture_ends_with_status_1(place: str, tmp_path: Path) -> None:
+def test_no_readable_picture_exits_with_status_1(library_path: str, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "torn.jpg").write_bytes(b"x")
-    done = CliRunner().invoke(app, ["index", str(tmp_path / "photos"), "--library", place])
+    done = CliRunner().invoke(app, ["index", str(tmp_path / "photos"), "--library", library_path])
     assert done.exit_code == 1
 
 
-def test_mistakes_are_told_in_a_sentence(
-    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_errors_are_one_sentence(
+    library_path: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    assert "no such file or folder" in fails(
-        capsys, monkeypatch, "index", str(tmp_path / "nothing"), "-l", place
+    assert "no such file or folder" in error_of(
+        capsys, monkeypatch, "index", str(tmp_path / "nothing"), "-l", library_path
     )
-    assert "there is no library here" in fails(capsys, monkeypatch, "index", "-l", place)
-    assert "there is no model 'x'" in fails(
-        capsys, monkeypatch, "index", *FILES, "-l", place, "--model", "x"
+    assert "there is no library here" in error_of(capsys, monkeypatch, "index", "-l", library_path)
+    assert "there is no model 'x'" in error_of(
+        capsys, monkeypatch, "index", *FILES, "-l", library_path, "--model", "x"
     )

@@ -12,8 +12,8 @@ from polyglance.search.library import Library
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
-    """A library of three pictures of one folder and two of another."""
+def folder(tmp_path: Path) -> Path:
+    """A folder with a library of three pictures in ``one`` and two in ``two``."""
     write_random_images(tmp_path / "one", 3)
     write_random_images(tmp_path / "two", 2, seed=1)
     with Library(tmp_path / "my.polyglance", model=ColourEncoder()) as library:
@@ -21,44 +21,45 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(made: Path, *arguments: str, status: int = 0) -> str:
-    library = str(made / "my.polyglance")
+def run(folder: Path, *arguments: str, status: int = 0) -> str:
+    library = str(folder / "my.polyglance")
     done = CliRunner().invoke(app, ["library", *arguments, "-l", library], catch_exceptions=False)
     assert done.exit_code == status, done.output
     return done.output
 
 
-def test_info(made: Path) -> None:
-    told = run(made, "info")
+def test_info(folder: Path) -> None:
+    output = run(folder, "info")
     for expected in (
-        "my.polyglance: 5 pictures and 0 clips", "5, 12 wide", "colours (fingerpr)", "5 thumbnails",
-        f"folder      {made / 'one'}", f"folder      {made / 'two'}",
+        "my.polyglance: 5 pictures and 0 clips", "5, 12 dimensions", "colours (fingerpr)",
+        "5 thumbnails",
+        f"folder      {folder / 'one'}", f"folder      {folder / 'two'}",
     ):  # fmt: skip
-        assert expected in told
-    assert "left out" not in told
+        assert expected in output
+    assert "excluded" not in output
 
 
-def test_remove_and_verify(made: Path) -> None:
-    assert "no damage" in run(made, "verify", "--files")
-    (made / "two" / "0000.png").write_bytes(b"another")
-    assert "no damage" in run(made, "verify")
+def test_remove_and_verify(folder: Path) -> None:
+    assert "no damage" in run(folder, "verify", "--files")
+    (folder / "two" / "0000.png").write_bytes(b"another")
+    assert "no damage" in run(folder, "verify")
     assert "two/0000.png: the file changed after it was indexed" in run(
-        made, "verify", "--files", status=1
+        folder, "verify", "--files", status=1
     )
-    assert "2 removed; 3 in all" in run(made, "remove", str(made / "two"))
-    assert "1 removed; 2 in all" in run(made, "remove", str(made / "one" / "0001.png"))
-    assert f"left out    {made / 'one' / '0001.png'}" in run(made, "info")
-    raw = sqlite3.connect(made / "my.polyglance")
+    assert "2 removed; 3 in all" in run(folder, "remove", str(folder / "two"))
+    assert "1 removed; 2 in all" in run(folder, "remove", str(folder / "one" / "0001.png"))
+    assert f"excluded    {folder / 'one' / '0001.png'}" in run(folder, "info")
+    raw = sqlite3.connect(folder / "my.polyglance")
     raw.execute("UPDATE vectors SET vector = zeroblob(24)")
     raw.commit()
     raw.close()
-    assert "2 damages" in run(made, "verify", status=1)
+    assert "2 problems" in run(folder, "verify", status=1)
 
 
-def test_merge(made: Path) -> None:
-    write_random_images(made / "three", 4, seed=2)
-    with Library(made / "other.polyglance", model=ColourEncoder()) as other:
-        other.add(made / "three")
-    told = run(made, "merge", str(made / "other.polyglance"))
-    assert "other.polyglance: 4 taken in" in told
-    assert "9 in all" in told
+def test_merge(folder: Path) -> None:
+    write_random_images(folder / "three", 4, seed=2)
+    with Library(folder / "other.polyglance", model=ColourEncoder()) as other:
+        other.add(folder / "three")
+    output = run(folder, "merge", str(folder / "other.polyglance"))
+    assert "other.polyglance: 4 added" in output
+    assert "9 in all" in output

@@ -1,4 +1,4 @@
-"""The commands over a library on PostgreSQL, from files to hits, on the page as well."""
+"""The commands and the server with a library in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ def run(*arguments: str) -> str:
     return done.output
 
 
-def client_of(library: Library) -> TestClient:
+def make_client(library: Library) -> TestClient:
     return TestClient(create_app(library), base_url="http://127.0.0.1")
 
 
 def test_all_commands(postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # These servers trust everybody: the password is there to be seen nowhere.
+    # The test servers accept any password; this one must not appear in any output.
     url, other = (
         postgres.database().replace("postgres:@", f"postgres:{SECRET}@") for _ in range(2)
     )
     pictures = [str(FOLDER / f"{name}.webp") for name in NAMES]
-    told = run("index", *pictures, "-l", url, "--quiet", "--threads", "1")
-    assert told.startswith("postgresql://postgres@/library")
-    assert "3 added" in told
+    output = run("index", *pictures, "-l", url, "--quiet", "--threads", "1")
+    assert output.startswith("postgresql://postgres@/library")
+    assert "3 added" in output
     hits = json.loads(run("search", "eine Windmühle", "-l", url, "-k", "1", "--json"))
     assert [Path(hit["path"]).stem for hit in hits] == ["windmill"]
     monkeypatch.setenv("POLYGLANCE_LIBRARY", url)
     assert "3 pictures and 0 clips" in run("library", "info")
     assert "no damage" in run("library", "verify", "--files")
-    assert "3 taken in" in run("library", "merge", url, "-l", other)
-    assert "3 taken in" in run("library", "merge", other, "-l", str(tmp_path / "my.polyglance"))
+    assert "3 added" in run("library", "merge", url, "-l", other)
+    assert "3 added" in run("library", "merge", other, "-l", str(tmp_path / "my.polyglance"))
     assert "1 removed; 2 in all" in run("library", "remove", pictures[0], "-l", other)
-    with Library(other, threads=1) as library, client_of(library) as client:
+    with Library(other, threads=1) as library, make_client(library) as client:
         answer = client.get("/api/search", params={"q": "ein Vogel im Wasser", "limit": 1}).json()
         assert [hit["name"] for hit in answer["hits"]] == ["duck.webp"]
         assert SECRET not in str(client.get("/api/library").json())
 
 
-def test_a_server_that_is_not_there_is_one_sentence(
+def test_unreachable_server_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"postgresql://me:{SECRET}@127.0.0.1:1/photos"
     monkeypatch.setattr(sys, "argv", ["polyglance", "search", "dog", "--library", url])
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert ended.value.code != 0
-    assert "postgresql://me@127.0.0.1:1/photos does not answer" in said
-    assert SECRET not in said
-    assert "Traceback" not in said
+    assert "postgresql://me@127.0.0.1:1/photos does not answer" in message
+    assert SECRET not in message
+    assert "Traceback" not in message

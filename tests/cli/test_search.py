@@ -21,7 +21,7 @@ NAMES = ("cow", "duck", "horse", "sushi", "windmill")
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_model() -> Iterator[None]:
-    """The model is opened once for all commands here."""
+    """Load the model once for all commands."""
     encoder = load(threads=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("polyglance.search.model_info.load", lambda *names, **options: encoder)
@@ -43,7 +43,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def found(place: str, *arguments: str) -> list[str]:
+def hits(place: str, *arguments: str) -> list[str]:
     return [Path(hit["path"]).stem for hit in json.loads(run("-l", place, "--json", *arguments))]
 
 
@@ -62,33 +62,41 @@ def test_hits_as_a_table(place: str) -> None:
     assert len(lines) == 3
 
 
-def test_pictures_words_and_what_it_is_not(place: str) -> None:
+def test_pictures_words_exclusions_and_filters(place: str) -> None:
     duck = str(FOLDER / "duck.webp")
-    assert found(place, "--picture", duck)[0] == "duck"
-    assert found(place, "an animal", "--exclude", "a cow")[-1] != found(place, "a cow")[0]
-    assert found(place, "an animal", "--exclude-picture", duck)[0] != "duck"
-    assert found(place, "an animal", "--exclude-picture", duck)[-1] == "duck"
-    told = ("Ente", "--language", "de", "--translation", "en:duck", "--translation", "fr:canard")
-    assert found(place, *told)[0] == "duck"
-    assert found(place, "a cow", "--folder", duck) == ["duck"]
-    assert found(place, "a cow", "--kind", "clip") == []
-    assert found(place, "a cow", "--until", "1990") == []
-    assert len(found(place, "a cow", "--since", "1990")) == 5
+    assert hits(place, "--picture", duck)[0] == "duck"
+    assert hits(place, "an animal", "--exclude", "a cow")[-1] != hits(place, "a cow")[0]
+    assert hits(place, "an animal", "--exclude-picture", duck)[0] != "duck"
+    assert hits(place, "an animal", "--exclude-picture", duck)[-1] == "duck"
+    query = ("Ente", "--language", "de", "--translation", "en:duck", "--translation", "fr:canard")
+    assert hits(place, *query)[0] == "duck"
+    assert hits(place, "a cow", "--folder", duck) == ["duck"]
+    assert hits(place, "a cow", "--kind", "clip") == []
+    assert hits(place, "a cow", "--until", "1990") == []
+    assert len(hits(place, "a cow", "--since", "1990")) == 5
 
 
 def test_a_query_with_its_translations(place: str, tmp_path: Path) -> None:
     for code, (word, meaning) in {"de": ("mill", "Mühle"), "fr": ("mill", "moulin")}.items():
         (tmp_path / f"en-{code}.txt").write_text(f"{word}\t{meaning}\n", encoding="utf-8")
-    asked = ("mill", "--language", "en", "--translate", "de,fr", "--translator", "words",
+    query = ("mill", "--language", "en", "--translate", "de,fr", "--translator", "words",
              "--dictionaries", str(tmp_path))  # fmt: skip
-    done = CliRunner().invoke(app, ["search", "-l", place, "--json", *asked])
+    done = CliRunner().invoke(app, ["search", "-l", place, "--json", *query])
     assert done.stderr == "en: mill\nde: Mühle\nfr: moulin\n"
-    told = ("mill", "--language", "en", "--translation", "de:Mühle", "--translation", "fr:moulin")
-    assert done.stdout == run("-l", place, "--json", *told)
+    explicit = (
+        "mill",
+        "--language",
+        "en",
+        "--translation",
+        "de:Mühle",
+        "--translation",
+        "fr:moulin",
+    )
+    assert done.stdout == run("-l", place, "--json", *explicit)
     assert json.loads(done.stdout) != json.loads(run("mill", "-l", place, "--json"))
 
 
-def test_a_page_with_the_hits(place: str, tmp_path: Path) -> None:
+def test_hits_as_an_html_page(place: str, tmp_path: Path) -> None:
     run("بقرة", "-l", place, "-k", "3", "--html", str(tmp_path / "s.html"), "--language", "ar")
     page = (tmp_path / "s.html").read_text(encoding="utf-8")
     assert page.count("<img") == 3
@@ -97,34 +105,34 @@ def test_a_page_with_the_hits(place: str, tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_pictures(place: str) -> None:
-    ours, theirs = pty.openpty()
+    reader, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "50"}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(
         [sys.executable, "-m", "polyglance", "search", "a cow", "-l", place, "-k", "2"],
-        stdout=theirs, stderr=subprocess.PIPE, env=environment,
+        stdout=terminal, stderr=subprocess.PIPE, env=environment,
     )  # fmt: skip
-    os.close(theirs)
-    shown = b""
+    os.close(terminal)
+    output = b""
     while True:
         try:
-            block = os.read(ours, 65536)
+            block = os.read(reader, 65536)
         except OSError:
             break
         if not block:
             break
-        shown += block
-    os.close(ours)
+        output += block
+    os.close(reader)
     assert process.communicate()[1] == b""
     assert process.returncode == 0
-    text = shown.decode()
+    text = output.decode()
     assert "▀" in text
     assert "a cow" in text
     assert "\x1b[" in text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [([], "the query is empty"), (["x", "--since", "soon"], "write a date as"),
      (["x", "--kind", "film"], "picture or clip"), (["x", "--translation", "de:y"], "--language"),
      (["x", "--translation", "y", "--language", "en"], "each language once"),
@@ -133,8 +141,8 @@ def test_a_terminal_gets_pictures(place: str) -> None:
      (["x", "--translate", "de", "--language", "en", "--translation", "fr:y"], "give one of them"),
      (["--picture", "/nowhere.png"], "cannot be read")],
 )  # fmt: skip
-def test_mistakes_are_told_in_a_sentence(
-    place: str, arguments: list[str], told: str,
+def test_errors_are_one_sentence(
+    place: str, arguments: list[str], message: str,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("sys.argv", ["polyglance", "search", "-l", place, *arguments])
@@ -142,7 +150,7 @@ def test_mistakes_are_told_in_a_sentence(
         main()
     assert ended.value.code == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert message in error
     assert error.count("\n") == 1
 
 

@@ -65,16 +65,16 @@ def test_align_a_manifest_and_learn_its_dictionary(toy: Path, tmp_path: Path) ->
     assert len(links) == 150
     assert all(links)
     assert open_dictionary(learned).translations("star")[0] == "Stern"
-    # the same dictionary of the same links, as if another aligner had written them
+    # The links of another aligner give the same dictionary.
     again = tmp_path / "again-en-de.tsv"
     text("align", toy, "--languages", "en,de", "--links", out, "--dictionary", again)
     assert again.read_bytes() == learned.read_bytes()
-    # and it is a dictionary to switch by
+    # The dictionary can be used for code-switching.
     done = text("code-switch", "A red star.", "--dictionaries", learned, "--beta", 1)
     assert "Stern" in done.stdout
 
 
-def test_align_any_format_and_name_what_is_malformed(tmp_path: Path) -> None:
+def test_align_other_formats_and_malformed_lines(tmp_path: Path) -> None:
     source = tmp_path / "pairs.jsonl"
     lines = [json.dumps({"en": f"the dog {n}", "de": f"der hund {n}"}) for n in range(5)]
     source.write_text("\n".join([*lines, "nonsense"]) + "\n", encoding="utf-8")
@@ -89,7 +89,7 @@ def test_align_any_format_and_name_what_is_malformed(tmp_path: Path) -> None:
     assert done.stdout == "0-0 1-1\n"
 
 
-def test_align_two_files_to_the_screen(tmp_path: Path) -> None:
+def test_align_two_files(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("the dog\nthe cat\na dog\n")
     (tmp_path / "b").write_text("der hund\ndie katze\nein hund\n")
     done = text("align", tmp_path / "a", tmp_path / "b", "--symmetry", "union", "--fast-align")
@@ -97,12 +97,12 @@ def test_align_two_files_to_the_screen(tmp_path: Path) -> None:
     assert "1-1" in done.stdout.splitlines()[2]
 
 
-def test_align_what_fast_align_reads(tmp_path: Path) -> None:
+def test_align_the_format_of_fast_align(tmp_path: Path) -> None:
     source, out = tmp_path / "en-de.txt", tmp_path / "links"
     lines = ["the dog . ||| der hund .", "the cat", "a dog ||| ein hund", "a ||| b ||| c"]
     source.write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = text("align", source, "--out", out)
-    # a link for the full stop as well, and a line for each line
+    # The full stop is linked as well, and every input line gives a line.
     assert out.read_text().splitlines() == ["0-0 1-1 2-2", "", "0-0 1-1", ""]
     assert "en-de.txt:2: expected" in done.stderr
     assert "en-de.txt:4: expected" in done.stderr
@@ -113,7 +113,7 @@ def test_align_what_fast_align_reads(tmp_path: Path) -> None:
         text("align", source, "--strict")
 
 
-def test_align_what_the_toy_world_writes(tmp_path: Path) -> None:
+def test_align_the_toy_dataset(tmp_path: Path) -> None:
     pairs = [
         " ||| ".join(" ".join(picture.captions[code][0].words) for code in ("en", "de"))
         for picture in ToyDataset(seed=4).pictures(60)
@@ -126,7 +126,7 @@ def test_align_what_the_toy_world_writes(tmp_path: Path) -> None:
     assert tokens.read_text(encoding="utf-8") == "\n".join(pairs) + "\n"
 
 
-def test_align_tells_what_was_malformed_where_nothing_was_found(tmp_path: Path) -> None:
+def test_align_names_malformed_lines_if_there_are_no_others(tmp_path: Path) -> None:
     source = tmp_path / "pairs.jsonl"
     source.write_text("nonsense\n{}\n", encoding="utf-8")
     done = CliRunner().invoke(app, ["text", "align", str(source), "--languages", "en,de"])
@@ -136,7 +136,7 @@ def test_align_tells_what_was_malformed_where_nothing_was_found(tmp_path: Path) 
     assert "malformed entries were skipped" in done.stderr
 
 
-def test_align_writes_the_words_that_links_count(tmp_path: Path) -> None:
+def test_align_writes_the_tokens(tmp_path: Path) -> None:
     source, tokens, out = tmp_path / "m.jsonl", tmp_path / "tokens", tmp_path / "links"
     captions = {"en": ("A blue sofa.", "Cats"), "zh": ("蓝色的沙发。", "猫")}
     write_manifest(source, [Record(captions=captions)])
@@ -149,13 +149,13 @@ def test_align_writes_the_words_that_links_count(tmp_path: Path) -> None:
     assert tokens.read_text(encoding="utf-8") == "A blue sofa ||| 蓝色 的 沙发\nCats ||| 猫\n"
 
 
-def test_align_by_segmenters_that_are_not_there(
+def test_align_without_a_segmenter_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "m.jsonl"
     captions = {"en": ("A cat.",), "de": ("Katze",), "zh": ("猫",), "th": ("แมว",)}
     write_manifest(source, [Record(captions=captions)])
-    with pytest.raises(PolyglanceError, match="language without spaces"):
+    with pytest.raises(PolyglanceError, match="written without spaces"):
         text("align", source, "--languages", "en,de", "--segment")
     with pytest.raises(PolyglanceError, match="only for zh and ja"):
         text("align", source, "--languages", "en,th", "--segment")
@@ -170,8 +170,8 @@ def test_sentences_and_seeds(words: Path) -> None:
     one, two = text(*arguments), text(*arguments)
     assert one.stdout == two.stdout
     assert len(one.stdout.splitlines()) == 2
-    all_of_it = text(*arguments, "--beta", 1, "--languages", "de", "--preference", "inf")
-    assert all_of_it.stdout == "Ein Hund.\nThe Hund?\n"
+    all_words = text(*arguments, "--beta", 1, "--languages", "de", "--preference", "inf")
+    assert all_words.stdout == "Ein Hund.\nThe Hund?\n"
     none = text(*arguments, "--beta", 0, "--variants", 2)
     assert none.stdout == "A dog.\nA dog.\nThe dog?\nThe dog?\n"
 
@@ -181,11 +181,11 @@ def test_lines_of_files_and_of_standard_input(words: Path, tmp_path: Path) -> No
     assert text("code-switch", *options, stdin="a dog\n\ndogs\n").stdout == "a 犬\n\n犬\n"
     (tmp_path / "in.txt").write_text("a dog\n")
     done = text("code-switch", tmp_path / "in.txt", *options, "--out", tmp_path / "out.txt")
-    assert "1 texts, 50% of words known" in done.stdout
+    assert "1 texts, 50% of words in the dictionaries" in done.stdout
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "a 犬\n"
 
 
-def test_standard_input_is_read_as_files_are(words: Path) -> None:
+def test_standard_input_is_read_like_files(words: Path) -> None:
     options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
     done = text("code-switch", *options, stdin=b"\xef\xbb\xbfdog\r\na\rdog\r\n")
     assert done.stdout_bytes == "犬\na\r犬\n".encode()
@@ -194,7 +194,7 @@ def test_standard_input_is_read_as_files_are(words: Path) -> None:
     assert "skipped standard input:2: expected UTF-8 text" in done.stderr
     with pytest.raises(DataError, match="standard input:2: expected UTF-8 text"):
         text("code-switch", *options, "--strict", stdin=b"a dog\n\xff dog\n")
-    with pytest.raises(DataError, match="standard input: no line can be read; give text"):
+    with pytest.raises(DataError, match="standard input: no line can be read: give text"):
         text("code-switch", *options, stdin=b"\xff dog\n")
 
 
@@ -204,7 +204,7 @@ def test_seeds_are_not_negative(words: Path) -> None:
     assert "--seed" in done.stderr
 
 
-def test_files_are_all_read_and_must_be_there(words: Path, tmp_path: Path) -> None:
+def test_all_files_are_read_and_must_exist(words: Path, tmp_path: Path) -> None:
     options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
     one, two = tmp_path / "one.txt", tmp_path / "two.txt"
     one.write_text("a dog\n")
@@ -232,17 +232,17 @@ def test_manifests_move_with_their_paths(words: Path, tmp_path: Path) -> None:
     out = tmp_path / "b" / "x.jsonl"
     options = ("--dictionaries", words, "--languages", "ja", "--beta", 1)
     text("code-switch", *manifests, *options, "--out", out)
-    found = list(read_manifest(out))
-    assert [record.key for record in found] == [
+    switched = list(read_manifest(out))
+    assert [record.key for record in switched] == [
         "../a/a.jpg", "gone.jpg", "dQw4w9WgXcQ", "b.jpg", "gone.jpg", "dQw4w9WgXcQ",
     ]  # fmt: skip
-    assert (out.parent / str(found[0].image)).exists()
-    assert found[3].captions == {"en": ("a 犬",)}
-    with pytest.raises(PolyglanceError, match="not both at once"):
+    assert (out.parent / str(switched[0].image)).exists()
+    assert switched[3].captions == {"en": ("a 犬",)}
+    with pytest.raises(PolyglanceError, match="not both"):
         text("code-switch", manifests[0], "a dog", *options)
 
 
-def test_malformed_lines_of_dictionaries_are_told(words: Path) -> None:
+def test_malformed_lines_of_dictionaries_are_named(words: Path) -> None:
     with (words / "en-de.txt").open("a", encoding="utf-8") as file:
         file.write("cat\nbig red dog\ncat Katze\n")
     options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
@@ -257,7 +257,7 @@ def test_malformed_lines_of_dictionaries_are_told(words: Path) -> None:
         text("code-switch", "a cat", *options)
 
 
-def test_malformed_lines_of_manifests_and_texts_are_told(words: Path, tmp_path: Path) -> None:
+def test_malformed_lines_of_manifests_and_texts_are_named(words: Path, tmp_path: Path) -> None:
     manifest, common, out = (tmp_path / f"{name}.jsonl" for name in ("m", "common", "out"))
     write_manifest(manifest, [Record(id="1", captions={"en": ("a dog",)})])
     write_manifest(common, [Record(captions={"de": ("Ein Köter!",)})])
@@ -273,7 +273,7 @@ def test_malformed_lines_of_manifests_and_texts_are_told(words: Path, tmp_path: 
     assert "2 malformed" in done.stderr
     done = text("code-switch", manifest, *options, "--ranked-by", manifest)
     assert done.stdout == "ein Hund\n"
-    assert "1 malformed" in done.stderr, "the same line is told once"
+    assert "1 malformed" in done.stderr, "the same line is named once"
     with pytest.raises(DataError, match=r"m\.jsonl:2"):
         text("code-switch", manifest, *options, "--strict")
     with pytest.raises(DataError, match=r"common\.jsonl:2"):
@@ -311,17 +311,17 @@ def test_a_manifest_in_and_a_manifest_out(words: Path, tmp_path: Path) -> None:
     write_manifest(path, records)
     options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
     text("code-switch", path, *options, "--variants", 2, "--out", out)
-    found = list(read_manifest(out))
-    assert [record.image for record in found] == ["1.jpg", "2.jpg", "3.jpg"]
-    assert found[0].captions == {
+    switched = list(read_manifest(out))
+    assert [record.image for record in switched] == ["1.jpg", "2.jpg", "3.jpg"]
+    assert switched[0].captions == {
         "en": ("Ein Hund.", "Ein Hund.", "Hund", "Hund"), "fr": ("Un chien.",),
     }  # fmt: skip
-    assert found[1] == records[1]
-    assert found[2].captions == {"en": ("ein Hund", "ein Hund")}
+    assert switched[1] == records[1]
+    assert switched[2].captions == {"en": ("ein Hund", "ein Hund")}
     json.loads(out.read_text(encoding="utf-8").splitlines()[0])
 
 
-def test_what_a_machine_made_is_known_of_the_new_manifest_too(words: Path, tmp_path: Path) -> None:
+def test_machine_captions_stay_marked_in_the_new_manifest(words: Path, tmp_path: Path) -> None:
     """Each English caption has two variants: the second one's are the third and fourth."""
     path, out = tmp_path / "m.jsonl", tmp_path / "out" / "m.jsonl"
     captions = {"en": ("A dog.", "Dogs"), "fr": ("Un chien.", "Des chiens")}
@@ -331,24 +331,24 @@ def test_what_a_machine_made_is_known_of_the_new_manifest_too(words: Path, tmp_p
     update_machine_captions(path, records, [{"fr": (0, 1)}, {"en": (0, 1)}])
     options = ("--dictionaries", words, "--languages", "de", "--variants", 2, "--out", out)
     text("code-switch", path, *options)
-    (one, of_one), (_, of_other) = read_with_machine_captions(out)
-    assert one.image == "../1.jpg"
-    assert (of_one, of_other) == ({"fr": (0, 2)}, {"en": (0, 0, 1, 1)})
+    (record, machine), (_, other_machine) = read_with_machine_captions(out)
+    assert record.image == "../1.jpg"
+    assert (machine, other_machine) == ({"fr": (0, 2)}, {"en": (0, 0, 1, 1)})
     machine_captions_path(path).unlink()
     text("code-switch", path, *options)
     assert not machine_captions_path(out).exists()
 
 
-def test_captions_put_common_translations_first(words: Path, tmp_path: Path) -> None:
+def test_captions_rank_translations(words: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     write_manifest(path, [Record(captions={"de": ("Ein Köter!",), "ja": ("犬",)})])
-    found = {"de": open_dictionary(words / "en-de.txt", source="en")}
-    assert rank_by_captions(found, path)["de"].translations("dog") == ("Köter", "Hund")
+    dictionaries = {"de": open_dictionary(words / "en-de.txt", source="en")}
+    assert rank_by_captions(dictionaries, path)["de"].translations("dog") == ("Köter", "Hund")
     options = ("--dictionaries", words, "--languages", "de", "--beta", 1, "--preference", "inf")
     assert text("code-switch", "dog", *options, "--ranked-by", path).stdout == "Köter\n"
 
 
-def test_the_preview_of_a_terminal(
+def test_preview_in_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     german = Dictionary([("dog", "Hund"), ("hound", "Hund"), ("cramp", "Hund"), ("a", "ein")])
@@ -359,10 +359,10 @@ def test_the_preview_of_a_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     print_texts(["A dog."], [switched], {"de": german})
-    shown = capsys.readouterr().out
-    assert "A dog." in shown
-    assert "\x1b[1;32mHund" in shown
-    assert "German: dog, hound, cramp" in shown
+    output = capsys.readouterr().out
+    assert "A dog." in output
+    assert "\x1b[1;32mHund" in output
+    assert "German: dog, hound, cramp" in output
 
 
 @pytest.mark.parametrize(
@@ -371,8 +371,8 @@ def test_the_preview_of_a_terminal(
         (["align", "only-one"], "only-one: no such file or folder; give two text files"),
         (["align", "a", "b", "--format", "bogus"], "no format is called 'bogus'"),
         (["align", "a", "b", "--format", "tatoeba"], "--format is a dataset's"),
-        (["align", "a", "b", "--links", "c", "--symmetry", "union"], "--symmetry would do nothing"),
-        (["align", "a", "b", "--links", "c", "--fast-align"], "--fast-align would do nothing"),
+        (["align", "a", "b", "--links", "c", "--symmetry", "union"], "so --symmetry has no effect"),
+        (["align", "a", "b", "--links", "c", "--fast-align"], "so --fast-align has no effect"),
         (["code-switch", "a dog", "--dictionaries", ".", "--preference", "nan"], "not nan"),
         (["code-switch", "a dog", "--dictionaries", ".", "--beta", "nan"], "not nan"),
         (["align", "a", "b", "--symmetry", "x"], "a: cannot be opened"),
@@ -382,7 +382,7 @@ def test_the_preview_of_a_terminal(
         (["align", "a", "b", "--languages", "en,?"], "expected a language code"),
     ],
 )
-def test_mistakes(
+def test_errors_are_one_sentence(
     arguments: list[str], message: str, words: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(words)

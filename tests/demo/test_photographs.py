@@ -8,7 +8,7 @@ from PIL import Image
 from polyglance.demo.photographs import FOLDER, Photograph, photographs
 from polyglance.vision.pictures import read_picture
 
-FREE = {
+FREE_LICENCES = {
     "CC0-1.0",
     "LicenseRef-public-domain",
     "CC-BY-2.0",
@@ -18,7 +18,7 @@ FREE = {
 }
 
 
-def test_every_photograph_has_an_entry_and_every_entry_a_photograph() -> None:
+def test_files_and_entries_correspond() -> None:
     files = sorted(path.name for path in FOLDER.iterdir() if path.suffix != ".json")
     files.remove("LICENCES.md")
     assert [photograph.file for photograph in photographs()] == files
@@ -26,28 +26,28 @@ def test_every_photograph_has_an_entry_and_every_entry_a_photograph() -> None:
 
 
 @pytest.mark.parametrize("photograph", photographs(), ids=lambda photograph: photograph.file)
-def test_a_photograph_is_small_and_says_whose_it_is(photograph: Photograph) -> None:
+def test_photographs_are_small_and_credited(photograph: Photograph) -> None:
     picture = read_picture(photograph.path)
     assert 200 <= max(picture.size) <= 320
     with Image.open(photograph.path) as opened:
         assert opened.format == "WEBP"
-    assert photograph.licence in FREE
-    for said in (photograph.title, photograph.author, photograph.version, photograph.original):
-        assert said.strip() == said != ""
+    assert photograph.licence in FREE_LICENCES
+    for field in (photograph.title, photograph.author, photograph.version, photograph.original):
+        assert field.strip() == field != ""
     assert photograph.distribution in {"Debian", "PyPI", "npm"}
     assert photograph.page is None or photograph.page.startswith("https://")
     assert photograph.author in photograph.credit
 
 
-def test_all_are_different_and_together_small() -> None:
-    known = photographs()
-    assert sum(photograph.path.stat().st_size for photograph in known) < 1_200_000
-    for what in ("file", "title"):
-        assert max(Counter(getattr(photograph, what) for photograph in known).values()) == 1
-    assert max(Counter(photograph.path.read_bytes() for photograph in known).values()) == 1
+def test_photographs_are_distinct_and_small_in_total() -> None:
+    entries = photographs()
+    assert sum(photograph.path.stat().st_size for photograph in entries) < 1_200_000
+    for field in ("file", "title"):
+        assert max(Counter(getattr(photograph, field) for photograph in entries).values()) == 1
+    assert max(Counter(photograph.path.read_bytes() for photograph in entries).values()) == 1
 
 
-def test_whoever_asks_to_be_credited_is_credited() -> None:
+def test_licences_that_require_credit_get_it() -> None:
     text = (FOLDER / "LICENCES.md").read_text(encoding="utf-8")
     section = ""
     credited = set()

@@ -1,4 +1,4 @@
-"""The demo with a model that knows its queries; tests/test_bare_install.py runs it with ours."""
+"""The demo with an oracle model; tests/test_bare_install.py runs it with the included one."""
 
 from __future__ import annotations
 
@@ -35,32 +35,36 @@ def pixels(picture: Picture) -> bytes:
 
 
 @cache
-def places() -> dict[bytes, int]:
-    return {pixels(read_picture(p.path)): place for place, p in enumerate(photographs())}
+def photograph_indices() -> dict[bytes, int]:
+    return {pixels(read_picture(p.path)): index for index, p in enumerate(photographs())}
 
 
-class Knowing:
-    """Puts each photograph on an axis of its own, and a query of the demo where it belongs.
+class Oracle:
+    """Gives each photograph its own axis, and a demo query the axes of its relevant photographs.
 
-    What it does not know lies on the last axis, beside the last photograph.
+    Everything else gets the last axis, that of the last photograph.
     """
 
-    name = "knowing"
+    name = "oracle"
     width = len(NAMES)
-    fingerprint = "knowing"
+    fingerprint = "oracle"
 
-    def __init__(self, lost: str = "") -> None:
-        self.lost = lost
+    def __init__(self, unknown_language: str = "") -> None:
+        self.unknown_language = unknown_language
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
-        rows = [places().get(pixels(picture), self.width - 1) for picture in pictures]
+        rows = [photograph_indices().get(pixels(picture), self.width - 1) for picture in pictures]
         return np.eye(self.width, dtype=np.float32)[rows]
 
     def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        known = {query.text: query.relevant for query in QUERIES if query.language != self.lost}
+        relevant = {
+            query.text: query.relevant
+            for query in QUERIES
+            if query.language != self.unknown_language
+        }
         rows = np.zeros((len(texts), self.width), np.float32)
         for row, text in zip(rows, texts, strict=True):
-            row[[NAMES.index(name) for name in known.get(text, NAMES[-1:])]] = 1
+            row[[NAMES.index(name) for name in relevant.get(text, NAMES[-1:])]] = 1
         return rows
 
 
@@ -69,7 +73,7 @@ def console() -> Console:
     return Console(width=100, file=io.StringIO(), record=True)
 
 
-def test_queries_are_in_many_languages_and_mean_photographs_that_are_there() -> None:
+def test_queries_are_in_many_languages_and_have_relevant_photographs() -> None:
     languages = [query.language for query in QUERIES]
     assert len(set(languages)) == len(languages) >= 10
     assert {"en", "de", "fr", "cs", "pt", "zh", "ar", *UNCAPTIONED} <= set(languages)
@@ -84,59 +88,59 @@ def test_queries_are_in_many_languages_and_mean_photographs_that_are_there() -> 
 
 def test_the_whole_demo(tmp_path: Path, console: Console) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a first impression has no warnings in it
-        answers = run_demo(lambda: Knowing(lost="tr"), tmp_path / "out", console)
+        warnings.simplefilter("error")  # the demo must not print warnings
+        answers = run_demo(lambda: Oracle(unknown_language="tr"), tmp_path / "out", console)
     assert [answer.query for answer in answers] == [query.text for query in QUERIES]
     assert count_relevant(answers) == (len(QUERIES) - 1, len(QUERIES) - 1)
-    shown = " ".join(console.export_text().split())
-    for expected in ("knowing was loaded in", "ms a picture", "Korean", "a dog is standing"):
-        assert expected in shown
-    assert f"for {len(QUERIES) - 1} of the {len(QUERIES)} queries" in shown
-    assert f"captions in, for {len(UNCAPTIONED) - 1} and {len(UNCAPTIONED) - 1}." in shown
+    output = " ".join(console.export_text().split())
+    for expected in ("oracle was loaded in", "ms a picture", "Korean", "a dog is standing"):
+        assert expected in output
+    assert f"for {len(QUERIES) - 1} of the {len(QUERIES)} queries" in output
+    assert f"captions in training, for {len(UNCAPTIONED) - 1} and {len(UNCAPTIONED) - 1}." in output
     page = (tmp_path / "out" / "sheet.html").read_text(encoding="utf-8")
     assert page.count("<img") == NUM_HITS * len(QUERIES)
     assert f"{len(NAMES)} photographs, {len(QUERIES)} languages" in page
-    assert "Eatcha, CC-BY-SA-4.0" in page  # whose horse it is
+    assert "Eatcha, CC-BY-SA-4.0" in page  # the credit of the horse
 
 
-def test_own_words_are_searched_for_and_nobody_judges_them(
-    tmp_path: Path, console: Console
-) -> None:
-    [answer] = run_demo(Knowing, tmp_path, console, texts=["mitt eget ord"])
+def test_own_queries_are_not_judged(tmp_path: Path, console: Console) -> None:
+    [answer] = run_demo(Oracle, tmp_path, console, texts=["mitt eget ord"])
     assert (answer.query, answer.language) == ("mitt eget ord", None)
     assert answer.hits[0].name == photographs()[-1].title
     assert {hit.is_correct for hit in answer.hits} == {None}
     assert "right photograph" not in console.export_text()
 
 
-def test_own_pictures_are_searched_and_bad_files_named(tmp_path: Path, console: Console) -> None:
+def test_own_pictures_and_bad_files(tmp_path: Path, console: Console) -> None:
     album = tmp_path / "album"
     (album / "summer").mkdir(parents=True)
     for name in ("b.png", "summer/[red]a.jpg"):
         Image.new("RGB", (30, 20)).save(album / name)
     (album / "horse.webp").write_bytes(b"no picture")
-    answers = run_demo(Knowing, tmp_path / "out", console, folder=album)
+    answers = run_demo(Oracle, tmp_path / "out", console, folder=album)
     for answer in answers:
         assert {hit.name for hit in answer.hits} == {"b.png", "summer/[red]a.jpg"}
         assert {hit.is_correct for hit in answer.hits} == {None}
-    shown = console.export_text()
-    assert "skipped" in shown
-    assert "horse.webp" in shown
-    assert "right photograph" not in shown
+    output = console.export_text()
+    assert "skipped" in output
+    assert "horse.webp" in output
+    assert "right photograph" not in output
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "no picture or clip"), (b"x", "can be read")])
-def test_a_folder_without_a_good_picture_is_one_sentence(
-    tmp_path: Path, console: Console, content: bytes | None, said: str
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "no picture or clip"), (b"x", "can be read")]
+)
+def test_folder_without_readable_pictures_is_an_error(
+    tmp_path: Path, console: Console, content: bytes | None, message: str
 ) -> None:
     if content:
         (tmp_path / "a.jpg").write_bytes(content)
-    with pytest.raises(PolyglanceError, match=said):
-        run_demo(Knowing, tmp_path / "out", console, folder=tmp_path)
+    with pytest.raises(PolyglanceError, match=message):
+        run_demo(Oracle, tmp_path / "out", console, folder=tmp_path)
     assert not (tmp_path / "out").exists()
 
 
-def test_right_answers_are_counted_first_and_at_all() -> None:
+def test_count_relevant() -> None:
     picture = Image.new("RGB", (1, 1))
 
     def answer(*right: bool | None) -> QueryResult:
@@ -146,19 +150,17 @@ def test_right_answers_are_counted_first_and_at_all() -> None:
     assert count_relevant(answers) == (1, 2)
 
 
-def test_the_demo_is_imported_without_torch() -> None:
+def test_demo_imports_without_torch() -> None:
     script = "import sys; sys.modules['torch'] = None; import polyglance.demo.show"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_command_passes_on_what_it_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str | None] = []
+def test_command_passes_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: list[str | None] = []
 
-    def load(model: str | None) -> Knowing:
-        asked.append(model)
-        return Knowing()
+    def load(model: str | None) -> Oracle:
+        models.append(model)
+        return Oracle()
 
     monkeypatch.setattr("polyglance.encoders.load", load)
     Image.new("RGB", (30, 20)).save(tmp_path / "mine.png")
@@ -166,7 +168,7 @@ def test_the_command_passes_on_what_it_is_asked(
     options = ["--photos", str(tmp_path), "--model", "other", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, ["demo", *words, *options])
     assert done.exit_code == 0, done.output
-    assert asked == ["other"]
+    assert models == ["other"]
     for expected in ("yksi", "kaksi", "mine.png"):
         assert expected in done.output
     assert "1 photographs, 2 queries" in (tmp_path / "out" / "sheet.html").read_text("utf-8")
