@@ -10,17 +10,17 @@ from polyglance.demo.photographs import FOLDER
 from polyglance.encoders import Encoder
 from polyglance.encoders.translated_queries import (
     average_scores,
-    consistent_scores,
-    in_other_languages,
+    consistency_scores,
     scores_by_language,
+    translate_queries,
 )
 from polyglance.errors import PolyglanceError
 from polyglance.models.consistency import LearnedConsistency, learn_consistency
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.lexicon import Lexicon
-from polyglance.text.translators import WordByWord
-from small_models import cosines
-from small_words import export, word_model
+from polyglance.text.translation.translators import WordByWord
+from helpers.small_mmp import cosines
+from helpers.small_smalr import export, word_model
 
 # Basque, in which the shipped model never saw a caption.
 ASKED = {
@@ -60,9 +60,9 @@ def ranks(scores: np.ndarray) -> np.ndarray:
 def test_the_shipped_model_understands_with_a_dictionary(
     shipped: Encoder, pictures: np.ndarray
 ) -> None:
-    told = in_other_languages(list(ASKED), "eu", TRANSLATORS)
+    told = translate_queries(list(ASKED), "eu", TRANSLATORS)
     assert told["de"] == [german for _, german in ASKED.values()]
-    together = consistent_scores(shipped, told, pictures)
+    together = consistency_scores(shipped, told, pictures)
     cosine = [pictures @ shipped.encode_texts(texts).T for texts in told.values()]
     np.testing.assert_allclose(together, np.mean(cosine, axis=0), atol=1e-5)
     assert ranks(cosine[0]).mean() > 4
@@ -70,12 +70,12 @@ def test_the_shipped_model_understands_with_a_dictionary(
 
 
 def test_what_was_learned_of_languages_is_used(shipped: Encoder, pictures: np.ndarray) -> None:
-    told = in_other_languages(list(ASKED), "eu", TRANSLATORS)
+    told = translate_queries(list(ASKED), "eu", TRANSLATORS)
     scores = scores_by_language(shipped, told, pictures)
     learned = learn_consistency(scores, OWNERS)
-    together = consistent_scores(shipped, told, pictures, combine=learned.combine)
+    together = consistency_scores(shipped, told, pictures, combine=learned.combine)
     np.testing.assert_allclose(together, learned.combine(scores))
-    trust = (learned.opinion.weight @ learned.languages.weight)[0].tolist()
+    trust = (learned.output.weight @ learned.languages.weight)[0].tolist()
     assert trust[0] < min(trust[1:])
     assert ranks(together).mean() <= ranks(average_scores(scores)).mean()
 
@@ -94,7 +94,7 @@ def test_a_model_of_words_is_told_the_language(reader: Encoder) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
     pictures = reader.encode_pictures(list(pixels))
     german = WordByWord(Dictionary([("fish", "Fisch"), ("dog", "Wauwau")]), "en", "de")
-    told = in_other_languages(["die", "fish", "dog", "qux"], "en", [german])
+    told = translate_queries(["die", "fish", "dog", "qux"], "en", [german])
     assert told["de"] == ["", "Fisch", "Wauwau", ""]
     scores = scores_by_language(reader, told, pictures)
     english = reader.encode_texts(["die", "fish", "dog"], language="en")
@@ -104,18 +104,18 @@ def test_a_model_of_words_is_told_the_language(reader: Encoder) -> None:
     expected[0, :, :3] = pictures @ english.T
     expected[1, :, 1:2] = pictures @ fisch.T
     np.testing.assert_allclose(scores, expected, atol=1e-5)
-    together = consistent_scores(reader, told, pictures)
+    together = consistency_scores(reader, told, pictures)
     np.testing.assert_allclose(together[:, [0, 2]], expected[0][:, [0, 2]], atol=1e-5)
     np.testing.assert_allclose(together[:, 1], expected[:, :, 1].mean(0), atol=1e-5)
     learned = LearnedConsistency(2)
-    for found in (together, consistent_scores(reader, told, pictures, combine=learned.combine)):
+    for found in (together, consistency_scores(reader, told, pictures, combine=learned.combine)):
         assert np.unique(found[:, 3]).size == 1  # nobody knows
 
 
 def test_captions_of_a_dataset_need_no_translator(reader: Encoder) -> None:
     told = {"en": ["a dog", ""], "de": ["ein Hund", "der Fisch"]}
     pictures = np.eye(3, reader.width, dtype=np.float32)
-    found = consistent_scores(reader, told, pictures)
+    found = consistency_scores(reader, told, pictures)
     dog, hund = (
         reader.encode_texts([text], language=code)[0]
         for code, text in (("en", "dog"), ("de", "Hund"))
@@ -128,10 +128,10 @@ def test_captions_of_a_dataset_need_no_translator(reader: Encoder) -> None:
 def test_what_cannot_be_asked_is_one_sentence(reader: Encoder) -> None:
     pictures = np.eye(3, reader.width, dtype=np.float32)
     with pytest.raises(PolyglanceError, match="a translator from eu cannot translate texts in en"):
-        in_other_languages(["a dog"], "en", TRANSLATORS)
-    with pytest.raises(PolyglanceError, match="texts would be in de twice"):
-        in_other_languages(["erle"], "eu", [TRANSLATORS[1], TRANSLATORS[1]])
+        translate_queries(["a dog"], "en", TRANSLATORS)
+    with pytest.raises(PolyglanceError, match="two translators to de"):
+        translate_queries(["erle"], "eu", [TRANSLATORS[1], TRANSLATORS[1]])
     with pytest.raises(PolyglanceError, match="as many in each language"):
-        consistent_scores(reader, {"en": ["dog"], "de": []}, pictures)
+        consistency_scores(reader, {"en": ["dog"], "de": []}, pictures)
     with pytest.raises(PolyglanceError, match="the model has no words of French"):
-        consistent_scores(reader, {"en": ["dog"], "fr": ["chien"]}, pictures)
+        consistency_scores(reader, {"en": ["dog"], "fr": ["chien"]}, pictures)
