@@ -1,4 +1,4 @@
-"""What tests of libraries share."""
+"""Fixtures for tests of libraries."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from polyglance.search.store import ModelInfo
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    """An empty store of vectors of three numbers."""
-    made = SqliteStore(tmp_path / "store.polyglance", ModelInfo("m", "m", "f", 3, "l"))
-    yield made
-    made.close()
+    """Return an empty store of vectors of width 3."""
+    store = SqliteStore(tmp_path / "store.polyglance", ModelInfo("m", "m", "f", 3, "l"))
+    yield store
+    store.close()
 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
-    """A library of colours that does not exist yet, beside a folder for pictures."""
-    with Library(tmp_path / "my.polyglance", model=ColourEncoder()) as made:
-        yield made
+    """Return a library of colours that does not exist yet."""
+    with Library(tmp_path / "my.polyglance", model=ColourEncoder()) as library:
+        yield library
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """A folder for pictures."""
+    """Return an empty folder."""
     folder = tmp_path / "photos"
     folder.mkdir()
     return folder
@@ -38,7 +38,7 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def contents() -> Callable[[Library], dict[str, tuple[object, ...]]]:
-    """All that a library holds of each file, but the numbers it goes by."""
+    """Return a function that lists all that a library holds, except ids."""
 
     def read(library: Library) -> dict[str, tuple[object, ...]]:
         entries = library._store().entries()

@@ -26,20 +26,20 @@ def corner() -> np.ndarray:
     return cells
 
 
-def test_a_picture_is_bright_where_a_word_looks_and_nowhere_else() -> None:
+def test_an_image_is_bright_where_the_attribution_is_high() -> None:
     shown = np.asarray(highlight(GREY, corner())).astype(int)
     assert shown[:8, 62:].mean() > 110
     assert shown[30:, :40].max() < 40
 
 
-def test_a_page_has_a_row_a_sentence_and_all_it_needs(tmp_path: Path) -> None:
+def test_a_page_is_self_contained_with_a_row_per_sentence(tmp_path: Path) -> None:
     rows = [
         AttributionRow("a <red> dog", "en", ["a", "<red>", "dog"], np.stack([corner()] * 3)),
         AttributionRow("كلب أحمر", "ar", ["كلب", "أحمر"], np.stack([corner()] * 2)),
         AttributionRow("ein Hund", None, ["ein", "Hund"], np.stack([corner()] * 2)),
     ]
-    write_attribution_page(tmp_path / "looks.html", GREY, rows, note="so & so")
-    page = (tmp_path / "looks.html").read_text(encoding="utf-8")
+    write_attribution_page(tmp_path / "attribution.html", GREY, rows, note="so & so")
+    page = (tmp_path / "attribution.html").read_text(encoding="utf-8")
     assert page.count("data:image/webp;base64,") == 7
     assert re.search(r'(?:src|href)="(?!data:)', page) is None
     assert "&lt;red&gt;" in page
@@ -54,7 +54,7 @@ def test_a_page_has_a_row_a_sentence_and_all_it_needs(tmp_path: Path) -> None:
 
 
 def tile(drawn: Image.Image, column: int, line: int = 0, *, head: int = 1) -> np.ndarray:
-    """A picture of the sheet, in the first row, whose sentence takes ``head`` lines."""
+    """Return an image of the drawing's first row, whose sentence takes ``head`` lines."""
     left, top = 12 + column * 212, 12 + head * 30 + line * 242
     return np.asarray(drawn.crop((left, top, left + 200, top + 200))).astype(int)
 
@@ -64,8 +64,8 @@ def brightness(drawn: Image.Image, columns: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("sentence", "language"), [("كلب أحمر", "ar"), ("כלב", None)])
-def test_words_run_as_they_are_read(sentence: str, language: str | None) -> None:
-    """First the picture as it is, then a word that looks everywhere, then one at a corner."""
+def test_words_run_in_reading_direction(sentence: str, language: str | None) -> None:
+    """The plain image comes first, then a word attributed everywhere, then one to a corner."""
     cells = np.stack([np.ones((7, 7), np.float32), corner()])
     plain, all_over, little = brightness(
         draw_attribution(GREY, [AttributionRow("a b", "en", ["a", "b"], cells)]), 3
@@ -79,7 +79,7 @@ def test_words_run_as_they_are_read(sentence: str, language: str | None) -> None
     assert written.min() > drawn.width / 2
 
 
-def test_a_word_that_looks_nowhere_says_so(tmp_path: Path) -> None:
+def test_a_word_without_attribution_is_labelled(tmp_path: Path) -> None:
     none = np.zeros((7, 7), np.float32)
     row = AttributionRow("a dog", "en", ["a", "dog"], np.stack([none, corner()]))
     pale = np.asarray(highlight(GREY, none))
@@ -87,13 +87,13 @@ def test_a_word_that_looks_nowhere_says_so(tmp_path: Path) -> None:
     drawn = draw_attribution(GREY, [row])
     assert (tile(drawn, 1) < 60).any(), "something is written on it"
     assert np.median(tile(drawn, 1)) > 160
-    write_attribution_page(tmp_path / "looks.html", GREY, [row], note="")
-    page = (tmp_path / "looks.html").read_text(encoding="utf-8")
+    write_attribution_page(tmp_path / "attribution.html", GREY, [row], note="")
+    page = (tmp_path / "attribution.html").read_text(encoding="utf-8")
     assert '>a <small lang="en">no region</small></figcaption>' in page
     assert ">dog</figcaption>" in page
 
 
-def test_many_words_go_on_below_and_long_sentences_too() -> None:
+def test_many_words_and_long_sentences_wrap() -> None:
     words = [f"word{number}" for number in range(30)]
     row = AttributionRow(" ".join(words), "en", words, np.stack([corner()] * 30))
     drawn = draw_attribution(GREY, [row])
@@ -101,7 +101,7 @@ def test_many_words_go_on_below_and_long_sentences_too() -> None:
     assert drawn.height == 12 + 30 + 3 * 242
     assert tile(drawn, 6, 2).min() < 60
     assert tile(drawn, 7, 2).min() == 255, "31 pictures"
-    # A sentence beside few pictures is not cut, whether it has spaces or not.
+    # A long sentence above few images is wrapped, with or without spaces.
     for sentence in (" ".join(["answer"] * 30), "x" * 200):
         drawn = draw_attribution(GREY, [AttributionRow(sentence, None, ["x"], corner()[None])])
         assert drawn.height > 12 + 3 * 30 + 242
@@ -113,16 +113,16 @@ def one_word(word: str) -> AttributionRow:
 
 
 def below_the_picture(row: AttributionRow, *fonts: str) -> bytes:
-    """A word as it is drawn below its picture."""
+    """Return the drawing of a word below its image."""
     drawn = draw_attribution(GREY, [row], fonts=fonts)
     return drawn.crop((0, 242, *drawn.size)).tobytes()
 
 
-def test_letters_that_no_font_has_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_glyphs_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attribution_page, "_FONTS", ("no-such-font.ttf",))
     rows = [one_word("a dog"), one_word("红狗, 红"), one_word("หมา")]
     assert missing_glyphs(rows[:1]) == []
-    # Each sentence of its own, so that one script does not hide another.
+    # One sentence per script, so that none hides another.
     assert missing_glyphs(rows) == [(rows[1], "红狗"), (rows[2], "หมา")]
     draw_attribution(GREY, rows)
 
@@ -144,7 +144,7 @@ def test_each_sentence_is_drawn_in_a_font_that_has_its_letters(
     in_serif, boxes = (below_the_picture(row, serif) for row in (english, arabic))
     in_sans, read = (below_the_picture(row, sans) for row in (english, arabic))
     assert read != boxes
-    # The first that is given and has the letters, whatever else is given or at hand.
+    # The first given font that has the letters is used.
     assert below_the_picture(arabic, serif, sans) == read
     assert below_the_picture(english, serif, sans) == in_serif
     assert below_the_picture(english, sans, serif) == in_sans
@@ -153,5 +153,5 @@ def test_each_sentence_is_drawn_in_a_font_that_has_its_letters(
     assert below_the_picture(arabic) == read
     assert below_the_picture(english) == in_serif
     assert below_the_picture(english, sans) == in_sans
-    # Those at hand have what none that is given has.
+    # Installed fonts are used for letters that no given font has.
     assert below_the_picture(arabic, serif) == read

@@ -29,15 +29,17 @@ from polyglance.search.store import BadFile
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 
 
-def begun(out: Path, *sources: Path, thumbnails: bool = False, size: int = 16) -> ShardFolder:
-    """A folder of shards of colours, none of them made."""
-    model, places = ColourEncoder(), resolve_sources(sources)
-    roots = tuple(map(source_root, places))
+def start_folder(
+    out: Path, *sources: Path, thumbnails: bool = False, size: int = 16
+) -> ShardFolder:
+    """List files into a folder of shards of colours, none of them encoded."""
+    model, paths = ColourEncoder(), resolve_sources(sources)
+    roots = tuple(map(source_root, paths))
     folder = ShardFolder(out)
     plan = ShardPlan(
-        model.name, "", model.fingerprint, model.width, thumbnails, places, roots, shard_size=size
+        model.name, "", model.fingerprint, model.width, thumbnails, paths, roots, shard_size=size
     )
-    folder.start(plan, list_files(places))
+    folder.start(plan, list_files(paths))
     return folder
 
 
@@ -47,7 +49,7 @@ def worker(folder: ShardFolder, encoder: ColourEncoder | None = None) -> Worker:
 
 @pytest.fixture
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One worker here encodes colours."""
+    """Replace Ray by one worker in this process, which encodes colours."""
 
     def outcomes(folder: ShardFolder, pending: Sequence[int], *_: int):
         return map(worker(folder).encode, pending)
@@ -59,7 +61,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, name: str, error: OSError) -> None:
-    """A file that cannot be read for a while."""
+    """Make a file unreadable."""
     content_hash = encoding.content_hash
 
     def read(path: str) -> str:
@@ -72,7 +74,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, name: str, error: OSError) -> No
 
 @pytest.fixture
 def mixed(photos: Path) -> Path:
-    """Pictures in two folders, a clip, files that cannot be read, and one that is none."""
+    """Write pictures in two folders, a clip, broken files, and files of other kinds."""
     write_random_images(photos / "a", 20)
     write_random_images(photos / "b", 20, seed=1)
     write_image(photos / "large.jpg", "red", (3000, 2000))
@@ -85,10 +87,10 @@ def mixed(photos: Path) -> Path:
 
 
 @pytest.mark.parametrize("thumbnails", [False, True])
-def test_shards_hold_what_indexing_would_have_kept(
+def test_shards_hold_what_indexing_stores(
     tmp_path: Path, mixed: Path, contents: Contents, thumbnails: bool
 ) -> None:
-    folder = begun(tmp_path / "shards", mixed, thumbnails=thumbnails)
+    folder = start_folder(tmp_path / "shards", mixed, thumbnails=thumbnails)
     outcomes = [worker(folder).encode(number) for number in folder.pending()]
     assert sum(outcome["files"] for outcome in outcomes) == 42
     assert sum(outcome["bad"] for outcome in outcomes) == 3
@@ -105,8 +107,8 @@ def test_shards_hold_what_indexing_would_have_kept(
         assert (again.unchanged, again.added, again.changed) == (42, 0, 0)
 
 
-def test_a_shard_is_its_files_in_order_with_a_row_for_each(tmp_path: Path, mixed: Path) -> None:
-    folder = begun(tmp_path / "shards", mixed, size=7)
+def test_a_shard_has_a_row_per_file_in_order(tmp_path: Path, mixed: Path) -> None:
+    folder = start_folder(tmp_path / "shards", mixed, size=7)
     assert folder.plan.files == 45
     assert folder.plan.shards == 7
     rows = []
@@ -123,47 +125,47 @@ def test_a_shard_is_its_files_in_order_with_a_row_for_each(tmp_path: Path, mixed
 def test_the_same_files_make_the_same_shard_to_the_byte(tmp_path: Path, mixed: Path) -> None:
     made = []
     for name in ("one", "two"):
-        folder = begun(tmp_path / name, mixed)
+        folder = start_folder(tmp_path / name, mixed)
         for number in folder.pending():
             worker(folder).encode(number)
         made.append([path.read_bytes() for path in sorted((folder.path / "shards").iterdir())])
     assert made[0] == made[1]
 
 
-def test_a_shard_that_is_there_is_not_made_again(tmp_path: Path, photos: Path) -> None:
+def test_an_existing_shard_is_not_made_again(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos, 5)
-    folder, eyes = begun(tmp_path / "shards", photos), ColourEncoder()
+    folder, encoder = start_folder(tmp_path / "shards", photos), ColourEncoder()
     batch = {"shard": [0]}
-    assert worker(folder, eyes)(batch)["files"] == [5]
-    assert worker(folder, eyes)(batch)["files"] == [0]
-    assert eyes.num_encoded == 5
+    assert worker(folder, encoder)(batch)["files"] == [5]
+    assert worker(folder, encoder)(batch)["files"] == [0]
+    assert encoder.num_encoded == 5
 
 
 def test_a_worker_that_does_not_see_the_files_writes_nothing(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos / "disk", 5)
-    folder = begun(tmp_path / "shards", photos / "disk")
+    folder = start_folder(tmp_path / "shards", photos / "disk")
     shutil.rmtree(photos / "disk")
     (photos / "disk").mkdir()  # where a disk would be mounted
     assert "is empty or missing for a worker" in worker(folder).encode(0)["error"]
     assert folder.pending() == [0]
 
 
-def test_a_worker_that_must_not_look_at_the_files_tells_so(
+def test_a_worker_without_permission_reports_it(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_random_images(photos, 2)
-    folder = begun(tmp_path / "shards", photos)
+    folder = start_folder(tmp_path / "shards", photos)
 
-    def refused(place: str) -> None:
+    def deny(place: str) -> None:
         raise PermissionError(13, "Permission denied", place)
 
-    monkeypatch.setattr(os, "scandir", refused)
-    told = worker(folder).encode(0)["error"]
-    assert f"{photos}: the folder cannot be read (Permission denied)" in told
+    monkeypatch.setattr(os, "scandir", deny)
+    error = worker(folder).encode(0)["error"]
+    assert f"{photos}: the folder cannot be read (Permission denied)" in error
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_an_empty_folder_among_the_sources_is_no_hindrance(tmp_path: Path, photos: Path) -> None:
+def test_an_empty_folder_among_the_sources_is_accepted(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos / "full", 3)
     (photos / "empty").mkdir()
     report = encode(photos / "full", photos / "empty", out=tmp_path / "shards")
@@ -172,18 +174,18 @@ def test_an_empty_folder_among_the_sources_is_no_hindrance(tmp_path: Path, photo
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_who_begins_second_goes_on_with_the_first_list_if_settings_agree(
+def test_a_second_run_uses_the_first_list_if_settings_agree(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_random_images(photos, 5)
     for size in (1024, 2):
         out = tmp_path / f"shards{size}"
 
-        def overtaken(places: Sequence[str], out: Path = out, size: int = size):
-            begun(out, photos, size=size)
-            return list_files(places)
+        def start_concurrently(paths: Sequence[str], out: Path = out, size: int = size):
+            start_folder(out, photos, size=size)
+            return list_files(paths)
 
-        monkeypatch.setattr(bulk, "listed", overtaken)
+        monkeypatch.setattr(bulk, "list_files", start_concurrently)
         if size == 1024:
             assert encode(photos, out=out).files == 5
         else:
@@ -193,14 +195,14 @@ def test_who_begins_second_goes_on_with_the_first_list_if_settings_agree(
 
 def test_a_worker_with_another_model_writes_nothing(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos, 5)
-    folder = begun(tmp_path / "shards", photos)
+    folder = start_folder(tmp_path / "shards", photos)
     assert "cannot be used with other" in worker(folder, ColourEncoder("other")).encode(0)["error"]
     assert folder.pending() == [0]
 
 
-def test_a_file_that_vanished_is_told_and_the_others_are_kept(tmp_path: Path, photos: Path) -> None:
+def test_a_deleted_file_is_reported_and_the_others_are_kept(tmp_path: Path, photos: Path) -> None:
     paths = write_random_images(photos, 5)
-    folder = begun(tmp_path / "shards", photos)
+    folder = start_folder(tmp_path / "shards", photos)
     paths[2].unlink()
     outcome = worker(folder).encode(0)
     assert (outcome["files"], outcome["bad"]) == (4, 1)
@@ -212,15 +214,15 @@ def test_a_file_that_vanished_is_told_and_the_others_are_kept(tmp_path: Path, ph
 @pytest.mark.parametrize(
     "error", [PermissionError(13, "Permission denied"), OSError(116, "Stale file handle")]
 )
-def test_what_could_not_be_read_for_a_while_is_not_frozen_into_a_shard(
+def test_a_temporary_read_error_stops_the_shard(
     tmp_path: Path, photos: Path, error: OSError
 ) -> None:
     write_random_images(photos, 5)
-    folder = begun(tmp_path / "shards", photos)
+    folder = start_folder(tmp_path / "shards", photos)
     with pytest.MonkeyPatch.context() as monkeypatch:
         unreadable(monkeypatch, "0002.png", error)
-        told = worker(folder).encode(0)["error"]
-    assert f"0002.png: cannot be read ({error.strerror}): fix this" in told
+        message = worker(folder).encode(0)["error"]
+    assert f"0002.png: cannot be read ({error.strerror}): fix this" in message
     assert folder.pending() == [0]
     assert worker(folder).encode(0)["files"] == 5
 
@@ -229,27 +231,27 @@ def test_a_worker_that_cannot_read_clips_stops_at_one(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_clip(photos / "clip.mp4", [("red", 1)])
-    folder = begun(tmp_path / "shards", photos)
+    folder = start_folder(tmp_path / "shards", photos)
     monkeypatch.setattr(encoding, "can_read_clips", lambda: False)
     assert "pip install 'polyglance[video]'" in worker(folder).encode(0)["error"]
     assert folder.pending() == [0]
 
 
-def test_a_shard_of_which_all_files_are_gone_is_not_made(tmp_path: Path, photos: Path) -> None:
+def test_a_shard_whose_files_are_all_deleted_is_not_made(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos / "disk", 2)
     write_random_images(photos / "other", 2, seed=1)
-    folder = begun(tmp_path / "shards", photos, size=2)
-    shutil.rmtree(photos / "disk")  # its root is there
+    folder = start_folder(tmp_path / "shards", photos, size=2)
+    shutil.rmtree(photos / "disk")  # but not their root
     assert "all other files of its shard are gone" in worker(folder).encode(0)["error"]
     assert worker(folder).encode(1)["files"] == 2
     assert folder.pending() == [0]
 
 
-def test_a_disk_that_goes_while_a_shard_is_made_is_noticed(
+def test_a_disk_unmounted_during_encoding_is_noticed(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_random_images(photos / "disk", 5)
-    folder = begun(tmp_path / "shards", photos / "disk")
+    folder = start_folder(tmp_path / "shards", photos / "disk")
     content_hash = encoding.content_hash
 
     def read(path: str) -> str:
@@ -262,7 +264,7 @@ def test_a_disk_that_goes_while_a_shard_is_made_is_noticed(
     assert folder.pending() == [0]
 
 
-def test_a_model_is_opened_once_before_threads_need_it(tmp_path: Path, photos: Path) -> None:
+def test_the_model_is_loaded_once_before_threads_need_it(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos, 5)
     opened_by = []
 
@@ -270,20 +272,20 @@ def test_a_model_is_opened_once_before_threads_need_it(tmp_path: Path, photos: P
         opened_by.append(threading.current_thread())
         return ColourEncoder()
 
-    folder = begun(tmp_path / "shards", photos, size=2)
+    folder = start_folder(tmp_path / "shards", photos, size=2)
     one = Worker(folder.path, 1, load)
     assert [one.encode(number)["error"] for number in folder.pending()] == ["", "", ""]
     assert opened_by == [threading.current_thread()]
 
 
-def test_other_settings_than_those_it_was_begun_with_are_refused(
-    tmp_path: Path, photos: Path
-) -> None:
+def test_other_settings_than_the_first_run_s_are_refused(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos / "a", 2)
-    out, places = tmp_path / "shards", (str(photos),)
-    own = new_model_info(None, open_model(None))
-    plan = ShardPlan(own.model, own.source, own.fingerprint, own.width, False, places, places, 1024)
-    ShardFolder(out).start(plan, list_files(places))
+    out, paths = tmp_path / "shards", (str(photos),)
+    info = new_model_info(None, open_model(None))
+    plan = ShardPlan(
+        info.model, info.source, info.fingerprint, info.width, False, paths, paths, 1024
+    )
+    ShardFolder(out).start(plan, list_files(paths))
     with pytest.raises(PolyglanceError, match="begun with thumbnails False, not True"):
         encode(photos, out=out, thumbnails=True)
     with pytest.raises(PolyglanceError, match="begun with shard size 1024, not 5"):
@@ -293,7 +295,7 @@ def test_other_settings_than_those_it_was_begun_with_are_refused(
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_nobody_at_an_address_is_told_at_once(tmp_path: Path, photos: Path, scheme: str) -> None:
+def test_an_address_without_ray_fails_at_once(tmp_path: Path, photos: Path, scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(PolyglanceError, match=f"no Ray answers at {scheme}127.0.0.1:{port}"):
@@ -301,12 +303,12 @@ def test_nobody_at_an_address_is_told_at_once(tmp_path: Path, photos: Path, sche
     assert not (tmp_path / "shards").exists()
 
 
-# From here on with Ray itself, and the model that comes along.
+# The following tests use Ray and the default model.
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photographs, each also smaller; and a file that is none."""
+    """Write photographs in two sizes and a file that is not a picture."""
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("pictures")
@@ -320,7 +322,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """A Ray of two cores on this machine, as `encode` starts one itself; its address."""
+    """Start Ray with two cores on this machine, as `encode` does; yield its address."""
     secrets = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
     with pytest.MonkeyPatch.context() as environment:
         for name in secrets:
@@ -330,12 +332,12 @@ def cluster() -> Iterator[str]:
 
             assert size == 2
             address = ray.get_runtime_context().gcs_address
-            assert address.startswith("127.0.0.1:")  # and so it listens there alone
+            assert address.startswith("127.0.0.1:")  # it listens on loopback only
             assert os.environ["RAY_AUTH_MODE"] == "token"
             assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
             yield address
         assert not ray.is_initialized()
-        assert not any(name in os.environ for name in secrets)  # of no Ray that is not ours
+        assert not any(name in os.environ for name in secrets)  # restored
 
 
 @contextmanager
@@ -385,7 +387,7 @@ def test_a_killed_encoding_continues_with_the_missing_shards(
             assert imported.search(query) == indexed.search(query)
 
 
-def test_what_stops_a_worker_is_told_in_a_sentence(
+def test_a_worker_s_error_is_reported_in_a_sentence(
     tmp_path: Path, pictures: Path, cluster: str
 ) -> None:
     folder = ShardFolder(tmp_path / "shards")

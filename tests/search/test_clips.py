@@ -22,7 +22,7 @@ def test_seconds_that_look_alike_are_one_span_with_their_mean() -> None:
     np.testing.assert_allclose(means[0], np.array([1.8, 0.6]) / np.hypot(1.8, 0.6), atol=1e-6)
 
 
-def test_a_long_shot_is_cut_so_that_a_span_says_where_to_look(
+def test_long_shots_are_cut_into_spans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(clips, "MAX_SPAN_SECONDS", 3)
@@ -72,7 +72,7 @@ def test_a_clip_that_cannot_be_read_is_named(library: Library, photos: Path) -> 
     assert {Path(bad.path).name for bad in report.bad} == {"broken.mp4", "short.mp4"}
 
 
-def test_without_the_reader_of_clips_pictures_are_indexed_all_the_same(
+def test_without_the_video_extra_pictures_are_still_indexed(
     library: Library, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.new("RGB", (8, 8), "red").save(photos / "a.png")
@@ -82,10 +82,10 @@ def test_without_the_reader_of_clips_pictures_are_indexed_all_the_same(
         report = library.add(photos)
     assert report.added == 1
     assert "polyglance[video]" in report.bad[0].reason
-    assert library.update().added == 1  # it is not held against the clip
+    assert library.update().added == 1  # the error was not recorded
 
 
-def test_the_frame_that_stands_for_a_span(tmp_path: Path) -> None:
+def test_a_span_is_shown_by_its_middle_frame(tmp_path: Path) -> None:
     path = write_clip(tmp_path / "a.mp4", [("red", 2), ("blue", 2)])
     assert middle_frame(str(path), (2.0, 4.0)).getpixel((5, 5))[2] > 200  # type: ignore[index]
     assert middle_frame(str(path), None).getpixel((5, 5))[0] > 200  # type: ignore[index]

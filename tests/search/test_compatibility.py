@@ -71,8 +71,8 @@ def test_a_library_of_version_0_1_returns_the_same_hits(
 ) -> None:
     with Library(folder / "library.polyglance") as library:
         hits = library.search(**expected["search"])
-    found = [(relative(hit.path), list(hit.span) if hit.span else None) for hit in hits]
-    assert found == [(hit["path"], hit["span"]) for hit in expected["hits"]]
+    results = [(relative(hit.path), list(hit.span) if hit.span else None) for hit in hits]
+    assert results == [(hit["path"], hit["span"]) for hit in expected["hits"]]
     scores = [hit["score"] for hit in expected["hits"]]
     assert [hit.score for hit in hits] == pytest.approx(scores, abs=2e-5)
 

@@ -13,7 +13,9 @@ SCORED = st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 6)), max_size=60)
 
 
 @given(SCORED, st.integers(1, 12))
-def test_the_best_of_each_group_in_order(scored: list[tuple[int, int]], count: int) -> None:
+def test_top_k_returns_the_best_of_each_group_in_order(
+    scored: list[tuple[int, int]], count: int
+) -> None:
     scores = np.array([score for score, _ in scored], np.float32)
     groups = np.array([group for _, group in scored], np.int64)
     chosen = top_k_per_group(scores, groups, count)
@@ -32,22 +34,24 @@ def put(store: SqliteStore, name: str, *vectors: tuple[float, float, float]) -> 
     store.put([Entry(item, np.array(vectors, np.float32), spans)])
 
 
-def vector(*numbers: float) -> NDArray[np.float32]:
-    return np.array(numbers, np.float32)
+def vector(*values: float) -> NDArray[np.float32]:
+    return np.array(values, np.float32)
 
 
-def test_of_a_clip_the_best_span_counts_unless_all_are_asked_for(store: SqliteStore) -> None:
+def test_only_the_best_span_of_a_clip_is_returned_unless_all_are_requested(
+    store: SqliteStore,
+) -> None:
     put(store, "clip", (0.6, 0.8, 0), (1, 0, 0), (0.8, 0.6, 0))
     put(store, "picture", (0.9, 0.4358, 0))
     index = ExactIndex(store)
-    found = index.search(vector(1, 0, 0), 10)
-    assert found.ids.tolist() == [2, 4]
-    np.testing.assert_allclose(found.scores, [1, 0.9], atol=1e-3)
+    neighbors = index.search(vector(1, 0, 0), 10)
+    assert neighbors.ids.tolist() == [2, 4]
+    np.testing.assert_allclose(neighbors.scores, [1, 0.9], atol=1e-3)
     assert index.search(vector(1, 0, 0), 10, one_per_item=False).ids.tolist() == [2, 4, 3, 1]
     assert index.search(vector(1, 0, 0), 1).ids.tolist() == [2]
 
 
-def test_what_is_written_later_is_seen_and_what_is_gone_is_not(store: SqliteStore) -> None:
+def test_later_writes_and_deletions_are_seen(store: SqliteStore) -> None:
     index, other = ExactIndex(store), SqliteStore(store.path)
     query = vector(1, 0, 0)
     assert len(index.search(query, 5)) == 0
@@ -63,14 +67,14 @@ def test_what_is_written_later_is_seen_and_what_is_gone_is_not(store: SqliteStor
     other.close()
 
 
-def test_what_is_known_is_not_read_again(store: SqliteStore) -> None:
+def test_rows_in_memory_are_not_read_again(store: SqliteStore) -> None:
     for name in "abc":
         put(store, name, (1, 0, 0))
-    index, asked = ExactIndex(store), list[int]()
+    index, calls = ExactIndex(store), list[int]()
     index.refresh()
     read = store.rows_after
-    store.rows_after = lambda number: asked.append(number) or read(number)  # type: ignore[method-assign, func-returns-value]
+    store.rows_after = lambda number: calls.append(number) or read(number)  # type: ignore[method-assign, func-returns-value]
     index.refresh()
     put(store, "d", (0, 1, 0))
     index.refresh()
-    assert asked == [3]
+    assert calls == [3]

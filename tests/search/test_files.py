@@ -23,26 +23,26 @@ NOON = FileSignature(1, int(time.mktime((2020, 1, 2, 12, 0, 0, 0, 0, -1))) * 10*
 
 
 def exif(**tags: object) -> Image.Exif:
-    made = Image.Exif()
-    numbers = {"written": 0x0132, "orientation": 0x0112}
+    block = Image.Exif()
+    codes = {"written": 0x0132, "orientation": 0x0112}
     for name, value in tags.items():
         if name == "taken":
-            made.get_ifd(0x8769)[0x9003] = value
+            block.get_ifd(0x8769)[0x9003] = value
         else:
-            made[numbers[name]] = value
-    return made
+            block[codes[name]] = value
+    return block
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "webp", "png"])
 def test_the_date_is_when_the_picture_was_taken(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
-    known = exif(taken="2019:07:31 18:05:09", written="2024:01:01 00:00:00")
+    exif_block = exif(taken="2019:07:31 18:05:09", written="2024:01:01 00:00:00")
     picture = Image.new("RGB", (40, 20))
-    picture.save(path, exif=known)
+    picture.save(path, exif=exif_block)
     assert size_and_date(str(path), picture, NOON) == (40, 20, "2019-07-31T18:05:09")
 
 
-def test_the_next_best_date_is_when_it_was_written(tmp_path: Path) -> None:
+def test_without_exif_the_date_is_the_modification_time(tmp_path: Path) -> None:
     picture = Image.new("RGB", (4, 2))
     for tags, expected in (
         ({"written": "2024:02:29 01:02:03"}, "2024-02-29T01:02:03"),
@@ -54,7 +54,7 @@ def test_the_next_best_date_is_when_it_was_written(tmp_path: Path) -> None:
         assert size_and_date(str(tmp_path / "a.jpg"), picture, NOON)[2] == expected
 
 
-def test_the_size_is_that_of_the_file_held_upright(tmp_path: Path) -> None:
+def test_the_size_is_that_of_the_upright_picture(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     Image.new("RGB", (400, 200)).save(path, exif=exif(orientation=6))
     decoded_small = Image.new("RGB", (100, 200))
@@ -62,7 +62,7 @@ def test_the_size_is_that_of_the_file_held_upright(tmp_path: Path) -> None:
     assert size_and_date(str(tmp_path / "gone.jpg"), decoded_small, NOON)[:2] == (100, 200)
 
 
-def test_a_stamp_beyond_all_times_is_some_date() -> None:
+def test_an_impossible_modification_time_gives_some_date() -> None:
     assert modified_date(FileSignature(0, 10**40)) == "1970-01-01T00:00:00"
 
 
@@ -82,6 +82,6 @@ def test_thumbnails_are_small_and_look_the_same(tmp_path: Path) -> None:
     assert picture.size == (1000, 500)
 
 
-def test_large_pictures_are_shrunk_by_whole_numbers() -> None:
+def test_large_images_are_downscaled_by_integer_factors() -> None:
     assert downscale(Image.new("RGB", (4000, 3000)), 672).size == (1000, 750)
     assert downscale(Image.new("RGB", (1343, 5000)), 672).size == (1343, 5000)

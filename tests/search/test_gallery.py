@@ -14,21 +14,21 @@ from polyglance.search.gallery import Gallery
 
 
 class Colours:
-    """Sees the mean colour of a picture and nothing else."""
+    """Encodes an image as its mean colour."""
 
     name = "colours"
     width = 3
     fingerprint = "colours"
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.batch_sizes: list[int] = []
 
     def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
         rows = [[float(text == colour) for colour in ("red", "green", "blue")] for text in texts]
         return np.array(rows, np.float32)
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
-        self.asked.append(len(pictures))
+        self.batch_sizes.append(len(pictures))
         rows = np.array([np.asarray(picture).mean((0, 1)) for picture in pictures], np.float32)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -43,18 +43,18 @@ def save(folder: Path, **colours: tuple[int, int, int]) -> list[Path]:
 def test_the_nearest_come_first_with_their_cosines(tmp_path: Path) -> None:
     paths = save(tmp_path, rose=(200, 150, 0), leaf=(0, 255, 0), brick=(255, 0, 0))
     encoder = Colours()
-    made = Gallery.encode(paths, encoder)
+    opened = Gallery.encode(paths, encoder)
     [query] = encoder.encode_texts(["red"])
-    found = made.search(query, 2)
-    assert [path.stem for path, _ in found] == ["brick", "rose"]
-    assert [score for _, score in found] == pytest.approx([1.0, 0.8])
-    assert len(made.search(query, 10)) == 3
+    results = opened.search(query, 2)
+    assert [path.stem for path, _ in results] == ["brick", "rose"]
+    assert [score for _, score in results] == pytest.approx([1.0, 0.8])
+    assert len(opened.search(query, 10)) == 3
 
 
 def test_equal_pictures_stay_in_their_order(tmp_path: Path) -> None:
     paths = save(tmp_path, a=(9, 9, 9), b=(9, 9, 9), c=(9, 9, 9))
-    found = Gallery.encode(paths, Colours()).search(np.ones(3, np.float32), 3)
-    assert [path for path, _ in found] == paths
+    results = Gallery.encode(paths, Colours()).search(np.ones(3, np.float32), 3)
+    assert [path for path, _ in results] == paths
 
 
 def test_bad_files_are_named_and_the_others_keep_their_vectors(
@@ -64,18 +64,24 @@ def test_bad_files_are_named_and_the_others_keep_their_vectors(
     paths = save(tmp_path, a=(255, 0, 0), b=(0, 255, 0), c=(0, 0, 255), d=(255, 0, 0))
     for name in ("x.jpg", "y.jpg"):
         (tmp_path / name).write_bytes(b"no picture")
-    mixed = [paths[0], tmp_path / "x.jpg", tmp_path / "gone.png", tmp_path / "y.jpg", *paths[1:]]
+    all_paths = [
+        paths[0],
+        tmp_path / "x.jpg",
+        tmp_path / "gone.png",
+        tmp_path / "y.jpg",
+        *paths[1:],
+    ]
     encoder = Colours()
-    made = Gallery.encode(mixed, encoder)
-    assert made.paths == paths
-    assert made.vectors.argmax(1).tolist() == [0, 1, 2, 0]
-    assert encoder.asked == [1, 2, 1]  # a block that is bad from end to end asks for nothing
-    assert len(made.bad) == 3
-    for sentence, name in zip(made.bad, ("x.jpg", "gone.png", "y.jpg"), strict=True):
+    opened = Gallery.encode(all_paths, encoder)
+    assert opened.paths == paths
+    assert opened.vectors.argmax(1).tolist() == [0, 1, 2, 0]
+    assert encoder.batch_sizes == [1, 2, 1]  # a batch of bad files is not encoded
+    assert len(opened.bad) == 3
+    for sentence, name in zip(opened.bad, ("x.jpg", "gone.png", "y.jpg"), strict=True):
         assert name in sentence
 
 
-def test_a_gallery_of_nothing_is_empty(tmp_path: Path) -> None:
+def test_a_gallery_without_files_is_empty(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").write_bytes(b"")
-    made = Gallery.encode([tmp_path / "x.jpg"], Colours())
-    assert (made.paths, len(made.vectors), len(made.bad)) == ([], 0, 1)
+    opened = Gallery.encode([tmp_path / "x.jpg"], Colours())
+    assert (opened.paths, len(opened.vectors), len(opened.bad)) == ([], 0, 1)

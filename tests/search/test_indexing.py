@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import polyglance
 from helpers.colour_encoder import ColourEncoder, write_image, write_random_images
 from helpers.index_process import IndexProcess
 from polyglance.search import encoding
@@ -20,13 +21,13 @@ Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 
 
 def counts(library: Library, *folders: Path) -> dict[str, int]:
-    """What indexing did, without what it did not."""
+    """Index, and return the report's counts that are not 0."""
     report = library.add(*folders) if folders else library.update()
     names = ("added", "changed", "moved", "removed", "unchanged")
     return {name: getattr(report, name) for name in names if getattr(report, name)}
 
 
-def test_what_is_new_changed_moved_or_gone_is_noticed(library: Library, photos: Path) -> None:
+def test_new_changed_moved_and_deleted_files_are_noticed(library: Library, photos: Path) -> None:
     write_image(photos / "a.png", "red")
     write_image(photos / "b.png", "green")
     write_image(photos / "c.png", "blue")
@@ -42,16 +43,14 @@ def test_what_is_new_changed_moved_or_gone_is_noticed(library: Library, photos: 
     (photos / "c.png").unlink()
     write_image(photos / "d.png", (9, 9, 200))
     assert counts(library) == {"added": 1, "changed": 1, "moved": 1, "removed": 1}
-    assert encoder.num_encoded == 5  # what moved was not looked at again
+    assert encoder.num_encoded == 5  # moved files are not encoded again
     assert {hit.path.name for hit in library.search("red")} == {"a.png", "moved.png", "d.png"}
     assert library.search("green", k=1)[0].path == photos / "sub" / "moved.png"
     assert library.search("white", k=1)[0].path.name == "a.png"
     assert library.verify(files=True) == []
 
 
-def test_a_touched_file_is_read_but_not_encoded_and_a_copy_takes_over_the_vector(
-    library: Library, photos: Path
-) -> None:
+def test_a_touched_file_or_a_copy_is_not_encoded_again(library: Library, photos: Path) -> None:
     path = write_image(photos / "a.png", "red")
     library.add(photos)
     os.utime(path, ns=(1, 1))
@@ -73,7 +72,7 @@ def test_a_move_from_one_folder_to_another_is_a_move(library: Library, tmp_path:
     assert counts(library) == {"unchanged": 3}
 
 
-def test_a_copy_of_what_is_on_a_disk_that_is_away_has_not_moved(
+def test_a_copy_of_a_file_on_an_unmounted_disk_is_not_a_move(
     library: Library, photos: Path
 ) -> None:
     disk, away, copies = photos / "disk", photos / "away", photos / "copies"
@@ -81,7 +80,7 @@ def test_a_copy_of_what_is_on_a_disk_that_is_away_has_not_moved(
     write_image(photos / "alone.png", "red")
     library.add(disk, photos / "alone.png")
     shutil.copytree(disk, copies)
-    (photos / "alone.png").rename(copies / "alone.png")  # added by itself, and no disk
+    (photos / "alone.png").rename(copies / "alone.png")  # added as a file, so no disk is unmounted
     disk.rename(away)
     assert counts(library, copies) == {"added": 3, "moved": 1}
     assert library._model.num_encoded == 4  # type: ignore[union-attr]
@@ -116,7 +115,7 @@ def test_a_file_of_the_same_size_written_in_the_same_second_is_noticed(
     assert library.search("blue")[0].score > 0.95
 
 
-def test_bad_files_are_named_every_time_and_taken_in_once_they_are_mended(
+def test_bad_files_are_reported_every_time_and_indexed_once_repaired(
     library: Library, photos: Path
 ) -> None:
     write_image(photos / "good.png", "red")
@@ -154,7 +153,7 @@ def test_a_disk_that_is_not_mounted_loses_nothing(library: Library, photos: Path
     (photos / "disk").rename(away)
     report = library.update()
     assert "not mounted" in report.bad[0].reason
-    (photos / "disk").mkdir()  # as an empty place to mount at
+    (photos / "disk").mkdir()  # an empty mount point
     assert "3 files stay in the library" in library.update().bad[0].reason
     assert len(library) == 3
     (photos / "disk").rmdir()
@@ -162,7 +161,7 @@ def test_a_disk_that_is_not_mounted_loses_nothing(library: Library, photos: Path
     assert counts(library) == {"unchanged": 3}
 
 
-def test_a_file_may_be_added_by_itself_and_vanish(library: Library, photos: Path) -> None:
+def test_a_single_file_may_be_added_and_deleted(library: Library, photos: Path) -> None:
     path = write_image(photos / "a.png", "red")
     write_image(photos / "b.png", "red")
     assert counts(library, path) == {"added": 1}
@@ -170,7 +169,7 @@ def test_a_file_may_be_added_by_itself_and_vanish(library: Library, photos: Path
     assert counts(library) == {"removed": 1}
 
 
-def test_thumbnails_can_be_asked_for_later(library: Library, photos: Path) -> None:
+def test_thumbnails_can_be_added_later(library: Library, photos: Path) -> None:
     write_image(photos / "a.png", "red", (400, 200))
     library.add(photos)
     assert library.info().counts.thumbnails == 0
@@ -181,21 +180,21 @@ def test_thumbnails_can_be_asked_for_later(library: Library, photos: Path) -> No
     assert library.picture(hit).size == (256, 128)
 
 
-def test_the_order_of_files_changes_nothing_in_what_is_kept(
+def test_the_order_of_files_does_not_change_what_is_stored(
     tmp_path: Path, photos: Path, contents: Contents
 ) -> None:
     write_random_images(photos, 40)
-    kept = []
+    libraries = []
     for seed in (1, 2):
         with Library(tmp_path / f"{seed}.polyglance", model=ColourEncoder()) as library:
             store = library._store(create=True)
             Indexer(store, library._encoder, order=random.Random(seed)).run([str(photos)])
-            kept.append(contents(library))
-    assert len(kept[0]) == 40
-    assert kept[0] == kept[1]
+            libraries.append(contents(library))
+    assert len(libraries[0]) == 40
+    assert libraries[0] == libraries[1]
 
 
-def test_large_pictures_are_seen_like_small_ones(library: Library, photos: Path) -> None:
+def test_large_pictures_are_encoded_like_small_ones(library: Library, photos: Path) -> None:
     Image.new("RGB", (5000, 4000), "blue").save(photos / "large.jpg")
     library.add(photos)
     [hit] = library.search("blue")
@@ -247,3 +246,8 @@ def test_two_processes_share_the_work_and_lose_nothing(
     with Library(tmp_path / "alone.polyglance", model=ColourEncoder()) as library:
         library.add(photos)
         assert shared == contents(library)
+
+
+def test_the_input_size_of_the_default_model_is_known() -> None:
+    """The sizes at which images are decoded, and so their vectors, depend on it."""
+    assert encoding.input_size(polyglance.load()) == 224

@@ -19,7 +19,7 @@ from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import read_manifest
 from polyglance.search.backends import default_library
 from polyglance.search.library import Library
-from polyglance.search.store import LibraryNotFoundError
+from polyglance.search.store import EXCLUDED, SCANNED, LibraryNotFoundError
 from polyglance.search.vector_index import VectorIndex
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.translation.translators import WordByWord
@@ -33,7 +33,7 @@ PHOTOGRAPHS = (
 
 @pytest.fixture(scope="module")
 def holiday(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    """A few photographs indexed with the model that comes along."""
+    """Index a few photographs with the default model."""
     folder = tmp_path_factory.mktemp("holiday")
     with polyglance.Library(folder / "my.polyglance", threads=1) as library:
         report = library.add(*(FOLDER / f"{name}.webp" for name in PHOTOGRAPHS))
@@ -46,7 +46,7 @@ def holiday(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     [("ein Hund", "golden-retriever"), ("две жирафы", "giraffes"), ("寿司", "sushi"),
      ("حصان", "horse"), ("un pont", "bridge")],
 )  # fmt: skip
-def test_it_answers_in_many_languages(holiday: Library, query: str, expected: str) -> None:
+def test_queries_work_in_many_languages(holiday: Library, query: str, expected: str) -> None:
     assert expected in [hit.path.stem for hit in holiday.search(query, k=2)]
 
 
@@ -54,9 +54,9 @@ def test_scores_are_those_of_the_encoder_itself(holiday: Library) -> None:
     encoder = polyglance.load(threads=1)
     paths = [FOLDER / f"{name}.webp" for name in PHOTOGRAPHS]
     [expected] = encoder.encode_texts(["a cow in a field"]) @ encoder.encode_pictures(paths).T
-    found = {hit.path: hit.score for hit in holiday.search("a cow in a field", k=99)}
-    np.testing.assert_allclose([found[path] for path in paths], expected, atol=2e-3)
-    assert list(found.values()) == sorted(found.values(), reverse=True)
+    results = {hit.path: hit.score for hit in holiday.search("a cow in a field", k=99)}
+    np.testing.assert_allclose([results[path] for path in paths], expected, atol=2e-3)
+    assert list(results.values()) == sorted(results.values(), reverse=True)
 
 
 def test_a_picture_finds_itself_and_words_pull_it_elsewhere(holiday: Library) -> None:
@@ -97,8 +97,8 @@ def test_filters_by_folder_kind_and_date(library: Library, photos: Path) -> None
     write_image(photos / "c" / "3.png", "red")
     library.add(photos)
 
-    def names(**wanted: object) -> list[str]:
-        return sorted(hit.path.stem for hit in library.search("red", **wanted))  # type: ignore[arg-type]
+    def names(**filters: object) -> list[str]:
+        return sorted(hit.path.stem for hit in library.search("red", **filters))  # type: ignore[arg-type]
 
     assert names(folder=photos / "a") == ["1", "2"]
     assert names(folder=[photos / "c", photos / "a" / "b"]) == ["2", "3"]
@@ -108,9 +108,7 @@ def test_filters_by_folder_kind_and_date(library: Library, photos: Path) -> None
     assert names(since="2000", kind="picture") == ["1", "2", "3"]
 
 
-def test_what_was_removed_stays_out_until_it_is_added_itself(
-    library: Library, photos: Path
-) -> None:
+def test_removed_files_stay_out_until_added_by_name(library: Library, photos: Path) -> None:
     write_random_images(photos / "public", 2)
     write_random_images(photos / "private", 3, seed=1)
     library.add(photos)
@@ -127,7 +125,9 @@ def test_what_was_removed_stays_out_until_it_is_added_itself(
         library.remove(photos)
 
 
-def test_another_model_is_refused_with_the_way_out(library: Library, photos: Path) -> None:
+def test_another_model_is_refused_and_the_error_says_what_to_do(
+    library: Library, photos: Path
+) -> None:
     write_random_images(photos, 1)
     library.add(photos)
     for other in (ColourEncoder("other"), None):
@@ -140,7 +140,7 @@ def test_another_model_is_refused_with_the_way_out(library: Library, photos: Pat
     wider.width = 13
     with pytest.raises(PolyglanceError, match="width 13"):
         Library(library.path, model=wider)
-    assert Library(library.path).info().model_info.model == "colours"  # no model is needed for that
+    assert Library(library.path).info().model_info.model == "colours"  # no model is loaded
 
 
 def test_libraries_of_one_model_are_merged(
@@ -172,7 +172,7 @@ def test_libraries_of_one_model_are_merged(
             library.merge(alien)
 
 
-def test_what_was_merged_is_linked(
+def test_merging_builds_the_graph(
     library: Library, tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_random_images(photos, 30)
@@ -183,24 +183,24 @@ def test_what_was_merged_is_linked(
         assert new._index()._usable_graph() is not None  # type: ignore[union-attr]
 
 
-def test_verify_names_files_that_are_not_as_indexed(library: Library, photos: Path) -> None:
+def test_verify_reports_changed_files(library: Library, photos: Path) -> None:
     first, second, third = write_random_images(photos, 3)
     library.add(photos)
-    stamp = second.stat()
+    status = second.stat()
     first.unlink()
     content = bytearray(second.read_bytes())
     content[-20] ^= 1
     second.write_bytes(content)
-    os.utime(second, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # as a failing disk would
+    os.utime(second, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a failing disk would
     assert library.verify() == []
-    found = library.verify(files=True)
-    assert len(found) == 2
-    assert str(first) in found[0]
-    assert str(second) in found[1]
-    assert str(third) not in "".join(found)
+    results = library.verify(files=True)
+    assert len(results) == 2
+    assert str(first) in results[0]
+    assert str(second) in results[1]
+    assert str(third) not in "".join(results)
 
 
-def test_a_library_that_is_not_there_or_damaged_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_library_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(LibraryNotFoundError, match="polyglance index"):
         Library(tmp_path / "none").search("red")
     (tmp_path / "text").write_text("no library " * 100)
@@ -211,7 +211,7 @@ def test_a_library_that_is_not_there_or_damaged_is_an_error_in_a_sentence(tmp_pa
     assert not (tmp_path / "new").exists()
 
 
-def test_what_cannot_be_asked(library: Library, photos: Path) -> None:
+def test_invalid_searches_are_errors(library: Library, photos: Path) -> None:
     write_random_images(photos, 1)
     library.add(photos)
     with pytest.raises(PolyglanceError, match="1 or more"):
@@ -222,7 +222,7 @@ def test_what_cannot_be_asked(library: Library, photos: Path) -> None:
         library.search(picture=photos / "gone.png")
 
 
-def test_one_searches_while_another_indexes(library: Library, photos: Path) -> None:
+def test_searching_works_while_another_process_indexes(library: Library, photos: Path) -> None:
     write_random_images(photos, 60)
     write_image(photos / "red.png", "red")
     library.add(photos / "red.png")
@@ -248,9 +248,7 @@ def test_one_searches_while_another_indexes(library: Library, photos: Path) -> N
     assert len(library.search("red", k=100)) == 61
 
 
-def test_the_place_of_a_library_that_nobody_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("POLYGLANCE_LIBRARY", raising=False)
     assert default_library() == tmp_path / "polyglance" / "library.polyglance"
@@ -272,22 +270,22 @@ def test_recall_through_the_library_is_the_evaluation_s(real_data: Path, tmp_pat
     paths = [(manifest.parent / str(record.image)).resolve() for record in records]
     encoder = polyglance.load(threads=1)
     texts = [(text, row) for row, one in enumerate(records) for text in one.captions["de"][:1]]
-    # One at a time, as they are searched for: in company the model rounds a little differently.
+    # One text at a time, as in a search: batches round a little differently.
     vectors = np.concatenate([encoder.encode_texts([text]) for text, _ in texts])
     owners = np.array([row for _, row in texts])
     expected = evaluate_retrieval(encoder.encode_pictures(paths), vectors, owners)
     with Library(tmp_path / "l", model=encoder) as library:
         library.add(*paths)
-        found = [[hit.path for hit in library.search(text, k=10)] for text, _ in texts]
+        results = [[hit.path for hit in library.search(text, k=10)] for text, _ in texts]
     ranks = np.array(
         [hits.index(paths[row]) if paths[row] in hits else 10
-         for hits, (_, row) in zip(found, texts, strict=True)]
+         for hits, (_, row) in zip(results, texts, strict=True)]
     )  # fmt: skip
     for k, recall in expected.text_to_image.recalls.items():
         assert 100 * np.mean(ranks < k) == pytest.approx(recall, abs=0.1)
 
 
-def test_a_hit_as_plain_values(library: Library, photos: Path) -> None:
+def test_a_hit_as_json(library: Library, photos: Path) -> None:
     write_image(photos / "a.png", "red")
     library.add(photos)
     [hit] = library.search("red")
@@ -297,22 +295,22 @@ def test_a_hit_as_plain_values(library: Library, photos: Path) -> None:
     assert replace(hit, score=0.5).to_json()["score"] == 0.5
 
 
-def test_what_goes_by_a_number(library: Library, photos: Path) -> None:
+def test_get_returns_what_has_an_id(library: Library, photos: Path) -> None:
     write_image(photos / "a.png", "red")
     write_clip(photos / "b.mp4", [("green", 2), ("blue", 2)])
     library.add(photos, thumbnails=True)
     hits = library.search("blue", all_segments=True)
     assert len({hit.id for hit in hits}) == 3
     for hit in hits:
-        piece = library.get(hit.id)
-        assert piece is not None
-        assert (piece.path, piece.span) == (hit.path, hit.span)
-        assert not hasattr(piece, "score")
-        small = library.thumbnail(piece)
+        media = library.get(hit.id)
+        assert media is not None
+        assert (media.path, media.span) == (hit.path, hit.span)
+        assert not hasattr(media, "score")
+        small = library.thumbnail(media)
         assert small is not None
         assert small[:4] == b"RIFF"
-        np.testing.assert_allclose(np.linalg.norm(library.vector(piece)), 1, atol=1e-3)
-        assert library.search(picture=piece, all_segments=True)[0].id == hit.id
+        np.testing.assert_allclose(np.linalg.norm(library.vector(media)), 1, atol=1e-3)
+        assert library.search(picture=media, all_segments=True)[0].id == hit.id
     assert library.get(999) is None
     assert library.folders == (str(photos),)
     assert list(library.paths()) == [str(photos / "a.png"), str(photos / "b.mp4")]
@@ -322,10 +320,10 @@ def test_what_goes_by_a_number(library: Library, photos: Path) -> None:
     assert library.revision == before
     library.remove(photos / "a.png")
     assert library.revision != before
-    gone = next(hit for hit in hits if hit.kind == "picture")
-    assert library.get(gone.id) is None
+    removed = next(hit for hit in hits if hit.kind == "picture")
+    assert library.get(removed.id) is None
     with pytest.raises(PolyglanceError, match="no longer in the library"):
-        library.search(picture=gone)
+        library.search(picture=removed)
 
 
 def test_pictures_in_queries_may_be_hits_or_vectors(library: Library, photos: Path) -> None:
@@ -334,12 +332,12 @@ def test_pictures_in_queries_may_be_hits_or_vectors(library: Library, photos: Pa
     encoder = library._encoder()
     assert isinstance(encoder, ColourEncoder)
     by_file = library.search("white", picture=[red], exclude_picture=blue)
-    seen = encoder.num_encoded
+    num_encoded = encoder.num_encoded
     pieces = {hit.path: hit for hit in by_file}
     by_hit = library.search("white", picture=[pieces[red]], exclude_picture=pieces[blue])
     vectors = {path: library.vector(hit) for path, hit in pieces.items()}
     by_vector = library.search("white", picture=vectors[red], exclude_picture=[vectors[blue]])
-    assert encoder.num_encoded == seen
+    assert encoder.num_encoded == num_encoded
     for other in (by_hit, by_vector):
         assert [hit.path for hit in other] == [hit.path for hit in by_file]
         scores = [hit.score for hit in by_file]
@@ -347,7 +345,7 @@ def test_pictures_in_queries_may_be_hits_or_vectors(library: Library, photos: Pa
     np.testing.assert_allclose(library.vector(red), vectors[red], atol=1e-3)
 
 
-def test_a_query_is_asked_in_translations_too(library: Library, photos: Path) -> None:
+def test_a_query_is_averaged_with_its_translations(library: Library, photos: Path) -> None:
     write_image(photos / "red.png", "red")
     write_image(photos / "green.png", "green")
     library.add(photos)
@@ -355,25 +353,25 @@ def test_a_query_is_asked_in_translations_too(library: Library, photos: Path) ->
     words = [WordByWord(Dictionary([("red", other)]), "en", code)
              for code, other in (("de", "green"), ("fr", "green"))]  # fmt: skip
     assert library.search("red", language="en")[0].path.stem == "red"
-    found = library.search("red", language="en", translators=words)
-    told = library.search({"en": "red", "de": "green", "fr": "green"})
-    assert found == told
-    assert found[0].path.stem == "green"  # two against one
+    results = library.search("red", language="en", translators=words)
+    expected = library.search({"en": "red", "de": "green", "fr": "green"})
+    assert results == expected
+    assert results[0].path.stem == "green"  # two against one
     same = [WordByWord(Dictionary([("x", "y")]), "en", "de", keep_unknown=True)]
     assert library.search("red", language="en", translators=same) == library.search({"en": "red"})
     with pytest.raises(PolyglanceError, match="only a query in one language"):
         library.search("red", translators=words)
 
 
-def test_a_removed_file_that_lies_in_no_walked_folder_stays_out(
+def test_a_removed_file_outside_all_scanned_folders_stays_out(
     library: Library, photos: Path
 ) -> None:
     write_image(photos / "red.png", "red")
     library.add(photos)
     store = library._store()
-    store.drop_places("walked", store.places("walked"))  # as of what a manifest has named
+    store.drop_places(SCANNED, store.places(SCANNED))  # as for files from a manifest
     path = (photos / "red.png").as_posix()
     assert library.remove(path) == 1
-    assert store.places("left out") == [path]
+    assert store.places(EXCLUDED) == [path]
     library.add(path)
-    assert store.places("left out") == []
+    assert store.places(EXCLUDED) == []

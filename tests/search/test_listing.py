@@ -15,18 +15,16 @@ from polyglance.search.store import BadFile
 def test_a_folder_in_another_is_listed_once(tmp_path: Path) -> None:
     write_random_images(tmp_path / "a" / "b", 2)
     write_random_images(tmp_path / "ab", 1)
-    places = resolve_sources(
-        [tmp_path / "a" / "b", tmp_path / "ab", tmp_path / "a", tmp_path / "a"]
-    )
-    assert places == (str(tmp_path / "a"), str(tmp_path / "ab"))
-    assert [Path(file.path).name for file in list_files(places)] == [
+    paths = resolve_sources([tmp_path / "a" / "b", tmp_path / "ab", tmp_path / "a", tmp_path / "a"])
+    assert paths == (str(tmp_path / "a"), str(tmp_path / "ab"))
+    assert [Path(file.path).name for file in list_files(paths)] == [
         "0000.png",
         "0001.png",
         "0000.png",
     ]
 
 
-def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
+def test_files_of_a_manifest_are_listed_once(tmp_path: Path) -> None:
     write_image(tmp_path / "images" / "a.png", "red")
     (tmp_path / "clip.mp4").write_bytes(b"x")
     (tmp_path / "images" / "a.dat").write_bytes(b"x")
@@ -41,13 +39,13 @@ def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
         {"image": "images/a.dat"},
     ]
     manifest.write_text("\n".join(map(json.dumps, lines)) + "\nno record\n")
-    found = list(list_files(resolve_sources([manifest])))
-    good = [file for file in found if isinstance(file, ScannedFile)]
+    files = list(list_files(resolve_sources([manifest])))
+    good = [file for file in files if isinstance(file, ScannedFile)]
     assert [(file.path, file.kind) for file in good] == [
         (str(tmp_path / "images" / "a.png"), "picture"),
         (str(tmp_path / "clip.mp4"), "clip"),
     ]
-    bad = {file.path: file.reason for file in found if isinstance(file, BadFile)}
+    bad = {file.path: file.reason for file in files if isinstance(file, BadFile)}
     assert "no such file" in bad["images/gone.png"]
     assert "web address" in bad["https://example.org/a.png"]
     assert bad["images/a.dat"] == "is not a picture or clip by its name"
@@ -55,13 +53,13 @@ def test_a_manifest_names_files_beside_it_each_once(tmp_path: Path) -> None:
     assert len(bad) == 4
 
 
-def test_where_the_files_of_a_place_lie(tmp_path: Path) -> None:
+def test_the_root_of_a_source(tmp_path: Path) -> None:
     manifest = tmp_path / "test.jsonl"
     manifest.touch()
     assert source_root(str(tmp_path)) == str(tmp_path)
     assert source_root(str(manifest)) == str(tmp_path)
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_source_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="no such file or folder"):
         resolve_sources([tmp_path / "nothing"])

@@ -1,4 +1,4 @@
-"""A library on PostgreSQL from its files to its hits, with several at work and servers killed."""
+"""Test `Library` on PostgreSQL, with concurrent processes and killed servers."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from polyglance.search.postgres.store import PostgresStore
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 
 
-def test_it_finds_what_a_library_in_a_file_finds(
+def test_hits_equal_those_of_a_library_in_a_file(
     library: Library, photos: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_random_images(photos / "many", 60)
     write_image(photos / "red.png", "red")
     write_image(photos / "blue.png", "blue")
 
-    def never(*given: object) -> None:
+    def fail(*given: object) -> None:
         raise AssertionError("all vectors are read to find some")
 
-    monkeypatch.setattr(PostgresStore, "rows_after", never)
+    monkeypatch.setattr(PostgresStore, "rows_after", fail)
     library.add(photos, thumbnails=True)
     with Library(postgres.database(), model=ColourEncoder()) as other:
         assert other.path is None
         assert other.add(photos, thumbnails=True).added == 62
         assert other.add(photos).unchanged == 62
         for query in ({"text": "red"}, {"picture": photos / "blue.png"}):
-            for wanted in ({}, {"folder": photos / "many"}, {"kind": "clip"}, {"until": "1990"}):
-                expected = library.search(**query, **wanted)
-                found = other.search(**query, **wanted)
-                assert [hit.path for hit in found] == [hit.path for hit in expected]
-                assert [hit.score for hit in found] == pytest.approx([h.score for h in expected])
-        assert other.picture(found[0] if found else other.search("red", k=1)[0]).size[0] > 0
+            for filters in ({}, {"folder": photos / "many"}, {"kind": "clip"}, {"until": "1990"}):
+                expected = library.search(**query, **filters)
+                hits = other.search(**query, **filters)
+                assert [hit.path for hit in hits] == [hit.path for hit in expected]
+                assert [hit.score for hit in hits] == pytest.approx([h.score for h in expected])
+        assert other.picture(hits[0] if hits else other.search("red", k=1)[0]).size[0] > 0
         info = other.info()
         assert (info.name, info.counts) == (other.name, library.info().counts)
         assert info.size > 100_000
 
 
-def test_libraries_move_between_files_and_servers(
+def test_libraries_merge_between_files_and_servers(
     library: Library, photos: Path, postgres: Server, tmp_path: Path, contents: Contents
 ) -> None:
     write_random_images(photos, 30)

@@ -30,7 +30,7 @@ def test_words_and_pictures_are_added_as_unit_vectors() -> None:
     assert np.linalg.norm(both) == pytest.approx(1)
 
 
-def test_what_is_not_wanted_is_taken_away_with_half_the_weight() -> None:
+def test_excluded_parts_are_subtracted_with_half_the_weight() -> None:
     vector = query_vector(COLOURS, ["red"], exclude=["blue"])
     assert cosine(vector, "blue") == pytest.approx(-EXCLUDE_WEIGHT / np.hypot(1, EXCLUDE_WEIGHT))
     assert cosine(vector, "red") == pytest.approx(1 / np.hypot(1, EXCLUDE_WEIGHT))
@@ -41,7 +41,7 @@ def test_what_is_not_wanted_is_taken_away_with_half_the_weight() -> None:
 
 
 class Words(ColourEncoder):
-    """Knows one word in each language, and remembers what it was asked."""
+    """Knows one word in each language, and records its calls."""
 
     known = {"de": "rot", "fr": "bleu"}  # noqa: RUF012
     asked: list[str | None]
@@ -54,26 +54,26 @@ class Words(ColourEncoder):
         return super().encode_texts([colours.get(text, text) for text in known])
 
 
-def test_a_query_in_several_languages_is_what_they_say_on_average() -> None:
+def test_a_query_in_several_languages_is_their_average() -> None:
     encoder = Words()
-    told = {"de": "rot", "fr": "bleu", "cs": "nothing that it knows", "en": ""}
-    vector = query_vector(encoder, [told])
+    text = {"de": "rot", "fr": "bleu", "cs": "nothing that it knows", "en": ""}
+    vector = query_vector(encoder, [text])
     pictures = encoder.encode_pictures(
         [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue", "green", "purple")]
     )
-    expected = consistency_scores(encoder, {code: [text] for code, text in told.items()}, pictures)
+    expected = consistency_scores(encoder, {code: [text] for code, text in text.items()}, pictures)
     scores = pictures @ vector
     np.testing.assert_allclose(scores / scores[0], expected[:, 0] / expected[0, 0], rtol=1e-4)
     assert scores.argmax() == 3
 
 
 @pytest.mark.parametrize("nothing", [[], [""], ["  "], [{"de": " "}]])
-def test_nothing_to_look_for_is_an_error(nothing: list[str]) -> None:
+def test_an_empty_query_is_an_error(nothing: list[str]) -> None:
     with pytest.raises(PolyglanceError, match="give a text"):
         query_vector(COLOURS, nothing)
 
 
-def test_dates_may_be_given_in_many_ways() -> None:
+def test_date_formats() -> None:
     for given, expected in (
         ("2024", "2024"), ("2024-07", "2024-07"), ("2024-02-29", "2024-02-29"),
         ("2024-07-31 18:05", "2024-07-31T18:05"), (2024, "2024"),
@@ -86,7 +86,7 @@ def test_dates_may_be_given_in_many_ways() -> None:
             build_filter(None, None, None, wrong)
 
 
-def test_a_kind_is_one_of_two_and_nothing_restricts_nothing() -> None:
+def test_kinds_are_validated_and_an_empty_filter_is_false() -> None:
     with pytest.raises(PolyglanceError, match="picture or clip"):
         build_filter(None, "film", None, None)
     assert not build_filter(None, None, None, None)

@@ -1,4 +1,4 @@
-"""What vectors found, read again."""
+"""Test the re-ranking of hits."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_candidates_are_reranked_and_the_rest_follows(reds: Library) -> None:
             {hit.path: hit.score for hit in reds.search("red")}[hit.path] for hit in hits
         ]
         assert names(library, "red", candidates=2) == "bcad"
-        # However few are asked for, as many are read: pages join.
+        # The candidates do not depend on k, so that pages of results fit together.
         assert names(library, "red", candidates=3, k=1) == "a"
         assert library.search("red", candidates=3)[0].to_json()["rerank_score"] == 90
     assert scorer.texts[0] == ("red", None)
@@ -82,7 +82,7 @@ def test_the_cosine_counts_by_the_dual_weight(reds: Library, photos: Path) -> No
     greens = {"a": 90, "b": 60, "c": 30, "d": 30}
     with with_reranker(reds, GreenScorer(dual_weight=20.0)) as library:
         found = {hit.path.stem: hit.rerank_score for hit in library.search("red")}
-        assert found == greens  # so few vectors do not tell what a cosine is worth
+        assert found == greens  # too few vectors to estimate the deviation
         write_random_images(photos / "others", 30)
         library.update()
         found = {hit.path.stem: hit.rerank_score for hit in library.search("red", k=99)}
@@ -175,8 +175,8 @@ def test_encodings_are_cached_and_missing_files_come_last(reds: Library, photos:
     scorer = GreenScorer()
     with with_reranker(reds, scorer) as library:
         names(library, "red")
-        (photos / "a.png").unlink()  # which is remembered
-        assert names(library, "blue") == "abdc"  # of equals, that which the vectors prefer
+        (photos / "a.png").unlink()  # its encoding is cached
+        assert names(library, "blue") == "abdc"  # cosines decide ties
         assert scorer.batch_sizes == [4]
     (photos / "b.png").write_bytes(b"broken")
     with with_reranker(reds, GreenScorer()) as library:

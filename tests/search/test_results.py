@@ -15,7 +15,7 @@ from polyglance.search.render.terminal import half_blocks, results_table
 
 
 @pytest.fixture
-def answers() -> list[QueryResult]:
+def results() -> list[QueryResult]:
     red, blue = Image.new("RGB", (400, 200), "red"), Image.new("RGBA", (8, 8), "blue")
     hits = [
         RenderedHit(red, 0.91, 'a<b>"c".jpg', is_correct=True),
@@ -38,13 +38,13 @@ def test_half_blocks_show_the_upper_pixel_above_the_lower() -> None:
 
 
 @pytest.mark.parametrize(("size", "lines"), [((40, 40), 4), ((80, 40), 2), ((8, 900), 8)])
-def test_half_blocks_keep_a_picture_s_shape(size: tuple[int, int], lines: int) -> None:
+def test_half_blocks_keep_the_aspect_ratio(size: tuple[int, int], lines: int) -> None:
     assert half_blocks(Image.new("RGB", size), columns=8).plain == ("▀" * 8 + "\n") * lines
 
 
-def test_the_terminal_shows_languages_queries_and_scores(answers: list[QueryResult]) -> None:
+def test_the_terminal_shows_languages_queries_and_scores(results: list[QueryResult]) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(results_table(answers, title="Found"))
+    console.print(results_table(results, title="Found"))
     shown = console.export_text()
     for expected in ("Found", "Arabic", "German", "ein Hund", "a dog <b>", "0.91 ✓", "0.20 ✗"):
         assert expected in shown
@@ -72,10 +72,10 @@ class _Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
-def test_the_sheet_holds_its_pictures_and_escapes_what_users_write(
-    answers: list[QueryResult], tmp_path: Path
+def test_the_page_contains_its_images_and_escapes_text(
+    results: list[QueryResult], tmp_path: Path
 ) -> None:
-    write_html_page(tmp_path / "sheet.html", answers, title="Search & find")
+    write_html_page(tmp_path / "sheet.html", results, title="Search & find")
     text = (tmp_path / "sheet.html").read_text(encoding="utf-8")
     page = _Page()
     page.feed(text)
@@ -91,7 +91,7 @@ def test_the_sheet_holds_its_pictures_and_escapes_what_users_write(
     assert sum(attrs.get("class") == "right" for tag, attrs in page.tags if tag == "li") == 2
 
 
-def test_a_query_of_an_unknown_language_runs_as_its_letters_do(tmp_path: Path) -> None:
+def test_the_direction_of_an_unknown_language_is_automatic(tmp_path: Path) -> None:
     picture = Image.new("RGB", (8, 8))
     write_html_page(
         tmp_path / "sheet.html",
@@ -105,7 +105,7 @@ def test_a_query_of_an_unknown_language_runs_as_its_letters_do(tmp_path: Path) -
     assert "<footer" not in text
 
 
-def test_the_foot_of_the_sheet_credits_each_picture_once(tmp_path: Path) -> None:
+def test_the_page_credits_each_image_once(tmp_path: Path) -> None:
     picture = Image.new("RGB", (8, 8))
     hits = [
         RenderedHit(
@@ -114,8 +114,8 @@ def test_the_foot_of_the_sheet_credits_each_picture_once(tmp_path: Path) -> None
         RenderedHit(picture, 0.4, "A cat", credit="Bob, CC-BY-4.0"),
         RenderedHit(picture, 0.3, "My cat"),
     ]
-    answers = [QueryResult("a", "en", hits), QueryResult("b", "en", hits)]
-    write_html_page(tmp_path / "sheet.html", answers, title="t")
+    results = [QueryResult("a", "en", hits), QueryResult("b", "en", hits)]
+    write_html_page(tmp_path / "sheet.html", results, title="t")
     text = (tmp_path / "sheet.html").read_text(encoding="utf-8")
     foot = text[text.index("<footer") :]
     page = _Page()

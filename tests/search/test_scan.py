@@ -12,24 +12,24 @@ from polyglance.search.store import BadFile
 
 
 def split(folder: Path, left_out: tuple[str, ...] = ()) -> tuple[dict[str, str], dict[str, str]]:
-    """Kinds of candidates and reasons of the others, by relative path."""
+    """Return the kinds of scanned files and the reasons of bad ones, by relative path."""
     place = resolve_path(folder)
-    found = list(scan(place, left_out))
+    files = list(scan(place, left_out))
     return (
         {
             one.path.removeprefix(f"{place}/"): one.kind
-            for one in found
+            for one in files
             if isinstance(one, ScannedFile)
         },
         {
             one.path.removeprefix(f"{place}/"): one.reason
-            for one in found
+            for one in files
             if isinstance(one, BadFile)
         },
     )
 
 
-def test_pictures_and_clips_are_found_in_order_and_the_rest_is_passed_over(tmp_path: Path) -> None:
+def test_pictures_and_clips_are_listed_in_order_and_other_files_skipped(tmp_path: Path) -> None:
     for name in ("b/2.JPG", "a.png", "b/1.webp", "c.mp4", "d.MTS", ".hidden.png", ".dir/x.png"):
         write_image(tmp_path / "x.png", "red")
         target = tmp_path / name
@@ -44,12 +44,12 @@ def test_pictures_and_clips_are_found_in_order_and_the_rest_is_passed_over(tmp_p
     assert bad == {}
 
 
-def test_a_candidate_s_stamp_is_that_of_its_file(tmp_path: Path) -> None:
+def test_a_scanned_file_has_the_signature_of_its_file(tmp_path: Path) -> None:
     path = write_image(tmp_path / "a.png", "red")
     os.utime(path, ns=(5, 1_700_000_000_123_456_789))
-    [found] = scan(resolve_path(path))
-    assert isinstance(found, ScannedFile)
-    assert (found.signature.size, found.signature.mtime_ns) == (
+    [files] = scan(resolve_path(path))
+    assert isinstance(files, ScannedFile)
+    assert (files.signature.size, files.signature.mtime_ns) == (
         path.stat().st_size, 1_700_000_000_123_456_789,
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     assert "leads out" in bad["up.png"]
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     for name in ("IMG_1.HEIC", "raw.cr2"):
         (tmp_path / name).write_bytes(b"x")
     os.mkfifo(tmp_path / "pipe.png")
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "UTF-8" in bad[os.fsdecode(b"caf\xe9.png")]
 
 
-def test_what_is_left_out_is_not_looked_into(tmp_path: Path) -> None:
+def test_excluded_paths_are_skipped(tmp_path: Path) -> None:
     for name in ("a/1.png", "a/b/2.png", "ab/3.png", "4.png"):
         write_image(tmp_path / name, "red")
     place = resolve_path(tmp_path)
@@ -93,20 +93,20 @@ def test_what_is_left_out_is_not_looked_into(tmp_path: Path) -> None:
     assert list(candidates) == ["ab/3.png"]
 
 
-def test_a_folder_that_must_not_be_looked_into_is_told(
+def test_a_folder_without_permission_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not has_content(str(tmp_path))
 
-    def refused(place: str) -> None:
+    def deny(place: str) -> None:
         raise PermissionError(13, "Permission denied", place)
 
-    monkeypatch.setattr(os, "scandir", refused)
+    monkeypatch.setattr(os, "scandir", deny)
     with pytest.raises(PolyglanceError, match=r"the folder cannot be read \(Permission denied"):
         has_content(str(tmp_path))
 
 
-def test_places() -> None:
+def test_resolve_path() -> None:
     assert is_within("/a/b", "/a")
     assert is_within("/a", "/a")
     assert is_within("/a", "/")

@@ -22,56 +22,54 @@ def entry(name: str, *, written: int = 10**18, content: str = "c", small: bytes 
     return Entry(item, np.array([[0.6, 0.8, 0.0]], np.float32), thumbnail=small)
 
 
-def made(path: Path, *shards: list[EncodedFile], fingerprint: str = "f") -> ShardFolder:
-    """Shards of what they shall hold; one of None is not made."""
+def write_shards(path: Path, *shards: list[EncodedFile], fingerprint: str = "f") -> ShardFolder:
+    """Write shards with the given files; None stands for a missing shard."""
     folder = ShardFolder(path)
     files = [ScannedFile("/p/x.jpg", "picture", FileSignature(1, 1))] * len(shards)
     folder.start(ShardPlan("m", "m", fingerprint, 3, False, ("/p",), ("/p",), shard_size=1), files)
-    for number, done in enumerate(shards):
-        if done:
-            folder.write_shard(number, done)
+    for number, files in enumerate(shards):
+        if files:
+            folder.write_shard(number, files)
     return folder
 
 
-def told(store: SqliteStore, folder: ShardFolder) -> dict[str, int]:
+def counts(store: SqliteStore, folder: ShardFolder) -> dict[str, int]:
     report = import_shards(store, folder, "library")
     names = ("added", "changed", "unchanged", "moved", "removed")
     return {name: getattr(report, name) for name in names if getattr(report, name)}
 
 
-def test_shards_come_in_as_they_are_made_and_again_does_nothing(
-    store: SqliteStore, tmp_path: Path
-) -> None:
-    folder = made(tmp_path / "s", [entry("a"), entry("b")], [])
-    assert told(store, folder) == {"added": 2}
+def test_shards_are_imported_as_they_are_made_and_once(store: SqliteStore, tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", [entry("a"), entry("b")], [])
+    assert counts(store, folder) == {"added": 2}
     ids = store.ids()
     folder.write_shard(1, [entry("c")])
-    assert told(store, folder) == {"added": 1, "unchanged": 2}
-    assert told(store, folder) == {"unchanged": 3}
-    assert store.ids()[:2].tolist() == ids.tolist()  # what was there was not written again
+    assert counts(store, folder) == {"added": 1, "unchanged": 2}
+    assert counts(store, folder) == {"unchanged": 3}
+    assert store.ids()[:2].tolist() == ids.tolist()  # existing vectors are not written again
     assert store.places("walked") == ["/p"]
 
 
-def test_what_was_written_later_counts(store: SqliteStore, tmp_path: Path) -> None:
+def test_the_later_version_of_a_file_wins(store: SqliteStore, tmp_path: Path) -> None:
     store.put([entry("a", written=LATE, content="new"), entry("b")])
-    folder = made(tmp_path / "s", [entry("a"), entry("b", written=LATE, content="new")])
-    assert told(store, folder) == {"unchanged": 1, "changed": 1}
+    folder = write_shards(tmp_path / "s", [entry("a"), entry("b", written=LATE, content="new")])
+    assert counts(store, folder) == {"unchanged": 1, "changed": 1}
     for name in "ab":
         kept = store.entry(f"/p/{name}")
         assert kept is not None
         assert kept.item.content_hash == f"new{name}"
 
 
-def test_bad_files_are_put_on_record_if_they_could_be_looked_at(
+def test_bad_files_are_recorded_if_they_have_a_signature(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     stamp = FileSignature(1, 10**18)
     store.put([entry("good"), entry("broken")])
     store.put_bad_files([BadFile("/p/mended", "was torn", stamp)])
-    folder = made(
+    folder = write_shards(
         tmp_path / "s",
         [
-            BadFile("/p/good", "cannot be read"),  # by a worker whose disk was away
+            BadFile("/p/good", "cannot be read"),  # by a worker whose disk was not mounted
             BadFile("/p/broken", "is torn", FileSignature(1, LATE)),
             BadFile("/p/torn", "is torn", stamp),
             BadFile("/p/lost", "cannot be read"),
@@ -85,28 +83,28 @@ def test_bad_files_are_put_on_record_if_they_could_be_looked_at(
     assert {bad.path for bad in store.bad_files()} == {"/p/broken", "/p/torn"}
 
 
-def test_thumbnails_come_in_later(store: SqliteStore, tmp_path: Path) -> None:
+def test_thumbnails_are_added_by_a_later_import(store: SqliteStore, tmp_path: Path) -> None:
     store.put([entry("a")])
-    folder = made(tmp_path / "s", [entry("a", small=b"webp")])
-    assert told(store, folder) == {"unchanged": 1}
+    folder = write_shards(tmp_path / "s", [entry("a", small=b"webp")])
+    assert counts(store, folder) == {"unchanged": 1}
     assert store.thumbnail("/p/a") == b"webp"
     assert store.records(["/p/a"]) == {
         "/p/a": FileRecord(FileSignature(10, 10**18), thumbnail=True)
     }
 
 
-def test_what_was_removed_from_the_library_stays_out(store: SqliteStore, tmp_path: Path) -> None:
+def test_files_removed_from_the_library_stay_out(store: SqliteStore, tmp_path: Path) -> None:
     store.add_place("left out", "/p/private")
-    folder = made(tmp_path / "s", [entry("private/a"), entry("privateer"), entry("b")])
-    assert told(store, folder) == {"added": 2}
+    folder = write_shards(tmp_path / "s", [entry("private/a"), entry("privateer"), entry("b")])
+    assert counts(store, folder) == {"added": 2}
     assert list(store.paths()) == ["/p/b", "/p/privateer"]
 
 
-def test_what_is_removed_during_an_import_stays_out(
+def test_files_removed_during_an_import_stay_out(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard_import, "BATCH_SIZE", 2)
-    folder = made(tmp_path / "s", [entry(name) for name in "abcd"], [entry("d2")])
+    folder = write_shards(tmp_path / "s", [entry(name) for name in "abcd"], [entry("d2")])
     put = store.put
 
     def meanwhile(entries: list[Entry]) -> None:
@@ -114,33 +112,33 @@ def test_what_is_removed_during_an_import_stays_out(
         store.add_place("left out", "/p/d")
 
     monkeypatch.setattr(store, "put", meanwhile)
-    assert told(store, folder) == {"added": 4}
+    assert counts(store, folder) == {"added": 4}
     assert list(store.paths()) == ["/p/a", "/p/b", "/p/c", "/p/d2"]
 
 
-def test_a_large_shard_is_written_in_parts_and_a_stop_is_gone_on_with(
+def test_an_interrupted_import_is_resumed(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard_import, "BATCH_SIZE", 2)
-    folder = made(tmp_path / "s", [entry(name) for name in "abcde"])
+    folder = write_shards(tmp_path / "s", [entry(name) for name in "abcde"])
     put, calls = store.put, []
 
-    def stopped(entries: list[Entry]) -> None:
+    def interrupt(entries: list[Entry]) -> None:
         calls.append(len(entries))
         if len(calls) == 2:
             raise KeyboardInterrupt
         put(entries)
 
-    monkeypatch.setattr(store, "put", stopped)
+    monkeypatch.setattr(store, "put", interrupt)
     with pytest.raises(KeyboardInterrupt):
         import_shards(store, folder, "library")
     assert store.counts().pictures == 2
-    assert told(store, folder) == {"added": 3, "unchanged": 2}
+    assert counts(store, folder) == {"added": 3, "unchanged": 2}
     assert calls == [2, 2, 2, 1]
 
 
 def test_shards_of_another_model_are_refused(store: SqliteStore, tmp_path: Path) -> None:
-    folder = made(tmp_path / "s", [entry("a")], fingerprint="another")
+    folder = write_shards(tmp_path / "s", [entry("a")], fingerprint="another")
     with pytest.raises(PolyglanceError, match="only shards of the library's model"):
         import_shards(store, folder, "library")
     assert store.counts().pictures == 0

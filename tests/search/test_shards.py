@@ -33,7 +33,7 @@ def test_files_are_listed_in_shards_and_the_plan_counts_them(folder: ShardFolder
     assert folder.pending() == [0, 1, 2]
 
 
-def test_what_is_written_is_read_again(folder: ShardFolder) -> None:
+def test_shards_round_trip(folder: ShardFolder) -> None:
     picture = Item(
         "/p/ü \n.jpg", "picture", FileSignature(7, 8), "hash", "2024-07-31T18:05:00", 640, 480
     )
@@ -51,26 +51,26 @@ def test_what_is_written_is_read_again(folder: ShardFolder) -> None:
         ],
     )
     assert folder.pending() == [0, 2]
-    gone, one, torn, other = folder.read_shard(1)
-    assert gone == BadFile("/p/gone.jpg", "cannot be read")
-    assert torn == BadFile("/p/torn.jpg", "is no picture", FileSignature(3, 4))
-    assert isinstance(one, Entry)
+    missing, entry, broken, other = folder.read_shard(1)
+    assert missing == BadFile("/p/gone.jpg", "cannot be read")
+    assert broken == BadFile("/p/torn.jpg", "is no picture", FileSignature(3, 4))
+    assert isinstance(entry, Entry)
     assert isinstance(other, Entry)
-    assert (one.item, one.spans, one.thumbnail) == (picture, (), b"webp")
+    assert (entry.item, entry.spans, entry.thumbnail) == (picture, (), b"webp")
     assert (other.item, other.thumbnail) == (clip, None)
     assert other.spans == ((0.0, 2.0), (2.0, 4.0), (4.0, 5.25))
-    kept = vectors.astype(np.float16).astype(np.float32)
-    assert np.array_equal(one.vectors, kept[:1])
-    assert np.array_equal(other.vectors, kept[1:])
+    rounded = vectors.astype(np.float16).astype(np.float32)
+    assert np.array_equal(entry.vectors, rounded[:1])
+    assert np.array_equal(other.vectors, rounded[1:])
 
 
-@pytest.mark.parametrize("done", [[], [BadFile("/p/a.jpg", "no"), BadFile("/p/b.jpg", "no")]])
-def test_a_shard_without_an_item_is_a_shard(folder: ShardFolder, done: list[BadFile]) -> None:
-    folder.write_shard(0, done)
-    assert folder.read_shard(0) == done
+@pytest.mark.parametrize("files", [[], [BadFile("/p/a.jpg", "no"), BadFile("/p/b.jpg", "no")]])
+def test_a_shard_may_have_no_items(folder: ShardFolder, files: list[BadFile]) -> None:
+    folder.write_shard(0, files)
+    assert folder.read_shard(0) == files
 
 
-def test_others_can_read_a_shard(folder: ShardFolder) -> None:
+def test_a_shard_is_plain_parquet(folder: ShardFolder) -> None:
     item = Item("/p/a.jpg", "picture", FileSignature(7, 8), "hash", "2024-07-31T18:05:00", 640, 480)
     folder.write_shard(0, [Entry(item, np.array([[0.5, 0.25, 1.0]], np.float32))])
     table = pyarrow.parquet.read_table(folder.path / "shards" / "000000.parquet")
@@ -80,27 +80,27 @@ def test_others_can_read_a_shard(folder: ShardFolder) -> None:
     assert json.loads(table.schema.metadata[b"polyglance"])["model"] == "m"
 
 
-def test_a_list_that_was_never_finished_is_made_again(tmp_path: Path) -> None:
-    def killed():
+def test_an_unfinished_list_is_made_again(tmp_path: Path) -> None:
+    def fail():
         yield from FILES[:3]
         raise KeyboardInterrupt
 
     folder = ShardFolder(tmp_path / "shards")
     with pytest.raises(KeyboardInterrupt):
-        folder.start(PLAN, killed())
+        folder.start(PLAN, fail())
     assert not folder.is_started
     assert folder.start(PLAN, FILES).files == 5
 
 
-def test_of_two_runs_that_begin_together_one_lists_for_both(tmp_path: Path) -> None:
+def test_of_two_concurrent_first_runs_one_lists_for_both(tmp_path: Path) -> None:
     quicker, slower = ShardFolder(tmp_path / "shards"), ShardFolder(tmp_path / "shards")
 
-    def overtaken():
+    def start_concurrently():
         yield from FILES[:3]
         quicker.start(PLAN, FILES[3:])
         yield BadFile("/p/new.heic", "was not there before")
 
-    assert slower.start(PLAN, overtaken()).files == 2
+    assert slower.start(PLAN, start_concurrently()).files == 2
     assert slower.plan == quicker.plan
     assert slower.listed_files(0) == FILES[3:]
     assert [entry.name for entry in slower.path.iterdir()] == ["files"]
@@ -108,34 +108,34 @@ def test_of_two_runs_that_begin_together_one_lists_for_both(tmp_path: Path) -> N
     assert names == ["000000.parquet", "plan.json"]
 
 
-def test_a_list_is_not_taken_for_anothers(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "shards" / "files").mkdir(parents=True)
     (tmp_path / "shards" / "files" / "letter.txt").write_text("dear")
     with pytest.raises(PolyglanceError, match="contains other files"):
         ShardFolder(tmp_path / "shards").start(PLAN, FILES)
 
 
-def test_others_may_read_the_list(folder: ShardFolder) -> None:
+def test_other_users_may_read_the_list(folder: ShardFolder) -> None:
     listing = folder.path / "files"
     assert listing.stat().st_mode & 0o777 == 0o755
     assert {path.stat().st_mode & 0o777 for path in listing.iterdir()} == {0o644}
 
 
-def test_a_shard_that_fails_half_way_is_not_there(
+def test_a_failed_write_leaves_no_shard(
     folder: ShardFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def torn(table: object, where: Path, **_: object) -> None:
+    def fail(table: object, where: Path, **_: object) -> None:
         where.write_bytes(b"PAR1")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pyarrow.parquet, "write_table", torn)
+    monkeypatch.setattr(pyarrow.parquet, "write_table", fail)
     with pytest.raises(PolyglanceError, match=r"cannot be written \(No space left"):
         folder.write_shard(0, [])
     assert folder.pending() == [0, 1, 2]
     assert list((folder.path / "shards").iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_no_shard_and_is_tidied_up(folder: ShardFolder) -> None:
+def test_partial_shards_of_killed_processes_are_removed(folder: ShardFolder) -> None:
     folder.write_shard(0, [])
     (folder.path / "shards" / "000001.parquet.x7.partial").write_bytes(b"PAR1")
     assert folder.pending() == [1, 2]
@@ -143,21 +143,21 @@ def test_what_a_killed_process_left_is_no_shard_and_is_tidied_up(folder: ShardFo
     assert [path.name for path in (folder.path / "shards").iterdir()] == ["000000.parquet"]
 
 
-def test_a_shard_that_another_run_made_meanwhile_is_there(
+def test_a_shard_written_by_another_run_meanwhile_is_kept(
     folder: ShardFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = pyarrow.parquet.write_table
 
-    def overtaken(table: object, where: Path, **options: object) -> None:
+    def start_concurrently(table: object, where: Path, **options: object) -> None:
         written(table, where, **options)
         where.rename(folder.path / "shards" / "000000.parquet")  # whole, and no .partial is left
 
-    monkeypatch.setattr(pyarrow.parquet, "write_table", overtaken)
+    monkeypatch.setattr(pyarrow.parquet, "write_table", start_concurrently)
     folder.write_shard(0, [])
     assert folder.read_shard(0) == []
 
 
-def test_lists_of_killed_runs_are_tidied_up(folder: ShardFolder) -> None:
+def test_partial_lists_of_killed_runs_are_removed(folder: ShardFolder) -> None:
     left = folder.path / "files.x7.partial"
     left.mkdir()
     (left / "000000.parquet").write_bytes(b"PAR1")
@@ -186,7 +186,7 @@ def test_damage_is_noticed(folder: ShardFolder) -> None:
         other.read_shard(0)
 
 
-def test_folders_that_are_something_else_are_refused(tmp_path: Path) -> None:
+def test_folders_without_shards_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="there are no shards here"):
         _ = ShardFolder(tmp_path / "nothing").plan
     (tmp_path / "letter.txt").write_text("dear")

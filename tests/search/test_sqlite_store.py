@@ -1,4 +1,4 @@
-"""What only a library in a file can do, or suffer; what all stores do is in test_store.py."""
+"""Test what is particular to SQLite; test_store.py tests all stores."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def test_damage_is_found(store: SqliteStore) -> None:
     raw.execute("DELETE FROM vectors WHERE id = 3")
     raw.execute("DELETE FROM items WHERE id = 4")
     raw.commit()
-    found = "\n".join(store.find_damage())
+    damage = "\n".join(store.find_damage())
     for expected in (
         "/a: a vector does not match its checksum", "/b: a vector does", "/c: has no vector",
         "row 4 of vectors refers to a missing row of items",
     ):  # fmt: skip
-        assert expected in found
-    assert "/e" not in found
+        assert expected in damage
+    assert "/e" not in damage
     assert len(store.rows(store.ids())) == 5  # the others can still be searched
     raw.close()
 
 
-def test_a_file_with_a_hole_in_it_is_found_damaged(tmp_path: Path) -> None:
+def test_a_file_with_a_zeroed_page_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "s.polyglance"
     store = SqliteStore(path, MODEL_INFO)
     store.put(entry(f"/{number}", str(number)) for number in range(300))
@@ -46,14 +46,14 @@ def test_a_file_with_a_hole_in_it_is_found_damaged(tmp_path: Path) -> None:
     path.write_bytes(content)
     opened = SqliteStore(path)
     try:
-        found = list(opened.find_damage())
-    except DataError as error:  # where it cannot even be read on
-        found = [str(error)]
-    assert any("damaged" in sentence for sentence in found)
+        damage = list(opened.find_damage())
+    except DataError as error:  # where reading stops
+        damage = [str(error)]
+    assert any("damaged" in sentence for sentence in damage)
     opened.close()
 
 
-def test_what_is_no_library_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(LibraryNotFoundError, match="polyglance index FOLDER --library"):
         SqliteStore(tmp_path / "nothing")
     (tmp_path / "text").write_text("hello " * 1000)
@@ -68,7 +68,7 @@ def test_what_is_no_library_is_refused_in_a_sentence(tmp_path: Path) -> None:
         SqliteStore(tmp_path, MODEL_INFO)
 
 
-def test_a_newer_library_asks_for_a_newer_polyglance(tmp_path: Path) -> None:
+def test_a_library_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "s", MODEL_INFO).close()
     raw = sqlite3.connect(tmp_path / "s")
     raw.execute("UPDATE manifest SET value = '99' WHERE name = 'format'")

@@ -1,4 +1,4 @@
-"""What every store does, in a file or on PostgreSQL."""
+"""Test what every store does, in a file or on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Opened: TypeAlias = Callable[..., Store]
 
 @pytest.fixture(params=["a file", "PostgreSQL"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    """Opens one and the same store once more; all are closed in the end."""
+    """Return a function that opens the same store again; all are closed at the end."""
     make: Opened = partial(SqliteStore, tmp_path / "store.polyglance")
     if request.param == "PostgreSQL":
         make = partial(PostgresStore, request.getfixturevalue("postgres").database())
@@ -52,18 +52,20 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 
 @pytest.fixture
 def store(opened: Opened) -> Store:
-    """An empty store of vectors of three numbers."""
+    """Return an empty store of vectors of width 3."""
     return opened(MODEL_INFO)
 
 
-def test_there_is_none_until_it_is_made(opened: Opened) -> None:
+def test_a_library_does_not_exist_until_it_is_created(opened: Opened) -> None:
     with pytest.raises(LibraryNotFoundError, match="polyglance index FOLDER --library"):
         opened()
-    made = opened(MODEL_INFO)
-    assert opened(replace(MODEL_INFO, model="another")).model_info == made.model_info == MODEL_INFO
+    created = opened(MODEL_INFO)
+    assert (
+        opened(replace(MODEL_INFO, model="another")).model_info == created.model_info == MODEL_INFO
+    )
 
 
-def test_what_was_put_in_comes_out(store: Store) -> None:
+def test_entries_round_trip(store: Store) -> None:
     spans = ((0.0, 1.5), (1.5, 4.0))
     clip = entry("/b.mp4", "d", (0, 1, 0), (0, 0.6, 0.8), kind="clip", seconds=4.0, spans=spans)
     store.put([clip, replace(entry("/a.jpg"), thumbnail=b"small")])
@@ -73,14 +75,14 @@ def test_what_was_put_in_comes_out(store: Store) -> None:
     np.testing.assert_allclose(second.vectors, clip.vectors, atol=1e-3)
     assert store.thumbnail("/a.jpg") == b"small"
     assert store.thumbnail("/b.mp4") is None
-    found = store.lookup(store.ids().tolist())
-    assert [(item.path, span) for item, span in found.values()] == [
+    items = store.lookup(store.ids().tolist())
+    assert [(item.path, span) for item, span in items.values()] == [
         ("/b.mp4", spans[0]), ("/b.mp4", spans[1]), ("/a.jpg", None),
     ]  # fmt: skip
     assert store.entry("/nothing") is None
 
 
-def test_the_same_again_changes_nothing_and_another_content_gets_new_numbers(
+def test_the_same_content_changes_nothing_and_new_content_gets_new_ids(
     store: Store,
 ) -> None:
     store.put([entry("/a"), entry("/b", "other")])
@@ -93,7 +95,7 @@ def test_the_same_again_changes_nothing_and_another_content_gets_new_numbers(
     assert store.ids().tolist() == [1, 4]  # 3 is never used again
 
 
-def test_a_move_keeps_the_vector_and_its_number(store: Store) -> None:
+def test_a_move_keeps_the_vector_and_its_id(store: Store) -> None:
     store.put([entry("/a"), entry("/b", "other")])
     store.move("/a", "/b", FileSignature(1, 2))
     [kept] = store.entries()
@@ -103,11 +105,11 @@ def test_a_move_keeps_the_vector_and_its_number(store: Store) -> None:
         FileSignature(1, 2),
     )
     assert store.ids().tolist() == [1]
-    store.move("/gone", "/b", SIGNATURE)  # somebody else moved it already
+    store.move("/gone", "/b", SIGNATURE)  # another process moved it already
     assert [one.item.path for one in store.entries()] == ["/b"]
 
 
-def test_a_bad_file_takes_the_place_of_what_was_known_and_the_other_way_round(
+def test_bad_files_and_items_replace_each_other(
     store: Store,
 ) -> None:
     store.put([entry("/a")])
@@ -119,7 +121,7 @@ def test_a_bad_file_takes_the_place_of_what_was_known_and_the_other_way_round(
     assert store.bad_files() == []
 
 
-def test_folders_are_told_apart_from_those_whose_names_begin_alike(store: Store) -> None:
+def test_a_folder_does_not_match_others_with_the_same_prefix(store: Store) -> None:
     names = ["/p/a", "/p/b/c", "/p-q/d", "/p.x", "/pa/e", "/ü/f"]
     store.put(entry(path, path) for path in names)
     assert list(store.paths("/p")) == ["/p/a", "/p/b/c"]
@@ -140,22 +142,20 @@ def test_filters_by_kind_and_by_dates_of_any_length(store: Store) -> None:
     store.put(entry(f"/{i}", str(i), taken=date) for i, date in enumerate(dates))
     store.put([entry("/clip", "k", kind="clip", taken="2024-02-01T00:00:00", spans=((0, 1),))])
 
-    def asked(**wanted: object) -> list[int]:
-        return store.matching_ids(Filter(**wanted)).tolist()  # type: ignore[arg-type]
+    def matching(**where: object) -> list[int]:
+        return store.matching_ids(Filter(**where)).tolist()  # type: ignore[arg-type]
 
-    assert asked(since="2024") == [2, 3, 4, 5]
-    assert asked(until="2024") == [1, 2, 3, 5]
-    assert asked(since="2024-07", until="2024-07-31") == [3]
-    assert asked(since="2024-07-31T20:00:01") == [4]
-    assert asked(kind="clip") == [5]
-    assert asked(kind="picture", until="2023") == [1]
+    assert matching(since="2024") == [2, 3, 4, 5]
+    assert matching(until="2024") == [1, 2, 3, 5]
+    assert matching(since="2024-07", until="2024-07-31") == [3]
+    assert matching(since="2024-07-31T20:00:01") == [4]
+    assert matching(kind="clip") == [5]
+    assert matching(kind="picture", until="2023") == [1]
     some = store.matching_ids(Filter(since="2024"), np.array([1, 3, 9]))
     assert some.tolist() == [3]
 
 
-def test_another_connection_sees_what_was_written_and_that_it_was(
-    store: Store, opened: Opened
-) -> None:
+def test_other_connections_see_writes_and_the_new_revision(store: Store, opened: Opened) -> None:
     other = opened()
     before = other.revision(), store.revision()
     assert (other.revision(), store.revision()) == before
@@ -165,7 +165,7 @@ def test_another_connection_sees_what_was_written_and_that_it_was(
     assert [one.item.path for one in other.entries()] == ["/a"]
 
 
-def test_a_write_that_fails_leaves_nothing_of_itself(store: Store) -> None:
+def test_a_failed_write_leaves_nothing(store: Store) -> None:
     def entries():  # type: ignore[no-untyped-def]
         yield entry("/a")
         raise KeyboardInterrupt
@@ -177,27 +177,27 @@ def test_a_write_that_fails_leaves_nothing_of_itself(store: Store) -> None:
     assert [one.item.path for one in store.entries()] == ["/b"]
 
 
-def all_at_once(*work: Callable[[], None]) -> None:
-    """Each in a thread of its own; what goes wrong in one is raised here."""
+def run_concurrently(*work: Callable[[], None]) -> None:
+    """Run functions in threads, and raise the first error."""
     with ThreadPoolExecutor(len(work)) as pool:
-        for done in [pool.submit(one) for one in work]:
-            done.result(timeout=60)
+        for future in [pool.submit(one) for one in work]:
+            future.result()
 
 
 def test_many_writers_at_once_lose_nothing(opened: Opened) -> None:
     def write(number: int) -> None:
-        own = opened(MODEL_INFO)  # all of them make it, one is first
+        own = opened(MODEL_INFO)  # all of them create it, one is first
         for i in range(20):
             own.put([entry(f"/{number}/{i}", f"{number} {i}"), entry(f"/all/{i}", f"{i}")])
 
-    all_at_once(*(partial(write, number) for number in range(4)))
+    run_concurrently(*(partial(write, number) for number in range(4)))
     store = opened()
     assert store.counts().pictures == 100
     assert len(store.ids()) == 100
     assert list(store.find_damage()) == []
 
 
-def test_what_is_new_has_higher_numbers_for_whoever_reads_meanwhile(opened: Opened) -> None:
+def test_readers_see_ids_in_rising_order_during_writes(opened: Opened) -> None:
     opened(MODEL_INFO)
     writing = threading.Event()
 
@@ -209,7 +209,7 @@ def test_what_is_new_has_higher_numbers_for_whoever_reads_meanwhile(opened: Open
             )
 
     def write_all() -> None:
-        all_at_once(*(partial(write, number) for number in range(3)))
+        run_concurrently(*(partial(write, number) for number in range(3)))
         writing.set()
 
     def read() -> None:
@@ -222,10 +222,10 @@ def test_what_is_new_has_higher_numbers_for_whoever_reads_meanwhile(opened: Open
             if last_look:
                 return
 
-    all_at_once(write_all, read)
+    run_concurrently(write_all, read)
 
 
-def test_writers_of_all_kinds_at_once_leave_one_record_of_each_file(opened: Opened) -> None:
+def test_concurrent_writers_leave_one_record_per_file(opened: Opened) -> None:
     opened(MODEL_INFO)
 
     def write(number: int) -> None:
@@ -242,7 +242,7 @@ def test_writers_of_all_kinds_at_once_leave_one_record_of_each_file(opened: Open
                 case _:
                     own.delete(names)
 
-    all_at_once(*(partial(write, number) for number in range(4)))
+    run_concurrently(*(partial(write, number) for number in range(4)))
     store = opened()
     items = {one.item.path for one in store.entries()}
     assert items.isdisjoint(file.path for file in store.bad_files())
@@ -271,10 +271,10 @@ STEPS = st.lists(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
-def test_any_history_leaves_what_a_dictionary_would_hold(
+def test_any_history_of_writes_equals_a_dictionary(
     store: Store, steps: list[tuple[str, ...]]
 ) -> None:
-    store.delete(list(store.paths()))  # what the last history left
+    store.delete(list(store.paths()))  # from the previous example
     held = dict[str, str]()
     index = ExactIndex(store)
     for step in steps:
