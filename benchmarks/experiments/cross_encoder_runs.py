@@ -6,7 +6,7 @@ is prepared first, into ``--cache``, where DATA does not have it; both systems f
 Finished runs are not trained again, interrupted ones resume.
 
 Scoring every pair of the 929 test images with their 22,985 captions takes minutes, so tables are
-measured on the first ``--test-on`` images. ``reranking_flickr8k`` measures on the whole test set.
+measured on the first ``--test-images``. ``reranking_flickr8k`` measures on the whole test set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.results_io import write_results
 
 Options = argparse.Namespace
 
-TEST_ON = 300
+TEST_IMAGES = 300
 """Test images that tables are measured on."""
 NO_RERANKING = "reranking=null"
 PRETRAINING_ONLY = (
@@ -57,7 +57,7 @@ class CrossEncoderBenchmark(ABC):
     @property
     def reported_stages(self) -> tuple[str, ...]:
         """The stages that a report may have: pre-training may begin with matching alone."""
-        return ("matching", *self.stages)
+        return ("itm_only", *self.stages)
 
     @abstractmethod
     def languages(self, options: Options) -> Sequence[str]:
@@ -109,7 +109,7 @@ class CrossEncoderBenchmark(ABC):
         languages: Sequence[str],
         prepared: PreparedData | None = None,
         *,
-        test_on: int = TEST_ON,
+        test_images: int = TEST_IMAGES,
     ) -> list[Run]:
         """Return all runs that the tables need."""
         prepared = prepared or PreparedData()
@@ -117,7 +117,7 @@ class CrossEncoderBenchmark(ABC):
         fine_tunings = self.fine_tunings(languages, prepared)
         no_earlier_stages = tuple(f"{stage}=null" for stage in self.stages[:-1])
         initialise = f"initialise_from={PARENT}/pretraining"
-        start = (*no_earlier_stages, initialise, f"test_on={test_on}", NO_RERANKING)
+        start = (*no_earlier_stages, initialise, f"test_images={test_images}", NO_RERANKING)
         runs = []
         for name, changes in self.pretrainings(languages).items():
             runs.append(Run(name, (*changes, *PRETRAINING_ONLY)))
@@ -142,7 +142,7 @@ class CrossEncoderBenchmark(ABC):
             return
         set_environment(options, threads=2)
         prepared = self.prepare(options)
-        runs = self.plan(languages, prepared, test_on=options.test_on)
+        runs = self.plan(languages, prepared, test_images=options.test_images)
         wanted = self._wanted(runs, languages, options)
         experiment = self._experiment(options, prepared)
 
@@ -174,11 +174,11 @@ class CrossEncoderBenchmark(ABC):
         changes = (SAVE, *prepared.changes, *options.changes)
         recipe, data = open_recipe(options.recipe, changes), options.data.resolve()
         settings = recipe.settings
-        splits = [*(getattr(settings, split) for split in SPLITS), *settings.more]
-        stores = set() if settings.eyes else {data / split.features for split in splits}
+        splits = [*(getattr(settings, split) for split in SPLITS), *settings.extra_train]
+        stores = set() if settings.image_backbone else {data / split.features for split in splits}
         pattern = data / self.dictionaries(settings)
         inputs = staged_runs.fingerprints(
-            recipe.kind,
+            recipe.system,
             captions=[data / split.manifest for split in splits],
             texts=[data / corpus.manifest for corpus in self.text_corpora(settings)],
             features=sorted(stores),
@@ -205,7 +205,7 @@ class CrossEncoderBenchmark(ABC):
         if learned is not None:
             changes += self.dictionary_changes(learned)
         test_manifests = prepare.write_test_manifests(
-            manifests["test"], languages, cache, absolute=bool(recipe.eyes)
+            manifests["test"], languages, cache, absolute=bool(recipe.image_backbone)
         )
         changes += self.prepare_extra(options, changes)
         return PreparedData(changes, learned or pattern, test_manifests)
@@ -232,7 +232,7 @@ class CrossEncoderBenchmark(ABC):
             "runs_at_once": options.jobs,
             "seeds": options.seeds,
             "languages": [ENGLISH, *languages],
-            "test_on": options.test_on,
+            "test_images": options.test_images,
             "runs": by_run,
         }
         return write_results(self.results, figures, options.out)
@@ -283,7 +283,10 @@ class CrossEncoderBenchmark(ABC):
         parser.add_argument("--only", nargs="+", metavar="RUN", help="only these runs, by name")
         parser.add_argument("--list", action="store_true", help="list all runs and their changes")
         parser.add_argument(
-            "--test-on", type=int, default=TEST_ON, help="number of test images of the tables"
+            "--test-images",
+            type=int,
+            default=TEST_IMAGES,
+            help="number of test images of the tables",
         )
         parser.add_argument(
             "--keep-weights", action="store_true", help="keep fine-tuned models as well"

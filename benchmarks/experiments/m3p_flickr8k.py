@@ -37,15 +37,15 @@ class M3PBenchmark(CrossEncoderBenchmark):
         from polyglance.recipes import open_recipe
 
         recipe = open_recipe(options.recipe, options.changes).settings
-        languages: Sequence[str] = recipe.switching.languages
+        languages: Sequence[str] = recipe.code_switching.languages
         return languages
 
     def pretrainings(self, languages: Sequence[str]) -> dict[str, Changes]:
         """Return the changes of each pre-training by its name."""
-        plain = "pretraining.switched=false"
+        plain = "pretraining.code_switched=false"
 
         def switched(count: int) -> str:
-            return f"switching.languages=[{', '.join(languages[:count])}]"
+            return f"code_switching.languages=[{', '.join(languages[:count])}]"
 
         def tasks(*names: str) -> str:
             return f"pretraining.tasks=[{', '.join(names)}]"
@@ -57,15 +57,15 @@ class M3PBenchmark(CrossEncoderBenchmark):
             page.MCT_4: (switched(4),),
             # As in the paper, tasks are left out of pre-training without MCT.
             page.TASKS["xMLM"]: (plain, "pretraining.text_batch=0"),
-            page.TASKS["MC-MLM"]: (plain, tasks("regions", "matching")),
-            page.TASKS["MC-MRM"]: (plain, tasks("words", "matching")),
-            page.TASKS["MC-VLM"]: (plain, tasks("words", "regions")),
+            page.TASKS["MC-MLM"]: (plain, tasks("mc_mrm", "mc_vlm")),
+            page.TASKS["MC-MRM"]: (plain, tasks("mc_mlm", "mc_vlm")),
+            page.TASKS["MC-VLM"]: (plain, tasks("mc_mlm", "mc_mrm")),
         }
 
     def fine_tunings(self, languages: Sequence[str], prepared: PreparedData) -> dict[str, Changes]:
         """Add code-switched English."""
         changes = super().fine_tunings(languages, prepared)
-        return {**changes, page.SWITCHED: ("fine_tuning.switched=true",)}
+        return {**changes, page.SWITCHED: ("fine_tuning.code_switched=true",)}
 
     def text_corpora(self, recipe: Any) -> Sequence[Any]:
         """Return the corpora of xMLM."""
@@ -74,11 +74,11 @@ class M3PBenchmark(CrossEncoderBenchmark):
 
     def dictionaries(self, recipe: Any) -> str:
         """Return the path of the dictionaries for code-switching."""
-        return str(recipe.switching.dictionaries)
+        return str(recipe.code_switching.dictionaries)
 
     def dictionary_changes(self, pattern: str) -> Changes:
         """Return the change for code-switching."""
-        return (f"switching.dictionaries={pattern}",)
+        return (f"code_switching.dictionaries={pattern}",)
 
     def fill(self, figures: Mapping[str, Any], document: Path, results: Path) -> None:
         """Fill the docs page."""

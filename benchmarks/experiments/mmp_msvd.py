@@ -106,7 +106,7 @@ def run_all(
     recipe, data = open_recipe(options.recipe, options.changes), options.data.resolve()
     splits = (*recipe.settings.corpora, recipe.settings.validation, recipe.settings.test)
     inputs = staged_runs.fingerprints(
-        recipe.kind,
+        recipe.system,
         captions=[data / split.manifest for split in splits],
         features=sorted({data / split.features for split in splits}),
     )

@@ -109,7 +109,7 @@ def train_variants(
     short = (f"loop.steps={STEPS}", "loop.save_every=0", "loop.validate_every=0")
     for number, (name, variant) in enumerate(variants.items()):
         recipe = open_recipe("polyglance-small", [*short, *changes, *options.changes])
-        report = replace(recipe, settings=variant(recipe.settings)).run(
+        report = replace(recipe, settings=variant(recipe.settings)).train(
             options.data, options.runs / str(number), device=options.device
         )
         yield name, report

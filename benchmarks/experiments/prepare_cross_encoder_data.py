@@ -57,7 +57,7 @@ def extract_features(recipe: Any, data: Path, cache: Path, device: str) -> Chang
     from polyglance.vision.extraction import ExtractionSettings, extract
     from polyglance.weights.cache import make_once
 
-    if recipe.eyes or (data / recipe.train.features).exists():
+    if recipe.image_backbone or (data / recipe.train.features).exists():
         return ()
 
     def make(partial: Path) -> None:
@@ -105,7 +105,7 @@ def learn_dictionaries(
     if all((data / pattern.format(source=a, target=b)).is_file() for a, b in pairs):
         return None
     parallel = [data / corpus.manifest for corpus in corpora if corpus.format == "jsonl"]
-    learned = learned_dictionaries(train, next(iter(parallel), None), languages, cache=cache)
+    learned = learned_dictionaries(train, next(iter(parallel), None), languages, cache_dir=cache)
     print(f"dictionaries: {learned}", flush=True)
     return learned
 

@@ -26,7 +26,7 @@ from benchmarks.reports import reranking_page as page
 from benchmarks.reports import seeds
 from benchmarks.results_io import write_results
 
-STAGES = ("alignment", "matching", "pretraining", "imitation", "fine_tuning")
+STAGES = ("contrastive_stage", "itm_only", "pretraining", "distillation", "fine_tuning")
 
 
 def main() -> None:
@@ -70,18 +70,23 @@ def prepare(options: argparse.Namespace) -> Changes:
     recipe = open_recipe(f"{options.system}-reranking", options.changes).settings
     data, cache = options.data.resolve(), options.cache.resolve()
     manifests, changes = prepare_data.manifests(recipe, data), ()
-    for setting, split in (("dual", "test"), ("validation", "validation")):
+    for setting, split in (
+        ("dual_embeddings", "test"),
+        ("validation_embeddings", "validation"),
+    ):
         if not (data / getattr(recipe.reranking, setting)).is_dir():
-            folder = prepare_data.embed_manifest(manifests[split], cache, recipe.towers)
+            folder = prepare_data.embed_manifest(
+                manifests[split], cache, recipe.init_from_dual_encoder
+            )
             changes += (f"reranking.{setting}={folder}",)
     if _code_switches(recipe):
-        switching = recipe.switching
+        switching = recipe.code_switching
         learned = prepare_data.learn_dictionaries(
             switching.dictionaries, switching.languages, manifests["train"], recipe.texts, data,
             cache,
         )  # fmt: skip
         if learned is not None:
-            changes += (f"switching.dictionaries={learned}",)
+            changes += (f"code_switching.dictionaries={learned}",)
     return changes
 
 
@@ -91,7 +96,7 @@ def summary(reports: Sequence[Report]) -> dict[str, Any]:
     return {
         "steps": {stage: report["steps"] for stage, report in stages.items()},
         "seconds": {stage: report["seconds"] for stage, report in stages.items()},
-        "dual_weight": [report["validation"]["trust"] for report in reports],
+        "dual_weight": [report["validation"]["dual_weight"] for report in reports],
         "test": {
             protocol: {
                 language: seeds.spread([r["test"][protocol][language]["mR"] for r in reports])
@@ -104,7 +109,7 @@ def summary(reports: Sequence[Report]) -> dict[str, Any]:
 
 def _code_switches(recipe: Any) -> bool:
     """Whether English captions are code-switched in pre-training, as in M3P."""
-    return bool(getattr(recipe.pretraining, "switched", False))
+    return bool(getattr(recipe.pretraining, "code_switched", False))
 
 
 def _fingerprint_inputs(options: argparse.Namespace, changes: Changes) -> dict[str, str]:
@@ -113,16 +118,18 @@ def _fingerprint_inputs(options: argparse.Namespace, changes: Changes) -> dict[s
 
     recipe = open_recipe(f"{options.system}-reranking", changes)
     settings, data = recipe.settings, options.data.resolve()
-    splits = [*(getattr(settings, split) for split in SPLITS), *settings.more]
-    inputs = {"dual": [data / settings.reranking.dual, data / settings.reranking.validation]}
+    splits = [*(getattr(settings, split) for split in SPLITS), *settings.extra_train]
+    reranking = settings.reranking
+    embeddings = (reranking.dual_embeddings, reranking.validation_embeddings)
+    inputs = {"dual_embeddings": [data / folder for folder in embeddings]}
     if _code_switches(settings):
-        pattern = data / settings.switching.dictionaries
+        pattern = data / settings.code_switching.dictionaries
         inputs["dictionaries"] = [prepare_data.folder_of_pattern(pattern)]
         inputs["texts"] = [data / corpus.manifest for corpus in settings.texts]
     return staged_runs.fingerprints(
-        recipe.kind,
+        recipe.system,
         captions=[data / split.manifest for split in splits],
-        dual_encoder=staged_runs.model_files(settings.towers),
+        dual_encoder=staged_runs.model_files(settings.init_from_dual_encoder),
         **inputs,
     )
 

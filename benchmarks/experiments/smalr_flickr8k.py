@@ -46,9 +46,9 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "dictionary 5": ("model=mule", "dictionary_min_count=5", _NO_CLC),
     "frequency 20": ("model=mule", "min_count=20", _NO_CLC),
     "frequency 5": ("model=mule", "min_count=5", _NO_CLC),
-    "SMALR, 2,500 tokens": ("model=smalr", "shape.latent_tokens=2500", _NO_CLC),
+    "SMALR, 2,500 tokens": ("model=smalr", "model_config.latent_tokens=2500", _NO_CLC),
     "HEM": ("model=hem", _NO_CLC),
-    "HEM, K 1000": ("model=hem", "shape.own_words=1000", _NO_CLC),
+    "HEM, K 1000": ("model=hem", "model_config.own_words=1000", _NO_CLC),
     "LA": ("model=language-agnostic", _NO_CLC),
     "translate to English": ("model=embn", "translate_to=en", _NO_CLC),
 }
@@ -72,12 +72,12 @@ SWEEP: dict[str, tuple[str, ...]] = {
     "batch 128, twice the steps": ("batch=128", *_TWICE_THE_STEPS),
     "one sentence, twice the steps": ("captions_per_language=1", *_TWICE_THE_STEPS),
     "pretraining 600": ("pretraining.steps=600",),
-    "K 2000": ("shape.own_words=2000",),
-    "K 1000": ("shape.own_words=1000",),
-    "latent 10000": ("shape.latent_tokens=10000",),
-    "latent 4000": ("shape.latent_tokens=4000",),
-    "one projection": ("shape.projection=shared",),
-    "dropout 0.2": ("shape.dropout=0.2",),
+    "K 2000": ("model_config.own_words=2000",),
+    "K 1000": ("model_config.own_words=1000",),
+    "latent 10000": ("model_config.latent_tokens=10000",),
+    "latent 4000": ("model_config.latent_tokens=4000",),
+    "one projection": ("model_config.projection=shared",),
+    "dropout 0.2": ("model_config.dropout=0.2",),
     "masks 1e-2": ("objective.mask_weight=1e-2",),
     "neighbours 0.5": ("objective.neighbour_weight=0.5",),
     "weight decay 0.01": ("loop.weight_decay=0.01",),
@@ -134,12 +134,12 @@ def prepare(options: argparse.Namespace) -> tuple[str, ...]:
     """
     from polyglance.recipes import open_recipe
     from polyglance.recipes.smalr.data import open_dictionaries
-    from polyglance.recipes.smalr.lexicon_captions import SPLITS, prepare_texts
+    from polyglance.recipes.smalr.lexicon_captions import SPLITS, prepare_captions
     from polyglance.utils.fingerprint import fingerprint
     from polyglance.vision.extraction import ExtractionSettings, extract
 
     cache, data = options.cache.resolve(), options.data
-    changes = [f"cache={cache}"]
+    changes = [f"cache_dir={cache}"]
     recipe = open_recipe(options.recipe, [*changes, *options.changes]).settings
     manifests = {split: data / getattr(recipe, split).manifest for split in SPLITS}
     if not (data / recipe.train.features).exists():
@@ -153,12 +153,12 @@ def prepare(options: argparse.Namespace) -> tuple[str, ...]:
     if dictionaries is not None:
         print(f"dictionaries: {dictionaries.pattern}", flush=True)
         changes.append(f"dictionaries={dictionaries.pattern}")
-    prepare_texts(
+    prepare_captions(
         manifests,
         recipe.languages,
         recipe.word_vectors,
-        recipe.vectors_width,
-        cache=cache,
+        recipe.word_vector_dim,
+        cache_dir=cache,
         device=options.device,
     )
     return (*changes, *options.changes)
@@ -173,7 +173,7 @@ def fingerprint_inputs(options: argparse.Namespace, changes: Sequence[str]) -> d
     splits = [getattr(recipe.settings, split) for split in SPLITS]
     pattern = recipe.settings.dictionaries
     return staged_runs.fingerprints(
-        recipe.kind,
+        recipe.system,
         captions=[data / split.manifest for split in splits],
         features=sorted({data / split.features for split in splits}),
         dictionaries=[] if pattern is None else [folder_of_pattern(data / pattern)],

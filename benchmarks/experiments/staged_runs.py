@@ -61,7 +61,7 @@ def train(job: TrainingJob) -> None:
     from polyglance.recipes import open_recipe
 
     recipe = open_recipe(job.recipe, job.changes)
-    recipe.run(job.data, job.folder, device=job.device)
+    recipe.train(job.data, job.folder, device=job.device)
 
 
 @dataclass(frozen=True)
@@ -305,13 +305,19 @@ def count_commits(experiment: Experiment, jobs: Iterable[Job]) -> dict[str, int]
     return dict(sorted(Counter(commits).items()))
 
 
-def fingerprints(kind: str, **inputs: Iterable[Path]) -> dict[str, str]:
-    """Fingerprint the code of a kind of recipe, and by name the files and folders it reads."""
-    from polyglance.recipes import KINDS
+def fingerprints(system: str, **inputs: Iterable[Path]) -> dict[str, str]:
+    """Fingerprint the code of a recipe's system, and by name the files and folders it reads."""
     from polyglance.utils.fingerprint import fingerprint
 
-    code = fingerprint(*source_files(KINDS[kind][0]))
+    code = fingerprint(*source_files(f"polyglance.recipes.{training_module(system)}"))
     return {"code": code, **{name: fingerprint(*paths) for name, paths in inputs.items()}}
+
+
+def training_module(system: str) -> str:
+    """Return the module in `polyglance.recipes` that trains a system."""
+    from polyglance.recipes import SYSTEMS
+
+    return SYSTEMS[system][1].rpartition(".")[0]
 
 
 def model_files(name: str | None) -> list[Path]:

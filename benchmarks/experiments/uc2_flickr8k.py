@@ -39,7 +39,7 @@ class UC2Benchmark(CrossEncoderBenchmark):
     runs = "runs/uc2"
     tables = page.TABLES
     document = page.PAGE
-    stages = ("adaptation", "pretraining", "fine_tuning")
+    stages = ("early_adaptation", "pretraining", "fine_tuning")
     needs_dictionaries_to_english = True
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -89,35 +89,41 @@ class UC2Benchmark(CrossEncoderBenchmark):
 
         recipe = open_recipe(options.recipe, (*changes, *options.changes)).settings
         data, settings = options.data.resolve(), recipe.translations
-        if recipe.eyes:  # reading all images would take longer than it saves
+        if recipe.image_backbone:  # reading all images would take longer than it saves
             return ()
         files = [f"{ENGLISH}-{code}.tsv" for code in self.languages(options)]
-        if settings.keep and all((data / settings.keep / name).is_file() for name in files):
+        if settings.cache_dir and all(
+            (data / settings.cache_dir / name).is_file() for name in files
+        ):
             return ()
-        inputs = [data / split.manifest for split in (recipe.train, *recipe.more)]
+        inputs = [data / split.manifest for split in (recipe.train, *recipe.extra_train)]
         inputs += [data / corpus.manifest for corpus in settings.texts]
-        folder = options.cache.resolve() / f"linked-{fingerprint(settings.pairing, *inputs)}"
-        keep = f"translations.keep={folder}"
+        folder = options.cache.resolve() / f"aligned-{fingerprint(settings.pairing, *inputs)}"
+        cache_dir = f"translations.cache_dir={folder}"
         tasks = [
-            (options.recipe, (*changes, *options.changes, keep), data, code)
+            (options.recipe, (*changes, *options.changes, cache_dir), data, code)
             for code in self.languages(options)
         ]
         if options.jobs == 1:
             for task in tasks:
                 align_captions(*task)
-            return (keep,)
+            return (cache_dir,)
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(
             min(options.jobs, len(tasks)), mp_context=spawn, initializer=exit_with_parent
         ) as pool:
             for future in [pool.submit(align_captions, *task) for task in tasks]:
                 future.result()
-        return (keep,)
+        return (cache_dir,)
 
     def summary(self, run: Run, reports: Mapping[int, Report]) -> dict[str, Any]:
         """Add the ranks of label words before and after early adaptation."""
         figures = super().summary(run, reports)
-        adapted = [report["adaptation"] for report in reports.values() if "adaptation" in report]
+        adapted = [
+            report["early_adaptation"]
+            for report in reports.values()
+            if "early_adaptation" in report
+        ]
         if adapted:
             figures["early_adaptation"] = {
                 **{when: _ranks([each[f"rank_{when}"] for each in adapted])
@@ -134,11 +140,13 @@ class UC2Benchmark(CrossEncoderBenchmark):
 def align_captions(recipe: str, changes: Changes, data: Path, language: str) -> None:
     """Align the words of English captions with those of captions in a language."""
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.uc2.data import World
+    from polyglance.recipes.uc2.data import load_data
 
-    nothing_else = (f"translations.languages=[{language}]", "validation=null", "test=null")
-    settings = open_recipe(recipe, (*changes, *nothing_else)).settings
-    World.open(settings, data, "cpu").pairs()
+    alignment_only = (
+        f"translations.languages=[{language}]", "validation=null", "test=null",
+        "early_adaptation=null", "pretraining.mixture.mrtm=0", "pretraining.mixture.vtlm=1",
+    )  # fmt: skip
+    load_data(open_recipe(recipe, (*changes, *alignment_only)).settings, data, "cpu")
 
 
 def _ranks(reports: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:

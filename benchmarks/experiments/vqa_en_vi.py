@@ -152,9 +152,9 @@ def _fingerprint_inputs(options: argparse.Namespace) -> dict[str, str]:
     files = [*recipe.settings.train, *recipe.settings.test]
     data = options.data.resolve()
     return staged_runs.fingerprints(
-        recipe.kind,
+        recipe.system,
         questions=[data / file.manifest for file in files],
-        dual_encoder=staged_runs.model_files(recipe.settings.towers),
+        dual_encoder=staged_runs.model_files(recipe.settings.init_from_dual_encoder),
     )
 
 

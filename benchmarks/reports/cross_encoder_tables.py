@@ -269,7 +269,7 @@ def how(figures: Figures) -> str:
         f"Measured {figures['date']} at {at} on {figures['hardware']}:"
         f" {len(runs)} runs, with {each} each,"
         f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
-        f" Tables are of the first {figures['test_on']} test pictures and all their captions"
-        f" (`--test-on`).{left_out}"
+        f" Tables are of the first {figures['test_images']} test pictures and all their captions"
+        f" (`--test-images`).{left_out}"
         + (f" All runs change the recipe by {changed} (`--set`)." if changed else "")
     )

@@ -18,7 +18,7 @@ from benchmarks.results_io import DOCS, RESULTS, read_results
 PAGE = DOCS / "results-reranking.md"
 PROTOCOLS = {
     "dual": "the default model alone",
-    "closer": "its top 50, with test-time augmentation",
+    "dual_tta": "its top 50, with test-time augmentation",
     "reranked": "its top 50, re-ranked with {system}",
     "all_pairs": "{system} alone, every pair scored",
 }
@@ -94,9 +94,9 @@ def goals(figures: Figures) -> list[str]:
             " points above it alone:"
             f" {_yes_or_no(gain[0] >= goal, of_system)} ({seeds.signed(gain)}"
         )
-        if "closer" in means:
-            augmented = seeds.gain(means["closer"], means["dual"])
-            reranked = seeds.gain(means["reranked"], means["closer"])
+        if "dual_tta" in means:
+            augmented = seeds.gain(means["dual_tta"], means["dual"])
+            reranked = seeds.gain(means["reranked"], means["dual_tta"])
             line += (
                 f": {seeds.signed(augmented)} by test-time augmentation,"
                 f" {seeds.signed(reranked)} by {system}"

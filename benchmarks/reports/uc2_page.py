@@ -129,7 +129,7 @@ def beside_m3p(figures: Figures, m3p: Figures | None) -> str:
     """Compare both systems in the settings that they share."""
     if m3p is None:
         return "M3P was not measured yet."
-    for key in ("test_on", "languages"):
+    for key in ("test_images", "languages"):
         if figures[key] != m3p[key]:
             return (
                 f"The two cannot be compared: `{key}` was {m3p[key]} for M3P and {figures[key]}"
@@ -235,7 +235,7 @@ def early_adaptation(figures: Figures) -> str:
 def _plot(figures: Figures, m3p: Figures | None, path: Path) -> str:
     """Draw settings by language; return the Markdown that shows the image."""
     systems: list[tuple[str, Figures, Sequence[str]]] = [(FULL, figures, _SETTINGS)]
-    if m3p is not None and m3p["test_on"] == figures["test_on"]:
+    if m3p is not None and m3p["test_images"] == figures["test_images"]:
         systems.append((m3p_page.FULL, m3p, SHARED))
     series = []
     for system, of_system, settings in systems:
@@ -250,7 +250,7 @@ def _plot(figures: Figures, m3p: Figures | None, path: Path) -> str:
         return NOT_MEASURED
     columns = [*figures["languages"], "average"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    y_label = f"mR, %; the first {figures['test_on']} test pictures"
+    y_label = f"mR, %; the first {figures['test_images']} test pictures"
     path.write_text(language_plot.plot(columns, series, y_label=y_label), encoding="utf-8")
     return f"![mR by language and setting](images/{path.name})"
 

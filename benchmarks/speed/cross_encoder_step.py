@@ -38,7 +38,7 @@ from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler, P
 from polyglance.recipes.m3p.tasks import MCTObjective, MCTTask
 from polyglance.recipes.uc2.aligned_captions import AlignedCaptions
 from polyglance.recipes.uc2.config import ObjectiveWeights
-from polyglance.recipes.uc2.label_tokens import LabelTokens
+from polyglance.recipes.uc2.labels import LabelTokens
 from polyglance.recipes.uc2.tasks import (
     ImageTextCorpus,
     ITMTask,

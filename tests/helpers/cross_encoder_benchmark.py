@@ -84,7 +84,7 @@ class BenchmarkCommand:
         folder = self.folder
         options = [
             "--data", folder / "data", "--runs", folder / "runs", "--cache", folder / "cache",
-            "--out", folder, "--document", folder / "doc.md", "--seeds", 0, "--test-on", 6,
+            "--out", folder, "--document", folder / "doc.md", "--seeds", 0, "--test-images", 6,
             *(part for change in self.changes for part in ("--set", change)), *more,
         ]  # fmt: skip
         self.monkeypatch.setattr(sys, "argv", ["benchmark.py", *map(str, options)])

@@ -20,7 +20,7 @@ BENCHMARK = M3PBenchmark()
 
 
 def test_the_plan_has_exactly_the_runs_of_the_tables() -> None:
-    assert open_recipe(BENCHMARK.recipe).settings.switching.languages == LANGUAGES
+    assert open_recipe(BENCHMARK.recipe).settings.code_switching.languages == LANGUAGES
     runs = {run.name: run for run in BENCHMARK.plan(LANGUAGES)}
     needed = {name for number in page.TABLES for name in BENCHMARK.table_runs(number, LANGUAGES)}
     assert {run.name for run in runs.values() if run.parent is not None} == needed
@@ -35,7 +35,7 @@ def test_every_run_is_the_recipe_with_valid_changes() -> None:
         run.name: open_recipe(
             BENCHMARK.recipe, [change.replace("{parent}", "PARENT") for change in run.changes]
         ).settings
-        for run in BENCHMARK.plan(LANGUAGES, test_on=20)
+        for run in BENCHMARK.plan(LANGUAGES, test_images=20)
     }
     for name, recipe in recipes.items():
         pretrains = " > " not in name
@@ -43,19 +43,19 @@ def test_every_run_is_the_recipe_with_valid_changes() -> None:
         assert recipe.initialise_from == (None if pretrains else "PARENT/pretraining")
         assert recipe.reranking is None
         if not pretrains:
-            assert recipe.test_on == 20
+            assert recipe.test_images == 20
     tasks = {name: recipes[name].pretraining.tasks for name in page.TASKS.values()}
-    left_out = {"no MC-MLM": "words", "no MC-MRM": "regions", "no MC-VLM": "matching"}
+    left_out = {"no MC-MLM": "mc_mlm", "no MC-MRM": "mc_mrm", "no MC-VLM": "mc_vlm"}
     for name, found in tasks.items():
-        assert {"words", "regions", "matching"} - set(found) == {left_out.get(name)} - {None}
+        assert {"mc_mlm", "mc_mrm", "mc_vlm"} - set(found) == {left_out.get(name)} - {None}
         assert (recipes[name].pretraining.text_batch == 0) == (name == "no xMLM")
-        assert not recipes[name].pretraining.switched
-    assert recipes["MCT 2"].switching.languages == ("de", "fr")
-    assert recipes["MCT 4"].switching.languages == ("de", "fr", "cs", "pt")
-    assert recipes["M3P"].pretraining.switched
+        assert not recipes[name].pretraining.code_switched
+    assert recipes["MCT 2"].code_switching.languages == ("de", "fr")
+    assert recipes["MCT 4"].code_switching.languages == ("de", "fr", "cs", "pt")
+    assert recipes["M3P"].pretraining.code_switched
     assert recipes["M3P > zh"].fine_tuning.languages == ("zh",)
     assert recipes["M3P > all"].fine_tuning.languages is None
-    assert recipes["no MCT > switched en"].fine_tuning.switched
+    assert recipes["no MCT > switched en"].fine_tuning.code_switched
     assert recipes["M3P > nothing"].fine_tuning is None
 
 
@@ -74,7 +74,7 @@ def figures(**recalls: float) -> dict[str, Any]:
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
         "common_changes": ["loop.steps=9"],
-        "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_on": 300, "runs": runs,
+        "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_images": 300, "runs": runs,
     }  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def test_filling_the_page_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 CHANGES = (
-    "texts=[{manifest: text/multi30k-parallel.jsonl.gz}]", "switching.languages=[de]",
+    "texts=[{manifest: text/multi30k-parallel.jsonl.gz}]", "code_switching.languages=[de]",
     "pretraining.text_batch=4",
 )  # fmt: skip
 
@@ -189,7 +189,7 @@ def test_the_command_trains_each_run_once(tmp_path: Path, monkeypatch: pytest.Mo
     before = command.report_times()
     command(*some)
     assert command.report_times() == before
-    command(*some, "--test-on", 5, "--set", "fine_tuning.negatives=2")
+    command(*some, "--test-images", 5, "--set", "fine_tuning.negatives=2")
     retrained = {name for name, time in command.report_times().items() if time != before[name]}
     assert retrained == {"M3P-nothing", "M3P-de", "M3P-all", "no-MCT-all"}
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from polyglance.recipes.cross_encoder.folder import export_cross_encoder, load_cross_encoder
 
 from benchmarks.experiments import reranking_flickr8k
 from benchmarks.reports import reranking_page as page
@@ -19,7 +20,6 @@ from helpers.small_mmp import WIDTH, small_model
 from polyglance.data.toy import ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import dictionaries
-from polyglance.recipes.cross_encoder.folder import export_cross_encoder, load_cross_encoder
 from polyglance.records import write_manifest
 
 COUNTS = {"train": 16, "val": 6, "test": 6}
@@ -29,9 +29,9 @@ def report(**recalls: float) -> dict[str, Any]:
     """The report of a run, with two languages and their mean."""
     trained = {"steps": 1500, "seconds": 90.0}
     return {
-        "alignment": trained,
+        "contrastive_stage": trained,
         "fine_tuning": trained,
-        "validation": {"trust": 4.0},
+        "validation": {"dual_weight": 4.0},
         "test": {
             way: {code: {"mR": mean + more} for code, more in
                   (("en", 5.0), ("zh", -5.0), ("average", 0.0))}
@@ -50,10 +50,10 @@ def figures(*reports: dict[str, Any]) -> dict[str, Any]:
 def test_goals_split_the_gain_into_augmentation_and_reranking(tmp_path: Path) -> None:
     found = {
         "M3P": figures(
-            report(dual=56.0, closer=58.0, reranked=57.5, all_pairs=40.0),
-            report(dual=56.0, closer=58.0, reranked=58.5, all_pairs=39.0),
+            report(dual=56.0, dual_tta=58.0, reranked=57.5, all_pairs=40.0),
+            report(dual=56.0, dual_tta=58.0, reranked=58.5, all_pairs=39.0),
         ),
-        "UC2": figures(*[report(dual=56.0, closer=58.0, reranked=59.0)] * 2),
+        "UC2": figures(*[report(dual=56.0, dual_tta=58.0, reranked=59.0)] * 2),
     }
     assert page.goals(found) == [
         "M3P, every pair scored, reaches at least 40 mR: no (39.5).",
@@ -71,7 +71,7 @@ def test_goals_split_the_gain_into_augmentation_and_reranking(tmp_path: Path) ->
     assert once.count("| the default model alone | 61.0 ± 0.0 | 51.0 ± 0.0 | 56.0 ± 0.0 |") == 1
     assert "| its top 50, re-ranked with UC2 | 64.0 ± 0.0 |" in once
     assert "| M3P alone, every pair scored | 44.5 ± 0.7 |" in once
-    assert "; 1,500 steps of alignment, 1,500 steps of fine-tuning in 3.0 minutes" in once
+    assert "; 1,500 steps of contrastive-stage, 1,500 steps of fine-tuning in 3.0 minutes" in once
     assert "Changes to the recipe: `loop.steps=9`." in once
     page.fill(found, document)
     assert document.read_text(encoding="utf-8") == once
@@ -138,11 +138,11 @@ def test_the_command_trains_each_system_once_and_fills_the_page(
     of_uc2 = ("alignment.batch=4", "alignment.steps=2")
     m3p = command("m3p", *of_m3p)
     assert m3p["steps"] == {"pretraining": 2, "imitation": 2, "fine_tuning": 2}
-    assert set(m3p["test"]) == {"all_pairs", "dual", "closer", "reranked"}
+    assert set(m3p["test"]) == {"all_pairs", "dual", "dual_tta", "reranked"}
     assert len(list((tmp_path / "cache").glob("dictionaries-*/en-de.tsv"))) == 1
     uc2 = command("uc2", *of_uc2)
     assert uc2["steps"] == {"alignment": 2, "fine_tuning": 2}
-    assert set(uc2["test"]) == {"dual", "closer", "reranked"}
+    assert set(uc2["test"]) == {"dual", "dual_tta", "reranked"}
     assert uc2["test"]["dual"] == m3p["test"]["dual"]
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "Not measured yet" not in text

@@ -15,7 +15,6 @@ import pytest
 
 from benchmarks.experiments import staged_runs
 from benchmarks.experiments.staged_runs import Experiment, Job, Run
-from polyglance.recipes import KINDS
 
 ROOT = Path(__file__).parents[3]
 TRAINER = '''
@@ -220,9 +219,13 @@ def test_an_impossible_plan_is_refused(experiment: Experiment) -> None:
 
 
 def test_the_code_of_a_recipe_is_what_it_imports() -> None:
-    names = {"/".join(path.parts[-2:]) for path in staged_runs.source_files(KINDS["m3p"][0])}
+    names = {
+        "/".join(path.parts[-2:])
+        for path in staged_runs.source_files("polyglance.recipes.m3p.train")
+    }
     assert {"m3p/train.py", "models/m3p.py", "nn/packing.py", "training/loop.py"} <= names
     assert not any(name.startswith(("cli/", "search/")) for name in names)
     assert "models/smalr.py" in {
-        "/".join(path.parts[-2:]) for path in staged_runs.source_files(KINDS["words"][0])
+        "/".join(path.parts[-2:])
+        for path in staged_runs.source_files("polyglance.recipes.smalr.train")
     }

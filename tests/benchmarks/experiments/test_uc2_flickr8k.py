@@ -21,8 +21,8 @@ from polyglance.recipes import open_recipe
 
 LANGUAGES = ("de", "fr", "cs", "pt", "zh", "ar")
 CHANGES = (
-    "labels.names=flickr8k/labels.tsv", "adaptation.steps=40", "adaptation.warmup=0",
-    "adaptation.batch=24", "adaptation.learning_rate=1e-2",
+    "labels.names=flickr8k/labels.tsv", "early_adaptation.steps=40", "early_adaptation.warmup=0",
+    "early_adaptation.batch=24", "early_adaptation.learning_rate=1e-2",
 )  # fmt: skip
 
 
@@ -45,17 +45,17 @@ def test_every_run_is_the_recipe_with_valid_changes() -> None:
         run.name: open_recipe(
             BENCHMARK.recipe, [change.replace("{parent}", "PARENT") for change in run.changes]
         ).settings
-        for run in BENCHMARK.plan(LANGUAGES, test_on=20)
+        for run in BENCHMARK.plan(LANGUAGES, test_images=20)
     }
     for name, recipe in recipes.items():
         pretrains = " > " not in name
         assert (recipe.pretraining is not None) == pretrains
-        assert (recipe.adaptation is not None) == pretrains
+        assert (recipe.early_adaptation is not None) == pretrains
         assert recipe.initialise_from == (None if pretrains else "PARENT/pretraining")
         assert recipe.reranking is None
         assert (recipe.translate_test is not None) == (name == "UC2 > en")
         if not pretrains:
-            assert recipe.test_on == 20
+            assert recipe.test_images == 20
     left_out = {"UC2": (9, 3), "no VTLM": (9, 0), "no MRTM": (0, 3), "no VTLM, no MRTM": (0, 0)}
     for name, shares in left_out.items():
         mixture = recipes[name].pretraining.mixture
@@ -85,14 +85,14 @@ def figures(**recalls: float) -> dict[str, Any]:
             if run.parent is None:
                 ranks = {"en": {"mean": 480.0 + seed, "median": 450.0, "first": 0.1}}
                 nearer = {"en": {"mean": 20.0 + seed, "median": 3.0, "first": 40.0}}
-                report["adaptation"] = {**trained, "rank_before": ranks, "rank_after": nearer}
+                report["early_adaptation"] = {**trained, "rank_before": ranks, "rank_after": nearer}
                 report["labels"] = {"named": {"en": 1.0, "de": 0.62}}
             reports[seed] = {**report, "fine_tuning": trained}
         runs[run.name] = BENCHMARK.summary(run, reports)
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
         "common_changes": ["loop.steps=9"],
-        "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_on": 300, "runs": runs,
+        "seeds": [0, 1, 2], "languages": ["en", *LANGUAGES], "test_images": 300, "runs": runs,
     }  # fmt: skip
 
 
@@ -180,8 +180,8 @@ def test_uc2_is_compared_with_m3p() -> None:
     assert "in its four languages: +5.3)" in text
     assert "Fine-tuned on English, UC2 is below M3P on average (-1.5 ± 0.0" in text
     assert "Over these settings, UC2 is below M3P on average (-0.2)." in text
-    other = page.beside_m3p(found, {**as_m3p(found, 0), "test_on": 100})
-    assert other == "The two cannot be compared: `test_on` was 100 for M3P and 300 for UC2."
+    other = page.beside_m3p(found, {**as_m3p(found, 0), "test_images": 100})
+    assert other == "The two cannot be compared: `test_images` was 100 for M3P and 300 for UC2."
 
 
 def test_systems_are_compared_over_the_seeds_that_both_have() -> None:
@@ -265,7 +265,7 @@ def test_the_command_trains_each_run_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert "| on English, translate-test |" in command.page()
     assert (tmp_path / "images" / "uc2.svg").is_file()
     assert set((tmp_path / "data").rglob("*")) == data
-    for made in ("dictionaries-*/de-en.tsv", "linked-*/en-de.tsv"):
+    for made in ("dictionaries-*/de-en.tsv", "aligned-*/en-de.tsv"):
         assert len(list((tmp_path / "cache").glob(made))) == 1
 
     # With a learning rate near 0, fine-tuned weights stay those of the pre-training.
@@ -312,7 +312,7 @@ def test_captions_are_aligned_once_before_parallel_runs(
 ) -> None:
     command = BenchmarkCommand(BENCHMARK, tmp_path, monkeypatch, CHANGES)
     command("--languages", "de", "--only", "no VTLM")
-    (alone,) = (tmp_path / "cache").glob("linked-*/en-de.tsv")
+    (alone,) = (tmp_path / "cache").glob("aligned-*/en-de.tsv")
     text = alone.read_text(encoding="utf-8")
     assert len(text.splitlines()) == 1 + 36  # a key, and a German caption of each picture
     alone.unlink()
