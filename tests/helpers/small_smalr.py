@@ -76,7 +76,7 @@ def word_model(folder: Path, *, config: SMALRConfig = SHAPE, **changes: Any) -> 
     return load_smalr(folder)
 
 
-def small_eyes() -> ImageBackbone:
+def small_backbone() -> ImageBackbone:
     """A narrow EfficientNet-Lite0 with random weights."""
     torch.manual_seed(1)
     network = Network(image_backbone_state(), 0).eval().requires_grad_(False)
@@ -84,16 +84,16 @@ def small_eyes() -> ImageBackbone:
 
 
 def export(
-    model: SMALRFolder, folder: Path, eyes: ImageBackbone | None = None, **changes: Any
+    model: SMALRFolder, folder: Path, backbone: ImageBackbone | None = None, **changes: Any
 ) -> Path:
-    """Write its folder."""
+    """Export the model with a small backbone by default."""
     settings = {"max_length": 20, "name": "small words"} | changes
-    export_smalr(model, eyes or small_eyes(), folder, **settings)
+    export_smalr(model, backbone or small_backbone(), folder, **settings)
     return folder
 
 
 def backbone_loader(folder: Path) -> Any:
-    """The small eyes as a backbone that can be opened by name."""
+    """Save the small backbone and return its loader for `LOADERS`."""
     folder.mkdir(parents=True)
     torch.manual_seed(1)
     save_file(image_backbone_state(), folder / "model.safetensors")
@@ -104,16 +104,16 @@ def backbone_loader(folder: Path) -> Any:
 
 @torch.inference_mode()
 def torch_words(model: SMALRFolder, numbers: list[list[int]]) -> NDArray[np.float32]:
-    """What the model makes of texts in torch, by the numbers of its lexicon."""
+    """Encode texts in torch, by the ids of the lexicon."""
     flat = torch.tensor([number for one in numbers for number in one], dtype=torch.int64)
     return model.text.encode_text(flat, Packing.of([len(one) for one in numbers])).numpy()
 
 
 @torch.inference_mode()
-def torch_seen(
-    model: SMALRFolder, eyes: ImageBackbone, pixels: NDArray[np.uint8]
+def torch_pictures(
+    model: SMALRFolder, backbone: ImageBackbone, pixels: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
-    """What it makes of pictures: the branch on the mean of the network's map."""
-    mean, std = torch.tensor(eyes.pictures.mean), torch.tensor(eyes.pictures.std)
+    """Encode pictures in torch: the branch on the mean of the feature map."""
+    mean, std = torch.tensor(backbone.preprocessing.mean), torch.tensor(backbone.preprocessing.std)
     x = ((torch.from_numpy(pixels).float() - mean) / std).permute(0, 3, 1, 2)
-    return model.image_branch(eyes.network(x).mean((2, 3))).numpy()
+    return model.image_branch(backbone.network(x).mean((2, 3))).numpy()

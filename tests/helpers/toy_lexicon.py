@@ -1,4 +1,4 @@
-"""A few words in two languages, cut and numbered by hand."""
+"""A small lexicon of two languages and captions in its words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polyglance.records import Record
 from polyglance.text.lexicon import Lexicon
 
 
-def toy_texts() -> LexiconCaptions:
+def toy_captions() -> LexiconCaptions:
     counts = {"en": {"dog": 9, "red": 5, "cat": 1}, "de": {"hund": 8, "rot": 3, "katze": 1}}
     lexicon = Lexicon(counts)
     records = [
@@ -19,8 +19,8 @@ def toy_texts() -> LexiconCaptions:
     ]
     table = CaptionTable.build(records, lexicon.tokenizers, languages=lexicon.languages)
     vectors = np.arange(8, dtype=np.float32)[:, None]
-    said = np.array([[2, 4], [4, 1]])
-    return LexiconCaptions(lexicon, vectors, {"train": table, "test": table}, said)
+    word_counts = np.array([[2, 4], [4, 1]])
+    return LexiconCaptions(lexicon, vectors, {"train": table, "test": table}, word_counts)
 
 
 def rows_of(table: CaptionTable) -> list[list[int]]:

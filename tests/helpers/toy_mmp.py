@@ -21,7 +21,7 @@ from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.recipes.mmp.tasks import MMPTask
 from polyglance.text.tokenizer import Tokenizer
-from polyglance.training.loop import LoopConfig, train
+from polyglance.training.loop import LoopConfig, train_loop
 from polyglance.training.mixture import Mixture
 
 SIZE, WIDTH = 32, 64
@@ -111,7 +111,9 @@ def train_toy_model(
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            run = train(toy.model, Mixture({"captions": task}), config, Path(folder), quiet=quiet)
+            run = train_loop(
+                toy.model, Mixture({"captions": task}), config, Path(folder), quiet=quiet
+            )
     finally:
         torch.set_num_threads(threads)
     return run.seconds

@@ -11,8 +11,7 @@ from helpers.toy_smalr import COLOURS, SHAPES, detected
 from polyglance.data.toy import ToyDataset
 from polyglance.objectives.top_triplets import TripletRule
 from polyglance.recipes.dictionaries import make_dictionaries
-from polyglance.recipes.smalr.config import FeatureSplit, SMALRRecipe
-from polyglance.recipes.smalr.pretraining import PretrainingConfig
+from polyglance.recipes.smalr.config import FeatureSplit, PretrainingConfig, SMALRRecipe
 from polyglance.records import write_manifest
 from polyglance.training.loop import LoopConfig
 

@@ -1,4 +1,4 @@
-"""Translators for tests: one that counts, and Marian and NLLB models with random weights."""
+"""Translators for tests: one that records its inputs, and tiny models with random weights."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _SIZES: dict[str, Any] = {
 
 
 @dataclass
-class Counting:
-    """Says ``de:`` before each word, and remembers what it was asked."""
+class CountingTranslator:
+    """Appends the target language to each word, and records what it was given."""
 
     source: str = "en"
     target: str = "de"
     fingerprint: str = "counting"
     name: str = "counting"
     batch_size: int = 4
-    hates: frozenset[str] = frozenset()
-    asked: list[list[str]] = field(default_factory=list)
+    untranslatable: frozenset[str] = frozenset()
+    requests: list[list[str]] = field(default_factory=list)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        self.asked.append(list(texts))
-        if bad := self.hates.intersection(texts):
-            raise PolyglanceError(f"cannot say {sorted(bad)[0]!r}")
+        self.requests.append(list(texts))
+        if bad := self.untranslatable.intersection(texts):
+            raise PolyglanceError(f"cannot translate {sorted(bad)[0]!r}")
         return [" ".join(f"{word}{self.target}" for word in text.split()) for text in texts]
 
 
@@ -161,7 +161,7 @@ def mbart_folder(folder: Path) -> Path:
 
 
 def _saved(folder: Path, model: Any, tokenizer: Any) -> Path:
-    # Large embeddings, so that what is said depends on what was asked.
+    # Large weights, so that the output depends on the input.
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:

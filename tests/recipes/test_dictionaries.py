@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dictd_files import write_dictd
+from helpers.dictd import write_dictd
 from polyglance.recipes.dictionaries import learned_dictionaries, make_dictionaries
 from polyglance.records import Record, write_manifest
 from polyglance.text.dictionaries import Dictionary, open_dictionary
@@ -70,7 +70,7 @@ def test_dictionaries_are_learned_once_and_without_freedict_where_it_is_not_inst
 
     def learn() -> Path:
         pattern = learned_dictionaries(
-            captions, parallel, ["de"], cache=tmp_path / "cache", freedict=tmp_path / "none"
+            captions, parallel, ["de"], cache_dir=tmp_path / "cache", freedict=tmp_path / "none"
         )
         return Path(pattern.format(source="en", target="de"))
 

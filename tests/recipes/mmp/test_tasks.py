@@ -20,7 +20,7 @@ from polyglance.nn.packed_pairs import Text
 from polyglance.recipes.mmp import tasks
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
 from polyglance.records import Record
-from polyglance.training.loop import LoopConfig, train
+from polyglance.training.loop import LoopConfig, train_loop
 from polyglance.training.mixture import Mixture, MultiTask, Task
 
 THINGS = [(colour, shape) for colour in range(8) for shape in range(8)]
@@ -70,7 +70,7 @@ def make_model() -> MMP:
 
 def learn(model: MMP, task: Task, folder: Path, steps: int = 60) -> None:
     config = LoopConfig(steps=steps, learning_rate=3e-3, warmup=5, grad_clip=1.0)
-    train(model, Mixture({"task": task}), config, folder, quiet=True)
+    train_loop(model, Mixture({"task": task}), config, folder, quiet=True)
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from polyglance.recipes.mmp import tasks
 from polyglance.recipes.mmp.config import ClipSampling, FeatureSplit, MMPRecipe, TrainingCorpus
 from polyglance.recipes.mmp.data import with_translations
 from polyglance.recipes.mmp.evaluation import recall_sums
-from polyglance.recipes.mmp.train import build_model, run
+from polyglance.recipes.mmp.train import build_model, train
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.text import open_tokenizer
 
@@ -49,7 +49,7 @@ def test_training_with_all_three_loss_terms_learns_both_languages(
         captions_per_image=2,
         objective=replace(toy.recipe.objective, intra=True, cross=True),
     )
-    report = run(recipe, toy.data, tmp_path)
+    report = train(recipe, toy.data, tmp_path)
     assert recall_at_10(report) > CHANCE + 10
     assert recall_at_10(report, ["de"]) > CHANCE + 8
 
@@ -60,20 +60,20 @@ def test_pretraining_on_subtitles_improves_fine_tuning(toy: ToyCorpus, tmp_path:
         "clips/videos.jsonl", "clips/videos.npz", batch=48, subtitles=ClipSampling(4, 4)
     )
     pretraining = replace(shorter(toy.recipe, 75), corpora=(videos,), validation=None)
-    pretrained = run(pretraining, toy.data, tmp_path / "pretrained")
+    pretrained = train(pretraining, toy.data, tmp_path / "pretrained")
     assert pretrained["trained_on"] == ["de", "en"]
     assert recall_at_10(pretrained) > CHANCE + 8
     english = replace(shorter(toy.recipe, 12), languages=("en",))
-    scratch = run(english, toy.data, tmp_path / "scratch")
+    scratch = train(english, toy.data, tmp_path / "scratch")
     tuning = replace(english, initialise_from=str(tmp_path / "pretrained"))
-    tuned = run(tuning, toy.data, tmp_path / "tuned")
+    tuned = train(tuning, toy.data, tmp_path / "tuned")
     assert recall_at_10(tuned, ["en"]) > recall_at_10(scratch, ["en"]) + 10
     assert recall_at_10(tuned, ["de"]) > recall_at_10(scratch, ["de"]) + 5
 
 
 def test_run_writes_report_resumes_and_saves_recipe(toy: ToyCorpus, tmp_path: Path) -> None:
     recipe = shorter(toy.recipe, 4, validate_every=2)
-    report = run(recipe, toy.data, tmp_path)
+    report = train(recipe, toy.data, tmp_path)
     assert json.loads((tmp_path / "report.json").read_text()) == report
     assert report["trained_on"] == ["de", "en"]
     for split in ("validation", "test"):
@@ -85,12 +85,12 @@ def test_run_writes_report_resumes_and_saves_recipe(toy: ToyCorpus, tmp_path: Pa
             }  # fmt: skip
             assert (to_visual["candidates"], to_visual["queries"]) == (60, 120)
             assert (to_text["candidates"], to_text["queries"]) == (120, 60)
-    again = run(recipe, toy.data, tmp_path)  # nothing is left to train
+    again = train(recipe, toy.data, tmp_path)  # nothing is left to train
     assert again["test"] == report["test"]
     reopened = open_recipe(tmp_path / "recipe.yaml")
-    assert (reopened.kind, reopened.settings) == ("features", recipe)
+    assert (reopened.system, reopened.settings) == ("mmp", recipe)
     with pytest.raises(PolyglanceError, match="a run by another recipe"):
-        run(replace(recipe, max_text_tokens=9), toy.data, tmp_path)
+        train(replace(recipe, max_text_tokens=9), toy.data, tmp_path)
 
 
 def result(to_visual: list[float], to_text: list[float]) -> RetrievalResult:
@@ -112,7 +112,7 @@ def test_checkpoint_score_sums_text_to_video_recalls() -> None:
 def test_best_checkpoint_has_the_highest_score(toy: ToyCorpus, tmp_path: Path) -> None:
     """Train at a learning rate that diverges late, so that the last checkpoint is not the best."""
     recipe = shorter(toy.recipe, 20, validate_every=2, learning_rate=3e-2, schedule="constant")
-    report = run(recipe, toy.data, tmp_path)
+    report = train(recipe, toy.data, tmp_path)
     entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     scores = {e["step"]: e["validation"] for e in entries if "validation" in e}
     assert set(scores) == set(range(2, 21, 2))
@@ -142,7 +142,7 @@ def captured_sentences(
 
     original = tasks.mmp_losses
     monkeypatch.setattr(tasks, "mmp_losses", spy)
-    run(recipe, toy.data, out)
+    train(recipe, toy.data, out)
     return batches
 
 
@@ -230,7 +230,7 @@ def test_parameter_groups_have_their_own_learning_rates(toy: ToyCorpus, tmp_path
         visual_lr_multiplier=2.0,
     )
     before = build_model(recipe, visual_width(toy)).state_dict()
-    run(recipe, toy.data, tmp_path)
+    train(recipe, toy.data, tmp_path)
     after = load_file(tmp_path / "latest" / "model.safetensors")
     moved = {name: float((after[name] - before[name]).abs().quantile(0.9)) for name in after}
     for name, rate in {
@@ -251,7 +251,7 @@ def visual_width(toy: ToyCorpus) -> int:
 def test_image_variant_starts_from_a_video_model(toy: ToyCorpus, tmp_path: Path) -> None:
     """The layer on features is new, all other weights come from the video model."""
     video = replace(shorter(toy.recipe, 3), validation=None, test=None)
-    run(video, toy.data, tmp_path / "video")
+    train(video, toy.data, tmp_path / "video")
     pictures = [
         replace(record, video=None, image=record.video)
         for record in read_manifest(toy.data / "clips" / "val.jsonl")
@@ -269,7 +269,7 @@ def test_image_variant_starts_from_a_video_model(toy: ToyCorpus, tmp_path: Path)
         visual_lr_multiplier=2.0,
         corpora=(TrainingCorpus("pictures/train.jsonl", "pictures/regions.npz"),),
     )
-    run(image, toy.data, tmp_path / "image")
+    train(image, toy.data, tmp_path / "image")
     old = load_file(tmp_path / "video" / "latest" / "model.safetensors")
     new = load_file(tmp_path / "image" / "latest" / "model.safetensors")
     assert new["visual_input.weight"].shape == (32, 7)
@@ -310,7 +310,7 @@ def test_recipe_errors_name_the_fix(toy: ToyCorpus, tmp_path: Path) -> None:
     }
     for message, mistaken in wrong.items():
         with pytest.raises(PolyglanceError, match=message):
-            run(mistaken, toy.data, tmp_path / "out")
+            train(mistaken, toy.data, tmp_path / "out")
     records = [
         replace(record, captions={"fr": record.captions["en"]})
         for record in read_manifest(toy.data / "clips" / "val.jsonl")
@@ -318,7 +318,7 @@ def test_recipe_errors_name_the_fix(toy: ToyCorpus, tmp_path: Path) -> None:
     write_manifest(toy.data / "clips" / "french.jsonl", records)
     french = replace(recipe, validation=FeatureSplit("clips/french.jsonl", FEATURES))
     with pytest.raises(PolyglanceError, match=r"none of the languages trained on \(de, en\)"):
-        run(french, toy.data, tmp_path / "out")
+        train(french, toy.data, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_languages_may_come_from_different_corpora(toy: ToyCorpus, tmp_path: Pat
         validation=FeatureSplit("clips/only-de.jsonl", FEATURES),
         test=None,
     )
-    report = run(recipe, toy.data, tmp_path)
+    report = train(recipe, toy.data, tmp_path)
     assert report["trained_on"] == ["de", "en"]
     assert set(report["validation"]) == {"de"}
 

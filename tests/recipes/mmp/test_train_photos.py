@@ -36,7 +36,7 @@ from polyglance.recipes.mmp.config import (
     TextCorpus,
 )
 from polyglance.recipes.mmp.photo_data import load_photo_data
-from polyglance.recipes.mmp.train_photos import build_model, open_backbone, run
+from polyglance.recipes.mmp.train_photos import build_model, open_backbone, train
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig
@@ -128,7 +128,7 @@ def finished(
 ) -> tuple[Path, dict[str, Any]]:
     """Return a run folder and its report."""
     out = tmp_path_factory.mktemp("run")
-    return out, run(recipe, data, out)
+    return out, train(recipe, data, out)
 
 
 def test_run_trains_evaluates_and_writes_a_report(finished: tuple[Path, dict[str, Any]]) -> None:
@@ -181,7 +181,7 @@ def test_finished_run_is_evaluated_again_without_training(
 ) -> None:
     out, report = shutil.copytree(finished[0], tmp_path / "run"), finished[1]
     log = (out / "compressed" / "log.jsonl").read_bytes()
-    again = run(recipe, data, out)
+    again = train(recipe, data, out)
     assert again["best_step"] == report["best_step"]
     for figures in (again, again["compressed"]):
         first = report if figures is again else report["compressed"]
@@ -190,14 +190,14 @@ def test_finished_run_is_evaluated_again_without_training(
     assert (out / "compressed" / "log.jsonl").read_bytes() == log
     assert open_recipe(out / "recipe.yaml").settings == recipe
     with pytest.raises(PolyglanceError, match="a run by another recipe"):
-        run(replace(recipe, max_text_tokens=8), data, out)
+        train(replace(recipe, max_text_tokens=8), data, out)
 
 
 def test_without_compression_nothing_is_exported(
     recipe: MMPPhotoRecipe, data: Path, tmp_path: Path
 ) -> None:
     short = replace(recipe.loop, steps=1, warmup=0)
-    report = run(replace(recipe, compression=None, test=None, loop=short), data, tmp_path)
+    report = train(replace(recipe, compression=None, test=None, loop=short), data, tmp_path)
     assert report.keys() == {"validation", "best_step", "seconds"}
     assert not any((tmp_path / name).exists() for name in ("compact", "compressed", "model"))
 
@@ -246,12 +246,12 @@ def test_recipe_errors_name_the_fix(recipe: MMPPhotoRecipe, data: Path, tmp_path
     }
     for message, mistaken in wrong.items():
         with pytest.raises(PolyglanceError, match=message):
-            run(mistaken, data, tmp_path / "out")
+            train(mistaken, data, tmp_path / "out")
     assert not (tmp_path / "out").exists()  # the error came before training
     broken = shutil.copytree(data, tmp_path / "data")
     (broken / "colours" / "3.png").write_bytes(b"")
     with pytest.raises(PolyglanceError, match=r"3\.png"):
-        run(recipe, broken, tmp_path / "out")
+        train(recipe, broken, tmp_path / "out")
 
 
 def test_frozen_parameters_are_not_trained(

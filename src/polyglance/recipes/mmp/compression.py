@@ -21,7 +21,7 @@ from polyglance.recipes.mmp.config import BACKBONE_MODULE, CompressionConfig
 from polyglance.recipes.mmp.tasks import EmbeddingDistillationTask
 from polyglance.records import atomic_write
 from polyglance.training.distributed import rank
-from polyglance.training.loop import LoopConfig, train
+from polyglance.training.loop import LoopConfig, train_loop
 from polyglance.training.mixture import Mixture
 from polyglance.weights.unigram import SPECIALS
 
@@ -89,7 +89,7 @@ def compress_and_distil(
         [(table.with_network(backbone), table) for table in images],
         batch=compression.batch,
     )
-    train(
+    train_loop(
         student,
         Mixture({"distillation": task}),
         config,

@@ -9,7 +9,6 @@ from pathlib import Path
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMPObjective
-from polyglance.recipes.common import spoken
 from polyglance.recipes.mmp.config import FeatureSplit, MMPRecipe, TrainingCorpus
 from polyglance.recipes.mmp.evaluation import RetrievalSplit
 from polyglance.recipes.mmp.feature_sources import FeatureSource, feature_table, open_features
@@ -51,7 +50,7 @@ def load_data(recipe: MMPRecipe, data: Path, device: str) -> MMPData:
         if corpus.subtitles is None:
             split = reader.read(corpus, recipe.languages)
             corpora.append((corpus, split))
-            languages |= spoken(split.captions)
+            languages |= split.captions.present_languages
         else:
             videos, subtitle_languages = reader.read_subtitles(corpus)
             corpora.append((corpus, videos))

@@ -10,7 +10,6 @@ from polyglance.batches.inputs import PixelTable, read_pixels
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all_records
 from polyglance.errors import PolyglanceError
-from polyglance.recipes.common import spoken
 from polyglance.recipes.mmp.config import ImageCorpus, MMPPhotoRecipe, TextCorpus
 from polyglance.recipes.mmp.data import corpus_name
 from polyglance.recipes.mmp.enrich import MIXED
@@ -49,7 +48,9 @@ class PhotoData:
     @property
     def languages(self) -> list[str]:
         """Return the languages of the captions."""
-        return sorted(set().union(*(spoken(table) for _, _, table in self.images)) - {MIXED})
+        return sorted(
+            set().union(*(table.present_languages for _, _, table in self.images)) - {MIXED}
+        )
 
 
 def load_photo_data(
@@ -125,7 +126,7 @@ class _Reader:
                 )
             train = with_extra_captions(train, read_manifest(extra))
         split = self._split(train, corpus.manifest, corpus.languages)
-        if missing := set(corpus.languages or ()) - spoken(split.captions):
+        if missing := set(corpus.languages or ()) - split.captions.present_languages:
             raise PolyglanceError(
                 f"{corpus.manifest} has no captions in {', '.join(sorted(missing))}:"
                 " choose languages that it has"

@@ -16,7 +16,6 @@ from polyglance import weights
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.common import keep, spoken, write_report
 from polyglance.recipes.mmp.config import MMPRecipe
 from polyglance.recipes.mmp.data import (
     MMPData,
@@ -32,11 +31,12 @@ from polyglance.recipes.mmp.evaluation import (
 )
 from polyglance.recipes.mmp.initialise import initialise_from
 from polyglance.recipes.mmp.tasks import MMPTask, SubtitleTask
-from polyglance.training.loop import Validate, train
+from polyglance.recipes.run_folder import save_recipe, write_report
+from polyglance.training.loop import Validate, train_loop
 from polyglance.training.mixture import Mixture, MultiTask, Task
 
 
-def run(recipe: MMPRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+def train(recipe: MMPRecipe, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train a recipe; return and write its report.
 
     Under `polyglance.training.distributed.init_distributed` all processes call this together.
@@ -44,7 +44,7 @@ def run(recipe: MMPRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
     Args:
         recipe: The settings.
         data: Folder that the recipe's paths are in.
-        out: Run folder.
+        run: Run folder; an interrupted run continues.
         device: Where to train.
     """
     torch.set_float32_matmul_precision("high")
@@ -54,12 +54,12 @@ def run(recipe: MMPRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         initialise_from(model, Path(recipe.initialise_from))
     tasks = build_tasks(recipe, corpora, model)
     validate = _validation(model, corpora)
-    keep(recipe, "features", out)
-    result = train(
+    save_recipe(recipe, "mmp", run)
+    result = train_loop(
         model,
         Mixture({"all": MultiTask(tasks)}),
         recipe.loop,
-        out,
+        run,
         validate=validate,
         param_groups=parameter_groups(model, recipe),
     )
@@ -73,7 +73,7 @@ def run(recipe: MMPRecipe, data: Path, out: Path, *, device: str = "cpu") -> dic
         report["validation"] = direction_report(retrieval_by_language(model, corpora.validation))
     if corpora.test is not None:
         report["test"] = direction_report(retrieval_by_language(model, corpora.test))
-    write_report(report, out)
+    write_report(report, run)
     return report
 
 
@@ -148,7 +148,7 @@ def _validation(model: MMP, data: MMPData) -> Validate | None:
     """Return what selects the checkpoint: recalls of the languages trained on."""
     if (validation := data.validation) is None:
         return None
-    languages = sorted(data.languages & spoken(validation.captions))
+    languages = sorted(data.languages & validation.captions.present_languages)
     if not languages:
         raise PolyglanceError(
             "the validation has captions in none of the languages trained on"

@@ -19,7 +19,6 @@ from polyglance import weights
 from polyglance.batches.inputs import PixelTable
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.common import keep, write_report
 from polyglance.recipes.mmp.class_names import ClassNameTask, class_statistics
 from polyglance.recipes.mmp.compression import (
     compress_and_distil,
@@ -31,13 +30,14 @@ from polyglance.recipes.mmp.data import corpus_name, with_mask_id
 from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls, photo_scores
 from polyglance.recipes.mmp.photo_data import PhotoData, load_photo_data
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
+from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.training.distributed import rank
-from polyglance.training.loop import train
+from polyglance.training.loop import train_loop
 from polyglance.training.mixture import Mixture, MultiTask, Task
 from polyglance.vision.efficientnet import EfficientNetLite
 
 
-def run(recipe: MMPPhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
+def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
     """Train a recipe; return and write its report.
 
     Under `polyglance.training.distributed.init_distributed` all processes call this together.
@@ -45,7 +45,7 @@ def run(recipe: MMPPhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -
     Args:
         recipe: The settings.
         data: Folder that the recipe's paths are in.
-        out: Run folder.
+        run: Run folder; an interrupted run continues.
         device: Where to train.
     """
     torch.set_float32_matmul_precision("high")
@@ -55,12 +55,12 @@ def run(recipe: MMPPhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -
     if recipe.compression is not None:
         require_compressible(model, recipe.compression)
     tasks = build_tasks(recipe, photos, model, backbone)
-    keep(recipe, "photos", out)
-    result = train(
+    save_recipe(recipe, "mmp_photos", run)
+    result = train_loop(
         model,
         Mixture({"all": MultiTask(tasks)}),
         recipe.loop,
-        out,
+        run,
         validate=lambda: photo_scores(model, photos.validation, photos.held_out),
         param_groups=parameter_groups(model, backbone, recipe),
     )
@@ -71,12 +71,12 @@ def run(recipe: MMPPhotoRecipe, data: Path, out: Path, *, device: str = "cpu") -
     }
     if photos.test is not None:
         report["test"] = all_recalls(model, photos.test)
-    write_report(report, out)
+    write_report(report, run)
     if recipe.compression is not None:
-        report["compressed"] = _compress(recipe, recipe.compression, model, photos, backbone, out)
-        write_report(report, out)
+        report["compressed"] = _compress(recipe, recipe.compression, model, photos, backbone, run)
+        write_report(report, run)
         if rank() == 0:
-            _export(out, recipe.compression.name)
+            _export(run, recipe.compression.name)
     return report
 
 
@@ -177,7 +177,7 @@ def _compress(
     model: MMP,
     photos: PhotoData,
     backbone: EfficientNetLite,
-    out: Path,
+    run: Path,
 ) -> dict[str, Any]:
     """Compress the trained model, save it for export and return its results."""
 
@@ -192,14 +192,14 @@ def _compress(
         images=photos.pixel_tables,
         precision=recipe.loop.precision,
         validate=validate,
-        folder=out / "compressed",
+        folder=run / "compressed",
     )
     results: dict[str, Any] = {"validation": validate(small, network)}
     if photos.test is not None:
         results["test"] = all_recalls(small, _with_network(photos.test, network))
     save_compact(
         small,
-        out / "compact",
+        run / "compact",
         image_size=recipe.image_size,
         mean=backbone.mean,
         std=backbone.std,
@@ -216,15 +216,15 @@ def _with_network(split: RetrievalSplit, network: nn.Module) -> RetrievalSplit:
     return RetrievalSplit(split.visuals.with_network(network), split.captions)
 
 
-def _export(out: Path, name: str) -> None:
+def _export(run: Path, name: str) -> None:
     """Export the model folder, or print the command where onnx is not installed."""
     if find_spec("onnx"):
         from polyglance.export.from_run import export_run
 
-        export_run(out, out / "model", name=name)
+        export_run(run, run / "model", name=name)
     else:
         print(
             "onnx is not installed here; on a machine with polyglance[train], make the model with"
-            f" polyglance export {out} --out {out / 'model'} --name {name}",
+            f" polyglance export {run} --out {run / 'model'} --name {name}",
             file=sys.stderr,
         )

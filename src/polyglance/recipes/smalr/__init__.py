@@ -1,1 +1,1 @@
-"""Recipes of SMALR and what it is compared with: texts, pre-training, consistency."""
+"""SMALR, its ablations and the word models that it is compared with."""

@@ -1,142 +1,139 @@
-"""What happens before a model sees pictures: sentences about the same pictures come together.
+"""Pre-training on captions alone, before a model sees images.
 
-Models with latent tokens learn these, once for all models that want the same
-(SMALR, section 3.1); the others bring their words into one universal space (MULE's
-first stage).
+Models with latent tokens learn these, once for all models with the same settings (SMALR,
+section 3.1); the others project their words into one universal space (MULE's first stage).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from polyglance.config import check
 from polyglance.models.smalr import SMALRConfig, latent_vocabulary
 from polyglance.nn import latent_vocabulary as latent_code
 from polyglance.nn.hybrid_embedding import HybridEmbedding
 from polyglance.nn.latent_vocabulary import LatentVocabulary
+from polyglance.nn.pretrained import model_tensors
 from polyglance.objectives import top_triplets as triplet_code
 from polyglance.objectives.top_triplets import TripletRule
-from polyglance.recipes.keys import fingerprint
-from polyglance.training import hardening as hardening_code
+from polyglance.recipes.smalr import tasks as task_code
+from polyglance.recipes.smalr.config import PretrainingConfig
+from polyglance.recipes.smalr.tasks import CaptionGridSampler, SentenceAlignmentTask
 from polyglance.training import loop as loop_code
-from polyglance.training import smalr_tasks as task_code
-from polyglance.training.checkpoints import model_tensors
-from polyglance.training.hardening import FromEasyToHard
-from polyglance.training.loop import LoopConfig, train
+from polyglance.training import triplet_curriculum as curriculum_code
+from polyglance.training.loop import LoopConfig, train_loop
 from polyglance.training.mixture import Mixture
-from polyglance.training.smalr_tasks import AveragedSentences, CaptionGrids
+from polyglance.training.triplet_curriculum import TripletCurriculum
+from polyglance.utils.fingerprint import fingerprint
 from polyglance.weights.cache import make_once
 
-_STATE, _SPENT = "latent.safetensors", "spent.json"
-_CODE = (latent_code, triplet_code, hardening_code, loop_code, task_code)
+_STATE, _SECONDS = "latent.safetensors", "seconds.json"
+_CODE = (latent_code, triplet_code, curriculum_code, loop_code, task_code)
 
 
-@dataclass(frozen=True)
-class Pretraining:
-    """How long and how fast sentences come together."""
-
-    steps: int = 300
-    learning_rate: float = 1e-3
-    batch: int = 256
-    """Pictures whose sentences are compared."""
-
-    def __post_init__(self) -> None:
-        check(self, lambda value: value >= 1, "1 or more", "batch")
-        check(self, lambda value: value >= 0, "0 or more", "steps")
-        check(self, lambda value: value > 0, "a number above 0", "learning_rate")
-
-
-def pretrained_latent(
+def pretrain_latent(
     config: SMALRConfig,
     vectors: Tensor,
-    captions: CaptionGrids,
-    settings: Pretraining,
+    captions: CaptionGridSampler,
+    settings: PretrainingConfig,
     *,
     rule: TripletRule,
-    easy_share: float,
+    hard_negative_warmup: float,
     seed: int,
     folder: Path,
-    cache: Path,
+    cache_dir: Path,
 ) -> tuple[LatentVocabulary, float]:
-    """A latent vocabulary that has learned from captions, and how many seconds that took.
+    """Return a pre-trained latent vocabulary and the seconds that its training took.
 
-    It is looked for in ``cache`` first: models that differ in what they do with
-    their tokens share them.
+    Args:
+        config: Of the model.
+        vectors: Word vectors, ``(words, width)``.
+        captions: Draws training captions.
+        settings: Of the pre-training.
+        rule: Triplet rule.
+        hard_negative_warmup: Fraction of the steps for the triplet curriculum.
+        seed: Of weights and draws.
+        folder: Run folder of the pre-training.
+        cache_dir: Keeps the result, for other models with the same settings.
     """
     torch.manual_seed(seed)
     latent = latent_vocabulary(config, vectors).to(vectors.device)
 
     def make(partial: Path) -> None:
-        seconds = _bring_together(latent, captions, settings, rule, easy_share, seed, folder)
+        seconds = _train(latent, captions, settings, rule, hard_negative_warmup, seed, folder)
         save_file(model_tensors(latent), partial / _STATE)
-        (partial / _SPENT).write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+        (partial / _SECONDS).write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
 
     table = captions.captions
-    asked = [
-        settings, rule, easy_share, seed, config.latent_tokens, config.universal_width,
-        config.explore, config.candidates, config.choice_gradient, captions.sentences_each,
-        captions.languages_each,
-    ]  # fmt: skip
     name = fingerprint(
-        asked, captions.languages, vectors.cpu().numpy(), table.ids, table.offsets, table.owners,
-        table.languages, *_CODE,
+        [
+            settings, rule, hard_negative_warmup, seed, config.latent_tokens,
+            config.universal_width, config.explore, config.candidates, config.choice_gradient,
+            captions.captions_per_language, captions.languages_per_step,
+        ],
+        captions.languages, vectors.cpu().numpy(), table.token_ids, table.offsets,
+        table.record_ids, table.language_ids, *_CODE,
     )  # fmt: skip
-    target = cache / f"latent-{name}"
-    make_once(target, lambda path: (path / _SPENT).is_file(), make)
+    target = cache_dir / f"latent-{name}"
+    make_once(target, lambda path: (path / _SECONDS).is_file(), make)
     state = load_file(target / _STATE, device=str(vectors.device))
     latent.load_state_dict(state)
-    spent: float = json.loads((target / _SPENT).read_text(encoding="utf-8"))["seconds"]
-    return latent.eval(), spent
+    seconds: float = json.loads((target / _SECONDS).read_text(encoding="utf-8"))["seconds"]
+    return latent.eval(), seconds
 
 
 def align_words(
     words: HybridEmbedding,
-    captions: CaptionGrids,
-    settings: Pretraining,
+    captions: CaptionGridSampler,
+    settings: PretrainingConfig,
     *,
     rule: TripletRule,
-    easy_share: float,
+    hard_negative_warmup: float,
     seed: int,
     folder: Path,
 ) -> tuple[int, float]:
-    """MULE's first stage: projections alone learn, the words' own vectors stay as they are.
+    """Run MULE's first stage: train the projections, with the words' own vectors frozen.
 
-    Returns how many parameters that moved, and how many seconds it took.
+    Args:
+        words: Trained in place.
+        captions: Draws training captions.
+        settings: Of the pre-training.
+        rule: Triplet rule.
+        hard_negative_warmup: Fraction of the steps for the triplet curriculum.
+        seed: Of the draws.
+        folder: Run folder of the pre-training.
+
+    Returns:
+        The number of trained parameters, and the seconds that it took.
     """
     words.own.requires_grad_(False)
-    moved = sum(p.numel() for p in words.parameters() if p.requires_grad)
-    seconds = _bring_together(words, captions, settings, rule, easy_share, seed, folder)
+    num_parameters = sum(p.numel() for p in words.parameters() if p.requires_grad)
+    seconds = _train(words, captions, settings, rule, hard_negative_warmup, seed, folder)
     words.own.requires_grad_(True)
-    return moved, seconds
+    return num_parameters, seconds
 
 
-def _bring_together(
+def _train(
     words: nn.Module,
-    captions: CaptionGrids,
-    settings: Pretraining,
+    captions: CaptionGridSampler,
+    settings: PretrainingConfig,
     rule: TripletRule,
-    easy_share: float,
+    hard_negative_warmup: float,
     seed: int,
     folder: Path,
 ) -> float:
-    """Train words so that averaged sentences about a picture lie together; returns the seconds."""
-    task = AveragedSentences(words, captions, batch=settings.batch, rule=rule)
-
-    def obey(rule: TripletRule) -> None:
-        task.rule = rule
-
-    hardening = FromEasyToHard(
+    """Train words on `SentenceAlignmentTask`; return the seconds that it took."""
+    task = SentenceAlignmentTask(words, captions, batch=settings.batch, rule=rule)
+    curriculum = TripletCurriculum(
         task,
-        obey,
+        task.set_rule,
         rule,
-        candidates=task.batch * captions.sentences_each,
-        steps=round(easy_share * settings.steps),
+        candidates=task.batch * captions.captions_per_language,
+        steps=round(hard_negative_warmup * settings.steps),
     )
     loop = LoopConfig(
         steps=settings.steps,
@@ -145,4 +142,4 @@ def _bring_together(
         seed=seed,
         save_every=0,
     )
-    return train(words, Mixture({"sentences": hardening}), loop, folder).seconds
+    return train_loop(words, Mixture({"sentences": curriculum}), loop, folder).seconds

@@ -1,4 +1,4 @@
-"""Captions as numbers of words, and what their cached form is known by."""
+"""Captions as word ids, and the fingerprint of their cache."""
 
 from __future__ import annotations
 
@@ -9,83 +9,83 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.toy_lexicon import rows_of, toy_captions
 from polyglance.errors import PolyglanceError
 from polyglance.models.smalr import SMALR, SMALRConfig
 from polyglance.nn.hybrid_embedding import HybridEmbedding
 from polyglance.objectives.top_triplets import TripletRule
-from polyglance.recipes.keys import fingerprint
-from polyglance.recipes.measuring import coverage
-from polyglance.recipes.smalr.texts import (
+from polyglance.recipes.smalr.evaluation import word_coverage
+from polyglance.recipes.smalr.lexicon_captions import (
     SPLITS,
-    Dictionaries,
-    prepare_texts,
-    renumbered,
-    words_said,
+    DictionaryFiles,
+    count_words,
+    prepare_captions,
+    remap_words,
 )
 from polyglance.records import Record, write_manifest
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.lexicon import Lexicon
-from toy_word_texts import rows_of, toy_texts
+from polyglance.utils.fingerprint import fingerprint
 
 
-def test_another_lexicon_is_other_numbers() -> None:
-    texts = toy_texts()
+def test_captions_are_remapped_to_another_lexicon() -> None:
+    texts = toy_captions()
     assert rows_of(texts.captions["test"]) == [[3, 2], [6, 5], [7], [4], [2, 4], [5]]
-    frequent = texts.among(texts.lexicon.without_rare(3))
+    frequent = texts.with_lexicon(texts.lexicon.without_rare(3))
     assert frequent.vectors[:, 0].tolist() == [0, 1, 2, 3, 5, 6]
-    # A caption without a known word stays a query, but is nothing to learn from.
+    # A caption without a known word stays as a query, but is dropped from training.
     assert rows_of(frequent.captions["test"]) == [[3, 2], [5, 4], [0], [0], [2], [4]]
     assert rows_of(frequent.captions["train"]) == [[3, 2], [5, 4], [2], [4]]
-    assert frequent.captions["train"].owners.tolist() == [0, 0, 1, 1]
-    german = texts.among(Lexicon({"de": texts.lexicon.counts["de"]}))
+    assert frequent.captions["train"].record_ids.tolist() == [0, 0, 1, 1]
+    german = texts.with_lexicon(Lexicon({"de": texts.lexicon.counts["de"]}))
     assert rows_of(german.captions["test"]) == [[3, 2], [4], [2]]
-    assert german.captions["test"].names == ("de",)
-    assert german.captions["test"].owners.tolist() == [0, 0, 1]
+    assert german.captions["test"].language_codes == ("de",)
+    assert german.captions["test"].record_ids.tolist() == [0, 0, 1]
 
 
-def test_renumbering_keeps_the_place_of_empty_captions() -> None:
-    table = toy_texts().captions["test"]
+def test_remapping_keeps_empty_captions_in_place() -> None:
+    table = toy_captions().captions["test"]
     numbers = np.zeros(8, np.int64)
     numbers[[2, 5]] = [20, 50]
-    assert rows_of(renumbered(table, numbers)) == [[20], [50], [0], [0], [20], [50]]
-    assert rows_of(renumbered(table, np.zeros(8, np.int64))) == [[0]] * 6
+    assert rows_of(remap_words(table, numbers)) == [[20], [50], [0], [0], [20], [50]]
+    assert rows_of(remap_words(table, np.zeros(8, np.int64))) == [[0]] * 6
 
 
-def test_translations_are_the_first_that_the_lexicon_knows(tmp_path: Path) -> None:
-    texts = toy_texts()
+def test_translations_are_the_first_in_the_lexicon(tmp_path: Path) -> None:
+    texts = toy_captions()
     dictionary = Dictionary(
         [("dog", "Köter"), ("dog", "Hund"), ("red", "Rot"), ("cat", "Mieze")], source="en"
     )
     assert texts.translations("en", "de", dictionary).tolist() == [0, 0, 5, 6, 0, 0, 0, 0]
     dictionary.save(tmp_path / "en-de.tsv")
-    dictionaries = Dictionaries(str(tmp_path / "{source}-{target}.tsv"))
-    assert dictionaries.numbers(texts, "en", "de").tolist() == [0, 0, 5, 6, 0, 0, 0, 0]
-    assert dictionaries.numbers(texts, "de", "de").tolist() == list(range(8))
+    dictionaries = DictionaryFiles(str(tmp_path / "{source}-{target}.tsv"))
+    assert dictionaries.mapping(texts, "en", "de").tolist() == [0, 0, 5, 6, 0, 0, 0, 0]
+    assert dictionaries.mapping(texts, "de", "de").tolist() == list(range(8))
 
 
-def test_coverage_counts_words_by_what_they_have() -> None:
-    texts = toy_texts()
+def test_coverage_counts_own_shared_and_unknown_words() -> None:
+    texts = toy_captions()
     lexicon = texts.lexicon
     words = HybridEmbedding.build(
         torch.randn(8, 4),
-        torch.from_numpy(lexicon.language_of),
-        torch.from_numpy(lexicon.rank_in_language),
+        torch.from_numpy(lexicon.language_ids),
+        torch.from_numpy(lexicon.frequency_ranks),
         own_words=1,
         own_width=2,
         width=4,
         tokens=torch.tensor([0, 0, 0, 1, 0, 0, 1, 0]),
         latent=torch.randn(2, 4),
     )
-    model = SMALR(SMALRConfig(universal_width=4, gru_width=4), words, languages=2)
-    found = coverage(model, texts.captions["test"], {"en": 10, "de": 4})
-    # red dog, cat, dog cat: the dog is the commonest; ten words were said in all.
+    model = SMALR(SMALRConfig(universal_width=4, gru_width=4), words, num_languages=2)
+    found = word_coverage(model, texts.captions["test"], {"en": 10, "de": 4})
+    # red dog, cat, dog cat: the dog is the commonest word, of ten in all.
     assert found["en"] == pytest.approx({"own": 0.2, "shared": 0.3, "unknown": 0.5})
     assert found["de"] == pytest.approx({"own": 0.5, "shared": 0.5, "unknown": 0.0})
     records = [Record(captions={"en": ("A red, red dog!", "so"), "de": ("Hund",)}), Record()]
-    assert words_said(records, lexicon).tolist() == [[5, 1], [0, 0]]
+    assert count_words(records, lexicon).tolist() == [[5, 1], [0, 0]]
 
 
-def test_vectors_are_read_again_when_their_files_change(tmp_path: Path) -> None:
+def test_changed_vector_files_invalidate_the_cache(tmp_path: Path) -> None:
     manifests = {split: tmp_path / f"{split}.jsonl" for split in SPLITS}
     for path in manifests.values():
         write_manifest(path, [Record(captions={"en": ("a circle",)})])
@@ -93,14 +93,14 @@ def test_vectors_are_read_again_when_their_files_change(tmp_path: Path) -> None:
     def vectors(numbers: str) -> np.ndarray:
         (tmp_path / "en.vec").write_text(f"1 2\ncircle {numbers}\n")
         source = str(tmp_path / "{language}.vec")
-        return prepare_texts(manifests, ("en",), source, 2, cache=tmp_path / "cache").vectors
+        return prepare_captions(manifests, ("en",), source, 2, cache_dir=tmp_path / "cache").vectors
 
     first = vectors("1 2")
     assert [1, 2] in first.tolist()
     assert [1, 4.5] in vectors("1 4.5").tolist()
 
 
-def test_what_things_were_made_from_tells_them_apart(tmp_path: Path) -> None:
+def test_fingerprints_differ_by_content(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     file = tmp_path / "folder" / "file"
     file.write_text("one")
@@ -118,4 +118,4 @@ def test_what_things_were_made_from_tells_them_apart(tmp_path: Path) -> None:
 
 def test_dictionaries_need_a_pattern() -> None:
     with pytest.raises(PolyglanceError, match=r"give a path with \{source\} and \{target\}"):
-        Dictionaries("dictionaries.tsv")
+        DictionaryFiles("dictionaries.tsv")

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers.text_encoder import save_text_encoder
+from helpers.toy_clips import write_store
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe, recipe_names
-from polyglance.recipes.mmp.features import Corpus, Described, FeatureRecipe
+from polyglance.recipes.mmp.config import FeatureSplit, MMPRecipe, TrainingCorpus
 from polyglance.records import Cue, Record, write_manifest
-from toy_corpus import make_encoder, write_store
 
-PUBLISHED = [name for name in recipe_names() if open_recipe(name).kind == "features"]
+PUBLISHED = [name for name in recipe_names() if open_recipe(name).system == "mmp"]
 PAPER = [name for name in PUBLISHED if open_recipe(name).settings.encoder == "xlm-roberta-large"]
 CLIPS = 8
 WORDS = ["red", "green", "blue", "fast", "slow", "left", "right", "up", "down", "round"]
@@ -28,16 +29,18 @@ WORDS = ["red", "green", "blue", "fast", "slow", "left", "right", "up", "down", 
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As many layers as the recipes take their output from."""
     folder = tmp_path_factory.mktemp("encoder") / "xlm-r"
-    make_encoder(folder, [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS], layers=12)
+    save_text_encoder(
+        folder, [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS], layers=12
+    )
     return folder
 
 
-def everything(recipe: FeatureRecipe) -> Iterator[Described]:
+def everything(recipe: MMPRecipe) -> Iterator[FeatureSplit]:
     yield from recipe.corpora
     yield from (part for part in (recipe.validation, recipe.test) if part is not None)
 
 
-def lay_out(recipe: FeatureRecipe, data: Path) -> None:
+def lay_out(recipe: MMPRecipe, data: Path) -> None:
     """All files that a recipe names, with a few clips in each."""
     random = np.random.default_rng(0)
     manifests: dict[str, list[Record]] = {}
@@ -49,7 +52,7 @@ def lay_out(recipe: FeatureRecipe, data: Path) -> None:
 
     for part in everything(recipe):
         names = [f"{part.manifest}-{part.split}-{n}.mp4" for n in range(CLIPS)]
-        subtitled = isinstance(part, Corpus) and part.subtitles is not None
+        subtitled = isinstance(part, TrainingCorpus) and part.subtitles is not None
         spoken = ("en",) if part.translations else languages
         captions = {} if subtitled else {name: (say(), say()) for name in spoken}
         cues = {name: (Cue(0, 2, say()), Cue(3, 4, say())) for name in languages}
@@ -63,7 +66,7 @@ def lay_out(recipe: FeatureRecipe, data: Path) -> None:
             for name in names
         )
         if part.translations:
-            into = part.translated_into or ("de", "sw")
+            into = part.translation_languages or ("de", "sw")
             manifests.setdefault(part.translations, []).extend(
                 Record(video=name, captions={language: (say(),) for language in into})
                 for name in names
@@ -93,7 +96,7 @@ def test_it_runs_by_the_real_command(name: str, encoder: Path, tmp_path: Path) -
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     expected = set(recipe.languages or ("en", "de"))
     if any(corpus.translations for corpus in recipe.corpora):
-        expected = {"en", *recipe.corpora[0].translated_into}
+        expected = {"en", *recipe.corpora[0].translation_languages}
     assert set(report["trained_on"]) == expected
     if recipe.test is None:
         assert done.output == ""
@@ -111,13 +114,13 @@ def test_what_the_paper_says_once_holds_in_all_its_recipes(name: str) -> None:
     objective, loop = recipe.objective, recipe.loop
     assert (objective.temperature, objective.noise, objective.intra) == (0.1, 0.05, True)
     assert (objective.loss, objective.negatives) == ("nce", "joint")
-    assert objective.cross == (recipe.captions_each == 2)
-    assert (loop.learning_rate, loop.clip, loop.weight_decay) == (2e-4, 0.2, 0)
+    assert objective.cross == (recipe.captions_per_image == 2)
+    assert (loop.learning_rate, loop.grad_clip, loop.weight_decay) == (2e-4, 0.2, 0)
     assert (loop.schedule, loop.warmup) == ("constant", 0)
     pretraining = recipe.corpora[0].subtitles is not None
     assert recipe.corpora[0].batch == (64 if pretraining else 128)
-    assert recipe.longest_text == (192 if pretraining else 96)
-    assert recipe.longest_visual == 36
+    assert recipe.max_text_tokens == (192 if pretraining else 96)
+    assert recipe.max_visual_tokens == 36
     assert len(PAPER) == 5
 
 

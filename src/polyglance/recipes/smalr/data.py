@@ -1,0 +1,192 @@
+"""Read the data of `SMALRRecipe`: captions as words of a lexicon, word vectors and images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyglance.batches.inputs import FeatureTable
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
+from polyglance.models.smalr_folder import FeatureInfo
+from polyglance.recipes.dictionaries import learned_dictionaries
+from polyglance.recipes.mmp.feature_sources import StoreFeatures, feature_table, open_features
+from polyglance.recipes.smalr.config import SMALRRecipe
+from polyglance.recipes.smalr.lexicon_captions import (
+    SPLITS,
+    DictionaryFiles,
+    Indices,
+    LexiconCaptions,
+    prepare_captions,
+    remap_words,
+    select_records,
+)
+from polyglance.records import read_manifest
+from polyglance.text.lexicon import Lexicon
+from polyglance.weights import cache_folder
+
+LEARNED = "learned"
+"""Dictionaries that are learned from captions and translations."""
+
+
+@dataclass(frozen=True, eq=False)
+class SMALRData:
+    """Everything that a word model is trained and evaluated on."""
+
+    texts: LexiconCaptions
+    """Captions in all words of the training captions."""
+    lexicon: Lexicon
+    """The model's words, a subset of those."""
+    captions: Mapping[str, CaptionTable]
+    """By split, as word and language ids of ``lexicon``."""
+    vectors: Tensor
+    """Initial word vectors, ``(words, width)``."""
+    visuals: Mapping[str, FeatureTable]
+    """By split, one vector an image."""
+    feature_info: FeatureInfo
+    """How the images' features were made."""
+    word_counts: Mapping[str, int]
+    """Number of words in the test captions of each language, known or not."""
+    dictionaries: DictionaryFiles | None
+    cache_dir: Path
+
+    @property
+    def feature_width(self) -> int:
+        """Return the width of the images' features."""
+        return int(self.visuals["train"].features.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the images."""
+        return self.visuals["train"].features.device
+
+    def in_language(self, language: str) -> SMALRData:
+        """Return the data of one language alone."""
+        return self.with_lexicon(Lexicon({language: self.lexicon.counts[language]}))
+
+    def translated_to(self, target: str) -> SMALRData:
+        """Return training data of one language, and evaluation captions translated into it.
+
+        Caption tables keep the numbers of their original languages.
+        """
+        assert self.dictionaries is not None
+        alone = self.in_language(target)
+        to_target = self.texts.mapping_to(alone.lexicon)
+        captions = {"train": alone.captions["train"]}
+        mapping = np.zeros(len(self.texts.lexicon), np.int64)
+        for number, source in enumerate(self.texts.lexicon.languages):
+            words = self.texts.lexicon.language_ids == number
+            translation = self.dictionaries.mapping(self.texts, source, target)
+            mapping[words] = to_target[translation[words]]
+        for split in ("validation", "test"):
+            captions[split] = remap_words(self.texts.captions[split], mapping)
+        return replace(alone, captions=captions)
+
+    def with_lexicon(self, lexicon: Lexicon) -> SMALRData:
+        """Return the same data in the words of a smaller lexicon."""
+        texts = self.texts
+        if lexicon is not texts.lexicon:
+            texts = texts.with_lexicon(lexicon)
+        return replace(
+            self, lexicon=lexicon, captions=texts.captions, vectors=torch.from_numpy(texts.vectors)
+        )
+
+
+def load_data(recipe: SMALRRecipe, data: Path, device: str) -> SMALRData:
+    """Read all that a recipe names, in the words of the lexicon that it asks for.
+
+    Args:
+        recipe: The settings.
+        data: Folder that the recipe's paths are in.
+        device: Where images will lie.
+    """
+    splits = {split: getattr(recipe, split) for split in SPLITS}
+    cache_dir = cache_folder() if recipe.cache_dir is None else Path(recipe.cache_dir)
+    texts = prepare_captions(
+        {name: data / split.manifest for name, split in splits.items()},
+        recipe.languages,
+        recipe.word_vectors,
+        recipe.word_vector_dim,
+        cache_dir=cache_dir,
+        device=device,
+    )
+    visuals, captions = {}, {}
+    for name, split in splits.items():
+        records, visuals[name], feature_info = _read_images(
+            data / split.manifest, data / split.features, device
+        )
+        captions[name] = select_records(texts.captions[name], records)
+    test_counts = texts.word_counts[records].sum(0).tolist()  # the last split is the test
+    texts = replace(texts, captions=captions)
+    dictionaries = open_dictionaries(recipe, data, cache_dir)
+    everything = SMALRData(
+        texts=texts,
+        lexicon=texts.lexicon,
+        captions=captions,
+        vectors=torch.from_numpy(texts.vectors),
+        visuals=visuals,
+        feature_info=feature_info,
+        word_counts=dict(zip(texts.lexicon.languages, test_counts, strict=True)),
+        dictionaries=dictionaries,
+        cache_dir=cache_dir,
+    )
+    return everything.with_lexicon(_model_lexicon(recipe, texts, dictionaries))
+
+
+def open_dictionaries(recipe: SMALRRecipe, data: Path, cache_dir: Path) -> DictionaryFiles | None:
+    """Open the dictionaries that a recipe names, or learn them from captions and translations.
+
+    Args:
+        recipe: The settings.
+        data: Folder that the recipe's paths are in.
+        cache_dir: Keeps learned dictionaries.
+    """
+    if recipe.dictionaries is None:
+        return None
+    if recipe.dictionaries != LEARNED:
+        return DictionaryFiles(str(data / recipe.dictionaries))
+    parallel = None if recipe.parallel_text is None else data / recipe.parallel_text
+    if parallel is not None and not parallel.is_file():
+        raise PolyglanceError(f"{parallel}: no such file; correct parallel_text or set it to null")
+    return DictionaryFiles(
+        learned_dictionaries(
+            data / recipe.train.manifest, parallel, recipe.languages, cache_dir=cache_dir
+        )
+    )
+
+
+@lru_cache(maxsize=8)
+def _read_images(
+    manifest: Path, features: Path, device: str
+) -> tuple[Indices, FeatureTable, FeatureInfo]:
+    """Return the numbers of a manifest's records that have features, and one vector for each."""
+    source = open_features([features], prepend_global=True)
+    records = list(read_manifest(manifest))
+    numbers = {id(record): number for number, record in enumerate(records)}
+    max_tokens, feature_info = None, FeatureInfo()
+    if isinstance(source, StoreFeatures):  # its first vector is the global one
+        max_tokens, feature_info = 1, FeatureInfo.from_store(source.store.info.made_by)
+    present, table = feature_table(records, source, max_tokens=max_tokens, device=device)
+    return np.array([numbers[id(record)] for record in present], np.int64), table, feature_info
+
+
+def _model_lexicon(
+    recipe: SMALRRecipe, texts: LexiconCaptions, dictionaries: DictionaryFiles | None
+) -> Lexicon:
+    """Return the lexicon of a recipe's models, without rare words."""
+    lexicon = texts.lexicon
+    if recipe.min_count > 1:
+        lexicon = lexicon.without_rare(recipe.min_count)
+    if recipe.dictionary_min_count > 0 and dictionaries is not None:
+        others = [code for code in lexicon.languages if code != dictionaries.pivot]
+        opened = {code: dictionaries.open(code, dictionaries.pivot) for code in others}
+        lexicon = lexicon.with_dictionaries(
+            opened, recipe.dictionary_min_count, pivot=dictionaries.pivot
+        )
+    return lexicon
