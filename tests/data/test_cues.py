@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyglance.data.cues import nearest_cues, unroll
+from polyglance.data.cues import merge_rolling_cues, nearest_cues
 from polyglance.records import Cue
 
 CUES = (Cue(0, 2, "a"), Cue(2, 4, "b"), Cue(3.5, 6, "c"), Cue(10, 12, "d"))
@@ -61,9 +61,13 @@ def test_against_a_count_of_common_moments(
 
 def test_unrolling_orders_by_time_and_keeps_what_is_said_twice() -> None:
     shown = [(4.0, 5.0, ["no"]), (0.0, 1.0, ["yes"]), (2.0, 3.0, ["no"]), (3.0, 3.5, ["", ""])]
-    assert unroll(shown) == (Cue(0.0, 1.0, "yes"), Cue(2.0, 3.0, "no"), Cue(4.0, 5.0, "no"))
+    assert merge_rolling_cues(shown) == (
+        Cue(0.0, 1.0, "yes"),
+        Cue(2.0, 3.0, "no"),
+        Cue(4.0, 5.0, "no"),
+    )
 
 
 def test_unrolling_two_lines_at_a_time() -> None:
     shown = [(0.0, 1.0, ["a", "b"]), (1.0, 2.0, ["a", "b", "c"]), (2.0, 3.0, ["b", "c"])]
-    assert unroll(shown) == (Cue(0.0, 1.0, "a b"), Cue(1.0, 3.0, "c"))
+    assert merge_rolling_cues(shown) == (Cue(0.0, 1.0, "a b"), Cue(1.0, 3.0, "c"))

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from polyglance.data.import_dataset import import_dataset
-from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
+from polyglance.data.machine_captions import (
+    machine_captions_path,
+    read_with_machine_captions,
+    update_machine_captions,
+)
 from polyglance.data.readers import ReadOptions
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record, read_manifest, write_manifest
@@ -35,12 +39,12 @@ def test_what_a_machine_made_is_known_of_the_import_too(tmp_path: Path) -> None:
     source, out = tmp_path / "many.jsonl", tmp_path / "out" / "m.jsonl"
     records = [Record(image=f"{n}.jpg", captions={"en": ("x",), "de": ("y",)}) for n in range(2)]
     write_manifest(source, records)
-    mark_fresh(source, records, [{"de": (0,)}, {}])
+    update_machine_captions(source, records, [{"de": (0,)}, {}])
     import_dataset("jsonl", source, out)
-    assert [machine for _, machine in read_with_machine(out)] == [{"de": (0,)}, {}]
-    machine_file(source).unlink()
+    assert [machine for _, machine in read_with_machine_captions(out)] == [{"de": (0,)}, {}]
+    machine_captions_path(source).unlink()
     import_dataset("jsonl", source, out)
-    assert not machine_file(out).exists()
+    assert not machine_captions_path(out).exists()
 
 
 def test_strict_stops_and_writes_nothing(source: Path, tmp_path: Path) -> None:
@@ -123,5 +127,5 @@ def test_a_source_is_not_written_over(source: Path) -> None:
 
 
 def test_an_extension_has_its_dot() -> None:
-    assert ReadOptions(extension="webm").video("clip") == "clip.webm"
-    assert ReadOptions(extension="").video("clip") == "clip"
+    assert ReadOptions(extension="webm").video_path("clip") == "clip.webm"
+    assert ReadOptions(extension="").video_path("clip") == "clip"

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from polyglance.data.summary import Captions, Count, Summary, show, summarise
+from polyglance.data.summary import (
+    CaptionCounts,
+    ItemCounts,
+    ManifestSummary,
+    print_summary,
+    summarise_manifest,
+)
 from polyglance.errors import DataError
 from polyglance.records import Cue, Question, Record, write_manifest
 
@@ -31,24 +37,24 @@ RECORDS = [
 ]
 
 
-def shown(summary: Summary, samples: int = 3, width: int = 100) -> str:
+def shown(summary: ManifestSummary, samples: int = 3, width: int = 100) -> str:
     out = io.StringIO()
-    show(summary, Console(file=out, width=width), samples)
+    print_summary(summary, Console(file=out, width=width), samples)
     return out.getvalue()
 
 
 def test_counts() -> None:
-    summary = summarise(RECORDS)
+    summary = summarise_manifest(RECORDS)
     assert (summary.records, summary.pictures, summary.clips, summary.texts) == (6, 4, 1, 1)
     assert summary.captions == {
-        ("train", "en"): Captions(records=2, captions=3, words=7, characters=6 + 13 + 6),
-        ("train", "zh"): Captions(records=1, captions=1, words=1, characters=1),
-        ("val", "ar"): Captions(records=1, captions=1, words=2, characters=8),
-        ("val", "en"): Captions(records=1, captions=1, words=3, characters=12),
-        ("", "cs"): Captions(records=1, captions=1, words=1, characters=4),
+        ("train", "en"): CaptionCounts(records=2, captions=3, words=7, characters=6 + 13 + 6),
+        ("train", "zh"): CaptionCounts(records=1, captions=1, words=1, characters=1),
+        ("val", "ar"): CaptionCounts(records=1, captions=1, words=2, characters=8),
+        ("val", "en"): CaptionCounts(records=1, captions=1, words=3, characters=12),
+        ("", "cs"): CaptionCounts(records=1, captions=1, words=1, characters=4),
     }
-    assert summary.questions == {"en": Count(1, 2), "cs": Count(1, 1)}
-    assert summary.subtitles == {"de": Count(1, 2)}
+    assert summary.questions == {"en": ItemCounts(1, 2), "cs": ItemCounts(1, 1)}
+    assert summary.subtitles == {"de": ItemCounts(1, 2)}
     assert len(summary.problems) == 0
 
 
@@ -56,16 +62,16 @@ def test_a_manifest_is_counted_with_its_bad_lines(tmp_path: Path) -> None:
     path = tmp_path / "manifest.jsonl"
     write_manifest(path, RECORDS)
     path.write_text(path.read_text() + "oops\n")
-    summary = summarise(path)
+    summary = summarise_manifest(path)
     assert (summary.records, len(summary.problems)) == (6, 1)
     assert "malformed lines skipped: 1" in shown(summary)
     assert "manifest.jsonl:7: expected valid JSON" in shown(summary)
     with pytest.raises(DataError, match="no such manifest"):
-        summarise(tmp_path / "none.jsonl")
+        summarise_manifest(tmp_path / "none.jsonl")
 
 
 def test_the_tables() -> None:
-    lines = [" ".join(line.split()) for line in shown(summarise(RECORDS)).splitlines()]
+    lines = [" ".join(line.split()) for line in shown(summarise_manifest(RECORDS)).splitlines()]
     assert lines[0] == "6 records: 4 with a picture, 1 with a clip, 1 of text alone"
     assert "│ train │ en English │ 2 │ 3 │ 2.3 │ 8.3 │" in lines
     assert "│ │ zh Chinese │ 1 │ 1 │ – │ 1.0 │" in lines
@@ -77,23 +83,23 @@ def test_the_tables() -> None:
 def test_samples_differ_in_language() -> None:
     many = [Record(image=f"{n}.jpg", captions={"en": ("A dog.",)}) for n in range(20)]
     rare = Record(image="rare.jpg", captions={"sw": ("Mbwa.",)})
-    text = shown(summarise([*many, rare]), samples=2)
+    text = shown(summarise_manifest([*many, rare]), samples=2)
     assert "Mbwa." in text
     assert text.count("A dog.") == 1
-    assert "A dog." not in shown(summarise(many), samples=0)
+    assert "A dog." not in shown(summarise_manifest(many), samples=0)
 
 
 def test_samples_are_drawn_from_everywhere_and_the_same_each_time() -> None:
     records = [Record(id=str(number)) for number in range(2000)]
-    drawn = [record.key for record in summarise(records).samples]
-    assert drawn == [record.key for record in summarise(records).samples]
+    drawn = [record.key for record in summarise_manifest(records).samples]
+    assert drawn == [record.key for record in summarise_manifest(records).samples]
     assert len(set(drawn)) == 64
     halves = sum(int(key) < 1000 for key in drawn)
     assert 16 < halves < 48
 
 
 def test_text_from_right_to_left_is_set_apart() -> None:
-    text = shown(summarise(RECORDS))
+    text = shown(summarise_manifest(RECORDS))
     assert "\u2068كلب صغير\u2069" in text
     assert "\u2068A small dog." not in text
 
@@ -101,7 +107,9 @@ def test_text_from_right_to_left_is_set_apart() -> None:
 def test_text_cannot_steer_the_terminal() -> None:
     evil = "\x1b[31mred\x07 \u202eback [bold]bold[/bold] [/oops]\nnext"
     text = shown(
-        summarise([Record(image="\x1b]0;x\x07.jpg", split="\x1b", captions={"en": (evil,)})])
+        summarise_manifest(
+            [Record(image="\x1b]0;x\x07.jpg", split="\x1b", captions={"en": (evil,)})]
+        )
     )
     assert "\x1b" not in text
     assert "\x07" not in text
@@ -111,11 +119,13 @@ def test_text_cannot_steer_the_terminal() -> None:
 
 
 def test_long_text_is_cut_to_the_width() -> None:
-    text = shown(summarise([Record(image="1.jpg", captions={"ja": ("犬" * 200,)})]), width=60)
+    text = shown(
+        summarise_manifest([Record(image="1.jpg", captions={"ja": ("犬" * 200,)})]), width=60
+    )
     line = next(line for line in text.splitlines() if "犬犬" in line)
     assert line.endswith("…")
     assert line.count("犬") <= 26
 
 
 def test_nothing_at_all() -> None:
-    assert shown(summarise([])) == "0 records\n"
+    assert shown(summarise_manifest([])) == "0 records\n"

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from helpers.translators import Counting
+from helpers.translators import CountingTranslator
 from polyglance.cli import app
-from polyglance.data.machine_captions import by_people, machine_file, read_with_machine
+from polyglance.data.machine_captions import (
+    machine_captions_path,
+    read_human_captions,
+    read_with_machine_captions,
+)
 from polyglance.data.translate import embedding_check, round_trip_check, translate_manifest
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError, Problems
@@ -42,7 +46,7 @@ def test_captions_are_added_and_those_of_people_stay(
     manifest: Path, cache: TranslationCache
 ) -> None:
     out = manifest.with_name("many.jsonl.gz")
-    translators = [Counting(), Counting(target="fr")]
+    translators = [CountingTranslator(), CountingTranslator(target="fr")]
     report = translate_manifest(manifest, out, translators, cache=cache, checks=[])
     first, second, third = read_manifest(out)
     assert first.captions["de"] == ("Ade dogde runs.de", "Twode dogsde playde here.de")
@@ -50,19 +54,19 @@ def test_captions_are_added_and_those_of_people_stay(
     assert second.captions["de"] == ("Ein Hund läuft.",)
     assert second.captions["fr"] == ("Afr dogfr runs.fr",)
     assert third == RECORDS[2]
-    assert list(by_people(out)) == RECORDS
+    assert list(read_human_captions(out)) == RECORDS
     about = report.languages["de"]
-    assert (about.already, about.texts, about.translated, about.captions) == (1, 2, 2, 2)
-    assert translators[1].asked == [["A dog runs.", "Two dogs play here."]], "each text once"
+    assert (about.existing, about.texts, about.translated, about.captions) == (1, 2, 2, 2)
+    assert translators[1].requests == [["A dog runs.", "Two dogs play here."]], "each text once"
 
 
 def test_the_cache_serves_other_manifests_and_the_same_bytes_come_out(
     manifest: Path, cache: TranslationCache
 ) -> None:
-    translate_manifest(manifest, manifest.with_name("a.jsonl"), [Counting()], cache=cache)
-    again = Counting()
+    translate_manifest(manifest, manifest.with_name("a.jsonl"), [CountingTranslator()], cache=cache)
+    again = CountingTranslator()
     report = translate_manifest(manifest, manifest.with_name("b.jsonl"), [again], cache=cache)
-    assert again.asked == []
+    assert again.requests == []
     assert report.languages["de"].cached == 2
     for name in ("{}.jsonl", "{}.machine.jsonl"):
         one, other = (manifest.with_name(name.format(letter)) for letter in "ab")
@@ -72,7 +76,7 @@ def test_the_cache_serves_other_manifests_and_the_same_bytes_come_out(
 def test_a_dropped_translation_is_counted_and_the_others_know_their_source(
     manifest: Path, cache: TranslationCache
 ) -> None:
-    class Stutters(Counting):
+    class Stutters(CountingTranslator):
         def translate(self, texts: Sequence[str]) -> list[str]:
             return ["Hund Hund Hund" if text == "A dog runs." else "Zwei hier." for text in texts]
 
@@ -81,7 +85,7 @@ def test_a_dropped_translation_is_counted_and_the_others_know_their_source(
     about = report.languages["de"]
     assert {name: count for name, count in about.dropped.items() if count} == {"repetition": 1}
     assert about.examples["repetition"] == [("A dog runs.", "Hund Hund Hund")]
-    (record, machine), *_ = read_with_machine(out)
+    (record, machine), *_ = read_with_machine_captions(out)
     assert record.captions["de"] == ("Zwei hier.",)
     assert machine == {"de": (1,)}
 
@@ -91,10 +95,10 @@ def test_captions_without_a_letter_are_counted_and_no_translator_sees_them(
 ) -> None:
     said = ("A dog runs.", "", " ", "...", "🐕 12!")
     write_manifest(manifest, [Record(image="1.jpg", captions={"en": said})])
-    translator = Counting()
+    translator = CountingTranslator()
     report = translate_manifest(manifest, manifest.with_name("x.jsonl"), [translator], cache=cache)
     about = report.languages["de"]
-    assert translator.asked == [["A dog runs."]]
+    assert translator.requests == [["A dog runs."]]
     assert (about.texts, about.dropped["empty"], about.captions) == (5, 4, 1)
     assert ("...", "") in about.examples["empty"]
 
@@ -105,53 +109,55 @@ def test_where_nothing_can_be_translated_nothing_is_written(
     out = manifest.with_name("good.jsonl")
     out.write_text("as it was")
 
-    def refused(translator: Counting, what: str) -> None:
+    def refused(translator: CountingTranslator, what: str) -> None:
         with pytest.raises(PolyglanceError, match=what):
             translate_manifest(manifest, out, [translator], cache=cache, problems=Problems())
-        assert translator.asked == []
+        assert translator.requests == []
         assert out.read_text() == "as it was"
-        assert not machine_file(out).exists()
+        assert not machine_captions_path(out).exists()
 
     refused(
-        Counting(source="fr", target="es"), r"in French \(fr\), only in cs, de, en: name one as"
+        CountingTranslator(source="fr", target="es"),
+        r"in French \(fr\), only in cs, de, en: name one as",
     )
     manifest.write_text("{\n[]\n")
     refused(
-        Counting(), r"no record to translate, all 2 lines are malformed .*english\.jsonl:1: exp"
+        CountingTranslator(),
+        r"no record to translate, all 2 lines are malformed .*english\.jsonl:1: exp",
     )
     manifest.write_text("")
-    refused(Counting(), "it is empty")
+    refused(CountingTranslator(), "it is empty")
     manifest.write_text('{"image": "1.jpg"}\n')
-    refused(Counting(), r"no caption in English \(en\), nor any other")
+    refused(CountingTranslator(), r"no caption in English \(en\), nor any other")
 
 
 def test_translated_again_into_more_languages_what_was_by_machine_remains_so(
     manifest: Path, cache: TranslationCache
 ) -> None:
     first, second = manifest.with_name("de.jsonl"), manifest.with_name("de-fr.jsonl")
-    translate_manifest(manifest, first, [Counting()], cache=cache)
-    german = Counting(fingerprint="another")
-    translate_manifest(first, second, [german, Counting(target="fr")], cache=cache)
-    assert german.asked == []
-    assert list(by_people(second)) == RECORDS
+    translate_manifest(manifest, first, [CountingTranslator()], cache=cache)
+    german = CountingTranslator(fingerprint="another")
+    translate_manifest(first, second, [german, CountingTranslator(target="fr")], cache=cache)
+    assert german.requests == []
+    assert list(read_human_captions(second)) == RECORDS
 
 
 def test_paths_lead_from_the_new_folder_and_ids_stay(
     manifest: Path, cache: TranslationCache
 ) -> None:
     out = manifest.parent / "deep" / "many.jsonl"
-    translate_manifest(manifest, out, [Counting()], cache=cache)
+    translate_manifest(manifest, out, [CountingTranslator()], cache=cache)
     assert [record.image for record in read_manifest(out)] == ["../1.jpg", "2.jpg", "3.jpg"]
 
 
 def test_a_manifest_changed_since_is_not_trusted(manifest: Path, cache: TranslationCache) -> None:
     out = manifest.with_name("many.jsonl")
-    translate_manifest(manifest, out, [Counting()], cache=cache)
+    translate_manifest(manifest, out, [CountingTranslator()], cache=cache)
     write_manifest(out, list(read_manifest(out))[1:])
     with pytest.raises(DataError, match="is of another manifest"):
-        list(by_people(out))
-    machine_file(out).unlink()
-    assert len(list(by_people(out))) == 2
+        list(read_human_captions(out))
+    machine_captions_path(out).unlink()
+    assert len(list(read_human_captions(out))) == 2
 
 
 class _Animals:
@@ -171,7 +177,7 @@ def test_meanings_by_an_encoder_and_by_the_way_back(cache: TranslationCache) -> 
     pairs = [("a dog", "ein Hund"), ("a dog", "ein Zug"), ("a train", "ein Zug")]
     assert embedding_check(_Animals())(pairs, "en", "de") == [True, False, True]
 
-    class Back(Counting):
+    class Back(CountingTranslator):
         def translate(self, texts: Sequence[str]) -> list[str]:
             return [text.replace("ein Hund", "a dog") for text in texts]
 
@@ -181,9 +187,13 @@ def test_meanings_by_an_encoder_and_by_the_way_back(cache: TranslationCache) -> 
 
 def test_translators_must_agree(manifest: Path) -> None:
     with pytest.raises(PolyglanceError, match="all from one language"):
-        translate_manifest(manifest, "x.jsonl", [Counting(), Counting(source="fr", target="es")])
+        translate_manifest(
+            manifest,
+            "x.jsonl",
+            [CountingTranslator(), CountingTranslator(source="fr", target="es")],
+        )
     with pytest.raises(PolyglanceError, match="in de twice"):
-        translate_manifest(manifest, "x.jsonl", [Counting(), Counting()])
+        translate_manifest(manifest, "x.jsonl", [CountingTranslator(), CountingTranslator()])
 
 
 def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
@@ -193,7 +203,7 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
     command = [
         "data", "translate", str(manifest), "--to", "deu", "--translator", "nowhere/{target}",
         "--translator", "words", "--dictionaries", str(words), "--cache", str(tmp_path / "cache"),
-        "--out", str(out), "--report", str(report), "--check", "round-trip", "--least", "0.5",
+        "--out", str(out), "--report", str(report), "--check", "round-trip", "--min-similarity", "0.5",
     ]  # fmt: skip
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
@@ -204,12 +214,12 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
         "Zwei Hunde spielen hier.",
     )
     assert json.loads(report.read_text())["languages"]["de"]["dropped"]["round-trip"] == 0
-    again = CliRunner().invoke(app, [*command, "--longest", "0.5"])
+    again = CliRunner().invoke(app, [*command, "--max-length-ratio", "0.5"])
     assert "2 from the cache, dropped: 2 length" in again.output
     wrong = CliRunner().invoke(app, [*command, "--check", "guess"])
     assert "--check takes embedding or round-trip" in str(wrong.exception) + wrong.output
     unused = CliRunner().invoke(app, [part for part in command if part not in CHECKED])
-    assert "--least is the likeness of meanings, which nothing" in str(unused.exception)
+    assert "--min-similarity needs a comparison of meanings" in str(unused.exception)
 
 
 def test_the_command_refuses_options_that_leave_nothing_or_do_nothing(
@@ -224,7 +234,10 @@ def test_the_command_refuses_options_that_leave_nothing_or_do_nothing(
     for options, message in (
         (["--encoder", "foo"], "--encoder is the model of --check embedding"),
         (["--encoder", "foo", *CHECKED], "--encoder is the model of --check embedding"),
-        (["--shortest", "3", "--longest", "1"], "at least 3 and at most 1 times as long"),
+        (
+            ["--min-length-ratio", "3", "--max-length-ratio", "1"],
+            "at least 3 and at most 1 times as long",
+        ),
         (["--out", str(tmp_path / "x.txt")], "ends in .jsonl or .jsonl.gz, not 'x.txt'"),
     ):
         done = CliRunner().invoke(app, [*command, *options])

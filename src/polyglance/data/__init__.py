@@ -1,1 +1,1 @@
-"""Corpora: one small reader per dataset's own format, the toy world, and what a manifest holds."""
+"""Datasets: readers of published formats, the toy dataset, manifests and tokenised captions."""

@@ -86,6 +86,11 @@ class CaptionTable:
     def __len__(self) -> int:
         return len(self.record_ids)
 
+    @property
+    def present_languages(self) -> set[str]:
+        """The languages with captions in the table, which may be fewer than `language_codes`."""
+        return {self.language_codes[number] for number in set(self.language_ids.tolist())}
+
     def gather(self, rows: Indices) -> tuple[NDArray[np.int32], Indices]:
         """The sub-words of these captions end to end, and the length of each."""
         starts = self.offsets[rows]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from polyglance.records import Cue
 
-Shown = tuple[float, float, Sequence[str]]
+ScreenText = tuple[float, float, Sequence[str]]
 """Lines on the screen from a start to an end in seconds."""
 
 _PAUSE = 0.05
@@ -27,7 +27,7 @@ def nearest_cues(cues: Sequence[Cue], start: float, end: float) -> tuple[Cue, ..
     return (cues[min(range(len(cues)), key=gaps.__getitem__)],)
 
 
-def unroll(shown: Iterable[Shown]) -> tuple[Cue, ...]:
+def merge_rolling_cues(shown: Iterable[ScreenText]) -> tuple[Cue, ...]:
     """Cues in order of time, each line once.
 
     Automatic subtitles roll: a line appears below, is shown alone for a

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from polyglance.data.machine_captions import machine_file, mark_fresh, read_with_machine
-from polyglance.data.readers import ReadOptions, find_format, read
+from polyglance.data.machine_captions import (
+    machine_captions_path,
+    read_with_machine_captions,
+    update_machine_captions,
+)
+from polyglance.data.readers import ReadOptions, find_format, read_dataset
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.utils.progress import progress
@@ -43,12 +47,14 @@ def import_dataset(
         raise PolyglanceError(f"{printable(str(out))} is the source itself: give another --out")
     problems = Problems(strict=strict)
     options = _seen_from_manifest(format, Path(source), Path(out), options or ReadOptions())
-    records = _counted(read(format, source, options, problems), format, source, problems, quiet)
+    records = _counted(
+        read_dataset(format, source, options, problems), format, source, problems, quiet
+    )
     marks = None
-    if find_format(format).name == "jsonl" and machine_file(source).is_file():
-        marks = [machine for _, machine in read_with_machine(source)]
+    if find_format(format).name == "jsonl" and machine_captions_path(source).is_file():
+        marks = [machine for _, machine in read_with_machine_captions(source)]
     count = write_manifest(out, records)
-    mark_fresh(out, [] if marks is None else list(read_manifest(out)), marks)
+    update_machine_captions(out, [] if marks is None else list(read_manifest(out)), marks)
     return ImportResult(count, problems)
 
 

@@ -19,48 +19,50 @@ from typing import Any, TypeAlias
 from polyglance.errors import DataError, Problems
 from polyglance.records import Record, atomic_write, parse_json, read_lines, read_manifest
 
-ByMachine: TypeAlias = Mapping[str, tuple[int, ...]]
+MachineCaptions: TypeAlias = Mapping[str, tuple[int, ...]]
 """By language, of which caption of the source language each caption is a translation."""
 
 
-def machine_file(manifest: str | Path) -> Path:
+def machine_captions_path(manifest: str | Path) -> Path:
     """Where it says which captions of a manifest a machine made."""
     path = Path(manifest)
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".machine.jsonl")
 
 
-def write_machine(manifest: str | Path, records: Iterable[tuple[Record, ByMachine]]) -> None:
+def write_machine_captions(
+    manifest: str | Path, records: Iterable[tuple[Record, MachineCaptions]]
+) -> None:
     """Write the file beside a manifest."""
-    with atomic_write(machine_file(manifest)) as out:
+    with atomic_write(machine_captions_path(manifest)) as out:
         for record, machine in records:
             line = {"record": record.key, "machine": {k: list(v) for k, v in machine.items()}}
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def mark_fresh(
-    manifest: str | Path, records: Sequence[Record], marks: Sequence[ByMachine] | None
+def update_machine_captions(
+    manifest: str | Path, records: Sequence[Record], marks: Sequence[MachineCaptions] | None
 ) -> None:
     """Say beside a manifest just written what of each record a machine made; None for nothing."""
     if marks is None:
-        machine_file(manifest).unlink(missing_ok=True)  # of what was there before
+        machine_captions_path(manifest).unlink(missing_ok=True)  # of what was there before
         return
     if len(marks) != len(records):
         raise DataError(
             f"{manifest}: {len(records):,} records were written of {len(marks):,} that a file"
             " says which captions a machine made of: mend what is malformed, or remove that file"
         )
-    write_machine(manifest, zip(records, marks, strict=True))
+    write_machine_captions(manifest, zip(records, marks, strict=True))
 
 
-def read_with_machine(
+def read_with_machine_captions(
     manifest: str | Path, problems: Problems | None = None
-) -> Iterator[tuple[Record, ByMachine]]:
+) -> Iterator[tuple[Record, MachineCaptions]]:
     """The records of a manifest, each with what of it a machine made.
 
     Without the file beside it nothing is. Where there is one the manifest must be as it
     was written together with it; then a malformed line of it is an error.
     """
-    beside = machine_file(manifest)
+    beside = machine_captions_path(manifest)
     if not beside.exists():
         for record in read_manifest(manifest, problems):
             yield record, {}
@@ -76,25 +78,25 @@ def read_with_machine(
         raise _apart(beside, manifest)
 
 
-def count_machine(manifest: str | Path, split: str | None = None) -> Mapping[str, int]:
+def count_machine_captions(manifest: str | Path, split: str | None = None) -> Mapping[str, int]:
     """How many captions of a manifest, or one split of it, a machine made, by language."""
     counts: Counter[str] = Counter()
-    if not machine_file(manifest).exists():
+    if not machine_captions_path(manifest).exists():
         return counts
-    for record, machine in read_with_machine(manifest):
+    for record, machine in read_with_machine_captions(manifest):
         if split is None or record.split == split:
             counts.update({code: len(record.captions.get(code, ())) for code in machine})
     return counts
 
 
-def by_people(manifest: str | Path) -> Iterator[Record]:
+def read_human_captions(manifest: str | Path) -> Iterator[Record]:
     """The records of a manifest with the captions that people wrote, to measure on."""
-    for record, machine in read_with_machine(manifest):
+    for record, machine in read_with_machine_captions(manifest):
         human = {code: texts for code, texts in record.captions.items() if code not in machine}
         yield replace(record, captions=human)
 
 
-def _parse(path: Path, number: int, line: str) -> tuple[str, ByMachine]:
+def _parse(path: Path, number: int, line: str) -> tuple[str, MachineCaptions]:
     try:
         content: Any = parse_json(line)
         machine = {str(code): tuple(map(int, of)) for code, of in content["machine"].items()}

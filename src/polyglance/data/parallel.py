@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from polyglance.data.readers import ReadOptions, find_format, read
+from polyglance.data.readers import ReadOptions, find_format, read_dataset
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.languages import normalise_language
 from polyglance.records import read_lines
-from polyglance.text.alignment.parallel import BETWEEN, ParallelText
+from polyglance.text.alignment.parallel import SEPARATOR, ParallelText
 
 _TELLING = 100
 """In so many lines a file has told whether it is fast_align's."""
 _GIVE = (
-    f"give two text files, one with {BETWEEN} between translations, "
+    f"give two text files, one with {SEPARATOR} between translations, "
     "or one dataset and --languages en,de"
 )
 
@@ -57,16 +57,18 @@ def read_parallel(
                 f"{paths[0]} has {len(here):,} lines and {paths[1]} {len(there):,}: "
                 "translations lie line by line"
             )
-        return ParallelText.of(zip(here, there, strict=True), source, target, segment=segment)
+        return ParallelText.from_texts(
+            zip(here, there, strict=True), source, target, segment=segment
+        )
     problems = Problems(strict=True) if problems is None else problems
     if len(paths) == 1 and format is None and _is_fast_align(paths[0]):
         texts = _fast_align_pairs(paths[0], problems)
-        return ParallelText.of(texts, source, target, segment=segment)
+        return ParallelText.from_texts(texts, source, target, segment=segment)
     if len(paths) != 1 or not codes:
         if len(paths) == 1:
             _must_be_there(paths[0], is_text=format is None)
         raise PolyglanceError(_GIVE)
-    records = read(format or "jsonl", paths[0], ReadOptions(), problems)
+    records = read_dataset(format or "jsonl", paths[0], ReadOptions(), problems)
     text = ParallelText.from_records(records, source, target, segment=segment)
     if not text.pairs:
         _must_be_there(paths[0], is_text=format is None)
@@ -109,14 +111,14 @@ def _fast_align_pairs(path: Path, problems: Problems) -> list[tuple[str, str]]:
         pairs += [("", "")] * (number - 1 - len(pairs))  # lines that are no text
         sides = _sides(line)
         if sides is None and line.strip():
-            problems.report(path, number, f"expected a sentence, {BETWEEN} and its translation")
+            problems.report(path, number, f"expected a sentence, {SEPARATOR} and its translation")
         pairs.append(sides or ("", ""))
     return pairs
 
 
 def _sides(line: str) -> tuple[str, str] | None:
     """What stands before and after the one mark of a line."""
-    here, *there = line.split(BETWEEN)
+    here, *there = line.split(SEPARATOR)
     return (here, there[0]) if len(there) == 1 else None
 
 

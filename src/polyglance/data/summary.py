@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polyglance.errors import Problems
-from polyglance.languages import describe, is_spaceless
+from polyglance.languages import get_language, is_spaceless
 from polyglance.records import Record, read_manifest
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _RESERVOIR = 64
 
 
 @dataclass
-class Captions:
+class CaptionCounts:
     """The captions in one language of one split."""
 
     records: int = 0
@@ -39,7 +39,7 @@ class Captions:
 
 
 @dataclass
-class Count:
+class ItemCounts:
     """How many records have something, and how much of it: questions, or cues of subtitles."""
 
     records: int = 0
@@ -52,7 +52,7 @@ class Count:
 
 
 @dataclass
-class Summary:
+class ManifestSummary:
     """What a manifest holds."""
 
     records: int = 0
@@ -60,10 +60,10 @@ class Summary:
     clips: int = 0
     texts: int = 0
     """Records with neither picture nor clip."""
-    captions: dict[tuple[str, str], Captions] = field(default_factory=dict)
+    captions: dict[tuple[str, str], CaptionCounts] = field(default_factory=dict)
     """By split (empty where there is none) and language."""
-    questions: dict[str, Count] = field(default_factory=dict)
-    subtitles: dict[str, Count] = field(default_factory=dict)
+    questions: dict[str, ItemCounts] = field(default_factory=dict)
+    subtitles: dict[str, ItemCounts] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
     samples: list[Record] = field(default_factory=list)
 
@@ -74,19 +74,19 @@ class Summary:
         self.clips += record.video is not None
         self.texts += record.image is None and record.video is None
         for language, texts in record.captions.items():
-            self.captions.setdefault((record.split or "", language), Captions()).add(texts)
+            self.captions.setdefault((record.split or "", language), CaptionCounts()).add(texts)
         asked: dict[str, int] = {}
         for question in record.questions:
             asked[question.language] = asked.get(question.language, 0) + 1
         for language, items in asked.items():
-            self.questions.setdefault(language, Count()).add(items)
+            self.questions.setdefault(language, ItemCounts()).add(items)
         for language, cues in record.subtitles.items():
-            self.subtitles.setdefault(language, Count()).add(len(cues))
+            self.subtitles.setdefault(language, ItemCounts()).add(len(cues))
 
 
-def summarise(source: str | Path | Iterable[Record]) -> Summary:
+def summarise_manifest(source: str | Path | Iterable[Record]) -> ManifestSummary:
     """Count a manifest, or records; malformed lines of a manifest are counted and skipped."""
-    summary = Summary()
+    summary = ManifestSummary()
     if isinstance(source, str | Path):
         source = read_manifest(source, summary.problems)
     generator = random.Random(0)
@@ -100,7 +100,7 @@ def summarise(source: str | Path | Iterable[Record]) -> Summary:
     return summary
 
 
-def show(summary: Summary, console: Console, samples: int = 3) -> None:
+def print_summary(summary: ManifestSummary, console: Console, samples: int = 3) -> None:
     """Print a summary as tables, and some of its records in as many languages as they have."""
     parts = [
         f"{count:,} {what}"
@@ -125,7 +125,7 @@ def show(summary: Summary, console: Console, samples: int = 3) -> None:
             console.print(f"  {problem}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_captions(summary: Summary, console: Console) -> None:
+def _show_captions(summary: ManifestSummary, console: Console) -> None:
     if not summary.captions:
         return
     from rich.table import Table
@@ -153,7 +153,7 @@ def _show_captions(summary: Summary, console: Console) -> None:
     console.print(table)
 
 
-def _row_order(row: tuple[tuple[str, str], Captions]) -> tuple[int, str, int, str]:
+def _row_order(row: tuple[tuple[str, str], CaptionCounts]) -> tuple[int, str, int, str]:
     """The usual splits in their usual order, then others; in a split the most captions first."""
     (split, language), tally = row
     usual = ("train", "restval", "val", "test")
@@ -161,7 +161,7 @@ def _row_order(row: tuple[tuple[str, str], Captions]) -> tuple[int, str, int, st
     return place, split, -tally.captions, language
 
 
-def _show_counts(title: str, counts: dict[str, Count], console: Console) -> None:
+def _show_counts(title: str, counts: dict[str, ItemCounts], console: Console) -> None:
     if not counts:
         return
     from rich.table import Table
@@ -216,7 +216,7 @@ def _show_text(language: str, text: str, console: Console) -> None:
 
 
 def _named(language: str) -> str:
-    english = describe(language).english
+    english = get_language(language).english_name
     return language if english == language else f"{language:<4}{english}"
 
 

@@ -15,36 +15,36 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from polyglance.data.machine_captions import (
-    ByMachine,
-    by_people,
-    read_with_machine,
-    write_machine,
+    MachineCaptions,
+    read_human_captions,
+    read_with_machine_captions,
+    write_machine_captions,
 )
 from polyglance.encoders.protocol import Encoder
 from polyglance.errors import DataError, PolyglanceError, Problems
-from polyglance.languages import describe
+from polyglance.languages import get_language
 from polyglance.records import Record, rebase_paths, write_manifest
 from polyglance.text.lexicon import texts_by_language
 from polyglance.text.translation import TranslationCache, translate_all
 from polyglance.text.translation.checks import (
-    Alike,
     Check,
-    LengthRatio,
-    NotCopied,
-    Repetition,
-    RightLanguage,
-    RoundTrip,
-    SaysSomething,
-    passing,
-    says_something,
+    CopyCheck,
+    EmbeddingCheck,
+    EmptyCheck,
+    LanguageCheck,
+    LengthCheck,
+    RepetitionCheck,
+    RoundTripCheck,
+    filter_pairs,
+    has_letters,
 )
-from polyglance.text.translation.translators import KnownTranslator
+from polyglance.text.translation.translators import CacheableTranslator
 
-Marked: TypeAlias = tuple[Record, ByMachine]
+Marked: TypeAlias = tuple[Record, MachineCaptions]
 """A record, and what of it a machine made."""
 
 _EXAMPLES = 5
-_EMPTY = SaysSomething().name
+_EMPTY = EmptyCheck().name
 
 
 @dataclass
@@ -53,14 +53,14 @@ class LanguageReport:
 
     translator: str
     fingerprint: str
-    already: int = 0
+    existing: int = 0
     """Records that had captions in it."""
     texts: int = 0
     """Different captions to translate."""
     cached: int = 0
     """Of them, those translated before."""
     translated: int = 0
-    kept: int = 0
+    passed: int = 0
     """Different translations that passed all checks."""
     captions: int = 0
     """Captions written; the same text may stand under several pictures."""
@@ -90,7 +90,7 @@ class TranslationReport:
 def translate_manifest(
     manifest: str | Path,
     out: str | Path,
-    translators: Sequence[KnownTranslator],
+    translators: Sequence[CacheableTranslator],
     *,
     cache: TranslationCache | None = None,
     checks: Sequence[Check] | None = None,
@@ -109,7 +109,7 @@ def translate_manifest(
     source = _common_source(translators)
     checks = standard_checks() if checks is None else checks
     problems = Problems(strict=True) if problems is None else problems
-    records = list(read_with_machine(manifest, problems))
+    records = list(read_with_machine_captions(manifest, problems))
     _must_have_captions(manifest, records, source, problems)
     report = TranslationReport(str(manifest), str(out), source, len(records), {})
     opened = TranslationCache.open() if cache is None else cache
@@ -118,18 +118,18 @@ def translate_manifest(
             about = LanguageReport(translator.name, translator.fingerprint)
             report.languages[translator.target] = about
             texts = list(dict.fromkeys(_to_translate(records, source, translator.target, about)))
-            said = [text for text in texts if says_something(text)]
-            done = translate_all(translator, said, opened, batch=batch, quiet=quiet)
-            about.texts, about.cached, about.failed = len(texts), done.cached, done.failed
-            about.translated = len(done.texts) - done.cached
+            said = [text for text in texts if has_letters(text)]
+            done = translate_all(translator, said, opened, batch_size=batch, quiet=quiet)
+            about.texts, about.cached, about.failed = len(texts), done.num_cached, done.failed
+            about.translated = len(done.texts) - done.num_cached
             pairs = [(text, done.texts[text]) for text in said if text in done.texts]
-            passed, failed = passing(pairs, checks, source, translator.target)
-            if empty := [(text, "") for text in texts if not says_something(text)]:
+            passed, failed = filter_pairs(pairs, checks, source, translator.target)
+            if empty := [(text, "") for text in texts if not has_letters(text)]:
                 failed[_EMPTY] = [*empty, *failed.get(_EMPTY, ())]
             about.dropped = {name: len(bad) for name, bad in failed.items()}
             about.examples = {name: bad[:_EXAMPLES] for name, bad in failed.items() if bad}
             good = dict(passed)
-            about.kept = len(good)
+            about.passed = len(good)
             records = [
                 _with_translations(one, good, source, translator.target, about) for one in records
             ]
@@ -138,14 +138,14 @@ def translate_manifest(
             opened.close()
     here, there = Path(manifest).resolve().parent, Path(out).resolve().parent
     records = [(rebase_paths(record, here, there), machine) for record, machine in records]
-    write_machine(out, records)
+    write_machine_captions(out, records)
     write_manifest(out, (record for record, _ in records))
     return report
 
 
-def languages_lacking(manifest: str | Path, languages: Sequence[str]) -> list[str]:
+def languages_to_translate(manifest: str | Path, languages: Sequence[str]) -> list[str]:
     """Those in which not every record has captions, so that a translator is needed."""
-    records = [record for record, _ in read_with_machine(manifest, Problems())]
+    records = [record for record, _ in read_with_machine_captions(manifest, Problems())]
     return [
         language
         for language in languages
@@ -154,7 +154,7 @@ def languages_lacking(manifest: str | Path, languages: Sequence[str]) -> list[st
 
 
 @dataclass
-class NothingToTranslate:
+class NoTranslator:
     """Stands where no translator is needed: every record has captions in the language."""
 
     source: str
@@ -164,7 +164,7 @@ class NothingToTranslate:
     batch: int = 1
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        """See `KnownTranslator`."""
+        """See `CacheableTranslator`."""
         raise PolyglanceError(f"there is no translator into {self.target} for {len(texts)} texts")
 
 
@@ -178,13 +178,13 @@ def standard_checks(
     examples: Sequence[str | Path] = (),
 ) -> list[Check]:
     """What needs no model; ``examples`` are manifests of captions in the languages at hand."""
-    texts = texts_by_language(record for path in examples for record in by_people(path))
+    texts = texts_by_language(record for path in examples for record in read_human_captions(path))
     return [
-        SaysSomething(),
-        NotCopied(copied),
-        LengthRatio(shortest, longest),
-        Repetition(repeats),
-        RightLanguage(texts, margin),
+        EmptyCheck(),
+        CopyCheck(copied),
+        LengthCheck(shortest, longest),
+        RepetitionCheck(repeats),
+        LanguageCheck(texts, margin),
     ]
 
 
@@ -199,11 +199,11 @@ def embedding_check(encoder: Encoder, *, least: float = 0.7) -> Check:
         cosines: list[float] = (here * there).sum(1).tolist()
         return cosines
 
-    return Alike(likeness, least)
+    return EmbeddingCheck(likeness, least)
 
 
 def round_trip_check(
-    ways_back: Sequence[KnownTranslator],
+    ways_back: Sequence[CacheableTranslator],
     *,
     least: float = 0.4,
     cache: TranslationCache,
@@ -217,10 +217,10 @@ def round_trip_check(
         done = translate_all(ways[source], texts, cache, quiet=quiet)
         return [done.texts.get(text) for text in texts]
 
-    return RoundTrip(back, least)
+    return RoundTripCheck(back, least)
 
 
-def _common_source(translators: Sequence[KnownTranslator]) -> str:
+def _common_source(translators: Sequence[CacheableTranslator]) -> str:
     sources = {translator.source for translator in translators}
     targets = [translator.target for translator in translators]
     if len(sources) != 1:
@@ -247,7 +247,7 @@ def _must_have_captions(
         known = sorted({code for record, _ in records for code in record.captions})
         there = f"only in {', '.join(known)}: name one as --from" if known else "nor any other"
         raise PolyglanceError(
-            f"{manifest} has no caption in {describe(source).english} ({source}), {there}"
+            f"{manifest} has no caption in {get_language(source).english_name} ({source}), {there}"
         )
 
 
@@ -256,7 +256,7 @@ def _to_translate(
 ) -> Iterator[str]:
     for record, _ in records:
         if record.captions.get(target):
-            about.already += 1
+            about.existing += 1
         else:
             yield from record.captions.get(source, ())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polyglance.data.readers import ReadOptions, read
+from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.errors import Problems
 from polyglance.records import Record
 
@@ -37,7 +37,9 @@ def read_files(tmp_path: Path) -> ReadFiles:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(as_bytes(content))
         problems = Problems()
-        return list(read(format, tmp_path / source, ReadOptions(**options), problems)), problems
+        return list(
+            read_dataset(format, tmp_path / source, ReadOptions(**options), problems)
+        ), problems
 
     return write_and_read
 

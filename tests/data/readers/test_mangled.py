@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from polyglance.data.readers import FORMATS, ReadOptions, read
+from polyglance.data.readers import FORMATS, ReadOptions, read_dataset
 from polyglance.errors import PolyglanceError, Problems
 from polyglance.records import Record
 
@@ -55,7 +55,7 @@ def check(format: str, source: Path) -> int:
         for strict in (True, False):
             problems = Problems(strict=strict)
             try:
-                for record in read(format, source, options, problems):
+                for record in read_dataset(format, source, options, problems):
                     line = json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False)
                     assert Record.from_json(json.loads(line.encode("utf-8"))) == record
                     count += not strict
@@ -76,7 +76,7 @@ def test_there_is_a_sample_of_every_format(samples: dict[str, Files]) -> None:
 def test_the_samples_are_valid(format: str, samples: dict[str, Files], folder: Path) -> None:
     source = write(folder, samples[format])
     problems = Problems(strict=True)
-    assert list(read(format, source, ReadOptions(), problems))
+    assert list(read_dataset(format, source, ReadOptions(), problems))
     assert check(format, source) > 0
 
 
@@ -215,4 +215,4 @@ def test_missing_files_and_folders_in_their_place(
     source = write(folder, files)
     for missing in (source / "none", source / next(iter(files)) / "none"):
         with pytest.raises(PolyglanceError, match="no such file or folder"):
-            read(format, missing, ReadOptions(), Problems())
+            read_dataset(format, missing, ReadOptions(), Problems())

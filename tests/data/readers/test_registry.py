@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.data.readers import FORMATS, ReadOptions, find_format, read
+from polyglance.data.readers import FORMATS, ReadOptions, find_format, read_dataset
 from polyglance.data.readers.base import language_in_name, normalise_split, split_in_name
 from polyglance.errors import DataError, PolyglanceError, Problems
 
@@ -47,22 +47,22 @@ def test_a_name_like_none_lists_them_all() -> None:
 
 def test_a_missing_source_says_what_it_should_be(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no such file or folder; expected .*dataset_coco\.json"):
-        read("karpathy", tmp_path / "none.json", ReadOptions(), Problems())
+        read_dataset("karpathy", tmp_path / "none.json", ReadOptions(), Problems())
     with pytest.raises(DataError, match="no such file or folder"):
-        read("karpathy", "x" * 5000, ReadOptions(), Problems())
+        read_dataset("karpathy", "x" * 5000, ReadOptions(), Problems())
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_empty_folder_says_what_it_should_hold(format: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected"):
-        list(read(format, tmp_path, ReadOptions(), Problems()))
+        list(read_dataset(format, tmp_path, ReadOptions(), Problems()))
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_is_neither_file_nor_folder_is_refused(format: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match=r"pipe: (expected|cannot be read)"):
-        list(read(format, tmp_path / "pipe", ReadOptions(), Problems()))
+        list(read_dataset(format, tmp_path / "pipe", ReadOptions(), Problems()))
 
 
 def test_readers_are_imported_when_asked_for() -> None:
@@ -86,8 +86,8 @@ def test_paths_of_pictures() -> None:
     assert ReadOptions(images="coco", flat=True).path("train2014/1.jpg") == "coco/1.jpg"
     assert ReadOptions(images="coco").path("/disk/1.jpg") == "/disk/1.jpg"
     assert ReadOptions(images="coco").path("http://x.org/1.jpg") == "http://x.org/1.jpg"
-    assert ReadOptions(images="v").video("abc") == "v/abc.mp4"
-    assert ReadOptions(extension="").video("abc") == "abc"
+    assert ReadOptions(images="v").video_path("abc") == "v/abc.mp4"
+    assert ReadOptions(extension="").video_path("abc") == "abc"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.data.readers import ReadOptions, read
+from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.data.readers.subtitle_formats import read_cues
 from polyglance.errors import Problems
 from polyglance.records import Cue, Record
@@ -208,5 +208,5 @@ def test_a_file_name_that_is_not_unicode_is_a_problem_not_a_crash(tmp_path: Path
     path = tmp_path / os.fsdecode(b"caf\xe9.en.vtt")
     path.write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nhi\n")
     problems = Problems()
-    assert list(read("subtitles", tmp_path, ReadOptions(), problems)) == []
+    assert list(read_dataset("subtitles", tmp_path, ReadOptions(), problems)) == []
     assert "the file's name to be text" in problems.items[0].expected

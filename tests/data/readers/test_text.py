@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.data.readers import ReadOptions, read
+from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.errors import Problems
 from polyglance.records import Question, Record
 
@@ -63,7 +63,7 @@ def test_lines_stream(tmp_path: Path, format: str, name: str, line: bytes) -> No
     content = gzip.compress(line * 50_000)
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     problems = Problems()
-    records = read(format, tmp_path / name, ReadOptions(), problems)
+    records = read_dataset(format, tmp_path / name, ReadOptions(), problems)
     assert len(list(itertools.islice(records, 1000))) == 1000
     assert not problems
     assert 1000 < 1000 + sum(1 for _ in records) < 50_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.data.readers import ReadOptions, read
+from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.errors import DataError, Problems
 from polyglance.records import Cue, Record
 
@@ -135,7 +135,7 @@ def test_howto100m_does_not_hold_the_file(tmp_path: Path) -> None:
     size = path.stat().st_size
     assert size > 4e6
     tracemalloc.start()
-    count = sum(1 for _ in read("howto100m", path, ReadOptions(), Problems(strict=True)))
+    count = sum(1 for _ in read_dataset("howto100m", path, ReadOptions(), Problems(strict=True)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 400
@@ -145,7 +145,7 @@ def test_howto100m_does_not_hold_the_file(tmp_path: Path) -> None:
 def test_strict_stops_at_the_first(tmp_path: Path) -> None:
     path = tmp_path / "vatex_training.json"
     path.write_text(json.dumps([{"videoID": "a_0_1"}, {}, {"videoID": "b_0_1"}]))
-    records = read("vatex", path, ReadOptions(), Problems(strict=True))
+    records = read_dataset("vatex", path, ReadOptions(), Problems(strict=True))
     assert next(records).video == "a_0_1.mp4"
     with pytest.raises(DataError, match=r"vatex_training\.json: \[1\]: expected 'videoID'"):
         next(records)

@@ -1,4 +1,4 @@
-"""Clips move as they are said to, and their files hold the frames."""
+"""Clips show the motion of their event, and their files contain the frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 from polyglance.data.toy import ToyDataset, write_clip
 from polyglance.data.toy.items import Clip
-from polyglance.data.toy.scenes import Placed
+from polyglance.data.toy.scenes import PlacedThing
 from polyglance.data.toy.video import clip_suffix
 from polyglance.errors import MissingExtraError, PolyglanceError
 
@@ -22,14 +22,14 @@ def clips() -> list[Clip]:
     return list(ToyDataset(seed=4).clips(40))
 
 
-def centre(frame: np.ndarray, placed: Placed) -> np.ndarray:
+def centre(frame: np.ndarray, placed: PlacedThing) -> np.ndarray:
     """The middle of the pixels that have the thing's colour, in fractions of the side."""
     close = np.abs(frame.astype(int) - np.array(placed.rgb)).max(axis=2) < 30
     rows, columns = np.nonzero(close)
     return np.array([columns.mean(), rows.mean()]) / frame.shape[0]
 
 
-def test_the_mover_moves_as_told_and_the_other_stays(clips: list[Clip]) -> None:
+def test_the_mover_follows_the_event_and_the_other_stays_still(clips: list[Clip]) -> None:
     headings = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
     lengths: dict[str, list[float]] = {"slow": [], "fast": []}
     for clip in clips:
@@ -48,7 +48,7 @@ def test_the_mover_moves_as_told_and_the_other_stays(clips: list[Clip]) -> None:
     assert max(lengths["slow"]) * 2 < min(lengths["fast"])
 
 
-def test_frames_are_evenly_spaced_and_as_many_as_asked(clips: list[Clip]) -> None:
+def test_frames_are_evenly_spaced_and_of_the_given_number(clips: list[Clip]) -> None:
     assert clips[0].frames().shape == (32, 64, 64, 3)
     few, many = clips[0].frames(frames=3), clips[0].frames(frames=5)
     assert np.array_equal(few, many[::2])
@@ -56,7 +56,7 @@ def test_frames_are_evenly_spaced_and_as_many_as_asked(clips: list[Clip]) -> Non
         clips[0].frames(frames=0)
 
 
-def test_an_mp4_holds_the_frames(tmp_path: Path, clips: list[Clip]) -> None:
+def test_an_mp4_contains_the_frames(tmp_path: Path, clips: list[Clip]) -> None:
     frames = clips[1].frames(size=64)
     for name in ("one.mp4", "two.mp4"):
         write_clip(tmp_path / name, frames)
@@ -69,7 +69,7 @@ def test_an_mp4_holds_the_frames(tmp_path: Path, clips: list[Clip]) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".webp", ".gif"])
-def test_animated_pictures_hold_the_frames_without_pyav(
+def test_animated_images_contain_the_frames_without_pyav(
     tmp_path: Path, clips: list[Clip], monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
@@ -92,7 +92,7 @@ def test_without_pyav_mp4_is_refused_and_webp_chosen(
         write_clip(tmp_path / "clip.mp4", clips[0].frames(frames=2))
 
 
-def test_impossible_files_are_refused(tmp_path: Path, clips: list[Clip]) -> None:
+def test_invalid_paths_and_sizes_are_refused(tmp_path: Path, clips: list[Clip]) -> None:
     with pytest.raises(PolyglanceError, match="written as"):
         write_clip(tmp_path / "clip.txt", clips[0].frames(frames=2))
     with pytest.raises(PolyglanceError, match="even sides"):

@@ -1,4 +1,4 @@
-"""The world as a whole: the same from the same seed, whatever else was asked of it."""
+"""The dataset as a whole: the same seed gives the same items, in any order of access."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from polyglance.errors import PolyglanceError
 DIGEST = """
 import hashlib, json, sys
 from polyglance.data.toy import ToyDataset
-world = ToyDataset(seed=7, clutter=1)
+dataset = ToyDataset(seed=7, max_distractors=1)
 digest = hashlib.sha256()
-for item in [*world.pictures(8), *world.hard_set(1)[0]]:
+for item in [*dataset.pictures(8), *dataset.hard_set(1)[0]]:
     digest.update(item.pixels().tobytes() + json.dumps(item.record().to_json()).encode())
-for clip in world.clips(3):
+for clip in dataset.clips(3):
     digest.update(clip.frames(frames=4).tobytes() + json.dumps(clip.record().to_json()).encode())
 print(digest.hexdigest())
 for name in ("torch", "av", "transformers"):
@@ -31,9 +31,9 @@ for name in ("torch", "av", "transformers"):
 """
 
 
-def digest(world: ToyDataset, split: str = "train") -> str:
+def digest(dataset: ToyDataset, split: str = "train") -> str:
     result = hashlib.sha256()
-    for picture in world.pictures(10, split):
+    for picture in dataset.pictures(10, split):
         result.update(picture.pixels().tobytes())
         result.update(json.dumps(picture.record().to_json()).encode())
     return result.hexdigest()
@@ -59,16 +59,16 @@ def test_the_same_bytes_in_another_process_without_torch_or_pyav() -> None:
     assert found[0] == found[1] != ""
 
 
-def test_a_picture_is_the_same_whatever_was_asked_before() -> None:
-    world = ToyDataset(seed=1)
-    (later,) = world.pictures(1, start=7)
-    eighth = next(islice(world.pictures(100), 7, None))
+def test_a_picture_does_not_depend_on_earlier_ones() -> None:
+    dataset = ToyDataset(seed=1)
+    (later,) = dataset.pictures(1, start=7)
+    eighth = next(islice(dataset.pictures(100), 7, None))
     assert later == eighth
     assert later.captions == eighth.captions
     assert later.questions == eighth.questions
 
 
-def test_a_language_says_the_same_with_or_without_the_others() -> None:
+def test_captions_do_not_depend_on_the_other_languages() -> None:
     alone, among = (
         next(ToyDataset(seed=1, languages=ls).pictures(1)) for ls in (["cs"], LANGUAGES)
     )
@@ -86,13 +86,13 @@ def test_captions_vary_in_wording_direction_and_detail() -> None:
     assert min(wordings.values()) > 80
     assert len(wordings) == 5
     facts = [c.meaning for c in captions if isinstance(c.meaning, Fact)]
-    told = Counter(fact.relation for fact in facts)
+    relations = Counter(fact.relation for fact in facts)
     for relation in ("left_of", "above", "in_front_of"):
-        share = told[relation] / (told[relation] + told[CONVERSE[relation]])
+        share = relations[relation] / (relations[relation] + relations[CONVERSE[relation]])
         assert 0.4 < share < 0.6
-    unsaid = sum(None in (f.figure.colour, f.ground.colour) for f in facts) / len(facts)
+    without_colour = sum(None in (f.figure.colour, f.ground.colour) for f in facts) / len(facts)
     sized = sum(f.figure.size is not None for f in facts) / len(facts)
-    assert 0.2 < unsaid < 0.4
+    assert 0.2 < without_colour < 0.4
     assert 0.25 < sized < 0.42
 
 
@@ -100,14 +100,14 @@ def test_first_captions_are_translations_that_name_both_colours() -> None:
     for picture in ToyDataset(seed=1).pictures(50):
         meanings = {caption.meaning for caption in picture.translations.values()}
         assert len(meanings) == 1
-        (said,) = meanings
-        assert isinstance(said, Fact)
-        assert None not in (said.figure.colour, said.ground.colour)
+        (meaning,) = meanings
+        assert isinstance(meaning, Fact)
+        assert None not in (meaning.figure.colour, meaning.ground.colour)
 
 
-def test_records_are_those_of_the_pictures() -> None:
-    world = ToyDataset(seed=1, captions_per_language=3)
-    for record, picture in zip(world.records(5, "val"), world.pictures(5, "val"), strict=True):
+def test_records_match_the_pictures() -> None:
+    dataset = ToyDataset(seed=1, captions_per_language=3)
+    for record, picture in zip(dataset.records(5, "val"), dataset.pictures(5, "val"), strict=True):
         assert record == picture.record()
         assert record.split == "val"
         assert record.id == picture.key
@@ -117,9 +117,11 @@ def test_records_are_those_of_the_pictures() -> None:
 
 
 def test_regions_are_named_in_every_language() -> None:
-    world = ToyDataset(seed=1, colours=["red", "green", "blue"], shapes=["star", "heart", "circle"])
+    dataset = ToyDataset(
+        seed=1, colours=["red", "green", "blue"], shapes=["star", "heart", "circle"]
+    )
     names = {language: set[str | None]() for language in LANGUAGES}
-    for picture in world.pictures(80):
+    for picture in dataset.pictures(80):
         for language in LANGUAGES:
             names[language] |= {region.label for region in picture.regions(language)}
     assert all(len(known) == 9 for known in names.values())
@@ -133,7 +135,7 @@ def test_regions_are_named_in_every_language() -> None:
     assert names["ja"] >= {"赤い星", "緑のハート", "青い円"}
 
 
-def test_a_world_can_be_of_large_things_only() -> None:
+def test_a_dataset_can_have_large_things_only() -> None:
     pictures = list(ToyDataset(seed=1, sizes=["large"], relations=["left_of"]).pictures(20))
     assert {p.thing.size for picture in pictures for p in picture.scene.things} == {"large"}
 
@@ -141,20 +143,20 @@ def test_a_world_can_be_of_large_things_only() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"seed": -1}, "a seed is a whole number"),
-        ({"captions_per_language": 0}, "at least one caption"),
-        ({"languages": ["en", "xx"]}, "knows no language 'xx', but en, de"),
-        ({"languages": []}, "at least 1 language"),
-        ({"colours": ["red", "blue"]}, "at least 3 colour"),
-        ({"colours": ["red", "blue", "red", "green"]}, "none of them twice"),
-        ({"shapes": ["circle", "cube", "star"]}, "knows no shape 'cube'"),
-        ({"relations": ["right_of"]}, "knows no relation 'right_of'"),
-        ({"sizes": []}, "at least 1 size"),
-        ({"clutter": 7}, "from 0 to 6"),
-        ({"held_out": "everything"}, "held_out is one of"),
+        ({"seed": -1}, "give a whole number of 0 or more"),
+        ({"captions_per_language": 0}, "give at least one"),
+        ({"languages": ["en", "xx"]}, "no language 'xx': give some of en, de"),
+        ({"languages": []}, "at least 1 different language"),
+        ({"colours": ["red", "blue"]}, "at least 3 different colour"),
+        ({"colours": ["red", "blue", "red", "green"]}, "give each once"),
+        ({"shapes": ["circle", "cube", "star"]}, "no shape 'cube'"),
+        ({"relations": ["right_of"]}, "no relation 'right_of'"),
+        ({"sizes": []}, "at least 1 different size"),
+        ({"max_distractors": 7}, "from 0 to 6"),
+        ({"held_out": "everything"}, "held_out is 'everything': give one of"),
     ],
 )
-def test_impossible_worlds_are_refused(settings: dict[str, object], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(PolyglanceError, match=message):
         ToyDataset(**settings)  # type: ignore[arg-type]
 

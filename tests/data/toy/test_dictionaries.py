@@ -1,4 +1,4 @@
-"""Dictionaries and word alignments, against entries and links known by hand."""
+"""Dictionaries and word alignments, against entries and links written by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from itertools import permutations
 
 import pytest
 
-from polyglance.data.toy import LANGUAGES, ToyDataset, align, describe, dictionary, lexicon, pharaoh
+from polyglance.data.toy import (
+    LANGUAGES,
+    ToyDataset,
+    align_captions,
+    describe,
+    dictionary,
+    format_pharaoh,
+    lexicon,
+)
 from polyglance.data.toy.semantics import COLOURS, RELATIONS, SHAPES, SIZES, Fact, Thing
 
 FACT = Fact(Thing("circle", "red"), "left_of", Thing("square", "blue", "small"))
@@ -28,7 +36,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("source", "word", "target", "expected"), KNOWN)
-def test_words_have_the_translations_known_by_hand(
+def test_words_have_the_translations_written_by_hand(
     source: str, word: str, target: str, expected: set[str] | None
 ) -> None:
     found = dictionary(source, target).get(word)
@@ -50,28 +58,32 @@ def test_every_content_word_is_in_the_lexicon_and_is_one_word(language: str) -> 
     assert all(" " not in form and form for forms in senses.values() for form in forms)
 
 
-def test_alignment_of_a_sentence_known_by_hand() -> None:
+def test_alignment_of_a_sentence_written_by_hand() -> None:
     english, german, japanese, arabic = (
         describe(language, FACT, "definite") for language in ("en", "de", "ja", "ar")
     )
     # The red circle is to the left of the small blue square .
     #   0   1      2  3  4   5    6  7   8     9   10     11  12
     assert german.words[:7] == ("Der", "rote", "Kreis", "ist", "links", "von", "dem")
-    assert pharaoh(align(english, german)) == ("0-0 1-1 2-2 3-3 6-4 8-6 9-7 10-8 11-9 12-10")
+    assert format_pharaoh(align_captions(english, german)) == (
+        "0-0 1-1 2-2 3-3 6-4 8-6 9-7 10-8 11-9 12-10"
+    )
     # 赤い 円 は 小さな 青い 正方形 の 左 に あります 。
-    assert pharaoh(align(english, japanese)) == "1-0 2-1 3-9 6-7 9-3 10-4 11-5 12-10"
+    assert (
+        format_pharaoh(align_captions(english, japanese)) == "1-0 2-1 3-9 6-7 9-3 10-4 11-5 12-10"
+    )
     # تقع الدائرة الحمراء على يسار المربع الأزرق الصغير .
-    assert pharaoh(align(english, arabic)) == "1-2 2-1 3-0 6-4 9-7 10-6 11-5 12-8"
+    assert format_pharaoh(align_captions(english, arabic)) == "1-2 2-1 3-0 6-4 9-7 10-6 11-5 12-8"
 
 
 def test_aligned_words_are_translations_of_each_other_by_the_dictionaries() -> None:
-    world = ToyDataset(seed=3)
-    items = [*world.pictures(25), *world.clips(15)]
+    dataset = ToyDataset(seed=3)
+    items = [*dataset.pictures(25), *dataset.clips(15)]
     for source, target in permutations(LANGUAGES, 2):
         lookup = _without_capitals(dictionary(source, target))
         for item in items:
             a, b = item.translations[source], item.translations[target]
-            links = align(a, b)
+            links = align_captions(a, b)
             for i, j in links:
                 if a.tokens[i].sense != ".":
                     assert b.words[j].lower() in lookup[a.words[i].lower()]
@@ -80,10 +92,10 @@ def test_aligned_words_are_translations_of_each_other_by_the_dictionaries() -> N
             assert content <= {i for i, _ in links}
 
 
-def test_independent_captions_link_only_what_both_say() -> None:
+def test_independent_captions_align_only_shared_senses() -> None:
     one = describe("en", Fact(Thing("circle", "red"), "left_of", Thing("square")), "phrase")
     other = describe("fr", Fact(Thing("circle"), "left_of", Thing("square", "blue")), "phrase")
-    linked = [(one.words[i], other.words[j]) for i, j in align(one, other)]
+    linked = [(one.words[i], other.words[j]) for i, j in align_captions(one, other)]
     assert linked == [
         ("A", "Un"),
         ("circle", "cercle"),

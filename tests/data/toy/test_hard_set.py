@@ -1,4 +1,4 @@
-"""The hard set is hard: oracles that see everything but one thing fail on it.
+"""The hard set is hard: oracles that ignore one attribute fail on it.
 
 Each oracle understands captions perfectly (they are read back into their
 meaning) and sees pictures perfectly, except for what it is blind to. What it
@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 
 import pytest
 
-from polyglance.data.toy import LANGUAGES, Event, Fact, Picture, ToyDataset, readings
+from polyglance.data.toy import LANGUAGES, Event, Fact, Picture, ToyDataset, parse_caption
 from polyglance.errors import PolyglanceError
 
 View = Callable[[Fact], Hashable]
@@ -60,11 +60,11 @@ BLIND = {
 
 def recall_at_1(pictures: list[Picture], captions: list[Fact], view: View) -> float:
     """Expected recall of picture i from caption i, guessing among those that look right."""
-    looks = Counter(view(picture.scene.fact.without_sizes()) for picture in pictures)
+    counts = Counter(view(picture.scene.fact.without_sizes()) for picture in pictures)
     hits = 0.0
-    for picture, said in zip(pictures, captions, strict=True):
-        if view(said.canonical()) == view(picture.scene.fact.without_sizes()):
-            hits += 1 / looks[view(said.canonical())]
+    for picture, meaning in zip(pictures, captions, strict=True):
+        if view(meaning.canonical()) == view(picture.scene.fact.without_sizes()):
+            hits += 1 / counts[view(meaning.canonical())]
     return hits / len(pictures)
 
 
@@ -73,21 +73,21 @@ def hard() -> list[tuple[Picture, ...]]:
     return ToyDataset(seed=9).hard_set(20)
 
 
-def read(pictures: list[Picture], language: str) -> list[Fact]:
-    said = []
+def caption_facts(pictures: list[Picture], language: str) -> list[Fact]:
+    facts = []
     for picture in pictures:
-        (meaning,) = readings(language, picture.captions[language][1].text)
+        (meaning,) = parse_caption(language, picture.captions[language][1].text)
         assert isinstance(meaning, Fact)
-        said.append(meaning)
-    return said
+        facts.append(meaning)
+    return facts
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_only_an_oracle_that_sees_everything_succeeds(
+def test_only_an_oracle_with_all_attributes_succeeds(
     hard: list[tuple[Picture, ...]], language: str
 ) -> None:
     pictures = [picture for group in hard for picture in group]
-    captions = read(pictures, language)
+    captions = caption_facts(pictures, language)
     chance = 1 / len(pictures)
     assert chance == 1 / 160
     assert recall_at_1(pictures, captions, full) == 1.0
@@ -96,7 +96,7 @@ def test_only_an_oracle_that_sees_everything_succeeds(
     assert recall_at_1(pictures, captions, bag_of_words) == pytest.approx(0.25)
 
 
-def test_the_ordinary_test_set_is_hard_for_the_blind_too() -> None:
+def test_the_ordinary_test_set_is_hard_for_partial_oracles_too() -> None:
     pictures = list(ToyDataset(seed=9).pictures(400, "test"))
     captions = [p.scene.fact.without_sizes() for p in pictures]
     assert recall_at_1(pictures, captions, full) == 1.0
@@ -105,7 +105,7 @@ def test_the_ordinary_test_set_is_hard_for_the_blind_too() -> None:
     assert recall_at_1(pictures, captions, bag_of_words) < 0.6
 
 
-def test_a_group_holds_one_set_of_words_in_all_bindings(hard: list[tuple[Picture, ...]]) -> None:
+def test_a_group_uses_one_set_of_words_in_all_bindings(hard: list[tuple[Picture, ...]]) -> None:
     for group in hard:
         facts = [picture.scene.fact for picture in group]
         assert len({fact.without_sizes() for fact in facts}) == len(group) == 8
@@ -116,45 +116,45 @@ def test_a_group_holds_one_set_of_words_in_all_bindings(hard: list[tuple[Picture
         for picture in group:
             for captions in picture.captions.values():
                 for caption in captions:
-                    said = caption.meaning
-                    assert isinstance(said, Fact)
-                    assert None not in (said.figure.colour, said.ground.colour)
-                    assert said.figure.size is None
-                    assert said.ground.size is None
+                    meaning = caption.meaning
+                    assert isinstance(meaning, Fact)
+                    assert None not in (meaning.figure.colour, meaning.ground.colour)
+                    assert meaning.figure.size is None
+                    assert meaning.ground.size is None
 
 
-def test_the_swaps_that_the_captions_differ_by(hard: list[tuple[Picture, ...]]) -> None:
+def test_captions_of_a_group_differ_by_swaps(hard: list[tuple[Picture, ...]]) -> None:
     first, second, third, fourth = (p.scene.fact.without_sizes() for p in hard[0][:4])
     assert second == first.with_colours_swapped()
     assert third == first.with_shapes_swapped()
     assert fourth == first.with_roles_swapped()
 
 
-def test_no_fact_comes_twice_in_the_whole_set_and_all_are_of_the_split() -> None:
-    world = ToyDataset(seed=9)
+def test_facts_are_unique_in_the_set_and_belong_to_the_split() -> None:
+    dataset = ToyDataset(seed=9)
     for split in ("train", "test"):
-        hard = world.hard_set(84, split=split)
+        hard = dataset.hard_set(84, split=split)
         facts = [picture.scene.fact.without_sizes() for group in hard for picture in group]
         assert len(set(facts)) == len(facts)
-        assert set(facts) <= set(world.splits.facts[split])
+        assert set(facts) <= set(dataset.splits.facts[split])
 
 
-def test_more_groups_than_there_are_is_an_error() -> None:
-    world = ToyDataset(seed=9)
-    available = len(world.hard_set())
+def test_too_many_groups_are_an_error() -> None:
+    dataset = ToyDataset(seed=9)
+    available = len(dataset.hard_set())
     with pytest.raises(PolyglanceError, match=f"has {available} groups"):
-        world.hard_set(available + 1)
+        dataset.hard_set(available + 1)
     with pytest.raises(PolyglanceError, match="not -1"):
-        world.hard_clips(-1)
+        dataset.hard_clips(-1)
 
 
 def test_fewer_groups_are_the_first_of_more() -> None:
-    world = ToyDataset(seed=9)
-    assert world.hard_set(2) == world.hard_set(3)[:2]
-    assert world.hard_clips(2) == world.hard_clips(3)[:2]
+    dataset = ToyDataset(seed=9)
+    assert dataset.hard_set(2) == dataset.hard_set(3)[:2]
+    assert dataset.hard_clips(2) == dataset.hard_clips(3)[:2]
 
 
-def test_a_world_of_one_relation_has_groups_of_four() -> None:
+def test_a_dataset_of_one_relation_has_groups_of_four() -> None:
     groups = ToyDataset(seed=9, relations=["above"]).hard_set(5)
     assert {len(group) for group in groups} == {4}
 
@@ -172,12 +172,12 @@ def test_hard_clips_need_the_mover_its_colour_its_shape_and_the_direction() -> N
         "direction": lambda e: (e.mover.colour, e.mover.shape, *_thing(e)),
     }
     for name, view in views.items():
-        looks = Counter(view(clip.film.event) for clip in clips)
+        counts = Counter(view(clip.film.event) for clip in clips)
         hits = 0.0
         for clip in clips:
-            (said,) = readings("de", clip.captions["de"][1].text)
-            assert isinstance(said, Event)
-            hits += (view(said) == view(clip.film.event)) / looks[view(said)]
+            (meaning,) = parse_caption("de", clip.captions["de"][1].text)
+            assert isinstance(meaning, Event)
+            hits += (view(meaning) == view(clip.film.event)) / counts[view(meaning)]
         score = hits / len(clips)
         assert score == 1.0 if name == "full" else score <= 0.51, name
 

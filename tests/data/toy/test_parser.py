@@ -1,4 +1,4 @@
-"""A caption says one thing: read back, it means what was meant, in every language."""
+"""A caption is unambiguous: parsing it returns its meaning, in every language."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from polyglance.data.toy import LANGUAGES, ToyDataset, describe, narrate, readings
+from polyglance.data.toy import LANGUAGES, ToyDataset, describe, narrate, parse_caption
 from polyglance.data.toy.grammar import PLOTS, STYLES
 from polyglance.data.toy.semantics import (
     COLOURS,
@@ -36,7 +36,7 @@ def test_distinct_facts_have_distinct_captions(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_fact_is_read_back_alone(language: str) -> None:
+def test_every_fact_has_exactly_one_parse(language: str) -> None:
     rng = np.random.default_rng(5)
     for turn in range(60):
         shapes = [SHAPES[i] for i in rng.integers(0, 6, 2)]
@@ -47,11 +47,11 @@ def test_every_fact_is_read_back_alone(language: str) -> None:
             for shape, colour, size in zip(shapes, colours, sizes, strict=True)
         )
         fact = Fact(figure, RELATIONS[turn % 7], ground)
-        assert readings(language, describe(language, fact, STYLES[turn % 5]).text) == {fact}
+        assert parse_caption(language, describe(language, fact, STYLES[turn % 5]).text) == {fact}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_event_is_read_back_alone(language: str) -> None:
+def test_every_event_has_exactly_one_parse(language: str) -> None:
     rng = np.random.default_rng(6)
     for turn in range(30):
         mover, still = (
@@ -61,31 +61,31 @@ def test_every_event_is_read_back_alone(language: str) -> None:
         plot = PLOTS[turn % 3]
         speed = (*SPEEDS, None)[turn % 5 % 3]
         event = Event(mover, DIRECTIONS[turn % 4], speed, None if plot == "mover_only" else still)
-        assert readings(language, narrate(language, event, plot).text) == {event}
+        assert parse_caption(language, narrate(language, event, plot).text) == {event}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_caption_of_the_world_is_true_of_its_picture_or_clip(language: str) -> None:
-    world = ToyDataset(seed=8, languages=[language], captions_per_language=4, clutter=2)
-    for picture in world.pictures(15):
+def test_every_caption_of_the_dataset_is_true_of_its_picture_or_clip(language: str) -> None:
+    dataset = ToyDataset(seed=8, languages=[language], captions_per_language=4, max_distractors=2)
+    for picture in dataset.pictures(15):
         for caption in picture.captions[language]:
-            assert readings(language, caption.text) == {caption.meaning}
+            assert parse_caption(language, caption.text) == {caption.meaning}
             assert isinstance(caption.meaning, Fact)
             assert picture.scene.fact.implies(caption.meaning)
-    for clip in world.clips(10):
+    for clip in dataset.clips(10):
         for caption in clip.captions[language]:
-            assert readings(language, caption.text) == {caption.meaning}
+            assert parse_caption(language, caption.text) == {caption.meaning}
             assert isinstance(caption.meaning, Event)
             assert clip.film.event.implies(caption.meaning)
 
 
-def test_what_the_grammar_does_not_utter_has_no_reading() -> None:
-    assert readings("en", "A red circle to the left of a blue squares") == set()
-    assert readings("de", "Ein rotes Kreis links von einem blauen Quadrat") == set()
-    assert readings("zh", "") == set()
+def test_a_sentence_outside_the_grammar_has_no_parse() -> None:
+    assert parse_caption("en", "A red circle to the left of a blue squares") == set()
+    assert parse_caption("de", "Ein rotes Kreis links von einem blauen Quadrat") == set()
+    assert parse_caption("zh", "") == set()
 
 
-def test_implication_is_about_the_arrangement_not_its_telling() -> None:
+def test_implication_compares_arrangements_not_wordings() -> None:
     fact = Fact(Thing("circle", "red", "small"), "left_of", Thing("square", "blue", "large"))
     assert fact.implies(Fact(Thing("square"), "right_of", Thing("circle", "red")))
     assert not fact.implies(Fact(Thing("square"), "left_of", Thing("circle", "red")))

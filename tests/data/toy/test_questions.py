@@ -1,4 +1,4 @@
-"""Answers against a slow check that looks at where things are, not at what was meant."""
+"""Answers against a slow check of the positions in the scene, independent of the grammar."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from polyglance.data.toy import LANGUAGES, ToyDataset, lexicon
 from polyglance.data.toy.items import Picture
-from polyglance.data.toy.rendering import box
-from polyglance.data.toy.scenes import Placed
+from polyglance.data.toy.rendering import bounding_box
+from polyglance.data.toy.scenes import PlacedThing
 from polyglance.data.toy.semantics import COLOURS, SHAPES
 from polyglance.records import Question
 
@@ -29,20 +29,20 @@ ANSWERS = {
     "zh": {"red": "红色", "heart": "爱心", "yes": "有", "no": "没有", "upwards": "向上"},
     "ja": {"red": "赤", "star": "星", "yes": "はい", "no": "いいえ", "upwards": "上"},
 }
-"""Some answers and how each language gives them."""
+"""Some answers in each language."""
 
 RELATION = r"(to the left of|to the right of|above|below|in front of|behind|inside)"
 
 
 @pytest.fixture(scope="module")
 def pictures() -> list[Picture]:
-    world = ToyDataset(seed=21, clutter=2)
-    return [*world.pictures(200), *world.pictures(50, "test")]
+    dataset = ToyDataset(seed=21, max_distractors=2)
+    return [*dataset.pictures(200), *dataset.pictures(50, "test")]
 
 
-def holds(relation: str, a: Placed, b: Placed, things: list[Placed]) -> bool:
+def holds(relation: str, a: PlacedThing, b: PlacedThing, things: list[PlacedThing]) -> bool:
     """Whether a is so to b, by boxes and by the order of drawing."""
-    (al, at, ar, ab), (bl, bt, br, bb) = box(a), box(b)
+    (al, at, ar, ab), (bl, bt, br, bb) = bounding_box(a), bounding_box(b)
     apart = ar < bl or br < al or ab < bt or bb < at
     aligned_across = at < bb and bt < ab
     aligned_down = al < br and bl < ar
@@ -59,7 +59,7 @@ def holds(relation: str, a: Placed, b: Placed, things: list[Placed]) -> bool:
     }[relation]
 
 
-def answer(question: str, things: list[Placed]) -> str:
+def answer(question: str, things: list[PlacedThing]) -> str:
     """The answer to an English question, from the things alone."""
     if found := re.fullmatch(r"What colour is the (\w+)\?", question):
         (thing,) = (t for t in things if t.thing.shape == found[1])
@@ -80,10 +80,10 @@ def answer(question: str, things: list[Placed]) -> str:
             if a is not b
         ) else "no"  # fmt: skip
     orders = {
-        "on the left": lambda t: box(t)[0],
-        "on the right": lambda t: -box(t)[2],
-        "at the top": lambda t: box(t)[1],
-        "at the bottom": lambda t: -box(t)[3],
+        "on the left": lambda t: bounding_box(t)[0],
+        "on the right": lambda t: -bounding_box(t)[2],
+        "at the top": lambda t: bounding_box(t)[1],
+        "at the bottom": lambda t: -bounding_box(t)[3],
         "in front": lambda t: -things.index(t),
         "at the back": things.index,
         "on the inside": lambda t: t.radius,
@@ -100,7 +100,7 @@ def by_language(picture: Picture) -> dict[str, list[Question]]:
     }
 
 
-def test_english_answers_agree_with_a_slow_look_at_the_scene(pictures: list[Picture]) -> None:
+def test_english_answers_agree_with_a_slow_check_of_the_scene(pictures: list[Picture]) -> None:
     kinds: Counter[str] = Counter()
     for picture in pictures:
         things = list(picture.scene.things)
@@ -120,7 +120,7 @@ def test_other_languages_ask_and_answer_the_same(pictures: list[Picture]) -> Non
             assert len(asked[language]) == len(asked["en"])
             for english, other in zip(asked["en"], asked[language], strict=True):
                 assert other.answer_type == english.answer_type
-                assert _named(other.text, language) == _named(english.text, "en")
+                assert _attributes_in(other.text, language) == _attributes_in(english.text, "en")
                 expected = ANSWERS[language].get(english.answers[0])
                 if english.answer_type == "number":
                     expected = english.answers[0]
@@ -130,18 +130,18 @@ def test_other_languages_ask_and_answer_the_same(pictures: list[Picture]) -> Non
     assert min(compared[language] for language in LANGUAGES[1:]) > 60
 
 
-def test_yes_and_no_are_balanced_and_no_uses_the_words_of_the_truth(
+def test_yes_and_no_are_balanced_and_no_swaps_the_words_of_a_true_fact(
     pictures: list[Picture],
 ) -> None:
-    said: Counter[str] = Counter()
+    answers: Counter[str] = Counter()
     for picture in pictures:
         fact = picture.scene.fact
         words = {fact.figure.colour, fact.figure.shape, fact.ground.colour, fact.ground.shape}
         for question in by_language(picture)["en"]:
             if question.answer_type == "yes/no":
-                said[question.answers[0]] += 1
-                assert _named(question.text, "en") == words
-    assert 0.4 < said["yes"] / said.total() < 0.6
+                answers[question.answers[0]] += 1
+                assert _attributes_in(question.text, "en") == words
+    assert 0.4 < answers["yes"] / answers.total() < 0.6
 
 
 def test_counts_vary(pictures: list[Picture]) -> None:
@@ -152,7 +152,7 @@ def test_counts_vary(pictures: list[Picture]) -> None:
     assert max(counts.values()) / counts.total() < 0.6
 
 
-def test_clips_ask_which_thing_moves_and_where_to() -> None:
+def test_clip_questions_ask_for_the_mover_and_its_direction() -> None:
     to = {"left": "to the left", "right": "to the right", "up": "upwards", "down": "downwards"}
     for clip in ToyDataset(seed=3).clips(20):
         which, where = (q for q in clip.questions if q.language == "en")
@@ -168,7 +168,7 @@ def test_clips_ask_which_thing_moves_and_where_to() -> None:
                 assert question.answers == (ANSWERS[question.language]["upwards"],)
 
 
-def _named(text: str, language: str) -> set[str]:
+def _attributes_in(text: str, language: str) -> set[str]:
     """The colours and shapes that a question names, longest forms first."""
     text, named = text.lower(), set()
     forms = [

@@ -1,4 +1,4 @@
-"""Scenes show what they state, and pixels are where the geometry says."""
+"""Scenes show their facts, and pixels are where the geometry puts them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 
 from polyglance.data.toy import ToyDataset
 from polyglance.data.toy.items import Picture
-from polyglance.data.toy.rendering import box, render
-from polyglance.data.toy.scenes import PALETTE, Placed, Scene, compose, hidden_share
+from polyglance.data.toy.rendering import bounding_box, render
+from polyglance.data.toy.scenes import PALETTE, PlacedThing, Scene, compose_scene, hidden_fraction
 from polyglance.data.toy.semantics import COLOURS, PRIMARY_RELATIONS, SHAPES, Fact, Thing
-from polyglance.data.toy.shapes import CORES
+from polyglance.data.toy.shapes import INSCRIBED_DISCS
 from polyglance.errors import PolyglanceError
 
 
 @pytest.fixture(scope="module")
 def pictures() -> list[Picture]:
-    return list(ToyDataset(seed=11, clutter=2).pictures(160))
+    return list(ToyDataset(seed=11, max_distractors=2).pictures(160))
 
 
-def drawn_pixels(scene: Scene, placed: Placed, size: int) -> np.ndarray:
+def drawn_pixels(scene: Scene, placed: PlacedThing, size: int) -> np.ndarray:
     """Where a thing changes the picture when it is drawn alone."""
     alone, empty = replace(scene, things=(placed,)), replace(scene, things=())
     difference = render(alone, size).astype(int) - render(empty, size)
     return np.abs(difference).max(axis=2) > 8
 
 
-def test_every_relation_holds_in_the_drawn_pixels(pictures: list[Picture]) -> None:
-    seen = set()
+def test_every_relation_holds_in_the_pixels(pictures: list[Picture]) -> None:
+    relations = set()
     for picture in pictures:
         fact, (ground, figure) = picture.scene.fact, picture.scene.things[-2:]
         assert (figure.thing, ground.thing) == (fact.figure, fact.ground)
@@ -51,11 +51,11 @@ def test_every_relation_holds_in_the_drawn_pixels(pictures: list[Picture]) -> No
                 assert both / b.sum() < 0.45
             case "inside":
                 assert not (a & ~b).any()
-        seen.add(fact.relation)
-    assert seen == set(PRIMARY_RELATIONS)
+        relations.add(fact.relation)
+    assert relations == set(PRIMARY_RELATIONS)
 
 
-def test_what_is_in_front_hides_what_is_behind(pictures: list[Picture]) -> None:
+def test_the_thing_in_front_occludes_the_one_behind(pictures: list[Picture]) -> None:
     for picture in pictures:
         if picture.scene.fact.relation in ("in_front_of", "inside"):
             ground, figure = picture.scene.things[-2:]
@@ -77,22 +77,22 @@ def test_regions_are_tight_around_the_pixels(pictures: list[Picture]) -> None:
             assert max(region.box) <= 1
 
 
-def test_things_have_the_colour_that_they_are_said_to_have(pictures: list[Picture]) -> None:
+def test_pixels_have_the_colour_of_their_thing(pictures: list[Picture]) -> None:
     names, values = list(PALETTE), np.array(list(PALETTE.values()))
     for picture in pictures:
         # The last thing drawn is never hidden.
         placed = picture.scene.things[-1]
-        height = placed.y + CORES[placed.thing.shape][0] * placed.radius
+        height = placed.y + INSCRIBED_DISCS[placed.thing.shape][0] * placed.radius
         pixel = picture.pixels(64)[int(height * 64), int(placed.x * 64)].astype(int)
         assert names[np.abs(values - pixel).sum(1).argmin()] == placed.thing.colour
 
 
-def test_every_colour_stands_out_from_every_background() -> None:
+def test_every_colour_contrasts_with_every_background() -> None:
     rng = np.random.default_rng(0)
     for colour in COLOURS:
         for _ in range(20):
             fact = Fact(Thing("circle", colour, "large"), "left_of", Thing("heart", "red", "small"))
-            scene = compose(fact, rng)
+            scene = compose_scene(fact, rng)
             figure = scene.things[-1]
             canvas = render(replace(scene, things=()), 64).reshape(-1, 3).astype(int)
             assert np.abs(canvas - np.array(figure.rgb)).max(axis=1).min() > 40
@@ -104,7 +104,7 @@ def test_large_things_are_larger_than_small_ones(pictures: list[Picture]) -> Non
         for picture in pictures:
             for placed in picture.scene.things:
                 if placed.thing.shape == shape and placed.thing.size:
-                    left, _, right, _ = box(placed)
+                    left, _, right, _ = bounding_box(placed)
                     widths[placed.thing.size].append(right - left)
         assert max(widths["small"]) < min(widths["large"])
 
@@ -112,11 +112,11 @@ def test_large_things_are_larger_than_small_ones(pictures: list[Picture]) -> Non
 def test_two_pictures_of_one_fact_share_few_pixels() -> None:
     fact = Fact(Thing("star", "red", "large"), "above", Thing("circle", "blue", "large"))
     rng = np.random.default_rng(0)
-    one, other = (render(compose(fact, rng)).astype(int) for _ in range(2))
+    one, other = (render(compose_scene(fact, rng)).astype(int) for _ in range(2))
     assert (np.abs(one - other).max(axis=2) > 3).mean() > 0.5
 
 
-def test_clutter_stands_apart_and_has_colours_of_its_own(pictures: list[Picture]) -> None:
+def test_distractors_stand_apart_and_have_colours_of_their_own(pictures: list[Picture]) -> None:
     numbers = set()
     for picture in pictures:
         things = picture.scene.things
@@ -125,7 +125,7 @@ def test_clutter_stands_apart_and_has_colours_of_its_own(pictures: list[Picture]
         for placed in things[:-2]:
             for other in things:
                 if other is not placed:
-                    assert hidden_share(placed, other) == 0
+                    assert hidden_fraction(placed, other) == 0
     assert numbers == {2, 3, 4}
 
 
@@ -141,9 +141,9 @@ def test_any_size_shows_the_same_scene() -> None:
 
 
 def test_hundreds_of_pictures_a_second() -> None:
-    world = ToyDataset(seed=1)
-    world.splits.facts  # noqa: B018 (made once for a world)
+    dataset = ToyDataset(seed=1)
+    dataset.splits.facts  # noqa: B018 (computed once per dataset)
     start = time.process_time()
-    for picture in world.pictures(200):
+    for picture in dataset.pictures(200):
         picture.pixels(64)
     assert 200 / (time.process_time() - start) > 300

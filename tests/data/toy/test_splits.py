@@ -1,4 +1,4 @@
-"""Splits share no composition, and what is held out is known in parts."""
+"""Splits share no composition, but training shows every part of the held-out ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from polyglance.data.toy.splits import SPLITS, HeldOut
 Binding = tuple[str | None, str]
 
 
-def shown(world: ToyDataset, split: str) -> list[list[Thing]]:
+def scene_things(dataset: ToyDataset, split: str) -> list[list[Thing]]:
     """The things in each picture and clip of a split, bystanders included."""
-    pictures = [[p.thing for p in picture.scene.things] for picture in world.pictures(400, split)]
-    clips = [[c.film.mover.thing, c.film.still.thing] for c in world.clips(200, split)]
+    pictures = [[p.thing for p in picture.scene.things] for picture in dataset.pictures(400, split)]
+    clips = [[c.film.mover.thing, c.film.still.thing] for c in dataset.clips(200, split)]
     return pictures + clips
 
 
@@ -28,43 +28,47 @@ def combination(first: Thing, second: Thing) -> object:
 
 
 def test_no_combination_is_in_two_splits() -> None:
-    world = ToyDataset(seed=5)
-    seen = {split: {combination(*things) for things in shown(world, split)} for split in SPLITS}
+    dataset = ToyDataset(seed=5)
+    by_split = {
+        split: {combination(*things) for things in scene_things(dataset, split)} for split in SPLITS
+    }
     for one, other in combinations(SPLITS, 2):
-        assert not seen[one] & seen[other]
+        assert not by_split[one] & by_split[other]
 
 
-def test_clutter_never_shows_training_what_is_held_out() -> None:
-    world = ToyDataset(seed=5, clutter=3)
+def test_distractors_never_form_a_held_out_combination_in_training() -> None:
+    dataset = ToyDataset(seed=5, max_distractors=3)
     trained = {
-        combination(a, b) for things in shown(world, "train") for a, b in combinations(things, 2)
+        combination(a, b)
+        for things in scene_things(dataset, "train")
+        for a, b in combinations(things, 2)
     }
     for split in ("val", "test"):
-        told = {combination(*things[-2:]) for things in shown(world, split)}
-        assert not trained & told
+        held_out = {combination(*things[-2:]) for things in scene_things(dataset, split)}
+        assert not trained & held_out
 
 
-def test_every_colour_of_every_shape_is_known_from_training() -> None:
-    world = ToyDataset(seed=5)
+def test_training_shows_every_colour_of_every_shape() -> None:
+    dataset = ToyDataset(seed=5)
     trained = {
-        (t.colour, t.shape) for f in world.splits.facts["train"] for t in (f.figure, f.ground)
+        (t.colour, t.shape) for f in dataset.splits.facts["train"] for t in (f.figure, f.ground)
     }
     assert trained == set(product(COLOURS, SHAPES))
 
 
 def test_held_out_bindings_are_in_one_split_only() -> None:
-    world = ToyDataset(seed=5, held_out="bindings", clutter=2)
-    scenes = {split: shown(world, split) for split in SPLITS}
-    seen: dict[str, set[Binding]] = {
+    dataset = ToyDataset(seed=5, held_out="bindings", max_distractors=2)
+    scenes = {split: scene_things(dataset, split) for split in SPLITS}
+    bindings: dict[str, set[Binding]] = {
         split: {(t.colour, t.shape) for things in scenes[split] for t in things[-2:]}
         for split in SPLITS
     }
-    seen["train"] |= {(t.colour, t.shape) for things in scenes["train"] for t in things}
-    held = {split: seen[split] - seen["train"] for split in ("val", "test")}
+    bindings["train"] |= {(t.colour, t.shape) for things in scenes["train"] for t in things}
+    held = {split: bindings[split] - bindings["train"] for split in ("val", "test")}
     assert len(held["val"]) == len(held["test"]) == 5
     assert not held["val"] & held["test"]
-    assert {colour for colour, _ in seen["train"]} == set(COLOURS)
-    assert {shape for _, shape in seen["train"]} == set(SHAPES)
+    assert {colour for colour, _ in bindings["train"]} == set(COLOURS)
+    assert {shape for _, shape in bindings["train"]} == set(SHAPES)
     # Each held-out scene has a new binding in it.
     for split in ("val", "test"):
         for things in scenes[split]:
@@ -72,9 +76,9 @@ def test_held_out_bindings_are_in_one_split_only() -> None:
 
 
 def test_with_nothing_held_out_splits_share_facts_but_no_pictures() -> None:
-    world = ToyDataset(seed=5, held_out="nothing")
-    assert world.splits.facts["train"] == world.splits.facts["test"]
-    train, test = (next(world.pictures(1, split)) for split in ("train", "test"))
+    dataset = ToyDataset(seed=5, held_out="nothing")
+    assert dataset.splits.facts["train"] == dataset.splits.facts["test"]
+    train, test = (next(dataset.pictures(1, split)) for split in ("train", "test"))
     assert train.pixels().tobytes() != test.pixels().tobytes()
 
 
@@ -86,21 +90,21 @@ def test_sizes_of_the_default_splits() -> None:
     assert 0.09 < len(facts["test"]) / 8064 < 0.11
 
 
-def test_no_fact_comes_twice_before_all_have_come_once() -> None:
-    world = ToyDataset(seed=5, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["above"])
-    facts = world.splits.facts["test"]
-    told = [p.scene.fact.without_sizes() for p in world.pictures(2 * len(facts), "test")]
-    first, second = told[: len(facts)], told[len(facts) :]
+def test_no_fact_is_repeated_before_all_have_occurred() -> None:
+    dataset = ToyDataset(seed=5, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["above"])
+    facts = dataset.splits.facts["test"]
+    drawn = [p.scene.fact.without_sizes() for p in dataset.pictures(2 * len(facts), "test")]
+    first, second = drawn[: len(facts)], drawn[len(facts) :]
     assert len(set(first)) == len(set(second)) == len(facts)
     assert set(first) == set(facts)
     assert first != second
 
 
 @pytest.mark.parametrize("held_out", ["combinations", "bindings", "nothing"])
-def test_the_smallest_world_still_has_three_splits(held_out: HeldOut) -> None:
-    world = ToyDataset(
+def test_the_smallest_dataset_still_has_three_splits(held_out: HeldOut) -> None:
+    dataset = ToyDataset(
         seed=0, colours=COLOURS[:3], shapes=SHAPES[:3], relations=["left_of"], held_out=held_out
     )
-    assert all(next(world.pictures(1, split)) for split in SPLITS)
-    relations = {p.scene.fact.relation for p in world.pictures(20)}
+    assert all(next(dataset.pictures(1, split)) for split in SPLITS)
+    relations = {p.scene.fact.relation for p in dataset.pictures(20)}
     assert relations == {"left_of"} < set(PRIMARY_RELATIONS)

@@ -1,4 +1,4 @@
-"""A world on disk: every file is there, holds what it should, and comes out the same again."""
+"""A dataset on disk: every file exists, has the right content, and is reproducible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyglance.data.toy import LANGUAGES, ToyDataset, label_names, write
+from polyglance.data.toy import LANGUAGES, ToyDataset, label_names, write_dataset
 from polyglance.errors import PolyglanceError
 from polyglance.records import read_manifest
 
@@ -17,7 +17,7 @@ from polyglance.records import read_manifest
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("toy")
-    written = write(path, pictures=60, clips=10, seed=3, hard_groups=2)
+    written = write_dataset(path, pictures=60, clips=10, seed=3, hard_groups=2)
     assert written == {
         "train.jsonl": 48,
         "val.jsonl": 6,
@@ -30,18 +30,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_manifests_name_pictures_that_hold_the_pixels(folder: Path) -> None:
-    world = ToyDataset(seed=3)
+def test_manifests_name_images_with_the_right_pixels(folder: Path) -> None:
+    dataset = ToyDataset(seed=3)
     for split, count in (("train", 48), ("val", 6), ("test", 6)):
         records = list(read_manifest(folder / f"{split}.jsonl"))
-        for record, picture in zip(records, world.pictures(count, split), strict=True):
+        for record, picture in zip(records, dataset.pictures(count, split), strict=True):
             assert record.image is not None
             assert record == picture.record(record.image)
             with Image.open(folder / record.image) as image:
                 assert np.array_equal(np.asarray(image), picture.pixels())
 
 
-def test_the_hard_set_is_written_group_by_group(folder: Path) -> None:
+def test_the_hard_set_is_written_in_groups(folder: Path) -> None:
     hard = [p for group in ToyDataset(seed=3).hard_set(2) for p in group]
     records = list(read_manifest(folder / "hard.jsonl"))
     assert [r.id for r in records] == [p.key for p in hard]
@@ -56,7 +56,7 @@ def test_clips_have_manifests_of_their_own(folder: Path) -> None:
             assert set(record.captions) == set(LANGUAGES)
 
 
-def test_dictionaries_are_written_for_every_pair_as_muse_has_them(folder: Path) -> None:
+def test_dictionaries_of_every_pair_are_in_muse_format(folder: Path) -> None:
     files = sorted((folder / "dictionaries").iterdir())
     assert len(files) == 8 * 7
     for file in files:
@@ -66,7 +66,7 @@ def test_dictionaries_are_written_for_every_pair_as_muse_has_them(folder: Path) 
     assert {"green vert", "green verte", "star étoile", "stars étoiles"} <= set(lines)
 
 
-def test_alignments_count_the_words_of_the_parallel_text(folder: Path) -> None:
+def test_alignments_index_the_words_of_the_parallel_text(folder: Path) -> None:
     assert len(list((folder / "parallel").glob("*.pharaoh"))) == 8 * 7 / 2
     for name in ("en-de", "en-ja", "cs-ar"):
         texts = (folder / "parallel" / f"{name}.txt").read_text("utf-8").splitlines()
@@ -90,7 +90,7 @@ def test_labels_are_parallel(folder: Path) -> None:
 
 
 def test_the_same_seed_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    write(tmp_path, pictures=60, clips=10, seed=3, hard_groups=2)
+    write_dataset(tmp_path, pictures=60, clips=10, seed=3, hard_groups=2)
     files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
     assert files == sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file())
     for file in files:
@@ -99,14 +99,14 @@ def test_the_same_seed_writes_the_same_bytes(folder: Path, tmp_path: Path) -> No
 
 def test_five_hundred_pictures_in_seconds(tmp_path: Path) -> None:
     start = time.process_time()
-    write(tmp_path, pictures=500, clips=0, seed=1, hard_groups=0)
+    write_dataset(tmp_path, pictures=500, clips=0, seed=1, hard_groups=0)
     assert time.process_time() - start < 5
     assert len(list((tmp_path / "images").iterdir())) == 500
 
 
-def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolyglanceError, match="cannot be negative"):
-        write(tmp_path, pictures=-1)
+def test_invalid_targets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolyglanceError, match="must be 0 or more"):
+        write_dataset(tmp_path, pictures=-1)
     (tmp_path / "file").touch()
     with pytest.raises(PolyglanceError, match="cannot be written"):
-        write(tmp_path / "file", pictures=1)
+        write_dataset(tmp_path / "file", pictures=1)

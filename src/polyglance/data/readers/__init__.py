@@ -22,7 +22,7 @@ from polyglance.data.readers.base import ReadOptions
 from polyglance.errors import DataError, PolyglanceError, Problems, error_reason, printable
 from polyglance.records import Record
 
-__all__ = ["FORMATS", "Format", "ReadOptions", "find_format", "read", "read_all"]
+__all__ = ["FORMATS", "Format", "ReadOptions", "find_format", "read_all_records", "read_dataset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def find_format(name: str) -> Format:
     raise PolyglanceError(f"no format is called {printable(name)!r}: {hint}")
 
 
-def read(
+def read_dataset(
     format: str, source: str | Path, options: ReadOptions, problems: Problems
 ) -> Iterator[Record]:
     """Yield the records of a dataset in its published format."""
@@ -156,9 +156,9 @@ def read(
     return _guarded(source, module.read(source, options, problems))
 
 
-def read_all(format: str, source: str | Path) -> list[Record]:
+def read_all_records(format: str, source: str | Path) -> list[Record]:
     """All records of a dataset; the first malformed place is an error."""
-    return list(read(format, source, ReadOptions(), Problems(strict=True)))
+    return list(read_dataset(format, source, ReadOptions(), Problems(strict=True)))
 
 
 def _guarded(source: Path, records: Iterator[Record]) -> Iterator[Record]:

@@ -45,7 +45,7 @@ class ReadOptions:
             return name
         return f"{self.images.rstrip('/')}/{name}"
 
-    def video(self, name: str) -> str:
+    def video_path(self, name: str) -> str:
         """Where the video of this id is."""
         return self.path(name + self.extension)
 

@@ -15,7 +15,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
     """Yield a record a picture; in another language than English with ``language``."""
     expected = "files named captions_train2014.json, captions_val2014.json ..."
     for path in find_files(source, _is_captions, expected):
-        part = coco.part_in_name(path)
+        part = coco.subset_in_name(path)
         yield from coco.read_captions(path, options.language or "en", part, options, problems)
 
 

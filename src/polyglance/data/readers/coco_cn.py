@@ -18,7 +18,7 @@ from pathlib import Path
 
 from polyglance.data.readers import coco
 from polyglance.data.readers.base import ReadOptions, find_files
-from polyglance.data.readers.checks import reporting, text
+from polyglance.data.readers.validation import check_text, reporting
 from polyglance.errors import Problems
 from polyglance.records import Record, read_lines
 
@@ -39,7 +39,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
                 captions.setdefault(picture, []).append(sentence)
         for picture, sentences in captions.items():
             yield Record(
-                image=options.path(coco.picture_path(f"{picture}.jpg")),
+                image=options.path(coco.image_path(f"{picture}.jpg")),
                 captions={options.language or "zh": tuple(sentences)},
                 split=splits.get(picture, options.split),
             )
@@ -50,7 +50,7 @@ def _parse(line: str) -> tuple[str, str]:
     picture, mark, _ = name.partition("#")
     if not rest or not mark:
         raise ValueError("'PICTURE#NUMBER<TAB>SENTENCE'")
-    return text(picture, "the name of a picture"), text(rest[0], "a sentence")
+    return check_text(picture, "the name of a picture"), check_text(rest[0], "a sentence")
 
 
 def _read_splits(folder: Path, problems: Problems) -> dict[str, str]:

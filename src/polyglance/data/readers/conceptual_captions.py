@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from polyglance.data.readers.base import ReadOptions, find_files, split_in_name, without_gz
-from polyglance.data.readers.checks import reporting, text
+from polyglance.data.readers.validation import check_text, reporting
 from polyglance.errors import Problems
 from polyglance.records import Record, read_lines
 
@@ -36,9 +36,9 @@ def _parse(line: str, options: ReadOptions) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) not in (2, 3):
         raise ValueError("'CAPTION<TAB>ADDRESS'")
-    caption, address = text(columns[0], "a caption"), text(columns[1], "an address")
+    caption, address = check_text(columns[0], "a caption"), check_text(columns[1], "an address")
     if len(columns) == 3:
-        return caption, options.path(text(columns[2], "a picture's file"))
+        return caption, options.path(check_text(columns[2], "a picture's file"))
     if options.images:
         return caption, options.path(str(zlib.crc32(address.encode())))
     return caption, address

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from polyglance.data.readers.base import ReadOptions, find_files, language_in_name, without_gz
-from polyglance.data.readers.checks import reporting
-from polyglance.data.readers.json_files import JsonMembers, Place
+from polyglance.data.readers.json_files import ByteRange, JsonMembers
 from polyglance.data.readers.subtitle_formats import cues_in_columns
+from polyglance.data.readers.validation import reporting
 from polyglance.errors import Problems
 from polyglance.records import Cue, Record
 
@@ -31,11 +31,12 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
         files[language] = path
     tracks = {language: JsonMembers(path, problems) for language, path in files.items()}
     places = {
-        language: dict(members.places(problems)) for language, members in list(tracks.items())[1:]
+        language: dict(members.byte_ranges(problems))
+        for language, members in list(tracks.items())[1:]
     }
     for language, members in tracks.items():
         found = places.pop(language, None)
-        for video, place in members.places(problems) if found is None else found.items():
+        for video, place in members.byte_ranges(problems) if found is None else found.items():
             here = {language: place}
             for other, videos in places.items():
                 if video in videos:
@@ -52,7 +53,7 @@ def _is_captions(name: str) -> bool:
 
 def _record(
     video: str,
-    places: dict[str, Place],
+    places: dict[str, ByteRange],
     tracks: dict[str, JsonMembers],
     options: ReadOptions,
     problems: Problems,
@@ -65,4 +66,4 @@ def _record(
             if cues := cues_in_columns(members.path, value, repr(video[:20]), problems):
                 subtitles[language] = cues
     if subtitles:
-        yield Record(video=options.video(video), subtitles=subtitles, split=options.split)
+        yield Record(video=options.video_path(video), subtitles=subtitles, split=options.split)

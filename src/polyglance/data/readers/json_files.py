@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from polyglance.data.readers.checks import mapping, reporting, text
+from polyglance.data.readers.validation import check_object, check_text, reporting
 from polyglance.errors import Problems, error_reason
 from polyglance.records import parse_json
 
@@ -73,7 +73,7 @@ def objects(
 _MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"\s*:")
 
-Place = tuple[int, int]
+ByteRange = tuple[int, int]
 
 
 class JsonMembers:
@@ -96,7 +96,7 @@ class JsonMembers:
         except (OSError, EOFError, zlib.error) as error:
             problems.report(path, None, f"cannot be read ({error_reason(error)})")
 
-    def places(self, problems: Problems) -> Iterator[tuple[str, Place]]:
+    def byte_ranges(self, problems: Problems) -> Iterator[tuple[str, ByteRange]]:
         """Yield each key with where its value is; where the file breaks off, report it and end."""
         depth, key, start = 0, b"", 0
         for found in _MARK.finditer(self._data):
@@ -111,7 +111,7 @@ class JsonMembers:
                 depth -= 1
                 if depth == 1:
                     with reporting(problems, self.path, place=_shown(key)):
-                        name = text(parse_json(key), "the key of a member")
+                        name = check_text(parse_json(key), "the key of a member")
                         yield name, (start, found.end())
                     key = b""
                 elif depth == 0:
@@ -125,10 +125,10 @@ class JsonMembers:
         where = 1 if depth == 0 else self._count_lines()
         problems.report(self.path, where, 'expected a whole JSON object {"id": {...}, ...}')
 
-    def load(self, place: Place) -> dict[str, Any]:
+    def load(self, place: ByteRange) -> dict[str, Any]:
         """The object at a place; a `ValueError` says what was expected."""
         start, end = place
-        return mapping(parse_json(self._data[start:end]), "the member")
+        return check_object(parse_json(self._data[start:end]), "the member")
 
     def _expect_no(self, key: bytes, problems: Problems) -> None:
         if key:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.data.readers.base import ReadOptions, find_files, split_in_name, without_gz
-from polyglance.data.readers.checks import mapping, name, reporting, text
+from polyglance.data.readers.validation import check_name, check_object, check_text, reporting
 from polyglance.errors import Problems
 from polyglance.languages import normalise_language
 from polyglance.records import Record, parse_json, read_lines
@@ -30,7 +30,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
             if not line.strip():
                 continue
             with reporting(problems, path, number):
-                record = _parse(mapping(parse_json(line), "the line"), options)
+                record = _parse(check_object(parse_json(line), "the line"), options)
                 yield replace(
                     record,
                     image=_placed(record.image, options),
@@ -46,7 +46,7 @@ def _parse(line: dict[str, Any], options: ReadOptions) -> Record:
         captions: dict[str, tuple[str, ...]] = {}
         for code, sentence in line.items():
             language = normalise_language(code)
-            captions[language] = (*captions.get(language, ()), text(sentence, "a sentence"))
+            captions[language] = (*captions.get(language, ()), check_text(sentence, "a sentence"))
         return Record(captions=captions)
     return Record.from_json(line)
 
@@ -66,7 +66,7 @@ def _parse_question(line: dict[str, Any], options: ReadOptions) -> Record:
         "language": line.get("language", options.language),
         "answers": line.get("answers", []),
         "answer_type": line.get("answer_type"),
-        "id": None if ident is None else name(ident, "'id'"),
+        "id": None if ident is None else check_name(ident, "'id'"),
     }
     record: dict[str, Any] = {"questions": [question]}
     record |= {key: line[key] for key in ("image", "video", "split") if key in line}

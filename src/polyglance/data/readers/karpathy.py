@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.data.readers.base import ReadOptions, find_files, normalise_split, without_gz
-from polyglance.data.readers.checks import reporting, text
 from polyglance.data.readers.json_files import entries, load_json
+from polyglance.data.readers.validation import check_text, reporting
 from polyglance.errors import Problems
 from polyglance.records import Record
 
@@ -38,18 +38,20 @@ def _is_dataset(name: str) -> bool:
 
 
 def _record(entry: dict[str, Any], captions: tuple[str, ...], options: ReadOptions) -> Record:
-    name = text(entry.get("filename"), "'filename'")
+    name = check_text(entry.get("filename"), "'filename'")
     if "filepath" in entry:
-        name = f"{text(entry['filepath'], 'filepath')}/{name}"
+        name = f"{check_text(entry['filepath'], 'filepath')}/{name}"
     split = entry.get("split", options.split)
     return Record(
         image=options.path(name),
         captions={options.language or "en": captions} if captions else {},
-        split=None if split is None else normalise_split(text(split, "'split'")),
+        split=None if split is None else normalise_split(check_text(split, "'split'")),
     )
 
 
 def _sentence(entry: dict[str, Any]) -> str:
     if "raw" not in entry and isinstance(entry.get("tokens"), list):
-        return text(" ".join(text(token, "a token") for token in entry["tokens"]), "'tokens'")
-    return text(entry.get("raw"), "'raw'")
+        return check_text(
+            " ".join(check_text(token, "a token") for token in entry["tokens"]), "'tokens'"
+        )
+    return check_text(entry.get("raw"), "'raw'")

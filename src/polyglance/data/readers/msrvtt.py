@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from polyglance.data.readers.base import ReadOptions, find_files, normalise_split, without_gz
-from polyglance.data.readers.checks import reporting, span, text
 from polyglance.data.readers.json_files import entries, load_json
+from polyglance.data.readers.validation import check_span, check_text, reporting
 from polyglance.errors import Problems
 from polyglance.records import Record
 
@@ -29,11 +29,11 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
         captions: dict[str, list[str]] = {}
         for place, entry in entries(path, document, "sentences", problems):
             with reporting(problems, path, place=place):
-                clip = text(entry.get("video_id"), "'video_id'")
-                captions.setdefault(clip, []).append(text(entry.get("caption"), "'caption'"))
+                clip = check_text(entry.get("video_id"), "'video_id'")
+                captions.setdefault(clip, []).append(check_text(entry.get("caption"), "'caption'"))
         for place, entry in entries(path, document, "videos", problems):
             with reporting(problems, path, place=place):
-                clip = text(entry.get("video_id"), "'video_id'")
+                clip = check_text(entry.get("video_id"), "'video_id'")
                 yield _record(clip, entry, tuple(captions.pop(clip, ())), options)
         for clip in captions:
             problems.report(path, None, f"expected 'videos' to list {clip[:20]!r} of 'sentences'")
@@ -48,13 +48,13 @@ def _record(
 ) -> Record:
     split = entry.get("split", options.split)
     captions = {options.language or "en": sentences} if sentences else {}
-    split = None if split is None else normalise_split(text(split, "'split'"))
+    split = None if split is None else normalise_split(check_text(split, "'split'"))
     if not options.untrimmed:
-        return Record(video=options.video(clip), captions=captions, split=split)
+        return Record(video=options.video_path(clip), captions=captions, split=split)
     return Record(
         id=clip,
-        video=options.video(_upload(text(entry.get("url"), "'url'"))),
-        span=span(entry.get("start time"), entry.get("end time"), "the clip"),
+        video=options.video_path(_upload(check_text(entry.get("url"), "'url'"))),
+        span=check_span(entry.get("start time"), entry.get("end time"), "the clip"),
         captions=captions,
         split=split,
     )
@@ -65,4 +65,4 @@ def _upload(url: str) -> str:
     ids = parse_qs(urlsplit(url).query).get("v")
     if not ids:
         raise ValueError("'url' to be https://www.youtube.com/watch?v=ID")
-    return text(ids[0], "the id of the upload")
+    return check_text(ids[0], "the id of the upload")

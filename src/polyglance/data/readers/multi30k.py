@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from polyglance.data.readers.base import ReadOptions, find_files, normalise_split, without_gz
-from polyglance.data.readers.checks import reporting, text
+from polyglance.data.readers.validation import check_text, reporting
 from polyglance.errors import DataError, Problems, printable
 from polyglance.languages import normalise_language
 from polyglance.records import Record, read_lines
@@ -53,15 +53,15 @@ def _read_split(
         for path, line in lines.items():
             with reporting(problems, path, number):
                 language = languages[path]
-                captions[language] = (*captions.get(language, ()), text(line, "a sentence"))
+                captions[language] = (*captions.get(language, ()), check_text(line, "a sentence"))
         if images is None:
             if captions:
                 yield Record(captions=captions, split=normalise_split(split))
         elif picture is not None:
             with reporting(problems, images, number):
-                name, _, caption = text(picture, "the name of a picture").partition("#")
+                name, _, caption = check_text(picture, "the name of a picture").partition("#")
                 yield Record(
-                    image=options.path(text(name, "the name of a picture")),
+                    image=options.path(check_text(name, "the name of a picture")),
                     captions=captions,
                     split=normalise_split(split),
                     id=f"{name}#{caption}" if caption else None,

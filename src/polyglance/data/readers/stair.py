@@ -12,7 +12,7 @@ from typing import Any
 
 from polyglance.data.readers import coco
 from polyglance.data.readers.base import ReadOptions, find_files, split_in_name, without_gz
-from polyglance.data.readers.checks import text
+from polyglance.data.readers.validation import check_text
 from polyglance.errors import Problems
 from polyglance.records import Record
 
@@ -34,5 +34,5 @@ def _is_stair(name: str) -> bool:
 
 def _sentence(entry: dict[str, Any]) -> str:
     if "caption" not in entry and "tokenized_caption" in entry:
-        return text(entry["tokenized_caption"], "'tokenized_caption'").replace(" ", "")
-    return text(entry.get("caption"), "'caption'")
+        return check_text(entry["tokenized_caption"], "'tokenized_caption'").replace(" ", "")
+    return check_text(entry.get("caption"), "'caption'")

@@ -14,8 +14,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from polyglance.data.cues import Shown, unroll
-from polyglance.data.readers.checks import any_text, mapping, number, reporting, sequence, span
+from polyglance.data.cues import ScreenText, merge_rolling_cues
+from polyglance.data.readers.validation import (
+    check_list,
+    check_number,
+    check_object,
+    check_span,
+    check_string,
+    reporting,
+)
 from polyglance.errors import Problems, error_reason
 from polyglance.records import Cue, parse_json
 
@@ -40,8 +47,8 @@ def read_cues(path: Path, problems: Problems) -> tuple[Cue, ...]:
         problems.report(path, line, "expected UTF-8 text (or UTF-16 with its mark)")
     else:
         if path.suffix.startswith(".json"):
-            return unroll(_parse_json(path, content, problems))
-        return unroll(_parse_timed(path, content, problems))
+            return merge_rolling_cues(_parse_json(path, content, problems))
+        return merge_rolling_cues(_parse_timed(path, content, problems))
     return ()
 
 
@@ -51,10 +58,10 @@ def cues_in_columns(
     """Cues as HowTo100M holds them: ``{"start": [...], "end": [...], "text": [...]}``."""
     cues: tuple[Cue, ...] = ()
     with reporting(problems, path, place=place):
-        columns = [sequence(value.get(key), repr(key)) for key in ("start", "end", "text")]
+        columns = [check_list(value.get(key), repr(key)) for key in ("start", "end", "text")]
         if len({len(column) for column in columns}) > 1:
             raise ValueError("'start', 'end' and 'text' of one length")
-        cues = unroll(_shown(path, zip(*columns, strict=True), place, problems))
+        cues = merge_rolling_cues(_shown(path, zip(*columns, strict=True), place, problems))
     return cues
 
 
@@ -63,7 +70,7 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-16" if wide else "utf-8-sig")
 
 
-def _parse_timed(path: Path, content: str, problems: Problems) -> Iterator[Shown]:
+def _parse_timed(path: Path, content: str, problems: Problems) -> Iterator[ScreenText]:
     """SRT and WebVTT alike: a line of times, then text up to an empty line."""
     lines = re.split(r"\r\n|\r|\n", content)
     if path.suffix == ".vtt" and not lines[0].startswith("WEBVTT"):
@@ -118,7 +125,7 @@ def _times(line: str) -> tuple[float, float]:
         int(hours) * 3600 + int(minutes) * 60 + float(f"{int(seconds)}.{fraction}")
         for hours, minutes, seconds, fraction in (stamps[:4], stamps[4:])
     )
-    return span(start, end, "the subtitle")
+    return check_span(start, end, "the subtitle")
 
 
 def _plain(line: str) -> str:
@@ -126,7 +133,7 @@ def _plain(line: str) -> str:
     return " ".join(html.unescape(_STYLING.sub("", line)).split())
 
 
-def _parse_json(path: Path, content: str, problems: Problems) -> Iterator[Shown]:
+def _parse_json(path: Path, content: str, problems: Problems) -> Iterator[ScreenText]:
     """Columns, or a list of cues: bare, of a recogniser (segments) or of YouTube (events)."""
     with reporting(problems, path):
         document = parse_json(content)
@@ -136,31 +143,41 @@ def _parse_json(path: Path, content: str, problems: Problems) -> Iterator[Shown]
             return
         if isinstance(document, dict):
             document = next((document[key] for key in _LISTS if key in document), document)
-        yield from _shown(path, sequence(document, "the subtitles"), "subtitles", problems)
+        yield from _shown(path, check_list(document, "the subtitles"), "subtitles", problems)
 
 
 _LISTS = ("segments", "events", "cues", "captions", "subtitles", "body")
 
 
-def _shown(path: Path, cues: Iterable[object], place: str, problems: Problems) -> Iterator[Shown]:
+def _shown(
+    path: Path, cues: Iterable[object], place: str, problems: Problems
+) -> Iterator[ScreenText]:
     for index, cue in enumerate(cues):
         with reporting(problems, path, place=f"{place}[{index}]"):
             start, end, content = _parts(cue)
-            lines = any_text(content, "'text'").splitlines()
-            yield *span(start, end, "the subtitle"), [_plain(line) for line in lines]
+            lines = check_string(content, "'text'").splitlines()
+            yield *check_span(start, end, "the subtitle"), [_plain(line) for line in lines]
 
 
 def _parts(cue: object) -> tuple[object, object, object]:
     """Start, end and text of a cue, whatever they are called; nothing is checked yet."""
     if isinstance(cue, list | tuple) and len(cue) == 3:
         return cue[0], cue[1], cue[2]
-    cue = mapping(cue, "a subtitle")
+    cue = check_object(cue, "a subtitle")
     if "tStartMs" in cue:
-        start = number(cue["tStartMs"], "'tStartMs'") / 1000
-        pieces = [mapping(piece, "a piece") for piece in sequence(cue.get("segs", []), "'segs'")]
-        spoken = "".join(any_text(piece.get("utf8", ""), "'utf8'") for piece in pieces)
-        return start, start + number(cue.get("dDurationMs", 0), "'dDurationMs'") / 1000, spoken
+        start = check_number(cue["tStartMs"], "'tStartMs'") / 1000
+        pieces = [
+            check_object(piece, "a piece") for piece in check_list(cue.get("segs", []), "'segs'")
+        ]
+        spoken = "".join(check_string(piece.get("utf8", ""), "'utf8'") for piece in pieces)
+        return (
+            start,
+            start + check_number(cue.get("dDurationMs", 0), "'dDurationMs'") / 1000,
+            spoken,
+        )
     begin, end = cue.get("start", cue.get("from")), cue.get("end", cue.get("to"))
     if end is None:
-        end = number(begin, "'start'") + number(cue.get("duration", cue.get("dur")), "'end'")
+        end = check_number(begin, "'start'") + check_number(
+            cue.get("duration", cue.get("dur")), "'end'"
+        )
     return begin, end, cue.get("text", cue.get("content"))

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from polyglance.data.readers.base import ReadOptions, find_files
-from polyglance.data.readers.checks import reporting, text
 from polyglance.data.readers.subtitle_formats import FORMATS, read_cues
+from polyglance.data.readers.validation import check_text, reporting
 from polyglance.errors import Problems
 from polyglance.languages import normalise_language
 from polyglance.records import Cue, Record
@@ -44,11 +44,11 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
             elif cues := _read_track(path, problems):
                 tracks[language] = cues
         if tracks:
-            yield Record(video=options.video(video), subtitles=tracks, split=options.split)
+            yield Record(video=options.video_path(video), subtitles=tracks, split=options.split)
 
 
 def _parse_name(name: str, options: ReadOptions) -> tuple[str, str]:
-    found = _NAME.fullmatch(text(name, "the file's name"))
+    found = _NAME.fullmatch(check_text(name, "the file's name"))
     language = (found and found["language"]) or options.language
     if not found or not language:
         raise ValueError("a name with the language in it, such as VIDEO.en.vtt")

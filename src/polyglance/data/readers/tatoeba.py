@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from polyglance.data.readers.base import ReadOptions, find_files, without_gz
-from polyglance.data.readers.checks import reporting, text
+from polyglance.data.readers.validation import check_text, reporting
 from polyglance.errors import Problems
 from polyglance.languages import normalise_language
 from polyglance.records import Record, read_lines
@@ -28,5 +28,8 @@ def _parse(line: str) -> dict[str, tuple[str, ...]]:
     if len(columns) != 3:
         raise ValueError("'LANGUAGE<TAB>SENTENCE<TAB>ENGLISH SENTENCE'")
     language = normalise_language(columns[0])
-    sentence, english = text(columns[1], "a sentence"), text(columns[2], "an English sentence")
+    sentence, english = (
+        check_text(columns[1], "a sentence"),
+        check_text(columns[2], "an English sentence"),
+    )
     return {language: (sentence,), "en": (english,)} if language != "en" else {"en": (sentence,)}

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.data.readers.base import ReadOptions, find_files, split_in_name, without_gz
-from polyglance.data.readers.checks import reporting, sequence, span, text
 from polyglance.data.readers.json_files import load_json, objects
+from polyglance.data.readers.validation import check_list, check_span, check_text, reporting
 from polyglance.errors import Problems
 from polyglance.records import Record
 
@@ -38,18 +38,18 @@ def _is_vatex(name: str) -> bool:
 
 
 def _record(entry: dict[str, Any], split: str | None, options: ReadOptions) -> Record:
-    clip = text(entry.get("videoID"), "'videoID'")
+    clip = check_text(entry.get("videoID"), "'videoID'")
     captions = {
-        language: tuple(text(caption, f"a caption in {key!r}") for caption in captions)
+        language: tuple(check_text(caption, f"a caption in {key!r}") for caption in captions)
         for key, language in _LANGUAGES.items()
-        if (captions := sequence(entry.get(key, []), repr(key)))
+        if (captions := check_list(entry.get(key, []), repr(key)))
     }
     if not options.untrimmed:
-        return Record(video=options.video(clip), captions=captions, split=split)
+        return Record(video=options.video_path(clip), captions=captions, split=split)
     parts = _CLIP.fullmatch(clip)
     if parts is None:
         raise ValueError("'videoID' to be UPLOAD_START_END")
-    seconds = span(parts[2], parts[3], "the clip")
+    seconds = check_span(parts[2], parts[3], "the clip")
     return Record(
-        id=clip, video=options.video(parts[1]), span=seconds, captions=captions, split=split
+        id=clip, video=options.video_path(parts[1]), span=seconds, captions=captions, split=split
     )

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.data.readers.base import ReadOptions, find_files, without_gz
-from polyglance.data.readers.checks import name, reporting, text, whole
 from polyglance.data.readers.json_files import entries, load_json, objects
+from polyglance.data.readers.validation import check_integer, check_name, check_text, reporting
 from polyglance.errors import Problems
 from polyglance.records import Question, Record
 
@@ -29,7 +29,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
                 with reporting(problems, path, place=inner):
                     questions.append(_question(pair, language))
             with reporting(problems, path, place=place):
-                image_id = whole(entry.get("id", entry.get("image_id")), "'id'")
+                image_id = check_integer(entry.get("id", entry.get("image_id")), "'id'")
                 yield Record(
                     image=options.path(f"{image_id}.jpg"),
                     questions=tuple(questions),
@@ -44,8 +44,8 @@ def _is_answers(name: str) -> bool:
 def _question(pair: dict[str, Any], language: str) -> Question:
     ident = pair.get("qa_id")
     return Question(
-        text=text(pair.get("question"), "'question'"),
+        text=check_text(pair.get("question"), "'question'"),
         language=language,
-        answers=(text(pair.get("answer"), "'answer'"),),
-        id=None if ident is None else name(ident, "'qa_id'"),
+        answers=(check_text(pair.get("answer"), "'answer'"),),
+        id=None if ident is None else check_name(ident, "'qa_id'"),
     )

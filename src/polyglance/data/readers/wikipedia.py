@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from polyglance.data.readers.base import ReadOptions, language_in_name
-from polyglance.data.readers.checks import mapping, reporting, text
+from polyglance.data.readers.validation import check_object, check_text, reporting
 from polyglance.errors import DataError, Problems, printable
 from polyglance.languages import is_language_code, normalise_language
 from polyglance.records import Record, parse_json, read_lines
@@ -34,7 +34,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
             continue
         for number, sentence in _sentences(path, problems):
             with reporting(problems, path, number):
-                captions = {language: (text(sentence, "a sentence"),)}
+                captions = {language: (check_text(sentence, "a sentence"),)}
                 yield Record(captions=captions, split=options.split)
     if empty:
         raise DataError(f"{printable(str(source))}: expected files named de.txt, fr.txt ...")
@@ -68,8 +68,8 @@ def _sentences(path: Path, problems: Problems) -> Iterator[tuple[int, str]]:
             title = html.unescape(opening["title"] or "")
         elif stripped.startswith('{"'):
             with reporting(problems, path, number):
-                page = mapping(parse_json(stripped), "the line")
-                for paragraph in text(page.get("text"), "'text'").splitlines():
+                page = check_object(parse_json(stripped), "the line")
+                for paragraph in check_text(page.get("text"), "'text'").splitlines():
                     if paragraph.strip():
                         yield number, paragraph
         elif stripped == title:

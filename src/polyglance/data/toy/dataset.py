@@ -1,12 +1,11 @@
-"""The toy world: pictures and clips without end, each with captions, questions and regions.
+"""The toy dataset: any number of pictures and clips, with captions, questions and regions.
 
-    world = ToyDataset(seed=1)
-    for picture in world.pictures(1000, "train"):
+    dataset = ToyDataset(seed=1)
+    for picture in dataset.pictures(1000, "train"):
         picture.pixels()                     # 64 x 64 x 3
         picture.captions["cs"][0].text       # Červený kruh vlevo od modrého čtverce
 
-Everything follows from the seed: the picture of a given number is the same
-whatever was asked for before it.
+Everything follows from the seed: picture number n is the same whatever was generated before.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 
 from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES
 from polyglance.data.toy.items import Clip, Picture
-from polyglance.data.toy.scenes import compose, stage
+from polyglance.data.toy.scenes import compose_film, compose_scene
 from polyglance.data.toy.semantics import (
     COLOURS,
     PRIMARY_RELATIONS,
@@ -41,20 +40,13 @@ from polyglance.records import Record
 
 T = TypeVar("T")
 
-# Random streams of a world; splits use stream 0.
+# Random streams of a dataset; splits use stream 0.
 _PICTURES, _CLIPS, _HARD_PICTURES, _HARD_CLIPS = 1, 2, 3, 4
 _OPPOSITES: tuple[tuple[Direction, Direction], ...] = (("left", "right"), ("up", "down"))
 
 
 class ToyDataset:
-    """Coloured shapes in relations, told in up to eight languages.
-
-    ``colours``, ``shapes``, ``sizes`` and ``relations`` make the world smaller
-    (what is inside something is small, and that large, all the same);
-    ``clutter`` is the most things a picture holds beside the two that are told
-    of, small and each in a colour of its own; ``captions`` is their number a
-    language; for ``held_out`` see `polyglance.data.toy.splits`.
-    """
+    """Coloured shapes in spatial relations, described in up to eight languages."""
 
     def __init__(
         self,
@@ -66,75 +58,90 @@ class ToyDataset:
         sizes: Sequence[Size] = SIZES,
         relations: Sequence[Relation] = PRIMARY_RELATIONS,
         held_out: HeldOut = "combinations",
-        clutter: int = 0,
+        max_distractors: int = 0,
         captions_per_language: int = 2,
     ) -> None:
+        """Choose what the dataset consists of; the defaults use everything.
+
+        Args:
+            seed: Decides every draw.
+            languages: Languages of the captions and questions.
+            colours: Colours to use, at least three.
+            shapes: Shapes to use, at least three.
+            sizes: Sizes to use; an *inside* relation always has a small thing in a large one.
+            relations: Primary relations to use.
+            held_out: What training never shows (`polyglance.data.toy.splits`).
+            max_distractors: Maximum number of further things in a picture, small and each
+                of its own colour.
+            captions_per_language: Captions of an item in each language.
+        """
         if seed < 0:
-            raise PolyglanceError(f"a seed is a whole number from 0, not {seed}")
+            raise PolyglanceError(f"seed is {seed}: give a whole number of 0 or more")
         if captions_per_language < 1:
             raise PolyglanceError(
-                f"a picture needs at least one caption, not {captions_per_language}"
+                f"captions_per_language is {captions_per_language}: give at least one"
             )
         if held_out not in get_args(HeldOut):
             known = ", ".join(get_args(HeldOut))
-            raise PolyglanceError(f"held_out is one of {known}, not {held_out!r}")
+            raise PolyglanceError(f"held_out is {held_out!r}: give one of {known}")
         _check("language", languages, tuple(GRAMMARS), at_least=1)
         _check("colour", colours, COLOURS, at_least=3)
         _check("shape", shapes, SHAPES, at_least=3)
         _check("size", sizes, SIZES, at_least=1)
         _check("relation", relations, PRIMARY_RELATIONS, at_least=1)
-        if not 0 <= clutter <= len(colours) - 2:
+        if not 0 <= max_distractors <= len(colours) - 2:
             raise PolyglanceError(
-                f"clutter is a number from 0 to {len(colours) - 2}, since each thing has a "
-                f"colour of its own, not {clutter}"
+                f"max_distractors is {max_distractors}: give a number from 0 to "
+                f"{len(colours) - 2}, since every thing in a picture has a colour of its own"
             )
         self.seed, self.languages, self.sizes = seed, tuple(languages), tuple(sizes)
-        self.clutter, self.captions = clutter, captions_per_language
+        self.max_distractors = max_distractors
+        self.captions_per_language = captions_per_language
         self.splits = Splits(colours, shapes, relations, held_out, seed)
         self._orders: dict[tuple[int, ...], list[int]] = {}
 
     def pictures(self, count: int, split: Split = "train", start: int = 0) -> Iterator[Picture]:
-        """Pictures of a split, by number from ``start``.
+        """Yield ``count`` pictures of a split, from number ``start``.
 
-        No fact comes twice before every fact of the split has come once.
+        No fact is repeated before every fact of the split has occurred once.
         """
-        facts = self.splits.facts[_known(split)]
+        facts = self.splits.facts[_check_split(split)]
         for number in range(start, start + count):
-            fact = self._turn(facts, _PICTURES, split, number)
+            fact = self._choice(facts, _PICTURES, split, number)
             seed = (self.seed, _PICTURES, SPLITS.index(split), number)
             yield self._picture(f"{split}-{number:05d}", split, fact, seed)
 
     def clips(self, count: int, split: Split = "train", start: int = 0) -> Iterator[Clip]:
-        """Clips of a split, by number from ``start``."""
-        events = self.splits.events[_known(split)]
+        """Yield ``count`` clips of a split, from number ``start``."""
+        events = self.splits.events[_check_split(split)]
         for number in range(start, start + count):
-            event = self._turn(events, _CLIPS, split, number)
+            event = self._choice(events, _CLIPS, split, number)
             seed = (self.seed, _CLIPS, SPLITS.index(split), number)
             yield self._clip(f"clip-{split}-{number:05d}", split, event, seed)
 
     def records(self, count: int, split: Split = "train", start: int = 0) -> Iterator[Record]:
-        """The pictures as manifest records that name no file."""
+        """Yield the pictures as manifest records without a file."""
         return (picture.record() for picture in self.pictures(count, split, start))
 
     def hard_set(
         self, groups: int | None = None, split: Split = "test"
     ) -> list[tuple[Picture, ...]]:
-        """Groups of pictures whose captions use the same words for different scenes.
+        """Return groups of pictures whose captions use the same words for different scenes.
 
-        A group holds two colours and two shapes in all four bindings and roles,
-        under two relations (or the only one there is). Half of a group is lost
-        on whoever misses colour, shape or role, three quarters on whoever
-        reads a bag of words. No fact comes twice in the set, and sizes tell
-        nothing. Without ``groups``, all that the split has.
+        A group has two colours and two shapes in all four bindings and roles, under two
+        relations (or the only one). A model that ignores colour, shape or role can be right
+        on at most half of a group, a bag-of-words model on a quarter. No fact is repeated
+        in the set, and sizes carry no information. ``groups`` is their number, by default
+        all of the split.
         """
-        rng = np.random.default_rng([self.seed, _HARD_PICTURES, SPLITS.index(_known(split))])
+        rng = np.random.default_rng([self.seed, _HARD_PICTURES, SPLITS.index(_check_split(split))])
         plans = [
             (quartet, relations)
             for quartet in self.splits.quartets[split]
-            for relations in _twos(self.splits.relations, rng)
+            for relations in _relation_pairs(self.splits.relations, rng)
         ]
-        hard = []
-        for group, (quartet, relations) in enumerate(_some_of(plans, groups, split, rng)):
+        result = []
+        for group, (quartet, relations) in enumerate(_sample_plans(plans, groups, split, rng)):
             size = self._size(rng)
             facts = [
                 Fact(replace(figure, size=size), relation, replace(ground, size=size))
@@ -142,26 +149,26 @@ class ToyDataset:
                 for figure, ground in quartet
             ]
             seed = (self.seed, _HARD_PICTURES, SPLITS.index(split), group)
-            hard.append(
+            result.append(
                 tuple(
                     self._picture(f"hard-{split}-{group:03d}-{i}", split, fact, (*seed, i), True)
                     for i, fact in enumerate(facts)
                 )
             )
-        return hard
+        return result
 
     def hard_clips(
         self, groups: int | None = None, split: Split = "test"
     ) -> list[tuple[Clip, ...]]:
-        """Groups of clips whose captions share their words but for the direction.
+        """Return groups of clips whose captions share all words but the direction.
 
-        A group holds two colours and two shapes in all four bindings and roles,
-        moving either way along one axis at one speed.
+        A group has two colours and two shapes in all four bindings and roles, moving in
+        both directions along one axis at one speed.
         """
-        rng = np.random.default_rng([self.seed, _HARD_CLIPS, SPLITS.index(_known(split))])
-        hard = []
+        rng = np.random.default_rng([self.seed, _HARD_CLIPS, SPLITS.index(_check_split(split))])
+        result = []
         quartets = self.splits.quartets[split]
-        for group, quartet in enumerate(_some_of(quartets, groups, split, rng)):
+        for group, quartet in enumerate(_sample_plans(quartets, groups, split, rng)):
             axis, speed = _OPPOSITES[int(rng.integers(2))], SPEEDS[int(rng.integers(2))]
             size = self._size(rng)
             events = [
@@ -170,13 +177,13 @@ class ToyDataset:
                 for mover, still in quartet
             ]
             seed = (self.seed, _HARD_CLIPS, SPLITS.index(split), group)
-            hard.append(
+            result.append(
                 tuple(
                     self._clip(f"hard-clip-{split}-{group:03d}-{i}", split, event, (*seed, i), True)
                     for i, event in enumerate(events)
                 )
             )
-        return hard
+        return result
 
     def _picture(
         self, key: str, split: Split, fact: Fact, seed: tuple[int, ...], exact: bool = False
@@ -189,9 +196,9 @@ class ToyDataset:
         fact = Fact(
             replace(fact.figure, size=sizes[0]), fact.relation, replace(fact.ground, size=sizes[1])
         )
-        others = self._others(fact, split, rng) if self.clutter else []
-        scene = compose(fact, rng, others)
-        return Picture(key, split, self.languages, self.captions, seed, exact, scene)
+        distractors = self._distractors(fact, split, rng) if self.max_distractors else []
+        scene = compose_scene(fact, rng, distractors)
+        return Picture(key, split, self.languages, self.captions_per_language, seed, exact, scene)
 
     def _clip(
         self, key: str, split: Split, event: Event, seed: tuple[int, ...], exact: bool = False
@@ -203,13 +210,13 @@ class ToyDataset:
             if event.still is None
             else replace(event.still, size=event.still.size or self._size(rng))
         )
-        film = stage(replace(event, mover=mover, still=still), rng)
-        return Clip(key, split, self.languages, self.captions, seed, exact, film)
+        film = compose_film(replace(event, mover=mover, still=still), rng)
+        return Clip(key, split, self.languages, self.captions_per_language, seed, exact, film)
 
-    def _others(self, fact: Fact, split: Split, rng: np.random.Generator) -> list[Thing]:
-        """Small things in colours of their own; in training, never a held-out composition."""
+    def _distractors(self, fact: Fact, split: Split, rng: np.random.Generator) -> list[Thing]:
+        """Draw small things of further colours; in training, never a held-out composition."""
         things = [fact.figure, fact.ground]
-        for _ in range(int(rng.integers(self.clutter + 1))):
+        for _ in range(int(rng.integers(self.max_distractors + 1))):
             free = [
                 thing
                 for colour in self.splits.colours
@@ -217,7 +224,7 @@ class ToyDataset:
                 if all(colour != there.colour for there in things)
                 for thing in [Thing(shape, colour, "small")]
                 if split != "train"
-                or all(self.splits.belongs("train", thing, there) for there in things)
+                or all(self.splits.is_in_split("train", thing, there) for there in things)
             ]
             if free:
                 things.append(free[int(rng.integers(len(free)))])
@@ -226,54 +233,54 @@ class ToyDataset:
     def _size(self, rng: np.random.Generator) -> Size:
         return self.sizes[int(rng.integers(len(self.sizes)))]
 
-    def _turn(self, choices: Sequence[T], stream: int, split: Split, number: int) -> T:
-        """The choice whose turn it is, in an order that is shuffled anew each time round."""
+    def _choice(self, choices: Sequence[T], stream: int, split: Split, number: int) -> T:
+        """Return choice ``number`` in an order that is reshuffled after every pass."""
         if not choices:
             raise PolyglanceError(
-                f"this world has no {split} scenes: give it more colours or shapes"
+                f"this toy dataset has no {split} scenes: give it more colours or shapes"
             )
-        again, place = divmod(number, len(choices))
-        name = (self.seed, stream, SPLITS.index(split), again)
-        if name not in self._orders:
-            self._orders[name] = (
-                np.random.default_rng([*name, 1]).permutation(len(choices)).tolist()
-            )
-        return choices[self._orders[name][place]]
+        epoch, place = divmod(number, len(choices))
+        key = (self.seed, stream, SPLITS.index(split), epoch)
+        if key not in self._orders:
+            self._orders[key] = np.random.default_rng([*key, 1]).permutation(len(choices)).tolist()
+        return choices[self._orders[key][place]]
 
 
-def _twos(
+def _relation_pairs(
     relations: Sequence[Relation], rng: np.random.Generator
 ) -> Iterator[tuple[Relation, ...]]:
-    """The relations shuffled and taken two at a time; a single one is left alone."""
+    """Shuffle the relations and yield them two at a time; a single one stays alone."""
     shuffled = [relations[i] for i in rng.permutation(len(relations))]
     for first in range(0, max(1, len(shuffled) - 1), 2):
         yield tuple(shuffled[first : first + 2])
 
 
-def _some_of(
-    plans: Sequence[T], wanted: int | None, split: Split, rng: np.random.Generator
+def _sample_plans(
+    plans: Sequence[T], count: int | None, split: Split, rng: np.random.Generator
 ) -> Iterator[T]:
-    """As many of the plans as are wanted, in random order."""
-    if wanted is not None and not 0 <= wanted <= len(plans):
+    """Yield ``count`` plans (by default all) in random order."""
+    if count is not None and not 0 <= count <= len(plans):
         raise PolyglanceError(
-            f"this world has {len(plans)} groups of hard {split} scenes, not {wanted}: "
+            f"this toy dataset has {len(plans)} groups of hard {split} scenes, not {count}: "
             "ask for fewer, or give it more colours, shapes or relations"
         )
-    for number in rng.permutation(len(plans))[:wanted].tolist():
+    for number in rng.permutation(len(plans))[:count].tolist():
         yield plans[number]
 
 
-def _known(split: Split) -> Split:
+def _check_split(split: Split) -> Split:
     if split not in SPLITS:
-        raise PolyglanceError(f"a split is one of {', '.join(SPLITS)}, not {split!r}")
+        raise PolyglanceError(f"split is {split!r}: give one of {', '.join(SPLITS)}")
     return split
 
 
-def _check(what: str, given: Sequence[str], known: Sequence[str], at_least: int) -> None:
-    for name in given:
+def _check(what: str, names: Sequence[str], known: Sequence[str], at_least: int) -> None:
+    for name in names:
         if name not in known:
-            raise PolyglanceError(f"the toy world knows no {what} {name!r}, but {', '.join(known)}")
-    if len(set(given)) < at_least or len(set(given)) != len(given):
+            raise PolyglanceError(
+                f"the toy dataset has no {what} {name!r}: give some of {', '.join(known)}"
+            )
+    if len(set(names)) < at_least or len(set(names)) != len(names):
         raise PolyglanceError(
-            f"a toy world needs at least {at_least} {what}(s), none of them twice"
+            f"the toy dataset needs at least {at_least} different {what}(s): give each once"
         )

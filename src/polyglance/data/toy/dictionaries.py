@@ -1,4 +1,4 @@
-"""Bilingual dictionaries, read off the grammars: forms that share a sense are translations."""
+"""Bilingual dictionaries from the grammars: word forms that share a sense are translations."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from polyglance.data.toy.semantics import (
 
 @cache
 def lexicon(language: str) -> dict[str, tuple[str, ...]]:
-    """Every word form that the language's grammar utters, by sense, inflected forms included."""
+    """Return every word form that the language's grammar produces, inflected ones too, by sense."""
     forms: dict[str, dict[str, None]] = {}
-    for token in _utterances(GRAMMARS[language]):
+    for token in _all_tokens(GRAMMARS[language]):
         if token.sense and token.sense != ".":
             forms.setdefault(token.sense, {})[token.text] = None
-    return {sense: tuple(known) for sense, known in forms.items()}
+    return {sense: tuple(by_form) for sense, by_form in forms.items()}
 
 
 @cache
 def dictionary(source: str, target: str) -> dict[str, tuple[str, ...]]:
-    """Each word form of one language with its translations in every inflection of the other."""
+    """Return each word form of ``source`` with its translations, in every inflected form."""
     translations: dict[str, dict[str, None]] = {}
     for sense, forms in lexicon(source).items():
         for form in forms:
@@ -42,8 +42,8 @@ def dictionary(source: str, target: str) -> dict[str, tuple[str, ...]]:
     return {form: tuple(entries) for form, entries in translations.items() if entries}
 
 
-def _utterances(grammar: Grammar) -> Iterator[Token]:
-    """Whatever the grammar can say, varied one word at a time."""
+def _all_tokens(grammar: Grammar) -> Iterator[Token]:
+    """Yield tokens that cover every word form of the grammar."""
     for sentence in _sentences(grammar):
         yield from sentence
     for colour in COLOURS:

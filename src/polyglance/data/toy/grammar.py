@@ -1,10 +1,9 @@
-"""What the eight grammars share: tokens that know what they mean, sentences, word alignments.
+"""The base class of the eight grammars: tokens with senses, captions, word alignments.
 
-Every word that a grammar utters carries its *sense* (``red``, ``left_of``) and,
-inside a noun phrase, whose word it is (``figure`` or ``ground``). Two words of
-two captions of the same scene are aligned when both agree; two word forms are
-translations when they share a sense. Nothing about alignments or dictionaries
-is written down twice.
+Every word that a grammar produces carries its *sense* (``red``, ``left_of``) and,
+inside a noun phrase, its *role* (``figure`` or ``ground``). Two words of two captions
+of one scene are aligned when sense and role agree; two word forms are translations
+when they share a sense. Alignments and dictionaries follow from that alone.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from polyglance.data.toy.semantics import Colour, Direction, Event, Fact, Place,
 
 Role = Literal["", "figure", "ground"]
 
-Style = Literal["phrase", "pictured", "fronted", "definite", "seen"]
+Style = Literal["phrase", "in_picture", "ground_first", "definite", "you_see"]
 STYLES: tuple[Style, ...] = get_args(Style)
-"""Ways to word a fact: a bare phrase; "in the picture there is ..."; the ground first; both
-things as known; "you can see ..."."""
+"""Wordings of a fact: a bare phrase; "in the picture there is ..."; the ground first; definite
+articles; "you can see ..."."""
 
 Plot = Literal["mover_first", "still_first", "mover_only"]
 PLOTS: tuple[Plot, ...] = get_args(Plot)
-"""Ways to word an event: which of the two things comes first, or the moving one alone."""
+"""Wordings of an event: which of the two things comes first, or the moving one alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word as it stands in the sentence, its sense, and the thing it speaks of."""
+    """A word form in a sentence, its sense, and the role of the thing it refers to."""
 
     text: str
     sense: str = ""
@@ -43,92 +42,92 @@ Tokens = Sequence[Token]
 
 @lru_cache(maxsize=4096)
 def words(text: str, role: Role = "") -> Tokens:
-    """Tokens from a line like ``to the left/left_of of``, where ``/`` attaches a sense."""
+    """Parse a line such as ``to the left/left_of of`` into tokens; ``/`` attaches a sense."""
     parts = (part.partition("/") for part in text.split())
     return tuple(Token(form, sense, role) for form, _, sense in parts)
 
 
 class Grammar(ABC):
-    """How one language says facts, tells events and asks questions."""
+    """How one language describes facts, narrates events and asks questions."""
 
     language: ClassVar[str]
     spaced: ClassVar[bool] = True
     """Whether words are separated by spaces."""
-    tight: ClassVar[str] = ".,?"
-    """Marks that follow a word without a space."""
+    no_space_before: ClassVar[str] = ".,?"
+    """Punctuation that follows a word without a space."""
     colours: ClassVar[Mapping[Colour, str]]
-    """The name of each colour, as it answers a question about colour."""
+    """The name of each colour, as the answer to a question."""
     directions: ClassVar[Mapping[Direction, str]]
-    """Where to, as tagged `words`; without the tags it answers a question about direction."""
+    """Each direction as tagged `words`; `direction_name` returns it without the tags."""
     yes: ClassVar[str]
     no: ClassVar[str]
 
     @abstractmethod
     def describe(self, fact: Fact, style: Style) -> Tokens:
-        """A caption of a picture."""
+        """Describe a picture."""
 
     @abstractmethod
     def narrate(self, event: Event, plot: Plot) -> Tokens:
-        """A caption of a clip."""
+        """Narrate a clip."""
 
     @abstractmethod
     def label(self, thing: Thing) -> Tokens:
-        """A thing's name outside any sentence: ``red circle``."""
+        """Name a thing outside any sentence: ``red circle``."""
 
     @abstractmethod
     def ask_colour(self, thing: Thing) -> Tokens:
-        """What colour is the circle?"""
+        """Ask: what colour is the circle?"""
 
     @abstractmethod
     def ask_shape(self, colour: Colour) -> Tokens:
-        """Which shape is red?"""
+        """Ask: which shape is red?"""
 
     @abstractmethod
     def ask_count(self, shape: Shape) -> Tokens:
-        """How many circles are there?"""
+        """Ask: how many circles are there?"""
 
     @abstractmethod
     def ask_fact(self, fact: Fact) -> Tokens:
-        """Is there a red circle to the left of a blue square?"""
+        """Ask: is there a red circle to the left of a blue square?"""
 
     @abstractmethod
     def ask_place(self, place: Place) -> Tokens:
-        """What colour is the shape on the left?"""
+        """Ask: what colour is the shape on the left?"""
 
     @abstractmethod
     def ask_mover(self) -> Tokens:
-        """What colour is the shape that moves?"""
+        """Ask: what colour is the shape that moves?"""
 
     @abstractmethod
     def ask_direction(self, thing: Thing) -> Tokens:
-        """Where does the red circle move?"""
+        """Ask: which way does the red circle move?"""
 
     def join(self, tokens: Iterable[Token]) -> str:
-        """The tokens as one writes them."""
+        """Join tokens into text, with spaces where the language writes them."""
         text = ""
         for token in tokens:
-            if self.spaced and text and text[-1] != "'" and token.text not in self.tight:
+            if self.spaced and text and text[-1] != "'" and token.text not in self.no_space_before:
                 text += " "
             text += token.text
         return text
 
     def sentence(self, tokens: Tokens) -> tuple[Token, ...]:
-        """The tokens with a capital first letter, where the script has capitals."""
+        """Return the tokens with a capital first letter, where the script has capitals."""
         first, *rest = tokens
         return (Token(first.text[0].upper() + first.text[1:], first.sense, first.role), *rest)
 
     def text(self, tokens: Tokens) -> str:
-        """A sentence as one writes it."""
+        """Return a sentence as text, capitalised and joined."""
         return self.join(self.sentence(tokens))
 
     def direction_name(self, direction: Direction) -> str:
-        """Where something moves, as it answers the question."""
+        """Return a direction as the answer to a question."""
         return self.join(words(self.directions[direction]))
 
 
 @dataclass(frozen=True)
 class Caption:
-    """A sentence about a picture or clip, its words, and exactly what it says."""
+    """A sentence about a picture or clip, its tokens, and its exact meaning."""
 
     language: str
     meaning: Fact | Event
@@ -138,27 +137,27 @@ class Caption:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The tokens' forms, which word alignments count."""
+        """The word forms of the tokens, in the order that word alignments index."""
         return tuple(token.text for token in self.tokens)
 
 
-def align(source: Caption, target: Caption) -> list[tuple[int, int]]:
-    """Which words of two captions of one scene mean the same, as pairs of positions.
+def align_captions(source: Caption, target: Caption) -> list[tuple[int, int]]:
+    """Align the words of two captions of one scene, as pairs of positions.
 
-    Words of grammar alone (*of*, *von*, *の*) stay unaligned, as human
-    annotators leave them where languages differ.
+    Function words (*of*, *von*, *の*) stay unaligned, as human annotators leave them
+    where languages differ.
     """
-    meant: dict[tuple[str, str], list[int]] = {}
+    positions: dict[tuple[str, str], list[int]] = {}
     for j, token in enumerate(target.tokens):
-        meant.setdefault((token.sense, token.role), []).append(j)
+        positions.setdefault((token.sense, token.role), []).append(j)
     return [
         (i, j)
         for i, token in enumerate(source.tokens)
         if token.sense
-        for j in meant.get((token.sense, token.role), ())
+        for j in positions.get((token.sense, token.role), ())
     ]
 
 
-def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Word alignment in the Pharaoh format that aligners read and write: ``0-0 1-2``."""
+def format_pharaoh(links: Iterable[tuple[int, int]]) -> str:
+    """Format a word alignment in the Pharaoh format of word aligners: ``0-0 1-2``."""
     return " ".join(f"{i}-{j}" for i, j in links)

@@ -1,6 +1,6 @@
-"""What the world hands out: a picture or a clip with its captions, questions and pixels.
+"""A picture or clip of the toy dataset, with its captions, questions and pixels.
 
-Everything is made when it is asked for, and comes out the same in any order.
+Everything is generated on access and does not depend on the order of access.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from polyglance.data.toy.grammar import PLOTS, STYLES, Caption
 from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES, describe, narrate
-from polyglance.data.toy.questions import ask_about_film, ask_about_scene
+from polyglance.data.toy.questions import film_questions, scene_questions
 from polyglance.data.toy.rendering import (
     FRAMES_PER_SECOND,
     SECONDS,
     Pixels,
-    box,
+    bounding_box,
     render,
     render_film,
 )
@@ -29,44 +29,47 @@ from polyglance.data.toy.semantics import CONVERSE, Fact
 from polyglance.data.toy.splits import Split
 from polyglance.records import Question, Record, Region
 
-_WORDS, _QUESTIONS = 1, 2  # random streams of an item
+_WORDINGS, _QUESTIONS = 1, 2  # random streams of an item
 
 
 @dataclass(frozen=True)
 class Item(ABC):
-    """What pictures and clips have in common: a name, a split, captions and questions."""
+    """What pictures and clips share: a key, a split, captions and questions."""
 
     key: str
     split: Split
     languages: tuple[str, ...]
-    captions_each: int
+    captions_per_language: int
     seed: tuple[int, ...]
     exact: bool
-    """Whether every caption tells the composition and nothing else: both colours, no size."""
+    """Whether every caption gives exactly the composition: both colours, no size."""
 
     @cached_property
     def captions(self) -> dict[str, tuple[Caption, ...]]:
         """Captions by language.
 
-        The first ones of all languages are translations of each other and name
-        both things with their colours. The others are worded independently in
-        each language, and may leave something out.
+        The first captions of all languages are translations of each other and name both
+        things with their colours. The others are worded independently in each language
+        and may omit attributes.
         """
-        rng = self._rng(_WORDS)
-        translated = self._draw_wording(rng, complete=True)
+        rng = self._rng(_WORDINGS)
+        shared_wording = self._draw_wording(rng, complete=True)
         captions = {}
-        # Drawn for every language, so that one language's captions do not hang on the others.
+        # Draw for every language, so that captions do not depend on the languages chosen.
         for language in LANGUAGES:
             wordings = [
-                self._draw_wording(rng, complete=self.exact) for _ in range(self.captions_each - 1)
+                self._draw_wording(rng, complete=self.exact)
+                for _ in range(self.captions_per_language - 1)
             ]
             if language in self.languages:
-                captions[language] = tuple(say(language) for say in (translated, *wordings))
+                captions[language] = tuple(
+                    caption(language) for caption in (shared_wording, *wordings)
+                )
         return captions
 
     @property
     def translations(self) -> dict[str, Caption]:
-        """The captions that are translations of each other; `align` links their words."""
+        """The captions that are translations of each other; `align_captions` links their words."""
         return {language: captions[0] for language, captions in self.captions.items()}
 
     @property
@@ -76,13 +79,13 @@ class Item(ABC):
 
     @abstractmethod
     def record(self, path: str | None = None) -> Record:
-        """The item as a manifest holds it, with its pixels in the file ``path``."""
+        """Return the item as a manifest record whose pixels are in the file ``path``."""
 
     @abstractmethod
     def _draw_wording(self, rng: np.random.Generator, complete: bool) -> Callable[[str], Caption]:
-        """Decide what to say and how; the result says it in any language."""
+        """Draw content and wording; return a function from a language to the caption."""
 
-    def _sentences(self) -> dict[str, tuple[str, ...]]:
+    def _caption_texts(self) -> dict[str, tuple[str, ...]]:
         return {
             language: tuple(caption.text for caption in captions)
             for language, captions in self.captions.items()
@@ -94,32 +97,32 @@ class Item(ABC):
 
 @dataclass(frozen=True)
 class Picture(Item):
-    """A scene, drawn at any size and described in every language."""
+    """A scene, rendered at any size and described in every language."""
 
     scene: Scene
 
     def pixels(self, size: int = 64) -> Pixels:
-        """The picture as ``size`` x ``size`` x 3 values from 0 to 255."""
+        """Render the picture; return uint8 pixels of shape (size, size, 3)."""
         return render(self.scene, size)
 
     def regions(self, language: str = "en") -> tuple[Region, ...]:
-        """A box around each thing, back to front, labelled by colour and shape."""
+        """Return the box of each thing, back to front, labelled by colour and shape."""
         grammar = GRAMMARS[language]
         return tuple(
-            Region(box(placed), grammar.join(grammar.label(placed.thing.without_size())))
+            Region(bounding_box(placed), grammar.join(grammar.label(placed.thing.without_size())))
             for placed in self.scene.things
         )
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """About a colour, a shape, a number, a place, and whether something is so."""
-        return ask_about_scene(self.scene, self._rng(_QUESTIONS), self.languages, self.key)
+        """Questions about a colour, a shape, a number, a place, and whether a fact holds."""
+        return scene_questions(self.scene, self._rng(_QUESTIONS), self.languages, self.key)
 
     def record(self, path: str | None = None) -> Record:
-        """The picture as a manifest holds it; region labels are in English."""
+        """Return the picture as a manifest record; region labels are in English."""
         return Record(
             image=path,
-            captions=self._sentences(),
+            captions=self._caption_texts(),
             split=self.split,
             id=self.key,
             questions=self.questions,
@@ -131,14 +134,14 @@ class Picture(Item):
         if self.exact or draw >= 0.33:
             fact = fact.without_sizes()
         if not complete and draw >= 0.67:
-            fact = self._with_one_colour_unsaid(fact, rng)
+            fact = self._without_one_colour(fact, rng)
         if fact.relation in CONVERSE and rng.random() < 0.5:
             fact = fact.converse()
         style = STYLES[int(rng.integers(len(STYLES)))]
         return lambda language: describe(language, fact, style)
 
-    def _with_one_colour_unsaid(self, fact: Fact, rng: np.random.Generator) -> Fact:
-        """Only where the shape alone still says which thing is meant."""
+    def _without_one_colour(self, fact: Fact, rng: np.random.Generator) -> Fact:
+        """Drop one colour, if the shape alone still identifies the thing."""
         shapes = Counter(placed.thing.shape for placed in self.scene.things)
         if rng.random() < 0.5:
             if shapes[fact.figure.shape] == 1:
@@ -155,19 +158,19 @@ class Clip(Item):
     film: Film
 
     def frames(self, size: int = 64, frames: int = SECONDS * FRAMES_PER_SECOND) -> Pixels:
-        """The clip as ``frames`` x ``size`` x ``size`` x 3 values from 0 to 255."""
+        """Render the clip; return uint8 pixels of shape (frames, size, size, 3)."""
         return render_film(self.film, size, frames)
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """About which thing moves, and where to."""
-        return ask_about_film(self.film, self.languages, self.key)
+        """Questions about which thing moves, and in which direction."""
+        return film_questions(self.film, self.languages, self.key)
 
     def record(self, path: str | None = None) -> Record:
-        """The clip as a manifest holds it."""
+        """Return the clip as a manifest record."""
         return Record(
             video=path,
-            captions=self._sentences(),
+            captions=self._caption_texts(),
             split=self.split,
             id=self.key,
             questions=self.questions,

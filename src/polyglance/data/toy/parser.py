@@ -1,9 +1,8 @@
-"""From a caption back to what it says.
+"""Parse a caption back into the fact or event that it describes.
 
-Analysis by synthesis: the words that occur say which attributes and relations
-can be meant; every arrangement of them is put into words again, and the
-readings are those whose wording is the caption itself, letter by letter. That
-there is always exactly one is what makes the toy world's captions reliable.
+Analysis by synthesis: the words of a caption limit which attributes and relations it can
+mention. Every arrangement of them is generated again, and the parses are those whose text
+equals the caption. Tests check that there is always exactly one, so captions are unambiguous.
 """
 
 from __future__ import annotations
@@ -29,57 +28,57 @@ from polyglance.data.toy.semantics import (
 )
 
 
-def readings(language: str, text: str) -> set[Fact | Event]:
-    """Everything that a caption can mean; empty if the grammar does not utter it."""
-    heard = _heard(language, text)
-    pairs = list(_pairs(heard))
+def parse_caption(language: str, text: str) -> set[Fact | Event]:
+    """Return every fact or event that a caption can mean; empty if no grammar produces it."""
+    senses = _senses_in(language, text)
+    pairs = list(_pairs(senses))
     facts = (
         Fact(figure, relation, ground)
         for relation in RELATIONS
-        if relation in heard
+        if relation in senses
         for figure, ground in pairs
         if ground is not None
     )
-    found: set[Fact | Event] = {
+    parses: set[Fact | Event] = {
         fact
         for fact in facts
         if any(describe(language, fact, style).text == text for style in STYLES)
     }
-    speeds: list[Speed | None] = [speed for speed in SPEEDS if speed in heard]
+    speeds: list[Speed | None] = [speed for speed in SPEEDS if speed in senses]
     events = (
         Event(mover, direction, speed, still)
         for direction in DIRECTIONS
-        if direction in heard
+        if direction in senses
         for speed in speeds or [None]
         for mover, still in pairs
     )
-    found |= {
+    parses |= {
         event
         for event in events
         if any(narrate(language, event, plot).text == text for plot in _plots(event))
     }
-    return found
+    return parses
 
 
-def _heard(language: str, text: str) -> set[str]:
-    """The senses of the words that occur."""
+def _senses_in(language: str, text: str) -> set[str]:
+    """Return the senses of the words in a text."""
     text = text.lower()
     if GRAMMARS[language].spaced:
-        spoken = set(re.split(r"[\s'.,،]+", text))
+        forms_in_text = set(re.split(r"[\s'.,،]+", text))
         return {
             sense
             for sense, forms in lexicon(language).items()
-            if any(form.lower().rstrip("'") in spoken for form in forms)
+            if any(form.lower().rstrip("'") in forms_in_text for form in forms)
         }
     return {s for s, forms in lexicon(language).items() if any(form in text for form in forms)}
 
 
-def _pairs(heard: set[str]) -> Iterator[tuple[Thing, Thing | None]]:
-    """Every way to share out what was heard between a figure and, perhaps, a ground."""
-    attributes = heard & {*SHAPES, *COLOURS, *SIZES}
-    shapes = [shape for shape in SHAPES if shape in heard]
-    colours = [None, *(colour for colour in COLOURS if colour in heard)]
-    sizes = [None, *(size for size in SIZES if size in heard)]
+def _pairs(senses: set[str]) -> Iterator[tuple[Thing, Thing | None]]:
+    """Every way to share out what was senses between a figure and, perhaps, a ground."""
+    attributes = senses & {*SHAPES, *COLOURS, *SIZES}
+    shapes = [shape for shape in SHAPES if shape in senses]
+    colours = [None, *(colour for colour in COLOURS if colour in senses)]
+    sizes = [None, *(size for size in SIZES if size in senses)]
     things = [Thing(*choice) for choice in product(shapes, colours, sizes)]
     for figure, ground in product(things, (*things, None)):
         if _attributes(figure) | _attributes(ground) == attributes:

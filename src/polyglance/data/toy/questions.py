@@ -1,4 +1,4 @@
-"""Questions about pictures and clips with their answers, the same ones in every language."""
+"""Questions about pictures and clips with their answers, the same in every language."""
 
 from __future__ import annotations
 
@@ -16,73 +16,79 @@ from polyglance.records import Question
 
 T = TypeVar("T")
 
-_Asked = tuple[str, str, Callable[[Grammar], tuple[Tokens, str]]]
-"""A kind of question, its type of answer in VQA's terms, and how a grammar asks and answers it."""
+_Template = tuple[str, str, Callable[[Grammar], tuple[Tokens, str]]]
+"""The kind of question, VQA's answer type, and how a grammar asks and answers it."""
 
 
-def ask_about_scene(
+def scene_questions(
     scene: Scene, rng: np.random.Generator, languages: Sequence[str], key: str
 ) -> tuple[Question, ...]:
-    """A colour, a shape, a number, a place, and whether something is so.
+    """Ask about a colour, a shape, a number, a place, and whether a fact holds.
 
-    Half of the yes-or-no questions are false, and those use all the words of the
-    truth: colours, shapes or roles of the two things are exchanged.
+    Half of the yes-or-no questions are false. Those keep all words of the true fact and
+    swap the colours, shapes or roles of the two things.
+
+    Args:
+        scene: The scene to ask about.
+        rng: Draws what is asked.
+        languages: The languages to ask in.
+        key: The picture's key, which the ids of the questions begin with.
     """
     things = [placed.thing for placed in scene.things]
     counts = Counter(thing.shape for thing in things)
-    asked = [
+    templates = [
         _shape(_pick(things, rng)),
         _count(counts, rng),
         _truth(scene.fact, rng),
     ]
-    if unmistakable := [thing for thing in things if counts[thing.shape] == 1]:
-        asked.insert(0, _colour(_pick(unmistakable, rng)))
+    if unambiguous := [thing for thing in things if counts[thing.shape] == 1]:
+        templates.insert(0, _colour(_pick(unambiguous, rng)))
     if len(things) == 2:
-        asked.append(_place(scene.fact, rng))
-    return _in_every_language(asked, languages, key)
+        templates.append(_place(scene.fact, rng))
+    return _in_every_language(templates, languages, key)
 
 
-def ask_about_film(film: Film, languages: Sequence[str], key: str) -> tuple[Question, ...]:
-    """Which of the two things moves, and where to."""
+def film_questions(film: Film, languages: Sequence[str], key: str) -> tuple[Question, ...]:
+    """Ask which of the two things moves, and in which direction."""
     mover, direction = film.event.mover.without_size(), film.event.direction
-    asked: list[_Asked] = [
+    templates: list[_Template] = [
         ("mover", "other", lambda g: (g.ask_mover(), g.colours[mover.true_colour])),
         ("direction", "other", lambda g: (g.ask_direction(mover), g.direction_name(direction))),
     ]
-    return _in_every_language(asked, languages, key)
+    return _in_every_language(templates, languages, key)
 
 
 def _in_every_language(
-    asked: Sequence[_Asked], languages: Sequence[str], key: str
+    templates: Sequence[_Template], languages: Sequence[str], key: str
 ) -> tuple[Question, ...]:
     questions = []
     for language in languages:
         grammar = GRAMMARS[language]
-        for kind, answer_type, ask in asked:
+        for kind, answer_type, ask in templates:
             tokens, answer = ask(grammar)
             name = f"{key}-{kind}-{language}"
             questions.append(Question(grammar.text(tokens), language, (answer,), answer_type, name))
     return tuple(questions)
 
 
-def _colour(thing: Thing) -> _Asked:
+def _colour(thing: Thing) -> _Template:
     colour, bare = thing.true_colour, Thing(thing.shape)
     return "colour", "other", lambda g: (g.ask_colour(bare), g.colours[colour])
 
 
-def _shape(thing: Thing) -> _Asked:
+def _shape(thing: Thing) -> _Template:
     colour, bare = thing.true_colour, Thing(thing.shape)
     return "shape", "other", lambda g: (g.ask_shape(colour), g.join(g.label(bare)))
 
 
-def _count(counts: Counter[Shape], rng: np.random.Generator) -> _Asked:
-    """Of a shape that is there, or as often of one that is not."""
+def _count(counts: Counter[Shape], rng: np.random.Generator) -> _Template:
+    """Ask for the count of a shape that is present, or as often of one that is absent."""
     there = rng.random() < 0.5
     shape = _pick([shape for shape in SHAPES if (counts[shape] > 0) == there] or SHAPES, rng)
     return "count", "number", lambda g: (g.ask_count(shape), str(counts[shape]))
 
 
-def _truth(fact: Fact, rng: np.random.Generator) -> _Asked:
+def _truth(fact: Fact, rng: np.random.Generator) -> _Template:
     fact = fact.without_sizes()
     true = bool(rng.random() < 0.5)
     if not true:
@@ -93,7 +99,7 @@ def _truth(fact: Fact, rng: np.random.Generator) -> _Asked:
     return "fact", "yes/no", lambda g: (g.ask_fact(fact), g.yes if true else g.no)
 
 
-def _place(fact: Fact, rng: np.random.Generator) -> _Asked:
+def _place(fact: Fact, rng: np.random.Generator) -> _Template:
     which = int(rng.integers(2))
     colour = (fact.figure, fact.ground)[which].true_colour
     place = PLACES_OF[fact.relation][which]

@@ -1,7 +1,7 @@
-"""Pixels: scenes as pictures, films as frames, and the boxes around what was drawn.
+"""Render scenes as images and films as frames, and compute bounding boxes.
 
-Shapes are filled polygons, drawn several times larger and averaged down, so
-edges are smooth at any size.
+Shapes are filled polygons, drawn several times larger and averaged down, so that edges
+are anti-aliased at any size.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from polyglance.data.toy.scenes import Background, Film, Placed, Scene
-from polyglance.data.toy.shapes import OUTLINES, turn
+from polyglance.data.toy.scenes import Background, Film, PlacedThing, Scene
+from polyglance.data.toy.shapes import OUTLINES, rotate
 from polyglance.errors import PolyglanceError
 
 Pixels = NDArray[np.uint8]
@@ -26,7 +26,7 @@ _GRAIN = 4
 
 
 def render(scene: Scene, size: int = 64) -> Pixels:
-    """The scene as ``size`` x ``size`` x 3 pixels."""
+    """Render a scene; return uint8 pixels of shape (size, size, 3)."""
     canvas = _paint_background(scene.background, size)
     for placed in scene.things:
         _paint(canvas, placed)
@@ -34,47 +34,48 @@ def render(scene: Scene, size: int = 64) -> Pixels:
 
 
 def render_film(film: Film, size: int = 64, frames: int = SECONDS * FRAMES_PER_SECOND) -> Pixels:
-    """The film as ``frames`` x ``size`` x ``size`` x 3 pixels, evenly spaced in time."""
+    """Render frames evenly spaced in time; return uint8 pixels of shape (frames, size, size, 3)."""
     if frames < 1:
         raise PolyglanceError("a clip needs at least one frame")
-    empty = _paint_background(film.background, size)
-    _paint(empty, film.still)
-    drawn = np.empty((frames, size, size, 3), np.uint8)
-    for number, share in enumerate(np.linspace(0, 1, frames)):
-        canvas = empty.copy()
+    without_mover = _paint_background(film.background, size)
+    _paint(without_mover, film.still)
+    pixels = np.empty((frames, size, size, 3), np.uint8)
+    for number, progress in enumerate(np.linspace(0, 1, frames)):
+        canvas = without_mover.copy()
         dx, dy = film.travel
         _paint(
-            canvas, replace(film.mover, x=film.mover.x + share * dx, y=film.mover.y + share * dy)
+            canvas,
+            replace(film.mover, x=film.mover.x + progress * dx, y=film.mover.y + progress * dy),
         )
-        drawn[number] = np.asarray(canvas)
-    return drawn
+        pixels[number] = np.asarray(canvas)
+    return pixels
 
 
-def box(placed: Placed) -> Box:
-    """The tight box around a thing (left, top, right, bottom), hidden parts included."""
+def bounding_box(placed: PlacedThing) -> Box:
+    """Return the tight box around a thing (left, top, right, bottom), occluded parts included."""
     points = _outline(placed)
     left, top = points.min(axis=0)
     right, bottom = points.max(axis=0)
     return float(left), float(top), float(right), float(bottom)
 
 
-def _outline(placed: Placed) -> NDArray[np.float64]:
-    points = turn(OUTLINES[placed.thing.shape], placed.angle) * placed.radius
+def _outline(placed: PlacedThing) -> NDArray[np.float64]:
+    points = rotate(OUTLINES[placed.thing.shape], placed.angle) * placed.radius
     points += np.array([placed.x, placed.y])
     return points
 
 
-def _paint(canvas: Image.Image, placed: Placed) -> None:
+def _paint(canvas: Image.Image, placed: PlacedThing) -> None:
     size = canvas.width
-    finer = 4 if size <= 128 else 2
+    scale = 4 if size <= 128 else 2
     points = _outline(placed) * size
     left, top = np.floor(points.min(axis=0)).astype(int)
     right, bottom = np.ceil(points.max(axis=0)).astype(int)
-    mask = Image.new("L", ((right - left) * finer, (bottom - top) * finer))
-    # Pillow counts from the centres of pixels.
-    corners = (points - (left, top)) * finer - 0.5
+    mask = Image.new("L", ((right - left) * scale, (bottom - top) * scale))
+    # Pillow's coordinates refer to pixel centres.
+    corners = (points - (left, top)) * scale - 0.5
     ImageDraw.Draw(mask).polygon(corners.ravel().tolist(), fill=255)
-    canvas.paste(placed.rgb, (int(left), int(top)), mask.reduce(finer))
+    canvas.paste(placed.rgb, (int(left), int(top)), mask.reduce(scale))
 
 
 def _paint_background(background: Background, size: int) -> Image.Image:

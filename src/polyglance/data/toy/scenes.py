@@ -1,8 +1,8 @@
-"""Where things stand: a fact becomes a scene, an event a film, never twice the same.
+"""Compose scenes from facts and films from events, at random.
 
-Positions, sizes within their class, tilt, tint and background are drawn at
-random, so that two pictures of one fact share their meaning and hardly a
-pixel. Lengths are fractions of the picture's side; y grows downwards.
+Positions, radii, tilt, tint and background are drawn at random, so two pictures of one
+fact share their meaning and hardly a pixel. Lengths are fractions of the picture's side;
+y grows downwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from polyglance.data.toy.semantics import (
     Speed,
     Thing,
 )
-from polyglance.data.toy.shapes import CORES, INTERIORS, REACHES, covers, turn
+from polyglance.data.toy.shapes import (
+    CIRCUMRADII,
+    INSCRIBED_DISCS,
+    INTERIOR_POINTS,
+    contains_points,
+    rotate,
+)
 
 RGB = tuple[int, int, int]
 
@@ -49,8 +55,8 @@ _HEADINGS: dict[Direction, tuple[int, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A thing at its place: centre, radius, tilt in radians, and its exact colour."""
+class PlacedThing:
+    """A thing with its centre, radius, tilt in radians and exact colour."""
 
     thing: Thing
     x: float
@@ -62,67 +68,67 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A muted colour that changes across the picture, with grain."""
+    """A muted colour gradient with noise."""
 
     rgb: RGB
     slope: tuple[float, float]
     grain: int
-    """Seed of the grain."""
+    """Seed of the noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A picture before it is drawn. Things are listed from back to front."""
+    """A picture before rendering; things are ordered from back to front."""
 
     fact: Fact
-    things: tuple[Placed, ...]
+    things: tuple[PlacedThing, ...]
     background: Background
 
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """A clip before it is drawn: the mover goes straight by ``travel`` from where it stands."""
+    """A clip before rendering: the mover moves along the vector ``travel``."""
 
     event: Event
-    mover: Placed
-    still: Placed
+    mover: PlacedThing
+    still: PlacedThing
     travel: tuple[float, float]
     background: Background
 
 
-def compose(fact: Fact, rng: np.random.Generator, others: Sequence[Thing] = ()) -> Scene:
-    """A scene in which ``fact``, told by a primary relation, is plain to see.
+def compose_scene(fact: Fact, rng: np.random.Generator, distractors: Sequence[Thing] = ()) -> Scene:
+    """Compose a scene that shows ``fact``, which must use a primary relation.
 
-    ``others`` stand apart from the two things of the fact; one for which no
-    room is found is left out.
+    ``distractors`` are placed apart from the two things of the fact; one that does not
+    fit is left out.
     """
-    figure, ground = _loose(fact.figure, rng), _loose(fact.ground, rng)
+    figure, ground = _draw_appearance(fact.figure, rng), _draw_appearance(fact.ground, rng)
     if fact.relation == "inside":
         figure, ground = _fit_inside(figure, ground, rng)
     x, y = _offset(fact.relation, figure, ground, rng)
     ground = replace(ground, x=x, y=y)
     if fact.relation == "in_front_of":
-        ground = _peep_out(ground, figure)
-    figure, ground = _settle(figure, ground, rng)
-    # Whatever is in front or inside is drawn last.
+        ground = _reduce_overlap(ground, figure)
+    figure, ground = _place_pair(figure, ground, rng)
+    # The figure is in front or inside, so it is drawn last.
     things = [ground, figure]
-    for other in others:
-        if (placed := _squeeze_in(_loose(other, rng), things, rng)) is not None:
+    for thing in distractors:
+        if (placed := _place_apart(_draw_appearance(thing, rng), things, rng)) is not None:
             things.insert(0, placed)
     return Scene(fact, tuple(things), _background(rng))
 
 
-def stage(event: Event, rng: np.random.Generator) -> Film:
-    """A film of ``event``: mover and still thing keep to lanes of their own, so never meet."""
+def compose_film(event: Event, rng: np.random.Generator) -> Film:
+    """Compose a film of ``event``; the two things move in separate lanes, so they never meet."""
     if event.still is None or event.speed is None:
-        raise ValueError("only an event with a speed and a still thing can be staged")
-    mover, still = _loose(event.mover, rng), _loose(event.still, rng)
+        raise ValueError("a film needs an event with a speed and a still thing")
+    mover, still = _draw_appearance(event.mover, rng), _draw_appearance(event.still, rng)
     distance = rng.uniform(*_TRAVEL[event.speed])
     dx, dy = _HEADINGS[event.direction]
-    along = _between(rng, mover.radius + abs(min(0, dx + dy)) * distance,
+    along = _draw_coordinate(rng, mover.radius + abs(min(0, dx + dy)) * distance,
                      mover.radius + max(0, dx + dy) * distance)  # fmt: skip
-    beside = _between(rng, still.radius, still.radius)
-    lanes = _pair_along(mover.radius, still.radius, rng)
+    beside = _draw_coordinate(rng, still.radius, still.radius)
+    lanes = _draw_lanes(mover.radius, still.radius, rng)
     if rng.random() < 0.5:
         lanes = (1 - lanes[0], 1 - lanes[1])
     if dx:
@@ -134,68 +140,74 @@ def stage(event: Event, rng: np.random.Generator) -> Film:
     return Film(event, mover, still, (dx * distance, dy * distance), _background(rng))
 
 
-def _loose(thing: Thing, rng: np.random.Generator) -> Placed:
-    """The thing with everything drawn but its place."""
+def _draw_appearance(thing: Thing, rng: np.random.Generator) -> PlacedThing:
+    """Draw a thing's radius, tilt and tint; its position is set later."""
     if thing.colour is None or thing.size is None:
-        raise ValueError("only a thing with a colour and a size can be drawn")
+        raise ValueError("only a thing with a colour and a size can be rendered")
     tint = rng.integers(-14, 15, 3)
     red, green, blue = (int(c) for c in np.clip(np.add(PALETTE[thing.colour], tint), 0, 255))
     radius, angle = rng.uniform(*_RADII[thing.size]), rng.uniform(-0.14, 0.14)
-    return Placed(thing, 0.0, 0.0, radius, angle, (red, green, blue))
+    return PlacedThing(thing, 0.0, 0.0, radius, angle, (red, green, blue))
 
 
-def _fit_inside(figure: Placed, ground: Placed, rng: np.random.Generator) -> tuple[Placed, Placed]:
-    """Blow the ground up until its core has room for the figure."""
+def _fit_inside(
+    figure: PlacedThing, ground: PlacedThing, rng: np.random.Generator
+) -> tuple[PlacedThing, PlacedThing]:
+    """Enlarge the ground so that the figure fits inside."""
     ground = replace(ground, radius=rng.uniform(*_ENCLOSING_RADII))
-    room = 0.92 * CORES[ground.thing.shape][1] * ground.radius
-    reach = REACHES[figure.thing.shape]
-    return replace(figure, radius=min(figure.radius, room / reach)), ground
+    max_radius = 0.92 * INSCRIBED_DISCS[ground.thing.shape][1] * ground.radius
+    reach = CIRCUMRADII[figure.thing.shape]
+    return replace(figure, radius=min(figure.radius, max_radius / reach)), ground
 
 
 def _offset(
-    relation: Relation, figure: Placed, ground: Placed, rng: np.random.Generator
+    relation: Relation, figure: PlacedThing, ground: PlacedThing, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """From the figure to the ground."""
+    """Draw the vector from the figure's centre to the ground's."""
     if relation in ("left_of", "above"):
         reach = figure.radius + ground.radius
         spare = 1 - 2 * _MARGIN - 2 * reach
         apart = reach + rng.uniform(_GAP, min(spare, 0.3))
         aside = rng.uniform(-0.05, 0.05)
         return (apart, aside) if relation == "left_of" else (aside, apart)
-    (figure_core, figure_room), (ground_core, ground_room) = (
-        CORES[figure.thing.shape],
-        CORES[ground.thing.shape],
+    (figure_centre, figure_disc), (ground_centre, ground_disc) = (
+        INSCRIBED_DISCS[figure.thing.shape],
+        INSCRIBED_DISCS[ground.thing.shape],
     )
-    turn = rng.uniform(0, 2 * np.pi)
+    angle = rng.uniform(0, 2 * np.pi)
     if relation == "inside":
-        slack = ground_room * ground.radius - REACHES[figure.thing.shape] * figure.radius
-        distance, figure_core = max(0.0, slack) * rng.random(), 0.0
+        slack = ground_disc * ground.radius - CIRCUMRADII[figure.thing.shape] * figure.radius
+        distance, figure_centre = max(0.0, slack) * rng.random(), 0.0
     elif relation == "in_front_of":
-        # The cores overlap, so the shapes do, whatever their form.
-        touch = figure_room * figure.radius + ground_room * ground.radius
+        # The inscribed discs overlap, so any two shapes do.
+        touch = figure_disc * figure.radius + ground_disc * ground.radius
         distance = rng.uniform(0.72, 0.88) * touch
     else:
         raise ValueError(f"{relation!r} is not a primary relation")
-    cores = figure_core * figure.radius - ground_core * ground.radius
-    return distance * float(np.cos(turn)), distance * float(np.sin(turn)) + cores
+    shift = figure_centre * figure.radius - ground_centre * ground.radius
+    return distance * float(np.cos(angle)), distance * float(np.sin(angle)) + shift
 
 
-def _peep_out(back: Placed, front: Placed) -> Placed:
-    """Draw ``back`` away from behind ``front`` until enough of it is seen."""
-    while hidden_share(back, front) > 0.33:
+def _reduce_overlap(back: PlacedThing, front: PlacedThing) -> PlacedThing:
+    """Move ``back`` away from behind ``front`` until at most a third of it is hidden."""
+    while hidden_fraction(back, front) > 0.33:
         back = replace(back, x=back.x * 1.08, y=back.y * 1.08)
     return back
 
 
-def hidden_share(back: Placed, front: Placed) -> float:
-    """How much of ``back`` lies behind ``front``, from 0 to 1."""
-    points = turn(INTERIORS[back.thing.shape], back.angle) * back.radius
+def hidden_fraction(back: PlacedThing, front: PlacedThing) -> float:
+    """Return the fraction of ``back`` that ``front`` occludes."""
+    points = rotate(INTERIOR_POINTS[back.thing.shape], back.angle) * back.radius
     points += np.array([back.x - front.x, back.y - front.y])
-    return float(covers(front.thing.shape, turn(points / front.radius, -front.angle)).mean())
+    return float(
+        contains_points(front.thing.shape, rotate(points / front.radius, -front.angle)).mean()
+    )
 
 
-def _settle(first: Placed, second: Placed, rng: np.random.Generator) -> tuple[Placed, Placed]:
-    """Move both together to a random place where they are wholly in the picture."""
+def _place_pair(
+    first: PlacedThing, second: PlacedThing, rng: np.random.Generator
+) -> tuple[PlacedThing, PlacedThing]:
+    """Move both together to a random position inside the picture."""
     shift = [
         rng.uniform(
             _MARGIN - min(a - first.radius, b - second.radius),
@@ -209,24 +221,30 @@ def _settle(first: Placed, second: Placed, rng: np.random.Generator) -> tuple[Pl
     )
 
 
-def _squeeze_in(loose: Placed, things: Sequence[Placed], rng: np.random.Generator) -> Placed | None:
+def _place_apart(
+    thing: PlacedThing, things: Sequence[PlacedThing], rng: np.random.Generator
+) -> PlacedThing | None:
+    """Place a thing clear of all others, or return None after 40 attempts."""
     for _ in range(40):
-        x, y = _between(rng, loose.radius, loose.radius), _between(rng, loose.radius, loose.radius)
-        if all(max(abs(x - t.x), abs(y - t.y)) > loose.radius + t.radius + _GAP for t in things):
-            return replace(loose, x=x, y=y)
+        x, y = (
+            _draw_coordinate(rng, thing.radius, thing.radius),
+            _draw_coordinate(rng, thing.radius, thing.radius),
+        )
+        if all(max(abs(x - t.x), abs(y - t.y)) > thing.radius + t.radius + _GAP for t in things):
+            return replace(thing, x=x, y=y)
     return None
 
 
-def _pair_along(first: float, second: float, rng: np.random.Generator) -> tuple[float, float]:
-    """Two lanes across the picture, the first before the second."""
+def _draw_lanes(first: float, second: float, rng: np.random.Generator) -> tuple[float, float]:
+    """Draw the centres of two parallel lanes, the first before the second."""
     spare = 1 - 2 * _MARGIN - 2 * (first + second) - _GAP
     before, between = sorted(rng.uniform(0, spare, 2))
     lane = _MARGIN + before + first
     return lane, lane + first + _GAP + (between - before) + second
 
 
-def _between(rng: np.random.Generator, before: float, after: float) -> float:
-    """A coordinate that leaves this much room before and after it."""
+def _draw_coordinate(rng: np.random.Generator, before: float, after: float) -> float:
+    """Draw a coordinate with at least these margins before and after it."""
     return rng.uniform(_MARGIN + before, 1 - _MARGIN - after)
 
 

@@ -1,8 +1,8 @@
-"""What can be the case in the toy world, before anyone draws it or says it.
+"""The semantics of the toy dataset: things, facts and events, before they become pixels or text.
 
-A `Fact` puts one thing in relation to another and is what a picture shows; an
-`Event` is what happens in a clip. Where an attribute is ``None`` it is left
-unsaid, so the same classes hold what a scene is and what a caption says of it.
+A `Fact` relates one thing to another and is the content of a picture; an `Event` is the
+content of a clip. An attribute that is ``None`` is unspecified, so the same classes hold
+what a scene is and what a caption says about it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPEEDS: tuple[Speed, ...] = get_args(Speed)
 PLACES: tuple[Place, ...] = get_args(Place)
 
 PRIMARY_RELATIONS: tuple[Relation, ...] = ("left_of", "above", "in_front_of", "inside")
-"""One relation of each converse pair: every arrangement is stated by exactly one of them."""
+"""One relation of each converse pair: every arrangement has exactly one primary relation."""
 
 CONVERSE: dict[Relation, Relation] = {
     "left_of": "right_of",
@@ -37,7 +37,7 @@ CONVERSE: dict[Relation, Relation] = {
     "in_front_of": "behind",
     "behind": "in_front_of",
 }
-"""The same arrangement seen from the other thing; *inside* has no everyday converse."""
+"""The same arrangement from the other thing's side; *inside* has no everyday converse."""
 
 PLACES_OF: dict[Relation, tuple[Place, Place]] = {
     "left_of": ("left", "right"),
@@ -45,12 +45,12 @@ PLACES_OF: dict[Relation, tuple[Place, Place]] = {
     "in_front_of": ("front", "back"),
     "inside": ("inner", "outer"),
 }
-"""What figure and ground of a primary relation are called by their place."""
+"""The places of figure and ground under each primary relation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A shape with a colour and a size, as far as they are said."""
+    """A shape with a colour and a size; None where unspecified."""
 
     shape: Shape
     colour: Colour | None = None
@@ -58,63 +58,63 @@ class Thing:
 
     @property
     def true_colour(self) -> Colour:
-        """The colour of a thing that has one, as every drawn thing does."""
+        """The colour, of a thing that must have one, as every drawn thing does."""
         if self.colour is None:
-            raise ValueError("nothing is known of this thing's colour")
+            raise ValueError("this thing has no colour")
         return self.colour
 
     def without_size(self) -> Thing:
-        """The thing with its size unsaid."""
+        """Return the thing without its size."""
         return replace(self, size=None)
 
     def without_colour(self) -> Thing:
-        """The thing with its colour unsaid."""
+        """Return the thing without its colour."""
         return replace(self, colour=None)
 
-    def matches(self, said: Thing) -> bool:
-        """Whether everything that ``said`` says is true of this thing."""
+    def matches(self, description: Thing) -> bool:
+        """Return whether every attribute that ``description`` specifies is this thing's."""
         return (
-            said.shape == self.shape
-            and said.colour in (None, self.colour)
-            and said.size in (None, self.size)
+            description.shape == self.shape
+            and description.colour in (None, self.colour)
+            and description.size in (None, self.size)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure that stands in a relation to a ground: a red circle left of a blue square."""
+    """A figure in a relation to a ground: a red circle left of a blue square."""
 
     figure: Thing
     relation: Relation
     ground: Thing
 
     def converse(self) -> Fact:
-        """The same arrangement told from the ground's side."""
+        """Return the same arrangement from the ground's side."""
         return Fact(self.ground, CONVERSE[self.relation], self.figure)
 
     def without_sizes(self) -> Fact:
-        """The fact with both sizes unsaid."""
+        """Return the fact without sizes."""
         return Fact(self.figure.without_size(), self.relation, self.ground.without_size())
 
     def canonical(self) -> Fact:
-        """The one of both tellings that uses a primary relation."""
+        """Return the fact or its converse, whichever uses a primary relation."""
         return self if self.relation in PRIMARY_RELATIONS else self.converse()
 
-    def implies(self, said: Fact) -> bool:
-        """Whether ``said`` is true where this fact is: the same, perhaps told in less."""
-        fact, said = self.canonical(), said.canonical()
+    def implies(self, other: Fact) -> bool:
+        """Return whether ``other`` is this fact, perhaps in less detail."""
+        fact, other = self.canonical(), other.canonical()
         return (
-            fact.relation == said.relation
-            and fact.figure.matches(said.figure)
-            and fact.ground.matches(said.ground)
+            fact.relation == other.relation
+            and fact.figure.matches(other.figure)
+            and fact.ground.matches(other.ground)
         )
 
     def with_roles_swapped(self) -> Fact:
-        """Figure and ground exchange their places."""
+        """Return the fact with figure and ground swapped."""
         return Fact(self.ground, self.relation, self.figure)
 
     def with_colours_swapped(self) -> Fact:
-        """Figure and ground exchange their colours."""
+        """Return the fact with the two colours swapped."""
         return replace(
             self,
             figure=replace(self.figure, colour=self.ground.colour),
@@ -122,7 +122,7 @@ class Fact:
         )
 
     def with_shapes_swapped(self) -> Fact:
-        """Figure and ground exchange their shapes."""
+        """Return the fact with the two shapes swapped."""
         return replace(
             self,
             figure=replace(self.figure, shape=self.ground.shape),
@@ -132,18 +132,19 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing moves while another, if it is mentioned, stays where it is."""
+    """One thing moves while another, if given, stays still."""
 
     mover: Thing
     direction: Direction
     speed: Speed | None = None
     still: Thing | None = None
 
-    def implies(self, said: Event) -> bool:
-        """Whether ``said`` is true where this event happens."""
+    def implies(self, other: Event) -> bool:
+        """Return whether ``other`` is this event, perhaps in less detail."""
+        still = other.still is None or (self.still is not None and self.still.matches(other.still))
         return (
-            self.direction == said.direction
-            and said.speed in (None, self.speed)
-            and self.mover.matches(said.mover)
-            and (said.still is None or (self.still is not None and self.still.matches(said.still)))
+            self.direction == other.direction
+            and other.speed in (None, self.speed)
+            and self.mover.matches(other.mover)
+            and still
         )

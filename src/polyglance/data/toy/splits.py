@@ -1,10 +1,10 @@
-"""Which compositions belong to training, validation and test, and which differ in binding alone.
+"""Assign compositions to the training, validation and test splits.
 
-With ``held_out="combinations"`` an unordered pair of colours together with an
-unordered pair of shapes belongs to one split: every red circle and every blue
-square is known from training, never together. With ``"bindings"`` some colours
-never go with some shapes in training: no purple heart is seen before the test.
-With ``"nothing"`` splits differ in their pixels and wordings only.
+With ``held_out="combinations"`` an unordered pair of colours together with an unordered
+pair of shapes belongs to one split: red circles and blue squares both occur in training,
+but not together. With ``"bindings"`` some colours never occur with some shapes in
+training: a purple heart first appears in the test split. With ``"nothing"`` splits differ
+in pixels and wordings only.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 HeldOut = Literal["combinations", "bindings", "nothing"]
 
-_SHARE = 0.1
-"""Of the compositions, for validation and for test each."""
+_HELD_OUT_FRACTION = 0.1
+"""Fraction of the compositions for validation, and again for test."""
 
 
 class Splits:
-    """The compositions of a world, shared out among its splits."""
+    """The compositions of a dataset by split."""
 
     def __init__(
         self,
@@ -50,26 +50,26 @@ class Splits:
         self.colours, self.shapes, self.relations = tuple(colours), tuple(shapes), tuple(relations)
         self.held_out = held_out
         rng = np.random.default_rng([seed, 0])
-        self._owners: dict[object, Split] = {}
+        self._split_of: dict[object, Split] = {}
         if held_out == "combinations":
-            # Pairs of different and of equal shapes apart: both kinds are in every split.
+            # Pairs of different and of equal shapes separately, so that every split has both.
             for pairs in (combinations(shapes, 2), ((shape, shape) for shape in shapes)):
-                self._share_out(list(product(combinations(colours, 2), pairs)), rng)
+                self._assign_splits(list(product(combinations(colours, 2), pairs)), rng)
         elif held_out == "bindings":
             self._hold_out_bindings(rng)
 
-    def belongs(self, split: Split, first: Thing, second: Thing) -> bool:
-        """Whether a scene of these two things may be in this split."""
+    def is_in_split(self, split: Split, first: Thing, second: Thing) -> bool:
+        """Return whether a scene of these two things may be in this split."""
         if self.held_out == "nothing":
             return True
         if self.held_out == "combinations":
-            return self._owners[self._combination(first, second)] == split
-        owners = {self._owners[thing.true_colour, thing.shape] for thing in (first, second)}
-        return owners - {"train"} == ({split} - {"train"})
+            return self._split_of[self._combination(first, second)] == split
+        splits = {self._split_of[thing.true_colour, thing.shape] for thing in (first, second)}
+        return splits - {"train"} == ({split} - {"train"})
 
     @cached_property
     def facts(self) -> dict[Split, list[Fact]]:
-        """The facts of each split, by primary relations and without sizes."""
+        """The facts of each split, with primary relations and without sizes."""
         return {
             split: [
                 Fact(figure, relation, ground)
@@ -95,8 +95,8 @@ class Splits:
     def quartets(self) -> dict[Split, list[tuple[tuple[Thing, Thing], ...]]]:
         """Two colours and two shapes in all four bindings, where all four are in the split.
 
-        A red circle and a blue square; a blue circle and a red square; and the
-        same two with figure and ground exchanged.
+        A red circle and a blue square; a blue circle and a red square; and the same two
+        with figure and ground swapped.
         """
         quartets: dict[Split, list[tuple[tuple[Thing, Thing], ...]]] = {s: [] for s in SPLITS}
         for (one, other), (this, that) in product(
@@ -109,15 +109,15 @@ class Splits:
                 (Thing(that, other), Thing(this, one)),
             )
             for split in SPLITS:
-                if all(self.belongs(split, figure, ground) for figure, ground in quartet):
+                if all(self.is_in_split(split, figure, ground) for figure, ground in quartet):
                     quartets[split].append(quartet)
         return quartets
 
     def _pairs(self, split: Split) -> Iterator[tuple[Thing, Thing]]:
-        """Two things of different colour, in both orders."""
+        """Yield pairs of things of different colour, in both orders."""
         things = [Thing(shape, colour) for colour, shape in product(self.colours, self.shapes)]
         for first, second in product(things, repeat=2):
-            if first.colour != second.colour and self.belongs(split, first, second):
+            if first.colour != second.colour and self.is_in_split(split, first, second):
                 yield first, second
 
     def _combination(self, first: Thing, second: Thing) -> object:
@@ -125,17 +125,17 @@ class Splits:
         shapes = sorted((first.shape, second.shape), key=self.shapes.index)
         return tuple(colours), tuple(shapes)
 
-    def _share_out(self, compositions: Sequence[object], rng: np.random.Generator) -> None:
-        few = max(1, round(_SHARE * len(compositions)))
+    def _assign_splits(self, compositions: Sequence[object], rng: np.random.Generator) -> None:
+        few = max(1, round(_HELD_OUT_FRACTION * len(compositions)))
         for place, number in enumerate(rng.permutation(len(compositions))):
-            owner: Split = "test" if place < few else "val" if place < 2 * few else "train"
-            self._owners[compositions[number]] = owner
+            split: Split = "test" if place < few else "val" if place < 2 * few else "train"
+            self._split_of[compositions[number]] = split
 
     def _hold_out_bindings(self, rng: np.random.Generator) -> None:
-        """Hold bindings out so long as every colour and every shape stays in training."""
+        """Hold bindings out while every colour and every shape stays in training."""
         bindings = list(product(self.colours, self.shapes))
-        few = max(1, round(_SHARE * len(bindings)))
-        self._owners.update(dict.fromkeys(bindings, "train"))
+        few = max(1, round(_HELD_OUT_FRACTION * len(bindings)))
+        self._split_of.update(dict.fromkeys(bindings, "train"))
         held: list[tuple[Colour, Shape]] = []
         for number in rng.permutation(len(bindings)):
             colour, shape = bindings[number]
@@ -145,7 +145,7 @@ class Splits:
                 sum(c == colour for c, _ in held) < len(self.shapes) - 2
                 and sum(s == shape for _, s in held) < len(self.colours) - 2
             ):
-                self._owners[colour, shape] = "test" if len(held) % 2 == 0 else "val"
+                self._split_of[colour, shape] = "test" if len(held) % 2 == 0 else "val"
                 held.append((colour, shape))
         if not self.facts["val"] or not self.facts["test"]:
-            raise PolyglanceError("holding bindings out needs more colours and shapes")
+            raise PolyglanceError("held_out='bindings' needs more colours or shapes")

@@ -1,4 +1,4 @@
-"""Frames into files: real video through PyAV, or an animated picture through Pillow."""
+"""Write frames as video through PyAV, or as an animated image through Pillow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polyglance.errors import MissingExtraError, PolyglanceError
 
 
 def clip_suffix() -> str:
-    """``.mp4`` where PyAV is installed, else ``.webp``."""
+    """Return ``.mp4`` where PyAV is installed, else ``.webp``."""
     return ".mp4" if find_spec("av") else ".webp"
 
 

@@ -1,13 +1,13 @@
-"""A toy world on disk, laid out like a real data set.
+"""Write a toy dataset to disk, laid out like a published dataset.
 
 train.jsonl val.jsonl test.jsonl     manifests of pictures
-hard.jsonl                           the hard evaluation set, group by group
+hard.jsonl                           the hard evaluation set, in groups
 images/                              the pictures
 clips/train.jsonl ... clips/*.mp4    the same for clips
-dictionaries/en-de.txt ...           a word and a translation a line, as MUSE has them
+dictionaries/en-de.txt ...           a word and a translation per line, in MUSE's format
 parallel/en-de.txt ...               training captions, "source ||| target", tokenised
-parallel/en-de.pharaoh ...           which of their words are aligned
-labels.tsv                           the names of all region labels, a column a language
+parallel/en-de.pharaoh ...           their word alignments
+labels.tsv                           the names of all region labels, one column per language
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from PIL import Image
 
 from polyglance.data.toy.dataset import ToyDataset
 from polyglance.data.toy.dictionaries import dictionary
-from polyglance.data.toy.grammar import align, pharaoh
+from polyglance.data.toy.grammar import align_captions, format_pharaoh
 from polyglance.data.toy.grammars import GRAMMARS
 from polyglance.data.toy.items import Clip, Item, Picture
 from polyglance.data.toy.semantics import COLOURS, SHAPES, Thing
@@ -30,7 +30,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.records import Record, atomic_write, write_manifest
 
 
-def write(
+def write_dataset(
     folder: str | Path,
     pictures: int = 500,
     clips: int = 50,
@@ -38,53 +38,61 @@ def write(
     *,
     size: int = 64,
     hard_groups: int = 10,
-    world: ToyDataset | None = None,
+    dataset: ToyDataset | None = None,
 ) -> dict[str, int]:
-    """Write a toy world and return the number of records in each manifest.
+    """Write a toy dataset; return the number of records in each manifest.
 
-    A tenth of the pictures, and of the clips, is for validation and another for
-    test. The ``world`` is one of that ``seed`` with default settings unless given.
+    A tenth of the pictures and of the clips is for validation, another tenth for test.
+
+    Args:
+        folder: Where to write.
+        pictures: Number of pictures in all splits together.
+        clips: Number of clips in all splits together.
+        seed: Seed of the default dataset.
+        size: Side of pictures and clips in pixels.
+        hard_groups: Number of groups in the hard evaluation set.
+        dataset: The dataset to write, by default ``ToyDataset(seed)``.
     """
     folder = Path(folder)
     if pictures < 0 or clips < 0 or hard_groups < 0:
-        raise PolyglanceError("numbers of pictures, clips and groups cannot be negative")
-    world = ToyDataset(seed) if world is None else world
-    written: dict[str, int] = {}
+        raise PolyglanceError("numbers of pictures, clips and groups must be 0 or more")
+    dataset = ToyDataset(seed) if dataset is None else dataset
+    counts: dict[str, int] = {}
     try:
         for name in ("images", "clips"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        parallel: list[Item] = []
-        for split, count in zip(SPLITS, _shares(pictures), strict=True):
-            items = list(world.pictures(count, split))
-            parallel += items if split == "train" else []
-            written[f"{split}.jsonl"] = write_manifest(
+        training_items: list[Item] = []
+        for split, count in zip(SPLITS, _split_sizes(pictures), strict=True):
+            items = list(dataset.pictures(count, split))
+            training_items += items if split == "train" else []
+            counts[f"{split}.jsonl"] = write_manifest(
                 folder / f"{split}.jsonl", _save_pictures(folder, items, size)
             )
-        hard = (picture for group in world.hard_set(hard_groups) for picture in group)
-        written["hard.jsonl"] = write_manifest(
+        hard = (picture for group in dataset.hard_set(hard_groups) for picture in group)
+        counts["hard.jsonl"] = write_manifest(
             folder / "hard.jsonl", _save_pictures(folder, hard, size)
         )
-        for split, count in zip(SPLITS, _shares(clips), strict=True):
-            films = list(world.clips(count, split))
-            parallel += films if split == "train" else []
-            written[f"clips/{split}.jsonl"] = write_manifest(
+        for split, count in zip(SPLITS, _split_sizes(clips), strict=True):
+            films = list(dataset.clips(count, split))
+            training_items += films if split == "train" else []
+            counts[f"clips/{split}.jsonl"] = write_manifest(
                 folder / "clips" / f"{split}.jsonl", _save_clips(folder / "clips", films, size)
             )
-        _write_words(folder, world.languages, parallel)
+        _write_translations(folder, dataset.languages, training_items)
     except OSError as error:
         raise PolyglanceError(f"{folder}: cannot be written ({error.strerror or error})") from error
-    return written
+    return counts
 
 
 def write_dictionary(path: str | Path, source: str, target: str) -> None:
-    """Write a dictionary in the text format of MUSE: ``word translation``, one pair a line."""
+    """Write a dictionary in MUSE's text format: ``word translation``, one pair per line."""
     with atomic_write(path) as out:
         for word, translations in dictionary(source, target).items():
             out.writelines(f"{word} {translation}\n" for translation in translations)
 
 
 def label_names(language: str) -> list[str]:
-    """Every colour with every shape, in the same order in every language."""
+    """Return the name of every colour with every shape, in the same order in every language."""
     grammar = GRAMMARS[language]
     return [
         grammar.join(grammar.label(Thing(shape, colour)))
@@ -92,7 +100,7 @@ def label_names(language: str) -> list[str]:
     ]
 
 
-def _shares(count: int) -> tuple[int, int, int]:
+def _split_sizes(count: int) -> tuple[int, int, int]:
     tenth = count // 10
     return count - 2 * tenth, tenth, tenth
 
@@ -112,7 +120,7 @@ def _save_clips(folder: Path, clips: Iterable[Clip], size: int) -> Iterator[Reco
         yield clip.record(path)
 
 
-def _write_words(folder: Path, languages: tuple[str, ...], items: list[Item]) -> None:
+def _write_translations(folder: Path, languages: tuple[str, ...], items: list[Item]) -> None:
     for source, target in permutations(languages, 2):
         write_dictionary(folder / "dictionaries" / f"{source}-{target}.txt", source, target)
     captions = [item.translations for item in items]
@@ -122,7 +130,7 @@ def _write_words(folder: Path, languages: tuple[str, ...], items: list[Item]) ->
         with atomic_write(name.with_suffix(".txt")) as out:
             out.writelines(f"{' '.join(a.words)} ||| {' '.join(b.words)}\n" for a, b in pairs)
         with atomic_write(name.with_suffix(".pharaoh")) as out:
-            out.writelines(f"{pharaoh(align(a, b))}\n" for a, b in pairs)
+            out.writelines(f"{format_pharaoh(align_captions(a, b))}\n" for a, b in pairs)
     with atomic_write(folder / "labels.tsv") as out:
         out.write("\t".join(languages) + "\n")
         for names in zip(*(label_names(language) for language in languages), strict=True):

@@ -1,4 +1,4 @@
-"""The grammars of the toy world, one file a language."""
+"""The grammars of the toy dataset, one file per language."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LANGUAGES: tuple[str, ...] = tuple(GRAMMARS)
 
 
 def describe(language: str, fact: Fact, style: Style = "phrase") -> Caption:
-    """A caption that says ``fact``."""
+    """Return a caption that describes ``fact`` in the wording ``style``."""
     grammar = GRAMMARS[language]
     tokens = grammar.sentence(grammar.describe(fact, style))
     return Caption(language, fact, style, tokens, grammar.join(tokens))
 
 
 def narrate(language: str, event: Event, plot: Plot = "mover_first") -> Caption:
-    """A caption that tells ``event``."""
+    """Return a caption that narrates ``event`` in the wording ``plot``."""
     grammar = GRAMMARS[language]
     tokens = grammar.sentence(grammar.narrate(event, plot))
     return Caption(language, event, plot, tokens, grammar.join(tokens))

@@ -65,7 +65,7 @@ class Arabic(Grammar):
     """The grammar of Modern Standard Arabic."""
 
     language = "ar"
-    tight = ".،؟"
+    no_space_before = ".،؟"
     colours = {colour: _ADJECTIVES[colour][0] for colour in COLOURS}
     directions = {
         "left": "نحو اليسار/left",
@@ -82,20 +82,20 @@ class Arabic(Grammar):
         match style:
             case "phrase":
                 return [*figure, *where]
-            case "pictured":
+            case "in_picture":
                 return [*words("في الصورة/picture"), *figure, *where, *words("./.")]
-            case "fronted":
+            case "ground_first":
                 verb = words("توجد/is" if feminine else "يوجد/is")
                 return [*where, *verb, *figure, *words("./.")]
             case "definite":
                 verb = words("تقع/is" if feminine else "يقع/is")
-                known = _noun(fact.figure, "definite", "figure")
+                figure = _noun(fact.figure, "definite", "figure")
                 ground = _noun(fact.ground, "definite", "ground")
                 where = [*words(_RELATIONS[fact.relation]), *ground]
-                return [*verb, *known, *where, *words("./.")]
-            case "seen":
-                seen = _noun(fact.figure, "accusative", "figure")
-                return [*words("نرى/see"), *seen, *where, *words("./.")]
+                return [*verb, *figure, *where, *words("./.")]
+            case "you_see":
+                figure = _noun(fact.figure, "accusative", "figure")
+                return [*words("نرى/see"), *figure, *where, *words("./.")]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:
         verb = words("تتحرك/moves" if _NOUNS[event.mover.shape][0] else "يتحرك/moves")

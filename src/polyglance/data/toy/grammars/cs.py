@@ -93,15 +93,15 @@ class Czech(Grammar):
         match style:
             case "phrase":
                 return [*figure, *where]
-            case "pictured":
+            case "in_picture":
                 return [*words("na obrázku/picture je/is"), *figure, *where, *words("./.")]
-            case "fronted":
+            case "ground_first":
                 return [*where, *words("je/is"), *figure, *words("./.")]
             case "definite":
                 return [*figure, *words("je/is"), *where, *words("./.")]
-            case "seen":
-                seen = _noun(fact.figure, "acc", "figure")
-                return [*words("vidíme/see"), *seen, *where, *words("./.")]
+            case "you_see":
+                figure = _noun(fact.figure, "acc", "figure")
+                return [*words("vidíme/see"), *figure, *where, *words("./.")]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:
         mover = _noun(event.mover, "nom", "figure")

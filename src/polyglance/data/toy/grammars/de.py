@@ -89,19 +89,20 @@ class German(Grammar):
 
     def describe(self, fact: Fact, style: Style) -> Tokens:
         where = _where(fact, definite=False)
-        subject, seen = _some(fact.figure, "nom", "figure"), _some(fact.figure, "acc", "figure")
+        figure = _some(fact.figure, "nom", "figure")
         match style:
             case "phrase":
-                return [*subject, *where]
-            case "pictured":
-                return [*words("auf dem Bild/picture ist/is"), *subject, *where, *words("./.")]
-            case "fronted":
-                return [*where, *words("befindet/is sich"), *subject, *words("./.")]
+                return [*figure, *where]
+            case "in_picture":
+                return [*words("auf dem Bild/picture ist/is"), *figure, *where, *words("./.")]
+            case "ground_first":
+                return [*where, *words("befindet/is sich"), *figure, *words("./.")]
             case "definite":
-                known = _the(fact.figure, "nom", "figure")
-                return [*known, *words("ist/is"), *_where(fact, definite=True), *words("./.")]
-            case "seen":
-                return [*words("man sieht/see"), *seen, *where, *words("./.")]
+                figure = _the(fact.figure, "nom", "figure")
+                return [*figure, *words("ist/is"), *_where(fact, definite=True), *words("./.")]
+            case "you_see":
+                figure = _some(fact.figure, "acc", "figure")
+                return [*words("man sieht/see"), *figure, *where, *words("./.")]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:
         mover = _some(event.mover, "nom", "figure")

@@ -48,15 +48,15 @@ class English(Grammar):
         match style:
             case "phrase":
                 return [*figure, *where, *ground]
-            case "pictured":
+            case "in_picture":
                 start = words("in the picture/picture there is/is")
                 return [*start, *figure, *where, *ground, *words("./.")]
-            case "fronted":
+            case "ground_first":
                 return [*where, *ground, *words("there is/is"), *figure, *words("./.")]
             case "definite":
                 figure, ground = _the(fact.figure, "figure"), _the(fact.ground, "ground")
                 return [*figure, *words("is/is"), *where, *ground, *words("./.")]
-            case "seen":
+            case "you_see":
                 return [*words("you can see/see"), *figure, *where, *ground, *words("./.")]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:

@@ -56,7 +56,7 @@ class French(Grammar):
     """The grammar of French."""
 
     language = "fr"
-    tight = ".,"  # a question mark stands apart
+    no_space_before = ".,"  # a question mark stands apart
     colours = {
         "red": "rouge",
         "orange": "orange",
@@ -81,15 +81,15 @@ class French(Grammar):
         match style:
             case "phrase":
                 return [*figure, *where]
-            case "pictured":
+            case "in_picture":
                 start = words("sur l' image/picture , il y a/is")
                 return [*start, *figure, *where, *words("./.")]
-            case "fronted":
+            case "ground_first":
                 return [*where, *words("se trouve/is"), *figure, *words("./.")]
             case "definite":
-                known = _the(fact.figure, "figure")
-                return [*known, *words("est/is"), *_where(fact, definite=True), *words("./.")]
-            case "seen":
+                figure = _the(fact.figure, "figure")
+                return [*figure, *words("est/is"), *_where(fact, definite=True), *words("./.")]
+            case "you_see":
                 return [*words("on voit/see"), *figure, *where, *words("./.")]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:

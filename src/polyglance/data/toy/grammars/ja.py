@@ -72,14 +72,14 @@ class Japanese(Grammar):
         match style:
             case "phrase":
                 return [*there, *words("ある"), *figure]
-            case "pictured":
+            case "in_picture":
                 start = words("画像/picture で は 、")
                 return [*start, *there, *figure, *words("が あります/is 。/.")]
-            case "fronted":
+            case "ground_first":
                 return [*there, *figure, *words("が あります/is 。/.")]
             case "definite":
                 return [*figure, *words("は"), *there, *words("あります/is 。/.")]
-            case "seen":
+            case "you_see":
                 return [*there, *figure, *words("が 見えます/see 。/.")]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:

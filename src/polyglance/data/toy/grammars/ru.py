@@ -100,17 +100,17 @@ class Russian(Grammar):
         match style:
             case "phrase":
                 return [*figure, *where]
-            case "pictured":
+            case "in_picture":
                 drawn = _DRAWN[_NOUNS[fact.figure.shape][0]]
                 start = words(f"на картинке/picture {drawn}")
                 return [*start, *figure, *where, *words("./.")]
-            case "fronted":
+            case "ground_first":
                 return [*where, *words("находится/is"), *figure, *words("./.")]
             case "definite":
                 return [*figure, *words("находится/is"), *where, *words("./.")]
-            case "seen":
-                seen = _noun(fact.figure, "acc", "figure")
-                return [*words("мы видим/see"), *seen, *where, *words("./.")]
+            case "you_see":
+                figure = _noun(fact.figure, "acc", "figure")
+                return [*words("мы видим/see"), *figure, *where, *words("./.")]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:
         speed = words(_SPEEDS[event.speed]) if event.speed else []

@@ -69,13 +69,13 @@ class Chinese(Grammar):
             case "phrase":
                 ground, side = _compact(fact.ground, "ground"), words(_RELATIONS[fact.relation])
                 return [*ground, *side, *words("的"), *_compact(fact.figure, "figure")]
-            case "pictured":
+            case "in_picture":
                 return [*words("图/picture 中 ，"), *exists]
-            case "fronted":
+            case "ground_first":
                 return exists
             case "definite":
                 return [*_noun(fact.figure, "figure"), *words("在/is"), *there, *words("。/.")]
-            case "seen":
+            case "you_see":
                 return [*words("可以 看到/see"), *exists]
 
     def narrate(self, event: Event, plot: Plot) -> Tokens:

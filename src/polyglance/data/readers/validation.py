@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.errors import Problems
-from polyglance.records import is_text
+from polyglance.records import is_valid_text
 
 
 class reporting:  # noqa: N801 (read as a verb: "with reporting(...)")
@@ -35,28 +35,28 @@ class reporting:  # noqa: N801 (read as a verb: "with reporting(...)")
         return True
 
 
-def any_text(value: object, what: str) -> str:
+def check_string(value: object, what: str) -> str:
     """Text, as it is."""
-    if not isinstance(value, str) or not is_text(value):
+    if not isinstance(value, str) or not is_valid_text(value):
         raise ValueError(f"{what} to be text")
     return value
 
 
-def text(value: object, what: str) -> str:
+def check_text(value: object, what: str) -> str:
     """Text that says something, without white space around it."""
-    if not (stripped := any_text(value, what).strip()):
+    if not (stripped := check_string(value, what).strip()):
         raise ValueError(f"{what} not to be empty")
     return stripped
 
 
-def name(value: object, what: str) -> str:
+def check_name(value: object, what: str) -> str:
     """Text, or a number that serves as a name."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(whole(value, what))
-    return text(value, what)
+        return str(check_integer(value, what))
+    return check_text(value, what)
 
 
-def number(value: object, what: str) -> float:
+def check_number(value: object, what: str) -> float:
     """A finite number, also where it is written as text."""
     if isinstance(value, str):
         try:
@@ -74,7 +74,7 @@ def number(value: object, what: str) -> float:
     return result
 
 
-def whole(value: object, what: str) -> int:
+def check_integer(value: object, what: str) -> int:
     """A whole number from 0, also where it is written as text."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
@@ -83,22 +83,25 @@ def whole(value: object, what: str) -> int:
     return value
 
 
-def span(start: object, end: object, what: str) -> tuple[float, float]:
+def check_span(start: object, end: object, what: str) -> tuple[float, float]:
     """A start and an end in seconds, in this order."""
-    first, last = number(start, f"the start of {what}"), number(end, f"the end of {what}")
+    first, last = (
+        check_number(start, f"the start of {what}"),
+        check_number(end, f"the end of {what}"),
+    )
     if not 0 <= first <= last:
         raise ValueError(f"{what} to start before it ends")
     return first, last
 
 
-def sequence(value: object, what: str) -> list[Any]:
+def check_list(value: object, what: str) -> list[Any]:
     """A JSON list."""
     if not isinstance(value, list):
         raise ValueError(f"{what} to be a list")
     return value
 
 
-def mapping(value: object, what: str) -> dict[str, Any]:
+def check_object(value: object, what: str) -> dict[str, Any]:
     """A JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} to be an object")
