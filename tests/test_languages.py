@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from polyglance import languages
 from polyglance.languages import (
-    describe,
+    get_language,
     is_language_code,
     is_right_to_left,
     is_spaceless,
@@ -33,7 +33,7 @@ def test_codes_of_tatoeba() -> None:
     assert len(pairs) == 112
     for code, _, expected in pairs:
         assert normalise_language(code) == (expected or code)
-        assert describe(code).english != code, f"no English name for {code}"
+        assert get_language(code).english_name != code, f"no English name for {code}"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_people_write(written: str, code: str) -> None:
 def test_an_unknown_code_passes_in_lower_case() -> None:
     assert normalise_language("XX") == "xx"
     assert normalise_language("brx-IN") == "brx"
-    assert describe("brx").english == "brx"
+    assert get_language("brx").english_name == "brx"
     assert not is_language_code("brx")
 
 
@@ -83,11 +83,11 @@ def test_garbage_is_refused_with_what_was_expected(garbage: str) -> None:
 
 
 def test_names_and_scripts() -> None:
-    german, arabic, japanese = describe("de"), describe("ara"), describe("jp")
-    assert (german.english, german.native) == ("German", "Deutsch")
+    german, arabic, japanese = get_language("de"), get_language("ara"), get_language("jp")
+    assert (german.english_name, german.native_name) == ("German", "Deutsch")
     assert (german.right_to_left, german.spaceless) == (False, False)
-    assert (arabic.code, arabic.native, arabic.right_to_left) == ("ar", "العربية", True)
-    assert (japanese.native, japanese.spaceless) == ("日本語", True)
+    assert (arabic.code, arabic.native_name, arabic.right_to_left) == ("ar", "العربية", True)
+    assert (japanese.native_name, japanese.spaceless) == ("日本語", True)
     assert [code for code in ("he", "fa", "ur", "yi", "zh", "en") if is_right_to_left(code)] == [
         "he",
         "fa",
@@ -123,4 +123,4 @@ def test_any_text_is_a_stable_code_or_refused(text: str) -> None:
         return
     assert normalise_language(code) == code
     assert code == code.lower()
-    assert describe(text).code == code
+    assert get_language(text).code == code

@@ -16,8 +16,8 @@ class Language:
     """A language: its code, its names, and how its script runs."""
 
     code: str
-    english: str
-    native: str
+    english_name: str
+    native_name: str
     right_to_left: bool
     spaceless: bool
     """Written without spaces between words, so that splitting on white space finds no words."""
@@ -45,7 +45,7 @@ def is_language_code(code: str) -> bool:
     return len(code) <= 3 and code.isascii() and code in _CODES
 
 
-def describe(code: str) -> Language:
+def get_language(code: str) -> Language:
     """What is known of a language; the code stands in for names that are not."""
     code = normalise_language(code)
     english, native = _NAMES.get(code, (code, code))

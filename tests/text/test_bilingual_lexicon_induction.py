@@ -16,8 +16,10 @@ def space(english: np.ndarray, german: np.ndarray) -> WordSpace:  # type: ignore
             "de": {f"de{number}": 1 for number in range(len(german))},
         }
     )
-    specials = np.zeros((2, english.shape[1]))
-    return WordSpace(lexicon, np.concatenate([specials, english, german]).astype(np.float32))
+    add_special_tokens = np.zeros((2, english.shape[1]))
+    return WordSpace(
+        lexicon, np.concatenate([add_special_tokens, english, german]).astype(np.float32)
+    )
 
 
 def test_words_that_choose_each_other_by_a_loop_over_all_pairs() -> None:
@@ -36,7 +38,7 @@ def test_words_that_choose_each_other_by_a_loop_over_all_pairs() -> None:
         for i in range(30)
         if csls[:, csls[i].argmax()].argmax() == i
     }
-    found = set(induce_dictionary(space(english, german), "en", "de", neighbours=4).pairs())
+    found = set(induce_dictionary(space(english, german), "en", "de", num_neighbours=4).pairs())
     assert found == wanted
     assert sum(word[2:] == translation[2:] for word, translation in found) >= 10
 

@@ -13,7 +13,7 @@ from polyglance.data.toy import LANGUAGES, ToyDataset
 from polyglance.data.toy import dictionary as toy_dictionary
 from polyglance.errors import PolyglanceError
 from polyglance.text import Tokenizer, open_tokenizer
-from polyglance.text.code_switching import CodeSwitcher, Switched, is_translation
+from polyglance.text.code_switching import CodeSwitchedText, CodeSwitcher, is_translation
 from polyglance.text.dictionaries import Dictionary
 
 GERMAN = Dictionary(
@@ -28,17 +28,17 @@ ENGLISH_FROM_CHINESE = Dictionary(
 
 
 def always(**dictionaries: Dictionary) -> CodeSwitcher:
-    return CodeSwitcher(dictionaries, beta=1, preference=np.inf)
+    return CodeSwitcher(dictionaries, beta=1, rank_exponent=np.inf)
 
 
 def switch(switcher: CodeSwitcher, text: str, seed: int = 0) -> str:
     return switcher(text, np.random.default_rng(seed)).text
 
 
-def is_consistent(original: str, found: Switched) -> bool:
+def is_consistent(original: str, found: CodeSwitchedText) -> bool:
     """Whether putting the originals back where the spans say gives the text back."""
     text, at = "", 0
-    for span in found.spans:
+    for span in found.replacements:
         text += found.text[at : span.start] + span.original
         at = span.end
     return text + found.text[at:] == original
@@ -78,7 +78,7 @@ def test_words_of_addresses_stay() -> None:
 
 
 def test_phrases_if_asked_for() -> None:
-    switcher = CodeSwitcher({"de": GERMAN}, beta=1, longest=3)
+    switcher = CodeSwitcher({"de": GERMAN}, beta=1, max_phrase_words=3)
     assert switch(switcher, "Ice cream, a big ice") == "Eis, ein big Glatteis"
 
 
@@ -87,7 +87,7 @@ def test_languages_without_spaces() -> None:
     chinese = CodeSwitcher({"en": ENGLISH_FROM_CHINESE}, source="zh", beta=1)
     found = chinese("一只狗骑自行车。", np.random.default_rng(0))
     assert found.text == "一只 dog 骑 bicycle。"  # the longest word: no car in a bicycle
-    assert [(span.original, found.text[span.start : span.end]) for span in found.spans] == [
+    assert [(span.original, found.text[span.start : span.end]) for span in found.replacements] == [
         ("狗", "dog"), ("自行车", "bicycle"),
     ]  # fmt: skip
     to_japanese = Dictionary([("狗", "犬")], source="zh")
@@ -99,12 +99,12 @@ def test_the_stated_share_of_words_is_touched(beta: float) -> None:
     """Of 20,000 words that are known; no more than four deviations from what is stated."""
     text = "a dog runs beside a dog"  # five words are known, one is not
     prepared = CodeSwitcher({"de": GERMAN, "ja": JAPANESE}, beta=beta).prepare([text] * 4000)
-    found = prepared.switched(np.random.default_rng(7))
+    found = prepared.draw(np.random.default_rng(7))
     assert prepared.coverage == pytest.approx(5 / 6)
-    touched = sum(len(one.spans) for one in found)
+    touched = sum(len(one.replacements) for one in found)
     deviation = np.sqrt(20_000 * beta * (1 - beta))
     assert abs(touched - 20_000 * beta) <= 4 * deviation
-    by_word = Counter(span.original for one in found for span in one.spans)
+    by_word = Counter(span.original for one in found for span in one.replacements)
     assert abs(by_word["runs"] - 4000 * beta) <= 4 * np.sqrt(4000 * beta * (1 - beta))
 
 
@@ -113,29 +113,29 @@ def test_languages_and_translations_are_drawn_by_weight() -> None:
 
     def drawn(**options: object) -> Counter[str]:
         switcher = CodeSwitcher({"de": GERMAN, "ja": JAPANESE}, beta=1, **options)  # type: ignore[arg-type]
-        return Counter(switcher.prepare(["dog"] * 9000).texts(rng))
+        return Counter(switcher.prepare(["dog"] * 9000).draw_texts(rng))
 
-    even = drawn(preference=0)
+    even = drawn(rank_exponent=0)
     assert even["犬"] == pytest.approx(4500, abs=200)
     for word in ("Hund", "Köter", "Klammer"):
         assert even[word] == pytest.approx(1500, abs=150)
-    preferred = drawn(preference=1, weights={"de": 1})
+    preferred = drawn(rank_exponent=1, weights={"de": 1})
     # 1 : 1/2 : 1/3 of 9000
     for word, share in (("Hund", 6 / 11), ("Köter", 3 / 11), ("Klammer", 2 / 11), ("犬", 0)):
         assert preferred[word] == pytest.approx(9000 * share, abs=200)
-    assert set(drawn(preference=np.inf)) == {"Hund", "犬"}
+    assert set(drawn(rank_exponent=np.inf)) == {"Hund", "犬"}
     three_to_one = drawn(weights={"de": 3, "ja": 1})
     assert three_to_one["犬"] == pytest.approx(2250, abs=200)
 
 
 def test_one_word_a_sentence() -> None:
-    switcher = CodeSwitcher({"de": GERMAN}, beta=0.1, one_a_sentence=True)
+    switcher = CodeSwitcher({"de": GERMAN}, beta=0.1, one_per_sentence=True)
     texts = ["a dog runs", "", "cats only", "dog"] * 500
-    found = switcher.prepare(texts).switched(np.random.default_rng(5))
-    assert [len(one.spans) for one in found[:4]] == [1, 0, 0, 1]
-    assert all(len(one.spans) == (text in ("a dog runs", "dog")) for one, text in
+    found = switcher.prepare(texts).draw(np.random.default_rng(5))
+    assert [len(one.replacements) for one in found[:4]] == [1, 0, 0, 1]
+    assert all(len(one.replacements) == (text in ("a dog runs", "dog")) for one, text in
                zip(found, texts, strict=True))  # fmt: skip
-    which = Counter(one.spans[0].original for one in found[::4])
+    which = Counter(one.replacements[0].original for one in found[::4])
     assert all(count == pytest.approx(500 / 3, abs=60) for count in which.values())
     assert len(which) == 3
 
@@ -162,11 +162,11 @@ def toy_captions(count: int) -> list[str]:
 
 def test_the_same_seed_makes_the_same_texts() -> None:
     texts, switcher = toy_captions(50), toy_switcher()
-    first, second = (switcher.prepare(texts).texts(np.random.default_rng(9)) for _ in range(2))
+    first, second = (switcher.prepare(texts).draw_texts(np.random.default_rng(9)) for _ in range(2))
     assert first == second
-    other = switcher.prepare(texts).texts(np.random.default_rng(10))
+    other = switcher.prepare(texts).draw_texts(np.random.default_rng(10))
     assert sum(a != b for a, b in zip(first, other, strict=True)) > 40
-    with_spans = switcher.prepare(texts).switched(np.random.default_rng(9))
+    with_spans = switcher.prepare(texts).draw(np.random.default_rng(9))
     assert [one.text for one in with_spans] == first
     assert switcher(texts[0], np.random.default_rng(4)) == switcher(
         texts[0], np.random.default_rng(4)
@@ -176,20 +176,20 @@ def test_the_same_seed_makes_the_same_texts() -> None:
 def test_rows_are_drawn_as_asked_for() -> None:
     prepared = always(de=GERMAN).prepare(["a dog", "cats", "a box", ""])
     rng = np.random.default_rng(0)
-    assert prepared.texts(rng, [2, 0, 2, 3]) == ["ein Kiste", "ein Hund", "ein Kiste", ""]
-    assert prepared.texts(rng, []) == []
-    assert [len(one.spans) for one in prepared.switched(rng, np.array([1, 2]))] == [0, 2]
+    assert prepared.draw_texts(rng, [2, 0, 2, 3]) == ["ein Kiste", "ein Hund", "ein Kiste", ""]
+    assert prepared.draw_texts(rng, []) == []
+    assert [len(one.replacements) for one in prepared.draw(rng, np.array([1, 2]))] == [0, 2]
     assert len(prepared) == 4
-    assert always(de=GERMAN).prepare([]).texts(rng) == []
+    assert always(de=GERMAN).prepare([]).draw_texts(rng) == []
 
 
 def test_spans_lie_where_they_say() -> None:
     texts = toy_captions(200)
-    found = toy_switcher().prepare(texts).switched(np.random.default_rng(2))
-    assert {span.language for one in found for span in one.spans} == set(LANGUAGES) - {"en"}
+    found = toy_switcher().prepare(texts).draw(np.random.default_rng(2))
+    assert {span.language for one in found for span in one.replacements} == set(LANGUAGES) - {"en"}
     for text, one in zip(texts, found, strict=True):
         assert is_consistent(text, one)
-        for span in one.spans:
+        for span in one.replacements:
             word = one.text[span.start : span.end]
             known = toy_dictionary("en", span.language)
             candidates = known.get(span.original, ()) or known.get(span.original.lower(), ())
@@ -213,8 +213,8 @@ def test_what_needs_another_word_after_it_is_no_translation(tokenizer: Tokenizer
     switcher = always(fr=Dictionary(learned, source="en"))
     found = switcher("Someone's water today", np.random.default_rng(0))
     assert found.text == "Someone's eau aujourd'hui"
-    edges = {edge for span in found.spans for edge in (span.start, span.end)}
-    for start, end in tokenizer.analyse(found.text, specials=False).spans:
+    edges = {edge for span in found.replacements for edge in (span.start, span.end)}
+    for start, end in tokenizer.encode_with_spans(found.text, add_special_tokens=False).spans:
         assert not [e for e in edges if start < e < end and found.text[start:e].strip()]
 
 
@@ -222,11 +222,13 @@ def test_tokenisation_is_never_broken(tokenizer: Tokenizer) -> None:
     """Nothing unknown, no token across a span's edge, and all other tokens as they were."""
     texts = toy_captions(300)
     for text, found in zip(
-        texts, toy_switcher(0.6).prepare(texts).switched(np.random.default_rng(8)), strict=True
+        texts, toy_switcher(0.6).prepare(texts).draw(np.random.default_rng(8)), strict=True
     ):
-        encoding = tokenizer.analyse(found.text, specials=False)
+        encoding = tokenizer.encode_with_spans(found.text, add_special_tokens=False)
         assert tokenizer.unk_id not in encoding.ids
-        edges = {span.start for span in found.spans} | {span.end for span in found.spans}
+        edges = {span.start for span in found.replacements} | {
+            span.end for span in found.replacements
+        }
         for start, end in encoding.spans:
             # XLM-R's piece may take the space before a word along
             inside = [e for e in edges if start < e < end and found.text[start:e].strip()]
@@ -234,9 +236,9 @@ def test_tokenisation_is_never_broken(tokenizer: Tokenizer) -> None:
         assert tokenizer.decode(encoding.ids) == found.text
         kept = [
             token for token, (start, end) in zip(encoding.tokens, encoding.spans, strict=True)
-            if not any(s.start < end and start < s.end for s in found.spans) and token != "▁"
+            if not any(s.start < end and start < s.end for s in found.replacements) and token != "▁"
         ]  # fmt: skip
-        before = Counter(tokenizer.analyse(text, specials=False).tokens)
+        before = Counter(tokenizer.encode_with_spans(text, add_special_tokens=False).tokens)
         assert not Counter(kept) - before
 
 
@@ -246,13 +248,13 @@ def test_any_text_comes_through(text: str, seed: int, source: str) -> None:
     for beta in (0.0, 0.7):
         switcher = CodeSwitcher({"de": GERMAN, "ja": JAPANESE}, beta=beta, source=source)
         for one, original in zip(
-            switcher.prepare(texts).switched(np.random.default_rng(seed)), texts, strict=True
+            switcher.prepare(texts).draw(np.random.default_rng(seed)), texts, strict=True
         ):
             gaps = len(one.text.replace(" ", "")) - len(original.replace(" ", ""))
-            grown = sum(s.end - s.start - len(s.original) for s in one.spans)
-            assert gaps == grown or " " in "".join(s.original for s in one.spans)
+            grown = sum(s.end - s.start - len(s.original) for s in one.replacements)
+            assert gaps == grown or " " in "".join(s.original for s in one.replacements)
             if beta == 0:
-                assert one == Switched(original, ())
+                assert one == CodeSwitchedText(original, ())
 
 
 def test_words_come_before_phrases_and_explanations_are_none() -> None:
@@ -272,8 +274,8 @@ def test_words_come_before_phrases_and_explanations_are_none() -> None:
     [
         ({"beta": 1.5}, "beta is a probability"),
         ({"beta": float("nan")}, "beta is a probability"),
-        ({"preference": -1}, "at least 0"),
-        ({"preference": float("nan")}, "at least 0, not nan"),
+        ({"rank_exponent": -1}, "at least 0"),
+        ({"rank_exponent": float("nan")}, "at least 0, not nan"),
         ({"weights": {"fr": 1}}, "weights"),
         ({"weights": {"de": -1}}, "weights"),
         ({"weights": {"de": float("nan")}}, "weights"),

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.sentences import SENTENCES
 from polyglance.data.toy import LANGUAGES, ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.records import read_manifest
 from polyglance.text.detection import LanguageDetector, detect_language
 from polyglance.text.lexicon import Lexicon, texts_by_language
-from sentences import SENTENCES
 
 SEVEN = ("en", "de", "fr", "cs", "pt", "zh", "ar")
 

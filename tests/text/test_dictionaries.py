@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dictd_files import base64, write_dictd
+from helpers.dictd import base64, write_dictd
 from polyglance.data.toy import dictionary as toy_dictionary
 from polyglance.data.toy.writer import write_dictionary
 from polyglance.errors import DataError, PolyglanceError, Problems
@@ -179,7 +179,9 @@ def test_turned_around_twice_every_pair_is_there(pairs: list[tuple[str, str]]) -
     once = Dictionary(pairs)
     twice = once.reversed().reversed()
     for word, translation in once.pairs():
-        if not once.folded(translation):  # a soft hyphen, say, which is no word to look up
+        if not once.normalise(translation):  # a soft hyphen, say, which is no word to look up
             continue
         assert word in once.reversed().translations(translation)
-        assert once.folded(translation) in {once.folded(one) for one in twice.translations(word)}
+        assert once.normalise(translation) in {
+            once.normalise(one) for one in twice.translations(word)
+        }

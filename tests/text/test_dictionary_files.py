@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dictd_files import write_dictd
+from helpers.dictd import write_dictd
 from polyglance.errors import DataError, PolyglanceError, Problems
-from polyglance.text.dictionary_files import find_dictionaries, languages_of, open_dictionaries
+from polyglance.text.dictionary_files import find_dictionaries, languages_in_name, open_dictionaries
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from polyglance.text.dictionary_files import find_dictionaries, languages_of, op
     ],
 )
 def test_languages_are_in_the_name(name: str, languages: tuple[str, str] | None) -> None:
-    assert languages_of(Path(name)) == languages
+    assert languages_in_name(Path(name)) == languages
 
 
 @pytest.fixture

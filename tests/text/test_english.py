@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyglance.text.english import lemmas, possessor
+from polyglance.text.english import lemmas, strip_possessive
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_words_that_are_their_own(word: str) -> None:
 
 
 def test_possessors() -> None:
-    assert possessor("dog's") == "dog"
-    assert possessor("Man’s") == "Man"
-    assert possessor("it's") == "it's"
-    assert possessor("There’s") == "There’s"
-    assert possessor("dogs") == "dogs"
+    assert strip_possessive("dog's") == "dog"
+    assert strip_possessive("Man’s") == "Man"
+    assert strip_possessive("it's") == "it's"
+    assert strip_possessive("There’s") == "There’s"
+    assert strip_possessive("dogs") == "dogs"

@@ -62,8 +62,8 @@ def test_a_vocabulary_alone_is_opened_with_transformers(bert_folder: Path) -> No
     theirs = AutoTokenizer.from_pretrained(bert_folder)
     assert isinstance(tokenizer, FastTokenizer)
     assert tokenizer.encode("Ein Hunde, am Ö Berg") == theirs("Ein Hunde, am Ö Berg").input_ids
-    specials = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id)
-    assert specials == (0, 1, 2, 3)
+    add_special_tokens = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id)
+    assert add_special_tokens == (0, 1, 2, 3)
     assert tokenizer.mask_id == 4
     assert tokenizer.encode("ein hund am", max_length=4) == [2, 5, 6, 3]
     assert tokenizer.decode([2, 5, 6, 7, 3]) == "ein hunde"
@@ -84,11 +84,11 @@ def test_a_tokenizer_in_python_only(tmp_path: Path) -> None:
     assert isinstance(tokenizer, Tokenizer)
     ids = [*(byte + 3 for byte in "hé".encode()), 1]
     assert tokenizer.encode("hé") == ids
-    assert tokenizer.encode("hé", specials=False) == ids[:-1]
+    assert tokenizer.encode("hé", add_special_tokens=False) == ids[:-1]
     assert tokenizer.encode("hé", max_length=2) == [ids[0], 1]
     assert tokenizer.encode_batch(["hé", ""]) == [ids, [1]]
     assert tokenizer.decode(ids) == "hé"
-    found = tokenizer.analyse("hé")
+    found = tokenizer.encode_with_spans("hé")
     assert (found.ids, found.spans) == (ids, None)
     assert found.tokens[0] == "h"
     tokenizer.save(tmp_path / "again")

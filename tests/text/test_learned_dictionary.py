@@ -10,7 +10,7 @@ from polyglance.data.toy import dictionary as toy_dictionary
 from polyglance.text.alignment import AlignerSettings, align
 from polyglance.text.alignment.parallel import ParallelText
 from polyglance.text.dictionaries import open_dictionary
-from polyglance.text.learned_dictionary import learned_dictionary, mutual_dictionaries
+from polyglance.text.learned_dictionary import dictionaries_from_alignment, dictionary_from_links
 
 PAIRS = [
     (["The", "dog"], ["Der", "Hund"]),
@@ -23,33 +23,33 @@ LINKS = [[(0, 0), (1, 1)], [(0, 0), (1, 1)], [(0, 0), (1, 1)], [(0, 0)], [(0, 0)
 
 
 def test_counts_shares_and_spellings() -> None:
-    found = learned_dictionary(PAIRS, LINKS, source="en", target="de", least_count=1)
+    found = dictionary_from_links(PAIRS, LINKS, source="en", target="de", min_count=1)
     assert found.translations("DOG") == ("Hund", "Köter")
     assert found.score("dog", "Hund") == pytest.approx(2 / 3)
     assert found.translations("a") == ("ein",)  # as it is spelled inside a sentence
     assert found.translations("the") == ("Der",)  # never seen there
-    often = learned_dictionary(PAIRS, LINKS, source="en", target="de")
+    often = dictionary_from_links(PAIRS, LINKS, source="en", target="de")
     assert dict(often.pairs()) == {"dog": "Hund", "dogs": "Hunde", "a": "ein"}
-    sure = learned_dictionary(PAIRS, LINKS, least_count=1, least_share=0.5)
+    sure = dictionary_from_links(PAIRS, LINKS, min_count=1, min_share=0.5)
     assert sure.translations("dog") == ("Hund",)
 
 
 def test_a_translation_that_stands_twice_is_seen_once() -> None:
     pairs = [(["no", "dog"], ["ne", "pas", "ne"]), (["no", "No"], ["ne", "ne"])]
     links = [[(0, 0), (0, 2)], [(0, 0), (0, 1), (1, 1), (1, 1)]]
-    found = learned_dictionary(pairs, links, least_count=1)
+    found = dictionary_from_links(pairs, links, min_count=1)
     assert found.score("no", "ne") == 1
-    assert len(learned_dictionary(pairs[:1], links[:1])) == 0  # seen in one place alone
+    assert len(dictionary_from_links(pairs[:1], links[:1])) == 0  # seen in one place alone
 
 
 def test_words_that_are_mostly_left_alone_are_not_learned() -> None:
     pairs = [(["the"], ["na"])] * 30
     links = [[(0, 0)]] + [[]] * 29
-    assert len(learned_dictionary(pairs, links, least_count=1)) == 0
+    assert len(dictionary_from_links(pairs, links, min_count=1)) == 0
 
 
 def test_saved_with_its_scores_and_read_back(tmp_path: Path) -> None:
-    found = learned_dictionary(PAIRS, LINKS, source="en", target="de", least_count=1)
+    found = dictionary_from_links(PAIRS, LINKS, source="en", target="de", min_count=1)
     found.save(tmp_path / "en-de.tsv")
     assert "dog\tHund\t0.6667\n" in (tmp_path / "en-de.tsv").read_text(encoding="utf-8")
     back = open_dictionary(tmp_path / "en-de.tsv", source="en")
@@ -67,7 +67,9 @@ def test_the_toy_world_s_dictionary_is_learned(language: str) -> None:
         "en",
         language,
     )
-    found = learned_dictionary(text.pairs, align(text.plain()).links, source="en", target=language)
+    found = dictionary_from_links(
+        text.pairs, align(text.lowercased()).links, source="en", target=language
+    )
     known = {
         word.lower(): {other.lower() for other in others}
         for word, others in toy_dictionary("en", language).items()
@@ -86,13 +88,16 @@ def test_mutual_scores_are_the_product_of_both_directions() -> None:
         (["a", "red", "house"], ["ein", "rotes", "haus"]),
         (["the", "red", "book"], ["das", "rote", "buch"]),
     ]
-    found = align(pairs, AlignerSettings(words=8, diagonal=0, jumps=0, alpha=0.0))
-    there, back = mutual_dictionaries(found, source="en", target="de", most=9)
+    found = align(
+        pairs,
+        AlignerSettings(ibm1_iterations=8, fast_align_iterations=0, hmm_iterations=0, alpha=0.0),
+    )
+    there, back = dictionaries_from_alignment(found, source="en", target="de", max_translations=9)
     assert (there.source, back.source) == ("en", "de")
     for word in {word for words, _ in pairs for word in words}:
         both = {
-            other: likely * found.backward.translations(other, at_least=0).get(word, 0.0)
-            for other, likely in found.forward.translations(word, at_least=0).items()
+            other: likely * found.backward.translations(other, min_probability=0).get(word, 0.0)
+            for other, likely in found.forward.translations(word, min_probability=0).items()
         }
         best = sorted((-score, other) for other, score in both.items() if score >= 0.02)
         assert there.translations(word) == tuple(other for _, other in best)
@@ -100,7 +105,7 @@ def test_mutual_scores_are_the_product_of_both_directions() -> None:
             assert there.score(word, other) == pytest.approx(-score)
             assert back.score(other, word) == pytest.approx(-score)
     assert there.translations("house") == ("haus",)
-    first, _ = mutual_dictionaries(found, most=1, least=0.0)
+    first, _ = dictionaries_from_alignment(found, max_translations=1, min_score=0.0)
     assert len(first) == 5
     assert all(len(first.translations(word)) == 1 for word in first)
 
@@ -112,7 +117,10 @@ def test_what_people_say_of_the_same_thing_is_enough() -> None:
         things = generator.choice(30, 6, replace=False)
         said = [generator.choice(things, 4, replace=False) for _ in range(2)]
         pairs.append(([f"e{i}" for i in said[0]], [f"d{i}" for i in said[1]]))
-    found = align(pairs, AlignerSettings(words=8, diagonal=0, jumps=0, alpha=0.0))
-    there, back = mutual_dictionaries(found, least=0.0)
+    found = align(
+        pairs,
+        AlignerSettings(ibm1_iterations=8, fast_align_iterations=0, hmm_iterations=0, alpha=0.0),
+    )
+    there, back = dictionaries_from_alignment(found, min_score=0.0)
     assert np.mean([there.translations(f"e{i}")[0] == f"d{i}" for i in range(30)]) > 0.9
     assert np.mean([back.translations(f"d{i}")[0] == f"e{i}" for i in range(30)]) > 0.9

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.sentences import SENTENCES
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
 from polyglance.text import Tokenizer
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.lexicon import MASK, PAD, Lexicon
+from polyglance.text.lexicon import MASK_ID, PAD_ID, Lexicon
 from polyglance.text.words import WordTokenizer
-from sentences import SENTENCES
 
 TEXTS = {
     "en": ["A dog and a ball", "a red ball", "The ball!", "in winter"],
@@ -35,17 +35,17 @@ def test_words_lie_by_language_and_then_by_how_common_they_are(lexicon: Lexicon)
         "der", "ball", "bellt", "hund", "in", "rot", "welpe",
     )  # fmt: skip
     assert len(lexicon) == 17
-    assert (PAD, MASK) == (0, 1)
+    assert (PAD_ID, MASK_ID) == (0, 1)
     assert lexicon.languages == ("en", "de")
-    assert lexicon.language_of.tolist() == [-1, -1, *[0] * 8, *[1] * 7]
-    assert lexicon.rank_in_language.tolist() == [-1, -1, *range(8), *range(7)]
+    assert lexicon.language_ids.tolist() == [-1, -1, *[0] * 8, *[1] * 7]
+    assert lexicon.frequency_ranks.tolist() == [-1, -1, *range(8), *range(7)]
     assert lexicon.counts["en"]["ball"] == 3
 
 
 def test_a_spelling_of_two_languages_is_two_words(lexicon: Lexicon) -> None:
-    assert lexicon.number("ball", "en") == 3
-    assert lexicon.number("ball", "de") == 11
-    assert lexicon.number("hund", "en") is None
+    assert lexicon.word_id("ball", "en") == 3
+    assert lexicon.word_id("ball", "de") == 11
+    assert lexicon.word_id("hund", "en") is None
     assert lexicon.encode("Ball in", "en") == [3, 6]
     assert lexicon.encode("Ball in", "de") == [11, 14]
 
@@ -69,7 +69,7 @@ def test_a_language_of_a_lexicon_is_a_tokenizer(lexicon: Lexicon, tmp_path: Path
     assert isinstance(german, Tokenizer)
     assert (german.pad_id, german.mask_id, german.unk_id) == (0, 1, None)
     assert german.vocab_size == len(lexicon)
-    found = german.analyse("Der rote HUND", max_length=5)
+    found = german.encode_with_spans("Der rote HUND", max_length=5)
     assert (found.ids, found.tokens, found.spans) == ([10, 13], ["der", "hund"], [(0, 3), (9, 13)])
     assert german.decode([0, 10, 13]) == "der hund"
     german.save(tmp_path)
@@ -100,7 +100,7 @@ def test_words_are_cut_as_the_word_tokenizer_cuts_them(language: str) -> None:
 
 def test_chinese_can_be_cut_by_a_segmenter(tmp_path: Path) -> None:
     lexicon = Lexicon.from_texts({"zh": SENTENCES["zh"]}, segmented=["zh"])
-    assert lexicon.number("沙发", "zh") is not None
+    assert lexicon.word_id("沙发", "zh") is not None
     lexicon.save(tmp_path)
     again = Lexicon.open(tmp_path)
     assert again.encode(SENTENCES["zh"][0], "zh") == lexicon.encode(SENTENCES["zh"][0], "zh")
@@ -127,7 +127,7 @@ def test_rare_words_stand_for_english_ones(lexicon: Lexicon, tmp_path: Path) -> 
     mapped = lexicon.with_dictionaries({"de": german}, min_count=2)
     # English keeps its rare words; German keeps "der"; "welpe" has no English word and is gone.
     assert mapped.words == (*lexicon.words[:10], "der")
-    assert mapped.borrowed == {"de": {"hund": 5, "rot": 7}}
+    assert mapped.aliases == {"de": {"hund": 5, "rot": 7}}
     assert mapped.encode("Der Hund, der Welpe in Rot", "de") == [10, 5, 10, 7]
     mapped.save(tmp_path)
     assert Lexicon.open(tmp_path).encode("Der Hund in Rot", "de") == [10, 5, 7]
@@ -143,7 +143,7 @@ def test_of_several_translations_the_first_known_one_is_taken() -> None:
         ("Konfetti", "paper streamers"), ("Konfetti", "Confetti"), ("Konfetti", "candy"),
         ("Kaffeehaus", "CAFE\N{COMBINING ACUTE ACCENT}"), ("rar", "scarce"),
     ])  # fmt: skip
-    borrowed = words.with_dictionaries({"de": german}, 2).borrowed
+    borrowed = words.with_dictionaries({"de": german}, 2).aliases
     assert borrowed == {"de": {"konfetti": 3, "kaffeehaus": 4}}
 
 
@@ -154,7 +154,7 @@ def test_saved_and_opened_it_is_the_same_and_small(tmp_path: Path) -> None:
         again = Lexicon.open(place)
         assert vars(again).keys() >= {"counts", "words"}
         assert (again.counts, again.words) == (lexicon.counts, lexicon.words)
-        assert (again.language_of == lexicon.language_of).all()
+        assert (again.language_ids == lexicon.language_ids).all()
     assert path.stat().st_size < 12 * len(lexicon) + 500
 
 
@@ -205,5 +205,5 @@ def test_a_character_that_stands_for_several_words_is_several(tmp_path: Path) ->
     assert opened.words == written.words
     assert opened.encode("\ufdfa", "ar") == opened.encode("صلى الله عليه وسلم", "ar")
     assert len(opened.encode("\ufdfa", "ar")) == 4
-    encoding = opened.tokenizer("ar").analyse("\ufdfa")
+    encoding = opened.tokenizer("ar").encode_with_spans("\ufdfa")
     assert encoding.spans == [(0, 1)] * 4

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.text import segment
-from polyglance.text.segment import addresses, cut_words, normalise_word
+from polyglance.text.segment import address_spans, normalise_word, word_spans
 
 
-def words(text: str, language: str, *, dictionary: bool = False, lower: bool = True) -> list[str]:
+def words(
+    text: str, language: str, *, use_segmenter: bool = False, lower: bool = True
+) -> list[str]:
     return [
         normalise_word(text[start:end], language, lower=lower)
-        for start, end in cut_words(text, language, dictionary=dictionary)
+        for start, end in word_spans(text, language, use_segmenter=use_segmenter)
     ]
 
 
@@ -66,7 +68,7 @@ def test_words_of_many_scripts(language: str, text: str, expected: list[str]) ->
     ],
 )  # fmt: skip
 def test_addresses_of_the_web_and_of_mail(text: str, expected: list[str]) -> None:
-    assert [text[start:end] for start, end in addresses(text)] == expected
+    assert [text[start:end] for start, end in address_spans(text)] == expected
 
 
 def test_case_is_kept_if_asked_for() -> None:
@@ -75,7 +77,7 @@ def test_case_is_kept_if_asked_for() -> None:
 
 def test_chinese_with_a_dictionary() -> None:
     text = "三只猫睡在蓝色的沙发上。"
-    found = words(text, "zh", dictionary=True)
+    found = words(text, "zh", use_segmenter=True)
     assert "沙发" in found
     assert "蓝色" in found
     assert "".join(found) == text.rstrip("。")
@@ -83,14 +85,14 @@ def test_chinese_with_a_dictionary() -> None:
 
 def test_japanese_with_a_dictionary() -> None:
     text = "赤いジャケットを着た男性が 雪山に登っている。"
-    found = words(text, "ja", dictionary=True)
+    found = words(text, "ja", use_segmenter=True)
     assert {"赤い", "ジャケット", "男性", "登っ"} <= set(found)
     assert "".join(found) == text.replace(" ", "").rstrip("。")
 
 
 def test_languages_without_a_dictionary_are_named() -> None:
     with pytest.raises(PolyglanceError, match="only for zh and ja"):
-        cut_words("ein Hund", "de", dictionary=True)
+        word_spans("ein Hund", "de", use_segmenter=True)
 
 
 @pytest.mark.parametrize("language", ["zh", "ja"])
@@ -101,7 +103,7 @@ def test_a_missing_segmenter_names_its_extra(
     segment._jieba.cache_clear()
     segment._mecab.cache_clear()
     with pytest.raises(MissingExtraError, match=r"polyglance\[segment\]"):
-        cut_words("犬", language, dictionary=True)
+        word_spans("犬", language, use_segmenter=True)
 
 
 def test_cutting_by_script_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +121,7 @@ def test_cutting_by_script_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(st.text(), st.sampled_from(["en", "fr", "ja", "zh", "th", "tr"]))
 def test_no_letter_is_lost_and_none_is_in_two_words(text: str, language: str) -> None:
-    cuts = cut_words(text, language)
+    cuts = word_spans(text, language)
     assert all(start < end for start, end in cuts)
     assert all(before[1] <= after[0] for before, after in pairwise(cuts))
     inside = {place for start, end in cuts for place in range(start, end)}

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import XLMRobertaTokenizer
 
+from helpers.sentences import SENTENCES
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.text import Tokenizer, open_tokenizer
-from polyglance.text.huggingface import FastTokenizer, whole
-from sentences import SENTENCES
+from polyglance.text.huggingface import FastTokenizer, replace_lone_surrogates
 
 ALL_SENTENCES = [text for texts in SENTENCES.values() for text in texts]
 
@@ -131,16 +131,16 @@ def test_any_text_has_the_ids_of_transformers(
 
 
 def test_literal_specials_in_the_text_are_the_specials(ours: Tokenizer) -> None:
-    assert ours.encode("<mask>", specials=False) == [ours.mask_id]
-    assert ours.encode("</s> <pad>", specials=False) == [2, 1]
+    assert ours.encode("<mask>", add_special_tokens=False) == [ours.mask_id]
+    assert ours.encode("</s> <pad>", add_special_tokens=False) == [2, 1]
 
 
 def test_a_batch_is_the_same_as_one_by_one(ours: Tokenizer) -> None:
     texts = [*ODD_TEXTS, *ALL_SENTENCES]
     assert ours.encode_batch(texts) == [ours.encode(text) for text in texts]
     assert ours.encode_batch([]) == []
-    assert ours.encode_batch(texts, specials=False, max_length=3) == [
-        ours.encode(text, specials=False)[:3] for text in texts
+    assert ours.encode_batch(texts, add_special_tokens=False, max_length=3) == [
+        ours.encode(text, add_special_tokens=False)[:3] for text in texts
     ]
 
 
@@ -151,14 +151,14 @@ def test_cutting_keeps_the_closing_special(ours: Tokenizer) -> None:
     assert ours.encode(text, max_length=len(full)) == full
     assert ours.encode(text, max_length=6) == [*full[:5], ours.eos_id]
     assert ours.encode(text, max_length=2) == [ours.bos_id, ours.eos_id]
-    assert ours.encode(text, specials=False, max_length=6) == full[1:7]
+    assert ours.encode(text, add_special_tokens=False, max_length=6) == full[1:7]
     with pytest.raises(PolyglanceError, match="no room"):
         ours.encode(text, max_length=1)
 
 
 def test_spans_point_into_the_text_as_given(ours: Tokenizer) -> None:
     text = "Ｚｗｅｉ  Kinder finden\tdie Burg"
-    found = ours.analyse(text)
+    found = ours.encode_with_spans(text)
     assert found.ids == ours.encode(text)
     assert found.spans is not None
     assert found.spans[0] == found.spans[-1] == (0, 0)
@@ -170,7 +170,7 @@ def test_spans_point_into_the_text_as_given(ours: Tokenizer) -> None:
             spelling = unicodedata.normalize("NFKC", text[start:end])
             assert spelling == token.removeprefix("▁")
     assert places == {place for place, letter in enumerate(text) if not letter.isspace()}
-    short = ours.analyse(text, max_length=4)
+    short = ours.encode_with_spans(text, max_length=4)
     assert short.ids == ours.encode(text, max_length=4)
     assert short.spans == [*found.spans[:3], (0, 0)]
 
@@ -183,8 +183,8 @@ def test_decoding_gives_the_text_back(ours: Tokenizer) -> None:
 
 
 def test_lone_surrogates_are_replaced(ours: Tokenizer) -> None:
-    assert whole("a\ud800b") == "a\ufffdb"
-    assert whole("\ud83d\udc4d") == "👍"  # a pair that was taken apart
+    assert replace_lone_surrogates("a\ud800b") == "a\ufffdb"
+    assert replace_lone_surrogates("\ud83d\udc4d") == "👍"  # a pair that was taken apart
     assert ours.encode("a\ud800b") == ours.encode("a\ufffdb")
     assert ours.encode_batch(["a\udfff"]) == [ours.encode("a\ufffd")]
 

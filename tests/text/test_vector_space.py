@@ -7,7 +7,7 @@ import pytest
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.text.lexicon import Lexicon
-from polyglance.text.vector_space import WordSpace, principal_components, unit_length
+from polyglance.text.vector_space import WordSpace, l2_normalise, principal_components
 
 LEXICON = Lexicon({"en": {"dog": 2, "cat": 1, "red": 1}, "de": {"hund": 1, "rot": 1}})
 VECTORS = np.array(
@@ -38,7 +38,7 @@ def test_components_that_there_are_not_are_zeros() -> None:
 
 
 def test_unit_length() -> None:
-    assert unit_length(np.array([[3, 4], [0, 0]], np.float32)).tolist() == [
+    assert l2_normalise(np.array([[3, 4], [0, 0]], np.float32)).tolist() == [
         [pytest.approx(0.6), pytest.approx(0.8)], [0, 0],
     ]  # fmt: skip
 
@@ -46,7 +46,7 @@ def test_unit_length() -> None:
 def test_neighbours_in_a_language_and_across() -> None:
     space = WordSpace(LEXICON, VECTORS)
     assert [found.word for found in space.neighbours("Dog", "en")] == ["cat", "red"]
-    across = space.neighbours("dog", "eng", 2, among=["de", "en"])
+    across = space.neighbours("dog", "eng", 2, languages=["de", "en"])
     assert [(found.word, found.language) for found in across] == [("hund", "de"), ("cat", "en")]
     assert across[0].cosine == pytest.approx(1 / 1.01**0.5)
 
@@ -56,7 +56,7 @@ def test_unknown_words_and_languages_are_one_sentence() -> None:
     with pytest.raises(PolyglanceError, match="no word 'hund' of 'en'"):
         space.neighbours("hund", "en")
     with pytest.raises(PolyglanceError, match="no words of 'fr', only of en, de"):
-        space.neighbours("dog", "en", among=["fr"])
+        space.neighbours("dog", "en", languages=["fr"])
 
 
 def test_a_space_on_disk(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.word_translation import gloss
+from polyglance.text.word_translation import translate_words
 
 GERMAN = Dictionary(
     [("a", "ein"), ("dog", "Hund"), ("dog", "Köter"), ("eats", "frisst"), ("ice", "Eis"),
@@ -10,44 +10,44 @@ GERMAN = Dictionary(
 
 
 def test_words_in_their_order_with_capitals_and_punctuation() -> None:
-    assert gloss("A dog (the dog) eats!", GERMAN, "en") == "Ein Hund (das Hund) frisst!"
-    assert gloss("a DOG, a cat.", GERMAN, "en") == "ein HUND, ein cat."
-    assert gloss("", GERMAN, "en") == ""
-    assert gloss("...", GERMAN, "en") == "..."
+    assert translate_words("A dog (the dog) eats!", GERMAN, "en") == "Ein Hund (das Hund) frisst!"
+    assert translate_words("a DOG, a cat.", GERMAN, "en") == "ein HUND, ein cat."
+    assert translate_words("", GERMAN, "en") == ""
+    assert translate_words("...", GERMAN, "en") == "..."
 
 
 def test_phrases_before_words_if_asked_for() -> None:
-    assert gloss("the ice cream", GERMAN, "en") == "das Eis Sahne"
-    assert gloss("the ice cream", GERMAN, "en", longest=3) == "das Speiseeis"
+    assert translate_words("the ice cream", GERMAN, "en") == "das Eis Sahne"
+    assert translate_words("the ice cream", GERMAN, "en", max_phrase_words=3) == "das Speiseeis"
 
 
 def test_unknown_words_stay_or_go() -> None:
     text = "A small dog, quickly, eats."
-    assert gloss(text, GERMAN, "en") == "Ein small Hund, quickly, frisst."
-    assert gloss(text, GERMAN, "en", keep_unknown=False) == "Ein Hund, frisst."
-    assert gloss("quickly a dog runs", GERMAN, "en", keep_unknown=False) == "ein Hund"
+    assert translate_words(text, GERMAN, "en") == "Ein small Hund, quickly, frisst."
+    assert translate_words(text, GERMAN, "en", keep_unknown=False) == "Ein Hund, frisst."
+    assert translate_words("quickly a dog runs", GERMAN, "en", keep_unknown=False) == "ein Hund"
 
 
 def test_scripts_without_spaces() -> None:
     chinese = Dictionary([("dog", "狗"), ("red", "红"), ("runs", "跑")])
-    assert gloss("Red dog runs, dog.", chinese, "en", target="zh") == "红狗跑,狗."
-    assert gloss("红狗跑。", chinese.reversed(), "zh", target="en") == "red dog runs。"
+    assert translate_words("Red dog runs, dog.", chinese, "en", target="zh") == "红狗跑,狗."
+    assert translate_words("红狗跑。", chinese.reversed(), "zh", target="en") == "red dog runs。"
 
 
 def test_words_that_stay_keep_their_spaces_in_scripts_without() -> None:
     chinese = Dictionary([("dog", "狗"), ("run", "跑"), ("snow", "雪")])
     text = "Two dogs run, through the snow."
-    assert gloss(text, chinese, "en", target="zh") == "Two 狗跑, through the 雪."
-    assert gloss(text, chinese, "en", target="zh", keep_unknown=False) == "狗跑雪."
-    assert gloss("红狗", chinese.reversed(), "zh", target="ja") == "红dog"
+    assert translate_words(text, chinese, "en", target="zh") == "Two 狗跑, through the 雪."
+    assert translate_words(text, chinese, "en", target="zh", keep_unknown=False) == "狗跑雪."
+    assert translate_words("红狗", chinese.reversed(), "zh", target="ja") == "红dog"
 
 
 def test_english_words_by_their_base_form_but_their_own_first() -> None:
     german = Dictionary([("dog", "Hund"), ("run", "laufen"), ("runs", "läuft")])
-    assert gloss("Dogs running, a dog runs", german, "en") == "Hund laufen, a Hund läuft"
-    assert gloss("dogs", german, "fr") == "dogs"
+    assert translate_words("Dogs running, a dog runs", german, "en") == "Hund laufen, a Hund läuft"
+    assert translate_words("dogs", german, "fr") == "dogs"
 
 
 def test_words_that_touch_are_set_apart() -> None:
     french = Dictionary([("l'", "the"), ("eau", "water"), ("dans", "in")])
-    assert gloss("Dans l'eau", french, "fr") == "In the water"
+    assert translate_words("Dans l'eau", french, "fr") == "In the water"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fasttext_files import fnv, parts, write_bin
+from helpers.fasttext import fnv, parts, write_bin
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.text.fasttext import FastTextModel
 from polyglance.text.word_vectors import WordVectors, open_word_vectors, read_vec, write_vec
@@ -30,7 +30,7 @@ def published(tmp_path: Path) -> Path:
 def test_a_published_vec_file(published: Path) -> None:
     opened = read_vec(published)
     assert opened.words == ("the", "New\u00a0York", ",")
-    assert opened.width == 3
+    assert opened.dim == 3
     found, known = opened.vectors(["New\u00a0York", "dog", "the"])
     assert known.tolist() == [True, False, True]
     assert found.dtype == np.float32

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.sentences import SENTENCES
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.words import WordTokenizer
-from sentences import SENTENCES
 
 CORPUS = ["Der Hund bellt.", "Der Hund und der Ball", "ein Ball", "Ein Hund!"]
 
@@ -51,7 +51,7 @@ def test_case_can_be_kept() -> None:
 
 def test_spans_and_lengths(german: WordTokenizer) -> None:
     text = "Ein  roter HUND!"
-    found = german.analyse(text)
+    found = german.encode_with_spans(text)
     assert found.tokens == ["ein", "hund"]
     assert found.spans is not None
     assert [text[start:end] for start, end in found.spans] == ["Ein", "HUND"]
@@ -63,7 +63,7 @@ def test_spans_and_lengths(german: WordTokenizer) -> None:
 def test_languages_without_spaces_are_joined_without() -> None:
     chinese = WordTokenizer.from_texts(SENTENCES["zh"], "zh")
     assert chinese.decode(chinese.encode("三只猫睡在沙发上。")) == "三只猫睡在沙发上"
-    dictionary = WordTokenizer.from_texts(SENTENCES["zh"], "zh", dictionary=True)
+    dictionary = WordTokenizer.from_texts(SENTENCES["zh"], "zh", use_segmenter=True)
     assert "沙发" in dictionary.counts
     assert "沙发" not in chinese.counts
 

@@ -27,7 +27,7 @@ def entry() -> Entry:
         size=len(CONTENT),
         licence="MIT",
         convert=lambda source, folder: None,
-        needs=(),
+        required_modules=(),
     )
 
 

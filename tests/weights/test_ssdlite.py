@@ -15,7 +15,7 @@ from torch import Tensor
 from polyglance.errors import DataError
 from polyglance.vision.ssdlite import Network
 from polyglance.weights.ssdlite import convert
-from small_detectors import (
+from helpers.small_detector import (
     ANCHORS,
     CELLS,
     EXTRAS,

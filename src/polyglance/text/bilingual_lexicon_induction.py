@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.vector_space import Vectors, WordSpace, unit_length
+from polyglance.text.vector_space import Vectors, WordSpace, l2_normalise
 
 _AT_ONCE = 1024
 
 
 def induce_dictionary(
-    space: WordSpace, source: str, target: str, *, neighbours: int = 10
+    space: WordSpace, source: str, target: str, *, num_neighbours: int = 10
 ) -> Dictionary:
     """Words of two languages that are each other's best match.
 
@@ -21,11 +21,11 @@ def induce_dictionary(
     so that words which lie near everything are nobody's translation.
     """
     ours, theirs = (_rows(space, language) for language in (source, target))
-    first, second = (unit_length(space.vectors[rows]) for rows in (ours, theirs))
+    first, second = (l2_normalise(space.vectors[rows]) for rows in (ours, theirs))
     if not len(first) or not len(second):
         return Dictionary((), source=source)
-    there = _best(first, second, _closeness(second, first, neighbours))
-    back = _best(second, first, _closeness(first, second, neighbours))
+    there = _best(first, second, _closeness(second, first, num_neighbours))
+    back = _best(second, first, _closeness(first, second, num_neighbours))
     mutual = np.flatnonzero(back[there] == np.arange(len(first)))
     words = space.lexicon.words
     return Dictionary(
@@ -36,7 +36,7 @@ def induce_dictionary(
 def _rows(space: WordSpace, language: str) -> NDArray[np.int64]:
     """The rows of a language's words that have a vector."""
     own = list(space.lexicon.tokenizer(language).counts)
-    numbers = [space.lexicon.number(word, language) for word in own]
+    numbers = [space.lexicon.word_id(word, language) for word in own]
     rows = np.array([number for number in numbers if number is not None], np.int64)
     has_vector = np.abs(space.vectors[rows]).sum(axis=1) > 0
     return rows[np.flatnonzero(has_vector)]

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from polyglance.errors import PolyglanceError
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.english import possessor
-from polyglance.text.segment import Cut, addresses, cut_words
-from polyglance.text.word_translation import cased, known_translations
+from polyglance.text.english import strip_possessive
+from polyglance.text.segment import Replacement, address_spans, word_spans
+from polyglance.text.word_translation import look_up, match_case
 from polyglance.utils.ragged import ragged_arange
 
 LONGEST_WORD = 8
@@ -41,7 +41,7 @@ Rows = Sequence[int] | Integers
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Replacement:
     """A word that was replaced: where it lies in the new text, its language, what it was."""
 
     start: int
@@ -51,11 +51,11 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
+class CodeSwitchedText:
     """A text of which some words are in other languages."""
 
     text: str
-    spans: tuple[Span, ...]
+    replacements: tuple[Replacement, ...]
 
 
 class CodeSwitcher:
@@ -82,15 +82,15 @@ class CodeSwitcher:
         beta: float = 0.5,
         source: str = "en",
         weights: Mapping[str, float] | None = None,
-        preference: float = 2.0,
-        one_a_sentence: bool = False,
-        longest: int = 1,
+        rank_exponent: float = 2.0,
+        one_per_sentence: bool = False,
+        max_phrase_words: int = 1,
     ) -> None:
         if not 0 <= beta <= 1:
             raise PolyglanceError(f"beta is a probability between 0 and 1, not {beta}")
-        if not preference >= 0:  # NaN is refused as well
+        if not rank_exponent >= 0:  # NaN is refused as well
             raise PolyglanceError(
-                f"the preference for first translations is at least 0, not {preference}"
+                f"the preference for first translations is at least 0, not {rank_exponent}"
             )
         if not dictionaries:
             raise PolyglanceError("code-switching needs a dictionary of one language at least")
@@ -98,18 +98,18 @@ class CodeSwitcher:
         self.dictionaries = {normalise_language(name): d for name, d in dictionaries.items()}
         self.languages = tuple(self.dictionaries)
         self.beta = beta
-        self.one_a_sentence = one_a_sentence
-        self._preference = preference
+        self.one_per_sentence = one_per_sentence
+        self._preference = rank_exponent
         self._weights = [1.0 if weights is None else weights.get(n, 0.0) for n in self.languages]
         if not all(0 <= weight < np.inf for weight in self._weights) or not sum(self._weights):
             raise PolyglanceError(
                 "the weights of languages are finite and at least 0, and above 0 for one of them"
             )
-        self._longest = max(longest, LONGEST_WORD if is_spaceless(self.source) else 1)
+        self._longest = max(max_phrase_words, LONGEST_WORD if is_spaceless(self.source) else 1)
 
-    def __call__(self, text: str, rng: np.random.Generator) -> Switched:
+    def __call__(self, text: str, rng: np.random.Generator) -> CodeSwitchedText:
         """The text with some of its words switched, and which."""
-        return self.prepare([text]).switched(rng)[0]
+        return self.prepare([text]).draw(rng)[0]
 
     def prepare(self, texts: Iterable[str]) -> PreparedTexts:
         """Cut texts and look their words up, to be drawn from as often as one likes."""
@@ -133,7 +133,7 @@ class CodeSwitcher:
 
         Explanations are left out, and phrases come after words.
         """
-        found = known_translations(word, self.dictionaries[language], self.source)
+        found = look_up(word, self.dictionaries[language], self.source)
         return tuple(sorted(filter(is_translation, found), key=lambda text: " " in text))
 
     def _choices(self, forms: Iterable[tuple[str, bool]]) -> _Choices:
@@ -147,7 +147,7 @@ class CodeSwitcher:
                 found = self.translations(word, language)
                 shares = np.arange(1.0, len(found) + 1) ** -self._preference
                 found = found[: np.count_nonzero(shares)] if self._weights[number] else ()
-                texts += [cased(translation, word, begins=begins) for translation in found]
+                texts += [match_case(translation, word, begins=begins) for translation in found]
                 languages += [number] * len(found)
                 weights += (self._weights[number] * shares / shares.sum())[: len(found)].tolist()
             ends.append(len(texts))
@@ -158,10 +158,10 @@ class CodeSwitcher:
 
     def _units(self, text: str) -> Iterator[tuple[int, int, bool]]:
         """Start and end of each word or known phrase, and whether it begins a sentence."""
-        kept = addresses(text)
+        kept = address_spans(text)
         cuts = [
             (start, end)
-            for start, end in cut_words(text, self.source)
+            for start, end in word_spans(text, self.source)
             if not any(start < last and first < end for first, last in kept)
         ]
         at = done = 0
@@ -169,13 +169,13 @@ class CodeSwitcher:
             taken = self._taken(text, cuts[at:])
             start, end = cuts[at][0], cuts[at + taken - 1][1]
             if self.source == "en":
-                end = start + len(possessor(text[start:end]))
+                end = start + len(strip_possessive(text[start:end]))
             before = text[done:start].rstrip(" \n\"'“‘(")
             begins = at == 0 or before.endswith((".", "!", "?", "…", ":"))
             yield start, end, begins
             done, at = end, at + taken
 
-    def _taken(self, text: str, cuts: Sequence[Cut]) -> int:
+    def _taken(self, text: str, cuts: Sequence[Replacement]) -> int:
         """How many pieces the longest word or phrase here takes that a dictionary knows."""
         hyphened = _run(text, cuts, ("-",), len(cuts))
         together = max(hyphened, _run(text, cuts, ("", " "), self._longest))
@@ -187,7 +187,7 @@ class CodeSwitcher:
         return hyphened if any(end - start == 1 for start, end in cuts[:hyphened]) else 1
 
 
-def _run(text: str, cuts: Sequence[Cut], gaps: Sequence[str], most: int) -> int:
+def _run(text: str, cuts: Sequence[Replacement], gaps: Sequence[str], most: int) -> int:
     """How many pieces from the first on have only such gaps between them."""
     count = 1
     while count < min(len(cuts), most) and text[cuts[count - 1][1] : cuts[count][0]] in gaps:
@@ -252,23 +252,23 @@ class PreparedTexts:
         """The share of words that some dictionary knows."""
         return float(self._choices.known(self._words).mean()) if len(self._words) else 0.0
 
-    def texts(self, rng: np.random.Generator, rows: Rows | None = None) -> list[str]:
+    def draw_texts(self, rng: np.random.Generator, rows: Rows | None = None) -> list[str]:
         """The texts of these rows (or all), drawn anew."""
         pieces, bounds, _ = self._draw(rng, rows)
         return ["".join(pieces[start:end]) for start, end in pairwise(bounds)]
 
-    def switched(self, rng: np.random.Generator, rows: Rows | None = None) -> list[Switched]:
+    def draw(self, rng: np.random.Generator, rows: Rows | None = None) -> list[CodeSwitchedText]:
         """The same with the words that were replaced."""
         pieces, bounds, replaced = self._draw(rng, rows)
         found = []
         for start, end in pairwise(bounds):
             ends = list(accumulate(map(len, pieces[start:end]), initial=0))
             spans = [
-                Span(ends[at - start], ends[at - start + 1], *replaced[at])
+                Replacement(ends[at - start], ends[at - start + 1], *replaced[at])
                 for at in range(start + 1, end, 2)
                 if at in replaced
             ]
-            found.append(Switched("".join(pieces[start:end]), tuple(spans)))
+            found.append(CodeSwitchedText("".join(pieces[start:end]), tuple(spans)))
         return found
 
     def _draw(
@@ -301,7 +301,7 @@ class PreparedTexts:
     ) -> NDArray[np.bool_]:
         """Which words are replaced: each with probability beta, or one a text."""
         aim = np.where(self._choices.known(words), rng.random(len(words)), 2.0)
-        if not self._switcher.one_a_sentence:
+        if not self._switcher.one_per_sentence:
             return np.asarray(aim < self._switcher.beta)
         starts = (np.cumsum(count) - count)[count > 0]
         least = np.minimum.reduceat(aim, starts) if len(starts) else aim

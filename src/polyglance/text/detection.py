@@ -15,7 +15,7 @@ from math import log
 
 from polyglance.errors import PolyglanceError
 from polyglance.text.lexicon import Lexicon
-from polyglance.text.segment import cut_words, normalise_word
+from polyglance.text.segment import normalise_word, word_spans
 
 _UNSEEN = 0.05
 """How likely a word of running text is one that the lexicon does not know."""
@@ -76,7 +76,7 @@ class _Language:
 
     def score(self, text: str) -> float:
         total = 0.0
-        for start, end in cut_words(text, self.code):
+        for start, end in word_spans(text, self.code):
             word = normalise_word(text[start:end], self.code)
             total += self._known.get(word) or self._spelling(word)
         return total

@@ -31,15 +31,15 @@ class Dictionary:
         self.source = source
         entries: dict[str, dict[str, None]] = {}
         for word, together in groupby(pairs, key=itemgetter(0)):
-            found = entries.setdefault(self.folded(word), {})
+            found = entries.setdefault(self.normalise(word), {})
             found.update((translation, None) for _, translation in together if translation)
         self._entries = {word: tuple(found) for word, found in entries.items() if word and found}
 
     def translations(self, word: str) -> tuple[str, ...]:
         """What a word is in the other language; nothing where the dictionary lacks it."""
-        return self._entries.get(self.folded(word), ())
+        return self._entries.get(self.normalise(word), ())
 
-    def folded(self, word: str) -> str:
+    def normalise(self, word: str) -> str:
         """The spelling under which a word is looked up."""
         return _folded(word, self.source)
 
@@ -75,7 +75,7 @@ class Dictionary:
         return Dictionary((*self.pairs(), *other.pairs()), source=self.source)
 
     def __contains__(self, word: str) -> bool:
-        return self.folded(word) in self._entries
+        return self.normalise(word) in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -91,7 +91,7 @@ class Dictionary:
 
 
 def open_dictionary(
-    path: str | Path, *, source: str = "", problems: Problems | None = None, backwards: bool = False
+    path: str | Path, *, source: str = "", problems: Problems | None = None, reverse: bool = False
 ) -> Dictionary:
     """Read a dictionary: dictd's ``.index``, ``.dict`` or ``.dict.dz``, else pairs a line.
 
@@ -104,16 +104,16 @@ def open_dictionary(
 
     path = Path(path).expanduser()
     if path.name.endswith(_DICTD):
-        found = Dictionary(read_dictd(path), source="" if backwards else source)
-        return found.reversed(source=source) if backwards else found
+        found = Dictionary(read_dictd(path), source="" if reverse else source)
+        return found.reversed(source=source) if reverse else found
     problems = Problems(strict=True) if problems is None else problems
-    found = Dictionary(_read_pairs(path, source, problems, backwards=backwards), source=source)
+    found = Dictionary(_read_pairs(path, source, problems, backwards=reverse), source=source)
     if not len(found):
         raise DataError(f"{path}: expected a word and its translation a line, and there is none")
     return found
 
 
-def dictionary_is_there(path: Path) -> bool:
+def dictionary_exists(path: Path) -> bool:
     """Whether there is something that `open_dictionary` could read."""
     from polyglance.text.dictd import dictd_files
 

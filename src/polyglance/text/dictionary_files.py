@@ -14,30 +14,30 @@ from operator import or_
 from pathlib import Path
 
 from polyglance.errors import PolyglanceError, Problems
-from polyglance.languages import describe, is_language_code, normalise_language
+from polyglance.languages import get_language, is_language_code, normalise_language
 from polyglance.text.dictionaries import Dictionary, open_dictionary
 from polyglance.utils.progress import progress
 
-FREEDICT = "/usr/share/dictd"
+FREEDICT_FOLDER = "/usr/share/dictd"
 """Where Debian's packages ``dict-freedict-*`` put their dictionaries."""
 
 _ENDINGS = (".index", ".txt", ".tsv", ".txt.gz", ".tsv.gz")
 _CODES = re.compile(r"(?<![a-z])(?=([a-z]{2,3})[-_]([a-z]{2,3})(?![a-z]))")
 
 
-def find_dictionaries(places: Sequence[str | Path]) -> dict[tuple[str, str], list[Path]]:
+def find_dictionaries(locations: Sequence[str | Path]) -> dict[tuple[str, str], list[Path]]:
     """The dictionaries in folders, or named by files or patterns (``dir/en-*.txt``),
     by the languages from and to which they lead."""
     found: dict[tuple[str, str], list[Path]] = {}
-    for place in places:
+    for place in locations:
         for path in _files(Path(place).expanduser()):
-            languages = languages_of(path)
+            languages = languages_in_name(path)
             if languages is not None:
                 found.setdefault(languages, []).append(path)
     return found
 
 
-def languages_of(path: Path) -> tuple[str, str] | None:
+def languages_in_name(path: Path) -> tuple[str, str] | None:
     """The language of a dictionary's words and that of its translations, by the file's name."""
     for source, target in _CODES.findall(path.name.lower()):
         if is_language_code(source) and is_language_code(target):
@@ -46,7 +46,7 @@ def languages_of(path: Path) -> tuple[str, str] | None:
 
 
 def open_dictionaries(
-    places: Sequence[str | Path] = (FREEDICT,),
+    locations: Sequence[str | Path] = (FREEDICT_FOLDER,),
     *,
     source: str = "en",
     languages: Sequence[str] | None = None,
@@ -60,7 +60,7 @@ def open_dictionaries(
     Malformed lines go to ``problems``; without it the first is an error.
     """
     source = normalise_language(source)
-    found = find_dictionaries(places)
+    found = find_dictionaries(locations)
     if languages is None:
         ours = {there for here, there in found if here == source}
         languages = sorted(ours | {here for here, there in found if there == source})
@@ -68,10 +68,10 @@ def open_dictionaries(
     for language in map(normalise_language, languages):
         paths = found.get((source, language)) or found.get((language, source))
         if paths is None:
-            raise PolyglanceError(_missing(source, language, places))
+            raise PolyglanceError(_missing(source, language, locations))
         chosen[language] = paths
     if not chosen:
-        raise PolyglanceError(_missing(source, "any language", places))
+        raise PolyglanceError(_missing(source, "any language", locations))
     opened = {}
     with progress("reading dictionaries", sum(map(len, chosen.values())), quiet=quiet) as advance:
         for language, paths in chosen.items():
@@ -84,8 +84,8 @@ def open_dictionaries(
 
 
 def _open(path: Path, source: str, problems: Problems | None) -> Dictionary:
-    here, _ = languages_of(path) or ("", "")
-    return open_dictionary(path, source=source, problems=problems, backwards=here != source)
+    here, _ = languages_in_name(path) or ("", "")
+    return open_dictionary(path, source=source, problems=problems, reverse=here != source)
 
 
 def _files(place: Path) -> list[Path]:
@@ -104,7 +104,8 @@ def _files(place: Path) -> list[Path]:
 
 def _missing(source: str, language: str, places: Sequence[str | Path]) -> str:
     names = [
-        describe(code).english if is_language_code(code) else code for code in (source, language)
+        get_language(code).english_name if is_language_code(code) else code
+        for code in (source, language)
     ]
     return (
         f"no dictionary from {names[0]} to {names[1]} in {', '.join(map(str, places))}: install "

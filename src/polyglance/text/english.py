@@ -71,7 +71,7 @@ def lemmas(word: str) -> Iterator[str]:
             yield from _stems(stem, ending)
 
 
-def possessor(word: str) -> str:
+def strip_possessive(word: str) -> str:
     """The word before a possessive 's, as *dog* of *dog's*; of other words the word itself."""
     head = word.removesuffix("'s").removesuffix("’s")
     return word if head.lower() in _CONTRACTED else head

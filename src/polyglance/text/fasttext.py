@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, error_reason
-from polyglance.text.subwords import SubwordRule, subwords
-from polyglance.weights.binary_reader import Cursor
+from polyglance.text.subwords import SubwordConfig, subword_buckets
+from polyglance.weights.binary_reader import BinaryReader
 
 MAGIC = 793712314
 _VERSIONS = (11, 12)
@@ -35,8 +35,8 @@ class FastTextModel:
     """Words, the rule of their parts, and a row for each of both."""
 
     words: tuple[str, ...]
-    rule: SubwordRule
-    rows: NDArray[np.float32]
+    subwords: SubwordConfig
+    matrix: NDArray[np.float32]
     """Of the words, then of the buckets; mapped from the file."""
 
     @classmethod
@@ -48,7 +48,7 @@ class FastTextModel:
                 path.open("rb") as file,
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
             ):
-                return _read(path, Cursor(data))
+                return _read(path, BinaryReader(data))
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error_reason(error)})") from error
         except (ValueError, struct.error, IndexError) as error:
@@ -57,31 +57,31 @@ class FastTextModel:
             ) from error
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         """Numbers in a vector."""
-        return int(self.rows.shape[1])
+        return int(self.matrix.shape[1])
 
     def vectors(self, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The mean of the rows of each word and its parts, and which words have any."""
-        found = np.zeros((len(words), self.width), np.float32)
+        found = np.zeros((len(words), self.dim), np.float32)
         known = np.zeros(len(words), bool)
         for start in range(0, len(words), _AT_ONCE):
             block = words[start : start + _AT_ONCE]
-            rows, counts = self.parts(block)
+            rows, counts = self.subword_rows(block)
             has_rows = counts > 0
             ends = np.cumsum(counts)
             if len(rows):
-                sums = np.add.reduceat(self.rows[rows], (ends - counts)[has_rows], axis=0)
+                sums = np.add.reduceat(self.matrix[rows], (ends - counts)[has_rows], axis=0)
                 found[start : start + len(block)][has_rows] = sums / counts[has_rows, None]
             known[start : start + len(block)] = has_rows
         return found, known
 
-    def parts(self, words: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def subword_rows(self, words: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows of words end to end, a known word's own first, and how many each has."""
         own = np.array([self._numbers.get(word, -1) for word in words], np.int64)
         # The end of a sentence is spelled like a word and is none.
-        buckets, counts = subwords(
-            ["" if word == _END_OF_SENTENCE else word for word in words], self.rule
+        buckets, counts = subword_buckets(
+            ["" if word == _END_OF_SENTENCE else word for word in words], self.subwords
         )
         owner = np.repeat(np.arange(len(words)), counts)
         keep = np.array([word != _END_OF_SENTENCE for word in words], bool)[owner]
@@ -97,8 +97,8 @@ class FastTextModel:
         return {word: number for number, word in enumerate(self.words)}
 
 
-def _read(path: Path, cursor: Cursor) -> FastTextModel:
-    magic, version = cursor.take("2i")
+def _read(path: Path, cursor: BinaryReader) -> FastTextModel:
+    magic, version = cursor.unpack("2i")
     if magic != MAGIC:
         raise DataError(
             f"{path} is no fastText model: expected a .bin file, unzipped if it was zipped"
@@ -106,29 +106,29 @@ def _read(path: Path, cursor: Cursor) -> FastTextModel:
     if version not in _VERSIONS:
         raise DataError(f"{path} is of fastText's format {version}: expected 11 or 12")
     (width, _window, _epochs, _min_count, _negatives, _word_ngrams, _loss, kind, buckets,
-     shortest, longest, _rate, _sampling) = cursor.take("12id")  # fmt: skip
+     shortest, longest, _rate, _sampling) = cursor.unpack("12id")  # fmt: skip
     if version == 11 and kind == _SUPERVISED:  # such models were made without subwords
         longest = 0
     words = list(_words(path, cursor))
-    if cursor.take("?")[0]:
+    if cursor.unpack("?")[0]:
         raise DataError(f"{path} is a quantised model: take the .bin or .vec that it was made from")
-    rows, columns = cursor.take("2q")
+    rows, columns = cursor.unpack("2q")
     if columns != width or rows != len(words) + buckets:
         raise ValueError(f"a matrix of {rows} x {columns} where {len(words)} words have {width}")
-    if cursor.at + rows * columns * 4 > len(cursor.data):
+    if cursor.offset + rows * columns * 4 > len(cursor.data):
         raise ValueError("the vectors are not all there")
-    matrix = np.memmap(path, "<f4", mode="r", offset=cursor.at, shape=(rows, columns))
-    return FastTextModel(tuple(words), SubwordRule(shortest, longest, buckets), matrix)
+    matrix = np.memmap(path, "<f4", mode="r", offset=cursor.offset, shape=(rows, columns))
+    return FastTextModel(tuple(words), SubwordConfig(shortest, longest, buckets), matrix)
 
 
-def _words(path: Path, cursor: Cursor) -> Iterator[str]:
-    entries, known, labels, _tokens, pruned = cursor.take("3i2q")
+def _words(path: Path, cursor: BinaryReader) -> Iterator[str]:
+    entries, known, labels, _tokens, pruned = cursor.unpack("3i2q")
     if pruned >= 0:
         raise DataError(f"{path} has only some of its subwords: take the model it was made from")
     if entries != known + labels:
         raise ValueError(f"{entries} entries for {known} words and {labels} labels")
     for number in range(entries):
-        word = cursor.take_word()
-        cursor.take("qb")
+        word = cursor.read_c_string()
+        cursor.unpack("qb")
         if number < known:  # labels of a classifier come last and have no vector
             yield word.decode(errors="replace")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
-from polyglance.text.tokenizer import Encoding, Tokenizer, room_for
+from polyglance.text.tokenizer import Encoding, Tokenizer, max_content_length
 
 if TYPE_CHECKING:
     import tokenizers
@@ -75,28 +75,32 @@ class FastTokenizer:
         return self._ids["mask"]
 
     def encode(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
         """The ids of a text."""
-        ids = self.backend.encode(whole(text), add_special_tokens=False).ids
-        return self._wrap(ids, specials, max_length)
+        ids = self.backend.encode(replace_lone_surrogates(text), add_special_tokens=False).ids
+        return self._wrap(ids, add_special_tokens, max_length)
 
     def encode_batch(
-        self, texts: Sequence[str], *, specials: bool = True, max_length: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        max_length: int | None = None,
     ) -> list[list[int]]:
         """The ids of many texts, on all cores."""
         found = self.backend.encode_batch_fast(
-            [whole(text) for text in texts], add_special_tokens=False
+            [replace_lone_surrogates(text) for text in texts], add_special_tokens=False
         )
-        return [self._wrap(encoding.ids, specials, max_length) for encoding in found]
+        return [self._wrap(encoding.ids, add_special_tokens, max_length) for encoding in found]
 
-    def analyse(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+    def encode_with_spans(
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
         """The same ids with their spelling and their places in the text."""
-        found = self.backend.encode(whole(text), add_special_tokens=False)
-        ids = self._wrap(found.ids, specials, max_length)
-        before, after = (len(self._before), len(self._after)) if specials else (0, 0)
+        found = self.backend.encode(replace_lone_surrogates(text), add_special_tokens=False)
+        ids = self._wrap(found.ids, add_special_tokens, max_length)
+        before, after = (len(self._before), len(self._after)) if add_special_tokens else (0, 0)
         spans = found.offsets[: len(ids) - before - after]
         return Encoding(ids, self.tokens(ids), [(0, 0)] * before + spans + [(0, 0)] * after)
 
@@ -133,10 +137,10 @@ class FastTokenizer:
         before = next((i for i, s in enumerate(full.special_tokens_mask) if not s), len(full.ids))
         return full.ids[:before], full.ids[before + len(bare.ids) :]
 
-    def _wrap(self, ids: list[int], specials: bool, max_length: int | None) -> list[int]:
-        if not specials:
+    def _wrap(self, ids: list[int], add_special_tokens: bool, max_length: int | None) -> list[int]:
+        if not add_special_tokens:
             return ids[:max_length]
-        room = room_for(max_length, len(self._before) + len(self._after))
+        room = max_content_length(max_length, len(self._before) + len(self._after))
         return [*self._before, *ids[:room], *self._after]
 
 
@@ -153,26 +157,35 @@ class SlowTokenizer:
         self.mask_id: int | None = backend.mask_token_id
 
     def encode(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
         """The ids of a text."""
-        ids: list[int] = self.backend(whole(text), add_special_tokens=False)["input_ids"]
-        if not specials:
+        ids: list[int] = self.backend(replace_lone_surrogates(text), add_special_tokens=False)[
+            "input_ids"
+        ]
+        if not add_special_tokens:
             return ids[:max_length]
-        room = room_for(max_length, self.backend.num_special_tokens_to_add())
+        room = max_content_length(max_length, self.backend.num_special_tokens_to_add())
         return list(self.backend.build_inputs_with_special_tokens(ids[:room]))
 
     def encode_batch(
-        self, texts: Sequence[str], *, specials: bool = True, max_length: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        max_length: int | None = None,
     ) -> list[list[int]]:
         """The ids of many texts, one after another."""
-        return [self.encode(t, specials=specials, max_length=max_length) for t in texts]
+        return [
+            self.encode(t, add_special_tokens=add_special_tokens, max_length=max_length)
+            for t in texts
+        ]
 
-    def analyse(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+    def encode_with_spans(
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
         """The same ids with their spelling; where they lie in the text is not known."""
-        ids = self.encode(text, specials=specials, max_length=max_length)
+        ids = self.encode(text, add_special_tokens=add_special_tokens, max_length=max_length)
         return Encoding(ids, self.tokens(ids), None)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -226,7 +239,7 @@ def open_with_transformers(folder: Path) -> Tokenizer:
     return FastTokenizer(found.backend_tokenizer, roles)
 
 
-def whole(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """The text with lone surrogates, which broken JSON brings and UTF-8 forbids, replaced."""
     if text.isascii():
         return text

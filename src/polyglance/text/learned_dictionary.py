@@ -27,11 +27,11 @@ class LearnedDictionary(Dictionary):
     def __init__(self, entries: Iterable[Entry], *, source: str = "") -> None:
         entries = sorted(entries, key=lambda entry: (entry[0], -entry[2], entry[1]))
         super().__init__(((word, other) for word, other, _ in entries), source=source)
-        self._scores = {(self.folded(word), other): score for word, other, score in entries}
+        self._scores = {(self.normalise(word), other): score for word, other, score in entries}
 
     def score(self, word: str, translation: str) -> float:
         """How often a word is linked to a translation, as a share of its occurrences."""
-        return self._scores.get((self.folded(word), translation), 0.0)
+        return self._scores.get((self.normalise(word), translation), 0.0)
 
     def save(self, path: str | Path) -> None:
         """Write a word, a translation and its score a line, as `open_dictionary` reads."""
@@ -40,14 +40,14 @@ class LearnedDictionary(Dictionary):
                 out.write(f"{word}\t{translation}\t{self.score(word, translation):.4f}\n")
 
 
-def learned_dictionary(
+def dictionary_from_links(
     pairs: Iterable[tuple[Sequence[str], Sequence[str]]],
     links: Iterable[Iterable[Link]],
     *,
     source: str = "",
     target: str = "",
-    least_count: int = 2,
-    least_share: float = 0.05,
+    min_count: int = 2,
+    min_share: float = 0.05,
 ) -> LearnedDictionary:
     """Words and what they are linked to, what was seen most often first.
 
@@ -74,13 +74,18 @@ def learned_dictionary(
     entries = (
         (word, spellings[other].most_common(1)[0][0], count / totals[word])
         for (word, other), count in seen.items()
-        if count >= least_count and count >= least_share * totals[word]
+        if count >= min_count and count >= min_share * totals[word]
     )
     return LearnedDictionary(entries, source=source)
 
 
-def mutual_dictionaries(
-    found: Alignment, *, source: str = "", target: str = "", most: int = 3, least: float = 0.02
+def dictionaries_from_alignment(
+    alignment: Alignment,
+    *,
+    source: str = "",
+    target: str = "",
+    max_translations: int = 3,
+    min_score: float = 0.02,
 ) -> tuple[LearnedDictionary, LearnedDictionary]:
     """A dictionary there and one back, of what is a likely translation in both directions.
 
@@ -91,18 +96,19 @@ def mutual_dictionaries(
     and then to anything, and most often to what it means.
     """
     back = {
-        word: found.backward.translations(word, at_least=least) for word in found.backward.sources
+        word: alignment.backward.translations(word, min_probability=min_score)
+        for word in alignment.backward.sources
     }
     both = [
         (word, other, likely * back[other].get(word, 0.0))
-        for word in found.forward.sources[1:]
-        for other, likely in found.forward.translations(word, at_least=least).items()
+        for word in alignment.forward.sources[1:]
+        for other, likely in alignment.forward.translations(word, min_probability=min_score).items()
     ]
-    kept = [entry for entry in both if entry[2] >= least]
+    kept = [entry for entry in both if entry[2] >= min_score]
     turned = [(other, word, score) for word, other, score in kept]
     return (
-        LearnedDictionary(_best_entries(kept, most), source=source),
-        LearnedDictionary(_best_entries(turned, most), source=target),
+        LearnedDictionary(_best_entries(kept, max_translations), source=source),
+        LearnedDictionary(_best_entries(turned, max_translations), source=target),
     )
 
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.records import Record, atomic_write, parse_json
-from polyglance.text.segment import cut_words, normalise_word
+from polyglance.text.segment import normalise_word, word_spans
 from polyglance.text.words import WordTokenizer
 
 if TYPE_CHECKING:
     from polyglance.text.dictionaries import Dictionary
 
-PAD, MASK = 0, 1
+PAD_ID, MASK_ID = 0, 1
 """What fills up a batch, and what hides a word."""
 
 _SPECIALS = ("<pad>", "<mask>")
@@ -48,13 +48,13 @@ class Lexicon:
         counts: Mapping[str, Counts],
         *,
         segmented: Collection[str] = (),
-        borrowed: Mapping[str, Mapping[str, int]] | None = None,
+        aliases: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         """``segmented`` names languages that a segmenter with a dictionary cuts into words."""
         self.counts = {normalise_language(code): dict(words) for code, words in counts.items()}
         """How often each word was seen, by language, in the order of the ids."""
         self.segmented = frozenset(map(normalise_language, segmented))
-        self.borrowed = {code: dict(words) for code, words in (borrowed or {}).items()}
+        self.aliases = {code: dict(words) for code, words in (aliases or {}).items()}
         """Words that have no number of their own, with the number that they stand for."""
         self.languages = tuple(self.counts)
         self.words = (*_SPECIALS, *(word for known in self.counts.values() for word in known))
@@ -64,13 +64,11 @@ class Lexicon:
             zip(self.languages, np.cumsum([len(_SPECIALS), *sizes]).tolist(), strict=False)
         )
         specials = [-1] * len(_SPECIALS)
-        self.language_of: Numbers = np.concatenate(
+        self.language_ids = np.concatenate(
             [specials, np.repeat(np.arange(len(sizes)), sizes)]
         ).astype(np.int64)
         """Each word's language, as a position in ``languages``; -1 for padding and mask."""
-        self.rank_in_language: Numbers = np.concatenate(
-            [specials, *map(np.arange, sizes)], dtype=np.int64
-        )
+        self.frequency_ranks = np.concatenate([specials, *map(np.arange, sizes)], dtype=np.int64)
         """0 for the commonest word of its language; -1 for padding and mask."""
 
     @classmethod
@@ -87,7 +85,7 @@ class Lexicon:
         counts = {}
         for code, own in texts.items():
             vocabulary = WordTokenizer.from_texts(
-                own, code, min_count=min_count, max_words=max_words, dictionary=code in segmented
+                own, code, min_count=min_count, max_words=max_words, use_segmenter=code in segmented
             )
             counts[code] = vocabulary.counts
         return cls(counts, segmented=segmented)
@@ -113,7 +111,7 @@ class Lexicon:
     def __len__(self) -> int:
         return len(self.words)
 
-    def number(self, word: str, language: str) -> int | None:
+    def word_id(self, word: str, language: str) -> int | None:
         """The number of a word in its lexicon's spelling (lower case); None where unknown."""
         return self._numbers(language).get(word)
 
@@ -125,9 +123,9 @@ class Lexicon:
         """The numbers of many texts of one language."""
         return self.tokenizer(language).encode_batch(texts)
 
-    def known_share(self, text: str, language: str) -> float:
+    def coverage(self, text: str, language: str) -> float:
         """How many of a text's words are known in a language, from 0 to 1; 0 without any word."""
-        cuts = cut_words(text, language, dictionary=language in self.segmented)
+        cuts = word_spans(text, language, use_segmenter=language in self.segmented)
         words = [normalise_word(text[start:end], language) for start, end in cuts]
         return sum(word in self.counts[language] for word in words) / max(1, len(words))
 
@@ -155,7 +153,7 @@ class Lexicon:
         return Lexicon(
             {**self.counts, **added.counts},
             segmented=self.segmented | added.segmented,
-            borrowed=self.borrowed,
+            aliases=self.aliases,
         )
 
     def without_rare(self, min_count: int) -> Lexicon:
@@ -182,8 +180,8 @@ class Lexicon:
                 spelled = (normalise_word(t, pivot) for t in dictionaries[code].translations(word))
                 best = next((pivot_words[t] for t in spelled if t in pivot_words), None)
                 if best is not None:
-                    kept.borrowed.setdefault(code, {})[word] = best
-        return Lexicon(kept.counts, segmented=self.segmented, borrowed=kept.borrowed)
+                    kept.aliases.setdefault(code, {})[word] = best
+        return Lexicon(kept.counts, segmented=self.segmented, aliases=kept.aliases)
 
     def save(self, folder: Path) -> Path:
         """Write ``lexicon.json``: for each language its words in one line, and their counts."""
@@ -193,7 +191,7 @@ class Lexicon:
                 for code, known in self.counts.items()
             },
             "segmented": sorted(self.segmented),
-            "borrowed": self.borrowed,
+            "borrowed": self.aliases,
         }
         with atomic_write(folder / _FILE) as out:
             json.dump(content, out, ensure_ascii=False, separators=(",", ":"))
@@ -216,7 +214,7 @@ class Lexicon:
             ) from None
 
     def _numbers(self, language: str) -> dict[str, int]:
-        return self.tokenizer(language).numbers
+        return self.tokenizer(language).word_ids
 
     def _only(self, limits: Mapping[str, int]) -> Lexicon:
         counts = {
@@ -230,16 +228,16 @@ class LexiconTokenizer(WordTokenizer):
     """One language of a lexicon as a tokenizer; its ids are the numbers of the lexicon."""
 
     unk_id = None
-    mask_id = MASK
+    mask_id = MASK_ID
 
     def __init__(self, lexicon: Lexicon, language: str) -> None:
         counts = lexicon.counts[language]
-        super().__init__(counts.items(), language, dictionary=language in lexicon.segmented)
+        super().__init__(counts.items(), language, use_segmenter=language in lexicon.segmented)
         start = lexicon._starts[language]
         own = {word: number for number, word in enumerate(counts, start)}
-        self.numbers = own | lexicon.borrowed.get(language, {})
+        self.word_ids = own | lexicon.aliases.get(language, {})
         """The number of each word, of those too that stand for a word of another language."""
-        self._ids = self.numbers
+        self._ids = self.word_ids
         self._words = list(lexicon.words)
         self._lexicon = lexicon
 
@@ -276,4 +274,4 @@ def _options(content: Any) -> dict[str, Any]:
     for words in content["borrowed"].values():
         if not all(type(number) is int and 0 <= number < total for number in words.values()):
             raise ValueError("a borrowed word must have the number of another")
-    return {"segmented": content["segmented"], "borrowed": content["borrowed"]}
+    return {"segmented": content["segmented"], "aliases": content["borrowed"]}

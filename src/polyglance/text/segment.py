@@ -18,7 +18,7 @@ from typing import Any
 
 from polyglance.errors import MissingExtraError, PolyglanceError
 
-Cut = tuple[int, int]
+Replacement = tuple[int, int]
 """Start and end of a word in the text."""
 
 UNSPACED = frozenset({"zh", "yue", "wuu", "ja", "th", "lo"})
@@ -47,17 +47,17 @@ _ADDRESS = re.compile(
 """Of the web, up to a space or a letter of those who write none; of mail; of the web in short."""
 
 
-def cut_words(text: str, language: str, *, dictionary: bool = False) -> list[Cut]:
+def word_spans(text: str, language: str, *, use_segmenter: bool = False) -> list[Replacement]:
     """Where the words of a text lie; punctuation and symbols belong to none.
 
     With ``dictionary`` Chinese and Japanese are cut by a real segmenter.
     """
-    if dictionary:
+    if use_segmenter:
         return list(_dictionary_cuts(text, language))
     return list(_script_cuts(text, language))
 
 
-def addresses(text: str) -> list[Cut]:
+def address_spans(text: str) -> list[Replacement]:
     """Where addresses of the web and of mail lie, whose words mean nothing there."""
     return [found.span() for found in _ADDRESS.finditer(text)]
 
@@ -75,7 +75,7 @@ def normalise_word(word: str, language: str, *, lower: bool = True) -> str:
     return "".join(c for c in word if c in _JOINERS or unicodedata.category(c) != "Cf")
 
 
-def _script_cuts(text: str, language: str) -> Iterator[Cut]:
+def _script_cuts(text: str, language: str) -> Iterator[Replacement]:
     start = 0
     previous = ""  # kind of the word that is open, "" for none
     for at, character in enumerate(text):
@@ -138,7 +138,7 @@ def _southeast_kind(thai: int) -> str:
     return "southeast"
 
 
-def _dictionary_cuts(text: str, language: str) -> Iterator[Cut]:
+def _dictionary_cuts(text: str, language: str) -> Iterator[Replacement]:
     segmenter = _SEGMENTERS.get(language)
     if segmenter is None:
         raise PolyglanceError(

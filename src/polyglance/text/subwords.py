@@ -12,16 +12,16 @@ _OFFSET, _PRIME = np.uint32(2166136261), np.uint32(16777619)
 
 
 @dataclass(frozen=True)
-class SubwordRule:
+class SubwordConfig:
     """Which parts: runs of ``shortest`` to ``longest`` letters of ``<word>``, hashed."""
 
-    shortest: int = 3
-    longest: int = 6
-    buckets: int = 2_000_000
+    min_n: int = 3
+    max_n: int = 6
+    num_buckets: int = 2_000_000
 
 
-def subwords(
-    words: Sequence[str], rule: SubwordRule
+def subword_buckets(
+    words: Sequence[str], rule: SubwordConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The buckets of the words' parts end to end, and how many each word has.
 
@@ -35,7 +35,7 @@ def subwords(
     owner = np.repeat(np.arange(len(words)), [len(one) for one in spelled])
     begins = np.flatnonzero((text & 0xC0) != 0x80)  # bytes that begin a letter
     letters = len(begins)
-    if not letters or not rule.buckets or rule.longest < rule.shortest:
+    if not letters or not rule.num_buckets or rule.max_n < rule.min_n:
         return np.zeros(0, np.int64), np.zeros(len(words), np.int64)
     widths = np.diff(begins, append=len(text))
     word_of = owner[begins]
@@ -44,9 +44,9 @@ def subwords(
 
     signed = text.view(np.int8).astype(np.int32).view(np.uint32)  # sign extension
     hashes = np.full(letters, _OFFSET)
-    buckets = np.full((letters, rule.longest), -1, np.int64)
+    buckets = np.full((letters, rule.max_n), -1, np.int64)
     start = np.arange(letters)
-    for length in range(1, rule.longest + 1):
+    for length in range(1, rule.max_n + 1):
         # Take the next letter into each run that still lies within its word.
         end = start + length - 1
         inside = end < letters
@@ -56,11 +56,11 @@ def subwords(
             longer = widths[end] > byte
             at = runs[longer]
             hashes[at] = (hashes[at] ^ signed[begins[end[longer]] + byte]) * _PRIME
-        if length < rule.shortest:
+        if length < rule.min_n:
             continue
         if length == 1:
             runs = runs[~(is_first | is_last)[runs]]
-        buckets[runs, length - 1] = hashes[runs] % np.uint32(rule.buckets)
+        buckets[runs, length - 1] = hashes[runs] % np.uint32(rule.num_buckets)
     kept = buckets >= 0
     counts = np.bincount(word_of, weights=kept.sum(1), minlength=len(words))
     return buckets[kept], counts.astype(np.int64)

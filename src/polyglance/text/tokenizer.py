@@ -58,17 +58,21 @@ class Tokenizer(Protocol):
         """What hides a token that is to be guessed."""
 
     def encode(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
         """The ids of a text."""
 
     def encode_batch(
-        self, texts: Sequence[str], *, specials: bool = True, max_length: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        max_length: int | None = None,
     ) -> list[list[int]]:
         """The ids of many texts, the same as one by one, but faster."""
 
-    def analyse(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+    def encode_with_spans(
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
         """The same ids with their spelling and their places in the text."""
 
@@ -82,13 +86,13 @@ class Tokenizer(Protocol):
         """Write what `open_tokenizer` needs into a folder."""
 
 
-def room_for(max_length: int | None, specials: int) -> int | None:
+def max_content_length(max_length: int | None, add_special_tokens: int) -> int | None:
     """How many tokens of a text fit when so many specials go around them; None for all."""
     if max_length is None:
         return None
-    if max_length < specials:
+    if max_length < add_special_tokens:
         raise PolyglanceError(
-            f"a maximum length of {max_length} has no room for the {specials} special tokens: "
+            f"a maximum length of {max_length} has no room for the {add_special_tokens} special tokens: "
             "raise it"
         )
-    return max_length - specials
+    return max_length - add_special_tokens

@@ -19,7 +19,7 @@ Vectors = NDArray[np.float32]
 _FILE = "vectors.npy"
 
 
-def principal_components(vectors: Vectors, width: int) -> Vectors:
+def principal_components(vectors: Vectors, num_components: int) -> Vectors:
     """Vectors in the ``width`` directions in which they vary most, (n, width), centred.
 
     Found from the covariance, which for words by the ten thousand is far smaller
@@ -31,14 +31,14 @@ def principal_components(vectors: Vectors, width: int) -> Vectors:
     if len(centred):
         centred -= centred.mean(axis=0)
     values, directions = np.linalg.eigh(centred.T @ centred)
-    chosen = directions[:, np.argsort(values)[::-1][:width]]
+    chosen = directions[:, np.argsort(values)[::-1][:num_components]]
     largest = np.take_along_axis(chosen, np.abs(chosen).argmax(axis=0)[None], axis=0)
-    reduced = np.zeros((len(vectors), width), np.float32)
+    reduced = np.zeros((len(vectors), num_components), np.float32)
     reduced[:, : chosen.shape[1]] = centred @ (chosen * np.sign(largest))
     return reduced
 
 
-def unit_length(vectors: Vectors) -> Vectors:
+def l2_normalise(vectors: Vectors) -> Vectors:
     """Each vector divided by its length; one of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
@@ -69,34 +69,34 @@ class WordSpace:
             )
 
     def neighbours(
-        self, word: str, language: str, count: int = 10, *, among: Sequence[str] | None = None
+        self, word: str, language: str, count: int = 10, *, languages: Sequence[str] | None = None
     ) -> list[Neighbour]:
         """The words of the greatest cosine with a word, in its language or ``among`` these.
 
         Languages compare only where their vectors are of one space, as an encoder's are.
         """
         code = normalise_language(language)
-        row = self.lexicon.number(normalise_word(word, code), code)
+        row = self.lexicon.word_id(normalise_word(word, code), code)
         if row is None:
             raise PolyglanceError(
                 f"the lexicon has no word {word!r} of {code!r}: try another, or make vectors of"
                 " texts that have it"
             )
-        chosen = [code] if among is None else [normalise_language(other) for other in among]
+        chosen = [code] if languages is None else [normalise_language(other) for other in languages]
         if unknown := [other for other in chosen if other not in self.lexicon.languages]:
             raise PolyglanceError(
                 f"the lexicon has no words of {unknown[0]!r}, only of "
                 f"{', '.join(self.lexicon.languages)}"
             )
         places = [self.lexicon.languages.index(other) for other in chosen]
-        rows = np.flatnonzero(np.isin(self.lexicon.language_of, places))
+        rows = np.flatnonzero(np.isin(self.lexicon.language_ids, places))
         rows = rows[rows != row]
-        cosines = unit_length(self.vectors[rows]) @ unit_length(self.vectors[row : row + 1])[0]
+        cosines = l2_normalise(self.vectors[rows]) @ l2_normalise(self.vectors[row : row + 1])[0]
         best = np.argsort(-cosines, kind="stable")[:count]
         return [
             Neighbour(
                 self.lexicon.words[rows[i]],
-                self.lexicon.languages[self.lexicon.language_of[rows[i]]],
+                self.lexicon.languages[self.lexicon.language_ids[rows[i]]],
                 float(cosines[i]),
             )
             for i in best

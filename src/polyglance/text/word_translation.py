@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.english import lemmas
-from polyglance.text.segment import UNSPACED, cut_words
+from polyglance.text.segment import UNSPACED, word_spans
 
 
-def gloss(
+def translate_words(
     text: str,
     dictionary: Dictionary,
     language: str,
     *,
     target: str = "",
-    longest: int = 1,
+    max_phrase_words: int = 1,
     keep_unknown: bool = True,
 ) -> str:
     """The text with each word as its first translation, in the order of the text.
@@ -28,17 +28,17 @@ def gloss(
     where it begins the text, and so do words all in capitals. Unknown words stay as
     they are or, without ``keep_unknown``, are left out with what lies before them.
     """
-    cuts = cut_words(text, language)
+    cuts = word_spans(text, language)
     pieces: list[str] = []
     done, at, after_known = 0, 0, True
     while at < len(cuts):
-        found, taken = _longest_match(text, cuts[at : at + longest], dictionary, language)
+        found, taken = _longest_match(text, cuts[at : at + max_phrase_words], dictionary, language)
         start, end = cuts[at][0], cuts[at + taken - 1][1]
         if found is not None or keep_unknown:
             gap, word, known = text[done:start], text[start:end], found is not None
             touching = target in UNSPACED and known and after_known
             pieces.append(_between(gap, target, is_first=not pieces, touching=touching))
-            pieces.append(word if found is None else cased(found, word, begins=at == 0))
+            pieces.append(word if found is None else match_case(found, word, begins=at == 0))
             after_known = known
         done, at = end, at + taken
     return "".join([*pieces, text[done:]]).strip()
@@ -49,17 +49,17 @@ def _longest_match(
 ) -> tuple[str | None, int]:
     """The first translation of the longest known phrase here, and how many words it takes."""
     for taken in range(len(cuts), 0, -1):
-        found = known_translations(text[cuts[0][0] : cuts[taken - 1][1]], dictionary, language)
+        found = look_up(text[cuts[0][0] : cuts[taken - 1][1]], dictionary, language)
         if found:
             return found[0], taken
     return None, 1
 
 
-def known_translations(word: str, dictionary: Dictionary, language: str) -> Sequence[str]:
+def look_up(word: str, dictionary: Dictionary, language: str) -> Sequence[str]:
     """What a dictionary has of a word, of an English one by its base form if need be."""
     found = dictionary.translations(word)
     if not found and language == "en":
-        bases = (dictionary.translations(base) for base in lemmas(dictionary.folded(word)))
+        bases = (dictionary.translations(base) for base in lemmas(dictionary.normalise(word)))
         found = next(filter(None, bases), ())
     return found
 
@@ -74,7 +74,7 @@ def _between(gap: str, target: str, *, is_first: bool, touching: bool) -> str:
     return gap or ("" if is_first or target in UNSPACED else " ")
 
 
-def cased(translation: str, word: str, *, begins: bool) -> str:
+def match_case(translation: str, word: str, *, begins: bool) -> str:
     """The translation with the capitals of the word it stands for, if it ``begins`` a sentence."""
     if len(word) > 1 and word.isupper():
         return translation.upper()

@@ -23,11 +23,11 @@ from polyglance.text.fasttext import FastTextModel
 Vectors = NDArray[np.float32]
 
 
-class WordSource(Protocol):
+class WordVectorSource(Protocol):
     """Whatever has vectors of words."""
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         """Numbers in a vector."""
 
     def vectors(self, words: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
@@ -42,7 +42,7 @@ class WordVectors:
     matrix: Vectors
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         """Numbers in a vector."""
         return int(self.matrix.shape[1])
 
@@ -50,7 +50,7 @@ class WordVectors:
         """A vector for each word, (n, width), and which words have one; the others' are zero."""
         rows = np.array([self._rows.get(word, -1) for word in words], np.int64)
         known = rows >= 0
-        found = np.zeros((len(words), self.width), np.float32)
+        found = np.zeros((len(words), self.dim), np.float32)
         found[known] = self.matrix[rows[known]]
         return found, known
 
@@ -59,7 +59,9 @@ class WordVectors:
         return {word: row for row, word in enumerate(self.words)}
 
 
-def open_word_vectors(path: str | Path, *, words: Collection[str] | None = None) -> WordSource:
+def open_word_vectors(
+    path: str | Path, *, words: Collection[str] | None = None
+) -> WordVectorSource:
     """Open a ``.vec``, ``.vec.gz`` or ``.bin`` file.
 
     Of a ``.vec`` only ``words`` are read, where they are given; a ``.bin`` is

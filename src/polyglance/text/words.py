@@ -11,10 +11,10 @@ from typing import Literal, get_args
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.records import atomic_write
-from polyglance.text.segment import UNSPACED, Cut, cut_words, normalise_word
-from polyglance.text.tokenizer import Encoding, room_for
+from polyglance.text.segment import UNSPACED, Replacement, normalise_word, word_spans
+from polyglance.text.tokenizer import Encoding, max_content_length
 
-Unknown = Literal["drop", "map"]
+UnknownPolicy = Literal["drop", "map"]
 
 PAD, UNK = "<pad>", "<unk>"
 
@@ -38,10 +38,10 @@ class WordTokenizer:
         language: str,
         *,
         lower: bool = True,
-        dictionary: bool = False,
-        unknown: Unknown = "drop",
+        use_segmenter: bool = False,
+        unknown: UnknownPolicy = "drop",
     ) -> None:
-        if unknown not in get_args(Unknown):
+        if unknown not in get_args(UnknownPolicy):
             raise PolyglanceError(
                 f"unknown words are dropped or mapped ('drop', 'map'), not {unknown!r}"
             )
@@ -49,8 +49,8 @@ class WordTokenizer:
         """How often each word was seen when the vocabulary was made, in the order of the ids."""
         self.language = normalise_language(language)
         self.lower = lower
-        self.dictionary = dictionary
-        self.unknown: Unknown = unknown
+        self.use_segmenter = use_segmenter
+        self.unknown: UnknownPolicy = unknown
         self._words = [PAD, UNK, *self.counts]
         self._ids = {word: number for number, word in enumerate(self._words)}
 
@@ -63,16 +63,16 @@ class WordTokenizer:
         min_count: int = 1,
         max_words: int | None = None,
         lower: bool = True,
-        dictionary: bool = False,
-        unknown: Unknown = "drop",
+        use_segmenter: bool = False,
+        unknown: UnknownPolicy = "drop",
     ) -> WordTokenizer:
         """Make the vocabulary of a corpus: its words seen at least ``min_count`` times,
         at most ``max_words`` of them, the commonest first and then by spelling."""
-        empty = cls((), language, lower=lower, dictionary=dictionary, unknown=unknown)
+        empty = cls((), language, lower=lower, use_segmenter=use_segmenter, unknown=unknown)
         counts = Counter(word for text in texts for word in empty.words(text))
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         kept = [(word, count) for word, count in ranked if count >= min_count][:max_words]
-        return cls(kept, language, lower=lower, dictionary=dictionary, unknown=unknown)
+        return cls(kept, language, lower=lower, use_segmenter=use_segmenter, unknown=unknown)
 
     @property
     def vocab_size(self) -> int:
@@ -84,22 +84,31 @@ class WordTokenizer:
         return [word for word, _ in self._cut(text)]
 
     def encode(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
         """The ids of a text's words."""
-        return self.analyse(text, specials=specials, max_length=max_length).ids
+        return self.encode_with_spans(
+            text, add_special_tokens=add_special_tokens, max_length=max_length
+        ).ids
 
     def encode_batch(
-        self, texts: Sequence[str], *, specials: bool = True, max_length: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        max_length: int | None = None,
     ) -> list[list[int]]:
         """The ids of many texts."""
-        return [self.encode(t, specials=specials, max_length=max_length) for t in texts]
+        return [
+            self.encode(t, add_special_tokens=add_special_tokens, max_length=max_length)
+            for t in texts
+        ]
 
-    def analyse(
-        self, text: str, *, specials: bool = True, max_length: int | None = None
+    def encode_with_spans(
+        self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
         """The same ids with their spelling and the places of the words in the text."""
-        room = room_for(max_length, 0)
+        room = max_content_length(max_length, 0)
         known = [(word, cut) for word, cut in self._cut(text) if self._keeps(word)][:room]
         ids = [self._ids.get(word, 1) for word, _ in known]
         return Encoding(ids, self.tokens(ids), [cut for _, cut in known])
@@ -123,7 +132,7 @@ class WordTokenizer:
         content = {
             "language": self.language,
             "lower": self.lower,
-            "dictionary": self.dictionary,
+            "dictionary": self.use_segmenter,
             "unknown": self.unknown,
             "words": self.counts,
         }
@@ -148,11 +157,11 @@ class WordTokenizer:
         words = content.pop("words")
         if not all(type(count) is int for count in words.values()):
             raise DataError(f"{path}: expected each word with its count")
-        return cls(words.items(), **content)
+        return cls(words.items(), use_segmenter=content.pop("dictionary"), **content)
 
-    def _cut(self, text: str) -> list[tuple[str, Cut]]:
+    def _cut(self, text: str) -> list[tuple[str, Replacement]]:
         found = []
-        for start, end in cut_words(text, self.language, dictionary=self.dictionary):
+        for start, end in word_spans(text, self.language, use_segmenter=self.use_segmenter):
             word = normalise_word(text[start:end], self.language, lower=self.lower)
             # One character may be a whole sentence, as U+FDFA is.
             found += [(part, (start, end)) for part in word.split()]

@@ -70,7 +70,7 @@ def available(cache: Path | None = None) -> list[Status]:
 
 def _from_package(entry: Entry, cache: Path | None) -> Path:
     def make(partial: Path) -> None:
-        if any(find_spec(module) is None for module in entry.needs):
+        if any(find_spec(module) is None for module in entry.required_modules):
             raise MissingExtraError(f"converting {entry.name}", "train")
         with tempfile.TemporaryDirectory(prefix="polyglance-") as download:
             source = installed_file(entry) or fetch_file(entry, Path(download))

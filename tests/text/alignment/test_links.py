@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.data.toy import pharaoh as toy_pharaoh
+from polyglance.data.toy import format_pharaoh as toy_pharaoh
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.text.alignment.links import (
     Link,
-    as_symmetry,
+    format_pharaoh,
     grow_diag_final_and,
-    pharaoh,
+    parse_symmetry,
     read_links,
     read_pharaoh,
     symmetrise,
@@ -50,8 +50,8 @@ def test_intersection_and_union() -> None:
     forward, backward = [[(0, 0), (1, 0)], []], [[(0, 0), (2, 1)], [(0, 0)]]
     assert symmetrise(forward, backward, "intersection") == [[(0, 0)], []]
     assert symmetrise(forward, backward, "union") == [[(0, 0), (1, 0), (2, 1)], [(0, 0)]]
-    with pytest.raises(PolyglanceError, match="grow-diag-final-and, not 'grow'"):
-        as_symmetry("grow")
+    with pytest.raises(PolyglanceError, match="unknown symmetrisation 'grow'"):
+        parse_symmetry("grow")
 
 
 def test_links_written_and_read_back(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_links_written_and_read_back(tmp_path: Path) -> None:
     assert write_pharaoh(tmp_path / "links", links) == 3
     assert (tmp_path / "links").read_text() == "0-0 1-2\n\n10-3\n"
     assert list(read_pharaoh(tmp_path / "links")) == links
-    assert pharaoh(links[0]) == toy_pharaoh(links[0])
+    assert format_pharaoh(links[0]) == toy_pharaoh(links[0])
     pairs = [(["a"] * 11, ["b"] * 4)] * 3
     assert read_links(tmp_path / "links", pairs) == links
 
@@ -77,7 +77,7 @@ def test_what_other_aligners_write(tmp_path: Path) -> None:
 def test_links_must_fit_their_sentences(tmp_path: Path) -> None:
     path = tmp_path / "links"
     path.write_text("0-0 1-0\n")
-    with pytest.raises(DataError, match="1 lines for 2 pairs"):
+    with pytest.raises(DataError, match="1 lines for 2 sentence pairs"):
         read_links(path, [(["a"], ["b"])] * 2)
     with pytest.raises(DataError, match=r"links:1: links a word"):
         read_links(path, [(["a"], ["b"])])

@@ -9,15 +9,15 @@ from polyglance.records import Record
 from polyglance.text.alignment.parallel import ParallelText
 
 
-def test_sentences_are_cut_by_the_rules_of_their_languages_or_at_spaces() -> None:
-    told = ParallelText.of([("The dog.", "一只狗")], "en", "zh")
-    assert told.pairs == [(["The", "dog"], ["一", "只", "狗"])]
-    assert list(told.plain()) == [(["the", "dog"], ["一", "只", "狗"])]
-    untold = ParallelText.of([("The dog.", "Der Hund ."), ("", "leer")])
-    assert untold.pairs == [(["The", "dog."], ["Der", "Hund", "."]), ([], ["leer"])]
+def test_sentences_are_split_by_language_or_at_spaces() -> None:
+    text = ParallelText.from_texts([("The dog.", "一只狗")], "en", "zh")
+    assert text.pairs == [(["The", "dog"], ["一", "只", "狗"])]
+    assert list(text.lowercased()) == [(["the", "dog"], ["一", "只", "狗"])]
+    unnamed = ParallelText.from_texts([("The dog.", "Der Hund ."), ("", "leer")])
+    assert unnamed.pairs == [(["The", "dog."], ["Der", "Hund", "."]), ([], ["leer"])]
 
 
-def test_captions_of_records_are_paired_by_their_places() -> None:
+def test_captions_of_records_are_paired_by_index() -> None:
     records = [
         Record(captions={"en": ("A dog.", "Two."), "de": ("Ein Hund.", "Zwei.")}),
         Record(captions={"en": ("A cat.",)}),
@@ -32,12 +32,12 @@ def test_captions_of_records_are_paired_by_their_places() -> None:
     ]
 
 
-def test_words_of_languages_without_spaces_by_a_segmenter(tmp_path: Path) -> None:
-    text = ParallelText.of([("A blue sofa.", "蓝色的沙发")], "en", "zh", segment=True)
+def test_segmenter_splits_languages_without_spaces(tmp_path: Path) -> None:
+    text = ParallelText.from_texts([("A blue sofa.", "蓝色的沙发")], "en", "zh", segment=True)
     assert text.pairs == [(["A", "blue", "sofa"], ["蓝色", "的", "沙发"])]
     for languages in ((), ("en", "de")):
         with pytest.raises(PolyglanceError, match="--languages en,zh"):
-            ParallelText.of([("A sofa.", "Ein Sofa.")], *languages, segment=True)
+            ParallelText.from_texts([("A sofa.", "Ein Sofa.")], *languages, segment=True)
     assert text.write(tmp_path / "words") == 1
     written = (tmp_path / "words").read_text(encoding="utf-8")
     assert written == "A blue sofa ||| 蓝色 的 沙发\n"

@@ -4,30 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.sentences import SENTENCES
 from polyglance.data.toy import ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.text.translation.checks import (
-    Alike,
-    LengthRatio,
-    NotCopied,
-    Repetition,
-    RightLanguage,
-    RoundTrip,
-    SaysSomething,
+    CopyCheck,
+    EmbeddingCheck,
+    EmptyCheck,
+    LanguageCheck,
+    LengthCheck,
+    RepetitionCheck,
+    RoundTripCheck,
     chrf,
     length_ratio,
-    times_in_a_row,
+    max_consecutive_repeats,
     written_length,
 )
-from sentences import SENTENCES
 
 
 def test_empty_and_copied() -> None:
     pairs = [("a dog", ""), ("a dog", " . "), ("?!", "?!"), ("🐕", "Hund"), ("a dog", "ein Hund")]
-    assert SaysSomething()(pairs, "en", "de") == [False, False, False, False, True]
-    assert SaysSomething()([("a dog", "狗"), ("a dog", "กา")], "en", "zh") == [True, True]
+    assert EmptyCheck()(pairs, "en", "de") == [False, False, False, False, True]
+    assert EmptyCheck()([("a dog", "狗"), ("a dog", "กา")], "en", "zh") == [True, True]
     pairs = [("A dog runs.", "a dog runs"), ("Taxi", "Taxi"), ("A dog.", "A Hund.")]
-    assert NotCopied()(pairs, "en", "de") == [False, True, True]
+    assert CopyCheck()(pairs, "en", "de") == [False, True, True]
 
 
 def test_words_that_stayed_in_the_source_language() -> None:
@@ -38,11 +38,11 @@ def test_words_that_stayed_in_the_source_language() -> None:
         (kite.title(), "A Kite Surfer Ni Doing A Flip Over The Waves."),
         ("A dog runs fast.", "A mbwa runs fast."),
     ]
-    assert NotCopied()(pairs, "en", "sw") == [False] * 4
+    assert CopyCheck()(pairs, "en", "sw") == [False] * 4
     # At most so many of them, and all of them are a copy wherever the threshold lies.
     pairs = [("a b c d e", "a b c x y"), ("a b c d e", "a b c d y"), ("a b c d e", "a b c d e")]
-    assert NotCopied()(pairs, "en", "sw") == [True, False, False]
-    assert NotCopied(1.0)(pairs, "en", "sw") == [True, True, False]
+    assert CopyCheck()(pairs, "en", "sw") == [True, False, False]
+    assert CopyCheck(1.0)(pairs, "en", "sw") == [True, True, False]
 
 
 def test_names_and_numbers_may_stay() -> None:
@@ -54,7 +54,7 @@ def test_names_and_numbers_may_stay() -> None:
         ("A man in a park in Berlin", "Ein Mann in einem Park in Berlin"),
         ("Taxi", "Taxi"),
     ]
-    assert NotCopied()(pairs, "en", "de") == [True] * len(pairs)
+    assert CopyCheck()(pairs, "en", "de") == [True] * len(pairs)
 
 
 def test_lengths_are_compared_across_scripts() -> None:
@@ -69,28 +69,28 @@ def test_lengths_are_compared_across_scripts() -> None:
         (long, "Ein Mann"),
         ("a dog", "Ein Hund läuft über eine grüne Wiese und dann in den Wald"),
     ]
-    assert LengthRatio()(pairs, "en", "de") == [True, True, False, False]
-    assert LengthRatio(0.1, 9.0)(pairs, "en", "de") == [True] * 4
+    assert LengthCheck()(pairs, "en", "de") == [True, True, False, False]
+    assert LengthCheck(0.1, 9.0)(pairs, "en", "de") == [True] * 4
 
 
 @pytest.mark.parametrize(("least", "most"), [(3, 1), (0, 0), (float("nan"), 1), (0, float("nan"))])
 def test_lengths_that_no_translation_has_are_refused(least: float, most: float) -> None:
     with pytest.raises(PolyglanceError, match=r"at least .* and at most .* times as long"):
-        LengthRatio(least, most)
+        LengthCheck(least, most)
 
 
 def test_a_phrase_said_over_and_over() -> None:
-    assert times_in_a_row("", "en") == 0
-    assert times_in_a_row("a dog", "en") == 1
-    assert times_in_a_row("a very, very big dog", "en") == 2
-    assert times_in_a_row("on the dog on the dog on the dog.", "en") == 3
-    assert times_in_a_row("狗狗狗", "zh") == 3
+    assert max_consecutive_repeats("", "en") == 0
+    assert max_consecutive_repeats("a dog", "en") == 1
+    assert max_consecutive_repeats("a very, very big dog", "en") == 2
+    assert max_consecutive_repeats("on the dog on the dog on the dog.", "en") == 3
+    assert max_consecutive_repeats("狗狗狗", "zh") == 3
     pairs = [
         ("a dog", "der der der Hund"),
         ("no no no!", "nein nein nein!"),
         ("a very very big dog", "ein sehr sehr großer Hund"),
     ]
-    assert Repetition()(pairs, "en", "de") == [False, True, True]
+    assert RepetitionCheck()(pairs, "en", "de") == [False, True, True]
 
 
 @given(
@@ -100,7 +100,7 @@ def test_a_phrase_said_over_and_over() -> None:
 )
 def test_a_phrase_is_counted_wherever_it_stands(phrase: list[str], times: int, around: list[str]):
     text = " ".join([*around, *phrase * times, *around])
-    said = times_in_a_row(text, "en")
+    said = max_consecutive_repeats(text, "en")
     assert said >= times
     # By its definition, looked for in every place.
     words = text.split()
@@ -135,22 +135,22 @@ def test_captions_that_stayed_english_are_seen_among_the_others() -> None:
     pictures = ToyDataset(seed=3).pictures(100, "train")
     said = [(one.captions["en"][0].text, one.captions["de"][0].text) for one in pictures]
     pairs = [(here, here if not row % 10 else there) for row, (here, there) in enumerate(said)]
-    assert RightLanguage()(pairs, "en", "de") == [row % 10 > 0 for row in range(len(pairs))]
-    assert RightLanguage(margin=1e6)(pairs, "en", "de") == [True] * len(pairs)
-    assert RightLanguage()([], "en", "de") == []
+    assert LanguageCheck()(pairs, "en", "de") == [row % 10 > 0 for row in range(len(pairs))]
+    assert LanguageCheck(margin=1e6)(pairs, "en", "de") == [True] * len(pairs)
+    assert LanguageCheck()([], "en", "de") == []
 
 
 def test_another_language_is_seen_with_examples_of_it() -> None:
     pairs = list(zip(SENTENCES["en"], SENTENCES["fr"], strict=True))
     known = {code: SENTENCES[code] for code in ("de", "fr", "cs")}
-    assert not any(RightLanguage(known)(pairs, "en", "de"))
-    assert all(RightLanguage(known)(pairs, "en", "fr"))
+    assert not any(LanguageCheck(known)(pairs, "en", "de"))
+    assert all(LanguageCheck(known)(pairs, "en", "fr"))
 
 
 def test_meanings_are_compared_by_what_is_given() -> None:
     pairs = [("a dog", "ein Hund"), ("a cat", "ein Zug"), ("a cow", "?")]
-    alike = Alike(lambda here, _, there, __: [0.7, 0.69, 0.1], least=0.7)
+    alike = EmbeddingCheck(lambda here, _, there, __: [0.7, 0.69, 0.1], min_similarity=0.7)
     assert alike(pairs, "en", "de") == [True, False, False]
     back = {"ein Hund": "a dog", "ein Zug": "one train", "?": None}
-    trip = RoundTrip(lambda texts, source, target: [back[text] for text in texts])
+    trip = RoundTripCheck(lambda texts, source, target: [back[text] for text in texts])
     assert trip(pairs, "en", "de") == [True, False, False]

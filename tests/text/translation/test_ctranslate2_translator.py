@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from ctranslate2.converters import TransformersConverter
 
+from helpers.sentences import SENTENCES
+from helpers.translators import marian_folder, nllb_folder
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text.translation import ctranslate2_translator, open_translator
 from polyglance.text.translation.ctranslate2_translator import CTranslate2Translator
 from polyglance.text.translation.transformers_translator import TransformersTranslator
-from sentences import SENTENCES
-from tiny_translators import marian_folder, nllb_folder
 
 TEXTS = SENTENCES["en"][:6]
 LONGEST = 13
@@ -44,7 +44,7 @@ def shortly(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_converted_marian_says_the_same(pair: tuple[Path, Path]) -> None:
     model, converted = pair
     asked = TransformersTranslator(model, "en", "de").translate(TEXTS)
-    translator = CTranslate2Translator(converted, "en", "de", beams=1)
+    translator = CTranslate2Translator(converted, "en", "de", num_beams=1)
     said = translator.translate(TEXTS)
     # Where it is cut off, transformers forces an end in place of the last piece.
     assert [text[:8] for text in said] == [text[:8] for text in asked]
@@ -57,8 +57,8 @@ def test_a_converted_nllb_is_told_both_languages(tmp_path: Path) -> None:
     model = nllb_folder(tmp_path / "nllb")
     converted = _converted(model, tmp_path / "converted", ["tokenizer.json"])
     for source, target in (("en", "de"), ("de", "zh")):
-        asked = TransformersTranslator(model, source, target, beams=1).translate(TEXTS)
-        said = CTranslate2Translator(converted, source, target, beams=1).translate(TEXTS)
+        asked = TransformersTranslator(model, source, target, num_beams=1).translate(TEXTS)
+        said = CTranslate2Translator(converted, source, target, num_beams=1).translate(TEXTS)
         assert [text[:6] for text in said] == [text[:6] for text in asked]
     with pytest.raises(PolyglanceError, match="does not know Swahili"):
         CTranslate2Translator(converted, "en", "sw")

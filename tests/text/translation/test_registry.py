@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.translators import marian_folder
 from polyglance.errors import PolyglanceError
 from polyglance.text.translation import open_translator
 from polyglance.text.translation.language_tags import language_tags
-from polyglance.text.translation.registry import open_first
+from polyglance.text.translation.registry import open_first_translator
 from polyglance.text.translation.translators import WordByWord
-from tiny_translators import marian_folder
 
 
 def test_a_pattern_names_a_folder_for_each_pair(tmp_path: Path) -> None:
@@ -27,11 +27,11 @@ def test_a_pattern_names_a_folder_for_each_pair(tmp_path: Path) -> None:
 def test_the_first_that_has_the_languages_translates(tmp_path: Path) -> None:
     (tmp_path / "en-fr.txt").write_text("dog chien\n")
     names = [str(tmp_path / "{source}-{target}"), "words"]
-    opened = open_first(names, "en", "fr", dictionaries=[tmp_path])
+    opened = open_first_translator(names, "en", "fr", dictionaries=[tmp_path])
     assert isinstance(opened, WordByWord)
     assert opened.translate(["A dog barks."]) == ["A chien barks."]
     with pytest.raises(PolyglanceError, match=r"en-de: no such folder.*no dictionary from English"):
-        open_first(names, "en", "de", dictionaries=[tmp_path])
+        open_first_translator(names, "en", "de", dictionaries=[tmp_path])
 
 
 def test_words_are_known_by_what_the_dictionary_says(tmp_path: Path) -> None:

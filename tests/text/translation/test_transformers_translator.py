@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from helpers.sentences import SENTENCES
+from helpers.translators import m2m100_folder, marian_folder, mbart_folder, nllb_folder
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text.translation import transformers_translator
 from polyglance.text.translation.transformers_translator import TransformersTranslator
-from sentences import SENTENCES
-from tiny_translators import m2m100_folder, marian_folder, mbart_folder, nllb_folder
 
 TEXTS = SENTENCES["en"][:6]
 
@@ -104,7 +104,7 @@ def test_the_fingerprint_follows_weights_and_search_not_the_name(
     copy = Path(shutil.copytree(marian, tmp_path / "renamed"))
     (copy / "README.md").write_text("a note")
     assert TransformersTranslator(copy, "en", "de").fingerprint == first.fingerprint
-    assert TransformersTranslator(copy, "en", "de", beams=3).fingerprint != first.fingerprint
+    assert TransformersTranslator(copy, "en", "de", num_beams=3).fingerprint != first.fingerprint
     changed = Path(shutil.copytree(marian, tmp_path / "changed"))
     weights = bytearray((changed / "model.safetensors").read_bytes())
     weights[-1] ^= 1

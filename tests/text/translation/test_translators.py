@@ -49,6 +49,6 @@ def test_a_dictionary_is_a_translator_word_by_word() -> None:
     translator: Translator = WordByWord(german, "eng", "de")
     assert (translator.source, translator.target) == ("en", "de")
     assert translator.translate(texts) == ["Hund und Hund.", "", "", ""]
-    assert WordByWord(german, "en", "de", longest=2).translate(texts)[1] == "Eis!"
+    assert WordByWord(german, "en", "de", max_phrase_words=2).translate(texts)[1] == "Eis!"
     kept = WordByWord(german, "en", "de", keep_unknown=True).translate(texts)
     assert kept == ["A Hund und a Hund.", "ice cream!", "zebra.", ""]

@@ -1,7 +1,7 @@
-"""Which words of a sentence and its translation mean the same.
+"""Word alignment: which words of a sentence and its translation correspond.
 
-`aligner` finds links between words, by the `models`; `links` makes one of two
-directions and reads and writes files of links; `parallel` cuts sentences into words.
+`aligner` finds the links, with the `models`; `links` symmetrises two directions and
+reads and writes link files; `parallel` splits parallel sentences into words.
 """
 
 from polyglance.text.alignment.aligner import (

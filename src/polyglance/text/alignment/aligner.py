@@ -1,15 +1,13 @@
-"""Which words of a sentence and its translation mean the same: a word aligner.
+"""A word aligner, trained by EM on nothing but the parallel sentences themselves.
 
-It learns from nothing but parallel sentences, in both directions, and makes one
-of the two. Models of ever more knowledge take turns, each starting from what the
-last one learned of words (`polyglance.text.alignment.models`): IBM's first, to
-which all places are the same; fast_align's, which knows that translations lie
-along the diagonal; and one that follows the order of words from link to link,
-with both directions held to what they agree on.
+Both directions are aligned and then symmetrised. Three models run one after the other,
+each starting from the translation probabilities of the last
+(`polyglance.text.alignment.models`): IBM model 1; fast_align's IBM model 2; and an HMM
+whose two directions are trained to agree.
 
-    found = align([("the dog".split(), "der hund".split()), ...])
-    found.links[0]                          # [(0, 0), (1, 1)]
-    found.forward.translations("dog")       # {"hund": 0.98, ...}
+    alignment = align([("the dog".split(), "der hund".split()), ...])
+    alignment.links[0]                          # [(0, 0), (1, 1)]
+    alignment.forward.translations("dog")       # {"hund": 0.98, ...}
 
 ``AlignerSettings.fast_align()`` is fast_align alone.
 """
@@ -19,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -28,13 +26,13 @@ from polyglance.text.alignment.links import Link, Symmetry, symmetrise
 from polyglance.text.alignment.models import (
     NULL,
     Cells,
-    Diagonal,
+    DiagonalModel,
+    EncodedSentences,
     Floats,
+    HmmModel,
     Integers,
-    Jumps,
-    Side,
-    Translations,
-    transposed,
+    TranslationModel,
+    transpose_cells,
 )
 
 __all__ = ["NULL", "AlignerSettings", "Alignment", "TranslationTable", "align"]
@@ -42,93 +40,106 @@ __all__ = ["NULL", "AlignerSettings", "Alignment", "TranslationTable", "align"]
 SentencePair = tuple[Sequence[str], Sequence[str]]
 """The words of a sentence and those of its translation."""
 
-_Stage = Literal["words", "diagonal", "jumps"]
-_STAGES: tuple[_Stage, ...] = get_args(_Stage)
+_Stage = Literal["ibm1", "fast_align", "hmm"]
 
 
 @dataclass(frozen=True, slots=True)
 class AlignerSettings:
-    """What the aligner can be told."""
+    """Hyper-parameters of the aligner."""
 
-    words: int = 3
-    """Iterations of IBM's first model. Without them languages of another order are lost."""
-    diagonal: int = 2
-    """Iterations of fast_align's model."""
-    jumps: int = 5
-    """Iterations of the model that follows the order of words."""
-    agree: bool = True
-    """Whether directions are held to what they agree on, in the last model."""
-    null: float = 0.08
-    """How often a word is made by no word of the other sentence; fast_align's figure."""
+    ibm1_iterations: int = 3
+    """EM iterations of IBM model 1. Without them, pairs with a different word order fail."""
+    fast_align_iterations: int = 2
+    """EM iterations of fast_align's model."""
+    hmm_iterations: int = 5
+    """EM iterations of the HMM."""
+    by_agreement: bool = True
+    """Train the HMM's two directions to agree (Liang et al. 2006)."""
+    null_probability: float = 0.08
+    """Prior probability that a word is aligned to the null word; fast_align's default."""
     tension: float = 4.0
-    """Where the pull to the diagonal starts; fast_align's figure."""
+    """Initial preference for the diagonal; fast_align's default."""
     learn_tension: bool = True
     alpha: float = 0.05
-    """Of the Dirichlet prior on translations, by variational Bayes; 0 is maximum likelihood."""
+    """Dirichlet prior on translations, for variational Bayes; 0 is maximum likelihood."""
 
     def __post_init__(self) -> None:
-        counts = self.words, self.diagonal, self.jumps
+        counts = [count for _, count in self.stages()]
         if min(counts) < 0 or not sum(counts):
-            raise PolyglanceError("an aligner takes one iteration or more")
-        if not 0 < self.null < 1 or self.tension < 0 or self.alpha < 0:
+            raise PolyglanceError("an aligner needs at least one iteration")
+        if not 0 < self.null_probability < 1 or self.tension < 0 or self.alpha < 0:
             raise PolyglanceError(
-                "an aligner's share of null words lies between 0 and 1, "
-                "and its tension and alpha are not negative"
+                "an aligner's null_probability must lie between 0 and 1, "
+                "and its tension and alpha must not be negative"
             )
+
+    def stages(self) -> tuple[tuple[_Stage, int], ...]:
+        """Return the models in training order, each with its number of iterations."""
+        return (
+            ("ibm1", self.ibm1_iterations),
+            ("fast_align", self.fast_align_iterations),
+            ("hmm", self.hmm_iterations),
+        )
 
     @classmethod
     def fast_align(cls) -> AlignerSettings:
-        """fast_align as its authors recommend it: tension learned, a sparse prior."""
-        return cls(words=0, diagonal=5, jumps=0, agree=False, alpha=0.01)
+        """Return fast_align's settings as its authors recommend: learned tension, sparse prior."""
+        return cls(
+            ibm1_iterations=0,
+            fast_align_iterations=5,
+            hmm_iterations=0,
+            by_agreement=False,
+            alpha=0.01,
+        )
 
 
 @dataclass(frozen=True)
 class TranslationTable:
-    """t(target word | source word), for words that stand in one pair of sentences at least."""
+    """t(target word | source word), for words that occur together in a sentence pair."""
 
     sources: tuple[str, ...]
-    """The source words by number; number 0 is the null word."""
+    """The source words by id; id 0 is the null word."""
     targets: tuple[str, ...]
     rows: Integers
-    """Of each entry its source word, in ascending order."""
+    """The source word id of each entry, in ascending order."""
     columns: Integers
-    """Of each entry its target word."""
+    """The target word id of each entry."""
     probabilities: Floats
     tension: float
-    """The pull to the diagonal that was learned with it."""
+    """The diagonal preference that was learned with it."""
     log_likelihoods: tuple[float, ...]
-    """Of the corpus, as each iteration found it."""
+    """Log likelihood of the corpus in each iteration."""
 
-    def translations(self, word: str, *, at_least: float = 0.01) -> dict[str, float]:
-        """The probable translations of a word, the likeliest first; `NULL` for the null word."""
-        row = self._numbers.get(word)
+    def translations(self, word: str, *, min_probability: float = 0.01) -> dict[str, float]:
+        """Return a word's translations by probability, highest first; `NULL` is the null word."""
+        row = self._ids.get(word)
         if row is None:
             return {}
         first, last = np.searchsorted(self.rows, [row, row + 1])
         order = first + np.argsort(-self.probabilities[first:last], kind="stable")
-        found = ((self.targets[self.columns[at]], float(self.probabilities[at])) for at in order)
-        return {target: value for target, value in found if value >= at_least}
+        entries = ((self.targets[self.columns[at]], float(self.probabilities[at])) for at in order)
+        return {target: value for target, value in entries if value >= min_probability}
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _ids(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.sources)}
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Links between the words of each pair of sentences, and what was learned about words."""
+    """The links of each sentence pair, and the translation tables of both directions."""
 
     links: list[list[Link]]
     forward: TranslationTable
     """From source words to target words."""
     backward: TranslationTable
     forward_links: list[list[Link]] = field(repr=False)
-    """At most one a target word, as the forward direction has it."""
+    """The forward direction's links, at most one per target word."""
     backward_links: list[list[Link]] = field(repr=False)
-    """At most one a source word; (source, target) here as well."""
+    """The backward direction's links, at most one per source word; also (source, target)."""
 
-    def symmetrised(self, symmetry: Symmetry) -> list[list[Link]]:
-        """Both directions made one, in another way than ``links`` were."""
+    def symmetrise(self, symmetry: Symmetry) -> list[list[Link]]:
+        """Return the links of both directions combined by another heuristic than ``links``."""
         return symmetrise(self.forward_links, self.backward_links, symmetry)
 
 
@@ -140,89 +151,98 @@ def align(
 ) -> Alignment:
     """Align the words of parallel sentences.
 
-    Words are compared as they are spelled: lower-case them before, as
-    `ParallelText.plain` does, unless capitals tell words apart. A pair with an
-    empty side gets no links.
+    Args:
+        pairs: The words of each sentence and of its translation. Spelling is compared
+            as it is: lower-case words first, as `ParallelText.lowercased` does, unless
+            case is meaningful. A pair with an empty side gets no links.
+        settings: Iterations and priors.
+        symmetry: How the two directions are combined.
+
+    Returns:
+        The links of every pair and the translation probabilities.
     """
     settings = settings or AlignerSettings()
     pairs = list(pairs)
-    source = Side.of([words for words, _ in pairs])
-    target = Side.of([words for _, words in pairs])
+    source = EncodedSentences.from_words([words for words, _ in pairs])
+    target = EncodedSentences.from_words([words for _, words in pairs])
     if not len(source.ids) or not len(target.ids):
         raise PolyglanceError("there are no words to align: one of the two sides is empty")
     forward = _Direction(source, target, settings)
     backward = _Direction(target, source, settings)
-    mirror = transposed(forward.cells, backward.cells)
-    for stage in _STAGES:
-        for _ in range(getattr(settings, stage)):
-            there, back = forward.expect(stage), backward.expect(stage)
-            if stage == "jumps" and settings.agree:
-                _agree(there, back, mirror)
-            forward.learn(there)
-            backward.learn(back)
-    there_links = list(forward.links())
-    back_links = [sorted((i, j) for j, i in links) for links in backward.links()]
+    mirror = transpose_cells(forward.cells, backward.cells)
+    for stage, iterations in settings.stages():
+        for _ in range(iterations):
+            forward_posterior = forward.e_step(stage)
+            backward_posterior = backward.e_step(stage)
+            if stage == "hmm" and settings.by_agreement:
+                _agree(forward_posterior, backward_posterior, mirror)
+            forward.m_step(forward_posterior)
+            backward.m_step(backward_posterior)
+    forward_links = list(forward.links())
+    backward_links = [sorted((i, j) for j, i in links) for links in backward.links()]
     return Alignment(
-        symmetrise(there_links, back_links, symmetry),
-        forward.table(), backward.table(), there_links, back_links,
+        symmetrise(forward_links, backward_links, symmetry),
+        forward.table(), backward.table(), forward_links, backward_links,
     )  # fmt: skip
 
 
-def _agree(there: Floats, back: Floats, mirror: tuple[Integers, Integers]) -> None:
-    """Make the probability of a link, in place, that both directions have it.
+def _agree(forward: Floats, backward: Floats, mirror: tuple[Integers, Integers]) -> None:
+    """Replace both directions' posteriors, in place, by their product.
 
-    Alignment by agreement (Liang, Taskar and Klein 2006): what only one
-    direction believes is no evidence for either.
+    Alignment by agreement (Liang, Taskar and Klein 2006): a link that only one
+    direction believes in is no evidence for either.
     """
-    ours, theirs = mirror
-    both = there[ours] * back[theirs]
-    there[ours] = both
-    back[theirs] = both
+    cells, mirrored = mirror
+    product = forward[cells] * backward[mirrored]
+    forward[cells] = product
+    backward[mirrored] = product
 
 
 class _Direction:
-    """One direction at work: its cells, what it knows of words, and its models."""
+    """One direction in training: its cells, translation probabilities and models."""
 
-    def __init__(self, source: Side, target: Side, settings: AlignerSettings) -> None:
+    def __init__(
+        self, source: EncodedSentences, target: EncodedSentences, settings: AlignerSettings
+    ) -> None:
         self.cells = Cells(source, target)
         self._words = source.words, target.words
         self._settings = settings
-        self._translations = Translations(self.cells, settings.alpha)
-        self._diagonal = Diagonal(self.cells, settings.null, settings.tension)
-        self._jumps = Jumps(self.cells, settings.null)
-        self._stage: _Stage = "words"
-        self._likelihoods: list[float] = []
+        self._translations = TranslationModel(self.cells, settings.alpha)
+        self._diagonal = DiagonalModel(self.cells, settings.null_probability, settings.tension)
+        self._hmm = HmmModel(self.cells, settings.null_probability)
+        self._stage: _Stage = "ibm1"
+        self._log_likelihoods: list[float] = []
 
-    def expect(self, stage: _Stage) -> Floats:
-        """The probability of each cell to be a link, by the model of this stage."""
+    def e_step(self, stage: _Stage) -> Floats:
+        """Return the probability of each cell to be a link, by the model of this stage."""
         self._stage = stage
-        posterior, likelihood = self._posterior()
-        self._likelihoods.append(likelihood)
+        posterior, log_likelihood = self._posterior()
+        self._log_likelihoods.append(log_likelihood)
         return posterior
 
-    def learn(self, posterior: Floats) -> None:
-        """Make the expected links as likely as can be."""
-        self._translations.learn(posterior)
-        if self._stage == "jumps":
-            self._jumps.learn()
-        elif self._stage == "diagonal" and self._settings.learn_tension:
-            self._diagonal.learn(posterior)
+    def m_step(self, posterior: Floats) -> None:
+        """Fit the parameters to the expected links."""
+        self._translations.m_step(posterior)
+        if self._stage == "hmm":
+            self._hmm.m_step()
+        elif self._stage == "fast_align" and self._settings.learn_tension:
+            self._diagonal.m_step(posterior)
 
     def links(self) -> Iterator[list[Link]]:
-        """The likeliest source word of each target word, by pair of sentences."""
+        """Yield, for each pair, the most probable source word of each target word."""
         posterior, _ = self._posterior()
         return self.cells.best_links(posterior)
 
     def table(self) -> TranslationTable:
-        """What was learned."""
-        learned = self._translations
+        """Return the translation probabilities."""
+        model = self._translations
         return TranslationTable(
-            *self._words, learned.rows, learned.columns, learned.probabilities,
-            self._diagonal.tension, tuple(self._likelihoods),
+            *self._words, model.rows, model.columns, model.probabilities,
+            self._diagonal.tension, tuple(self._log_likelihoods),
         )  # fmt: skip
 
     def _posterior(self) -> tuple[Floats, float]:
         translation = self._translations.by_cell()
-        if self._stage == "jumps":
-            return self._jumps.expect(translation)
-        return self._diagonal.expect(translation, is_flat=self._stage == "words")
+        if self._stage == "hmm":
+            return self._hmm.e_step(translation)
+        return self._diagonal.e_step(translation, uniform=self._stage == "ibm1")

@@ -1,7 +1,7 @@
-"""Word links: two directions made one, and the Pharaoh format in which aligners write them.
+"""Word links: symmetrisation of two directions, and the Pharaoh format.
 
-A line a sentence pair, ``0-0 1-2`` for links of the first and the second word
-of the source. eflomal and fast_align write it, and so do we.
+A Pharaoh file has one line per sentence pair, ``0-0 1-2`` for the links of the first and
+the second source word. eflomal and fast_align write it too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.records import atomic_write, read_lines
 
 Link = tuple[int, int]
-"""Place of a word in the source and of one in the target, from 0."""
+"""Index of a source word and of a target word, from 0."""
 
 Symmetry = Literal["intersection", "union", "grow-diag-final-and"]
 
@@ -24,67 +24,77 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 def symmetrise(
     forward: Sequence[Iterable[Link]], backward: Sequence[Iterable[Link]], symmetry: Symmetry
 ) -> list[list[Link]]:
-    """The links of two directions as one, sentence by sentence (Koehn, Och and Marcu 2003)."""
-    join = _JOINING[as_symmetry(symmetry)]
+    """Combine the links of two directions (Koehn, Och and Marcu 2003).
+
+    Args:
+        forward: Links of each sentence pair in the forward direction.
+        backward: Links of the same pairs in the backward direction, also (source, target).
+        symmetry: The heuristic.
+
+    Returns:
+        The combined links of each pair, sorted.
+    """
+    combine = _HEURISTICS[parse_symmetry(symmetry)]
     return [
-        sorted(join(set(there), set(back))) for there, back in zip(forward, backward, strict=True)
+        sorted(combine(set(ours), set(theirs)))
+        for ours, theirs in zip(forward, backward, strict=True)
     ]
 
 
-def as_symmetry(name: str) -> Symmetry:
-    """A way to make one of two directions, by its name."""
-    for known in _JOINING:
+def parse_symmetry(name: str) -> Symmetry:
+    """Return the symmetrisation heuristic of this name."""
+    for known in _HEURISTICS:
         if name == known:
             return known
-    raise PolyglanceError(f"links are made one by {', '.join(_JOINING)}, not {name!r}")
+    raise PolyglanceError(f"unknown symmetrisation {name!r}: give {', '.join(_HEURISTICS)}")
 
 
 def grow_diag_final_and(forward: set[Link], backward: set[Link]) -> set[Link]:
-    """The intersection, what of the union touches it, and then what is far from everything.
+    """Grow the intersection by neighbouring links of the union, then add isolated links.
 
-    A link of the union beside one that is taken, diagonals included, is taken
-    if one of its words has none yet; that is repeated while any is found. At
-    the end come links of which both words have none, forward ones first.
+    A link of the union next to an accepted one, diagonals included, is accepted if
+    either of its words has no link yet; this repeats until nothing changes. Finally
+    links both of whose words have none are added, forward ones first.
     """
-    taken = forward & backward
+    accepted = forward & backward
     if forward == backward:
-        return taken
+        return accepted
     union = forward | backward
-    sources, targets = {i for i, _ in taken}, {j for _, j in taken}
+    sources, targets = {i for i, _ in accepted}, {j for _, j in accepted}
 
-    def take(link: Link) -> None:
-        taken.add(link)
+    def accept(link: Link) -> None:
+        accepted.add(link)
         sources.add(link[0])
         targets.add(link[1])
 
-    grown = True
-    while grown:
-        grown = False
-        for i, j in sorted(taken):
+    changed = True
+    while changed:
+        changed = False
+        for i, j in sorted(accepted):
             for down, right in _NEIGHBOURS:
                 near = i + down, j + right
                 is_free = near[0] not in sources or near[1] not in targets
-                if is_free and near in union and near not in taken:
-                    take(near)
-                    grown = True
+                if is_free and near in union and near not in accepted:
+                    accept(near)
+                    changed = True
     for direction in (forward, backward):
         for link in sorted(direction):
             if link[0] not in sources and link[1] not in targets:
-                take(link)
-    return taken
+                accept(link)
+    return accepted
 
 
-def pharaoh(links: Iterable[Link]) -> str:
-    """Links as a line of the Pharaoh format."""
+def format_pharaoh(links: Iterable[Link]) -> str:
+    """Return links as a line of the Pharaoh format."""
     return " ".join(f"{i}-{j}" for i, j in links)
 
 
 def write_pharaoh(path: str | Path, links: Iterable[Iterable[Link]]) -> int:
-    """Write a line a sentence pair and return their number."""
+    """Write one line per sentence pair and return the number of lines."""
     count = 0
     with atomic_write(path) as out:
         for line in links:
-            out.write(pharaoh(line) + "\n")
+            out.write(format_pharaoh(line) + "\n")
             count += 1
     return count
 
@@ -92,23 +102,26 @@ def write_pharaoh(path: str | Path, links: Iterable[Iterable[Link]]) -> int:
 def read_links(
     path: str | Path, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> list[list[Link]]:
-    """The links that an aligner wrote for these sentences; an error if they do not fit."""
-    found = list(read_pharaoh(path))
-    if len(found) != len(pairs):
-        raise DataError(f"{path}: has {len(found):,} lines for {len(pairs):,} pairs of sentences")
-    for number, (links, (source, target)) in enumerate(zip(found, pairs, strict=True), start=1):
+    """Read the links that an aligner wrote for these sentences; raise if they do not match."""
+    links_by_pair = list(read_pharaoh(path))
+    if len(links_by_pair) != len(pairs):
+        raise DataError(
+            f"{path}: has {len(links_by_pair):,} lines for {len(pairs):,} sentence pairs"
+        )
+    for number, (links, (source, target)) in enumerate(
+        zip(links_by_pair, pairs, strict=True), start=1
+    ):
         if any(not (0 <= i < len(source) and 0 <= j < len(target)) for i, j in links):
             raise DataError(f"{path}:{number}: links a word that its sentence does not have")
-    return found
+    return links_by_pair
 
 
 def read_pharaoh(path: str | Path, problems: Problems | None = None) -> Iterator[list[Link]]:
-    """Yield the links of each line, from eflomal or any other aligner.
+    """Yield the links of each line, as eflomal or any other aligner wrote them.
 
-    A line that is not links goes to ``problems`` and counts as a pair without
-    any, so that lines still belong to their sentences; without ``problems`` it
-    is an error. Marks after a link (``1-2:0.7``) are scores and left out, and a
-    possible link, ``1p2``, is one.
+    A malformed line goes to ``problems`` and counts as a pair without links, so that
+    lines stay matched with their sentences; without ``problems`` it is an error. Scores
+    after a link (``1-2:0.7``) are ignored, and a possible link, ``1p2``, counts as one.
     """
     problems = Problems(strict=True) if problems is None else problems
     for number, line in read_lines(path, problems):
@@ -123,7 +136,7 @@ def read_pharaoh(path: str | Path, problems: Problems | None = None) -> Iterator
         yield links
 
 
-_JOINING: dict[Symmetry, Callable[[set[Link], set[Link]], set[Link]]] = {
+_HEURISTICS: dict[Symmetry, Callable[[set[Link], set[Link]], set[Link]]] = {
     "intersection": lambda forward, backward: forward & backward,
     "union": lambda forward, backward: forward | backward,
     "grow-diag-final-and": grow_diag_final_and,

@@ -1,4 +1,4 @@
-"""Parallel sentences cut into words for the aligner."""
+"""Parallel sentences, split into words for the aligner."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 from polyglance.errors import PolyglanceError
 from polyglance.languages import is_spaceless
 from polyglance.records import Record, atomic_write
-from polyglance.text.segment import cut_words, normalise_word
+from polyglance.text.segment import normalise_word, word_spans
 
 Words = list[str]
 
-BETWEEN = "|||"
-"""What fast_align has between a sentence and its translation."""
+SEPARATOR = "|||"
+"""Stands between a sentence and its translation in fast_align's format."""
 
 
 @dataclass(frozen=True)
 class ParallelText:
-    """The words of sentences and of their translations, as they are spelled."""
+    """The words of sentences and of their translations, in their original spelling."""
 
     pairs: list[tuple[Words, Words]]
     source: str = ""
     target: str = ""
-    """Codes of the languages; empty where they were not told."""
+    """Language codes; empty where unknown."""
 
     @classmethod
-    def of(
+    def from_texts(
         cls,
         texts: Iterable[tuple[str, str]],
         source: str = "",
@@ -35,18 +35,28 @@ class ParallelText:
         *,
         segment: bool = False,
     ) -> ParallelText:
-        """Cut sentences by the rules of their languages or, untold, at spaces.
+        """Split sentence pairs into words by the rules of their languages.
 
-        With ``segment`` languages without spaces are cut by a segmenter with a
-        dictionary, into words instead of characters.
+        Args:
+            texts: Sentences and their translations.
+            source: Language of the sentences; empty splits at white space.
+            target: Language of the translations; empty splits at white space.
+            segment: Split languages without spaces into words by a dictionary-based
+                segmenter, instead of into characters.
         """
-        ours, theirs = (segment and bool(code) and is_spaceless(code) for code in (source, target))
-        if segment and not (ours or theirs):
+        segment_source, segment_target = (
+            segment and bool(code) and is_spaceless(code) for code in (source, target)
+        )
+        if segment and not (segment_source or segment_target):
             raise PolyglanceError(
-                "--segment cuts a language without spaces: name it, as --languages en,zh"
+                "--segment needs a language that is written without spaces: name it, as in "
+                "--languages en,zh"
             )
         return cls(
-            [(_cut(here, source, ours), _cut(there, target, theirs)) for here, there in texts],
+            [
+                (_split(ours, source, segment_source), _split(theirs, target, segment_target))
+                for ours, theirs in texts
+            ],
             source,
             target,
         )
@@ -55,9 +65,9 @@ class ParallelText:
     def from_records(
         cls, records: Iterable[Record], source: str, target: str, *, segment: bool = False
     ) -> ParallelText:
-        """The captions of two languages, the k-th of one the translation of the other's k-th.
+        """Pair the captions of two languages: the k-th of one with the k-th of the other.
 
-        Of a record without both, or with more of one, there are fewer.
+        Captions without a counterpart are left out.
         """
         texts = (
             pair
@@ -66,25 +76,25 @@ class ParallelText:
                 record.captions.get(source, ()), record.captions.get(target, ()), strict=False
             )
         )
-        return cls.of(texts, source, target, segment=segment)
+        return cls.from_texts(texts, source, target, segment=segment)
 
-    def plain(self) -> Iterator[tuple[Words, Words]]:
-        """The same in lower case, which is how words are counted."""
-        for here, there in self.pairs:
+    def lowercased(self) -> Iterator[tuple[Words, Words]]:
+        """Yield the pairs with normalised, lower-case words."""
+        for ours, theirs in self.pairs:
             yield (
-                [normalise_word(word, self.source) for word in here],
-                [normalise_word(word, self.target) for word in there],
+                [normalise_word(word, self.source) for word in ours],
+                [normalise_word(word, self.target) for word in theirs],
             )
 
     def write(self, path: str | Path) -> int:
-        """Write the words as fast_align reads them, a pair a line, and return their number."""
+        """Write one pair per line in fast_align's format and return the number of pairs."""
         with atomic_write(path) as out:
-            for here, there in self.pairs:
-                out.write(" ".join([*here, BETWEEN, *there]) + "\n")
+            for ours, theirs in self.pairs:
+                out.write(" ".join([*ours, SEPARATOR, *theirs]) + "\n")
         return len(self.pairs)
 
 
-def _cut(text: str, language: str, segment: bool) -> Words:
+def _split(text: str, language: str, segment: bool) -> Words:
     if not language:
         return text.split()
-    return [text[start:end] for start, end in cut_words(text, language, dictionary=segment)]
+    return [text[start:end] for start, end in word_spans(text, language, use_segmenter=segment)]

@@ -5,8 +5,8 @@ with TranslationCache.open() as cache:
     done = translate_all(translator, texts, cache)
 """
 
-from polyglance.text.translation.batches import Translated, translate_all
+from polyglance.text.translation.batches import TranslationResult, translate_all
 from polyglance.text.translation.cache import TranslationCache
 from polyglance.text.translation.registry import open_translator
 
-__all__ = ["Translated", "TranslationCache", "open_translator", "translate_all"]
+__all__ = ["TranslationResult", "TranslationCache", "open_translator", "translate_all"]

@@ -6,44 +6,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from polyglance.errors import PolyglanceError
-from polyglance.languages import describe
+from polyglance.languages import get_language
 from polyglance.text.translation.cache import TranslationCache
-from polyglance.text.translation.translators import KnownTranslator
+from polyglance.text.translation.translators import CacheableTranslator
 from polyglance.utils.progress import progress
 
 
 @dataclass
-class Translated:
+class TranslationResult:
     """What became of some texts."""
 
     texts: dict[str, str]
     """Texts and their translations."""
-    cached: int
+    num_cached: int
     """How many of them were translated before."""
     failed: dict[str, str] = field(default_factory=dict)
     """Texts that could not be translated, and why; they are tried again next time."""
 
 
 def translate_all(
-    translator: KnownTranslator,
+    translator: CacheableTranslator,
     texts: Sequence[str],
     cache: TranslationCache,
     *,
-    batch: int | None = None,
+    batch_size: int | None = None,
     quiet: bool = True,
-) -> Translated:
+) -> TranslationResult:
     """Translate texts that are not in the cache; killed, it goes on with what is missing.
 
     A batch that fails is tried text by text, and what fails then is named. Where
     nothing of a batch succeeds, the translator is at fault, and its error stands.
     """
     wanted = [text for text in dict.fromkeys(texts) if text.strip()]
-    done = Translated(cache.found(translator, wanted), 0)
-    done.cached = len(done.texts)
+    done = TranslationResult(cache.lookup(translator, wanted), 0)
+    done.num_cached = len(done.texts)
     missing = sorted((text for text in wanted if text not in done.texts), key=len)
-    size = translator.batch if batch is None else batch
-    what = f"translating into {describe(translator.target).english}"
-    with progress(what, len(wanted), done=done.cached, quiet=quiet) as advance:
+    size = translator.batch_size if batch_size is None else batch_size
+    what = f"translating into {get_language(translator.target).english_name}"
+    with progress(what, len(wanted), done=done.num_cached, quiet=quiet) as advance:
         for start in range(0, len(missing), size):
             block = missing[start : start + size]
             new, failed = _translate(translator, block)
@@ -55,7 +55,7 @@ def translate_all(
 
 
 def _translate(
-    translator: KnownTranslator, block: list[str]
+    translator: CacheableTranslator, block: list[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     try:
         return dict(zip(block, translator.translate(block), strict=True)), {}

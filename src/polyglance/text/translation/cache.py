@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from polyglance.errors import PolyglanceError
-from polyglance.text.translation.translators import KnownTranslator
+from polyglance.text.translation.translators import CacheableTranslator
 from polyglance.weights import cache_folder
 
 _TABLES = """
@@ -56,7 +56,7 @@ class TranslationCache:
         place = cache_folder() / "translations.sqlite3" if path is None else Path(path)
         return cls(place.expanduser())
 
-    def found(self, translator: KnownTranslator, texts: Iterable[str]) -> dict[str, str]:
+    def lookup(self, translator: CacheableTranslator, texts: Iterable[str]) -> dict[str, str]:
         """Those of the texts that this translator has translated before."""
         wanted = list(dict.fromkeys(texts))
         known: dict[str, str] = {}
@@ -74,7 +74,7 @@ class TranslationCache:
                 )
         return known
 
-    def add(self, translator: KnownTranslator, translations: Mapping[str, str]) -> None:
+    def add(self, translator: CacheableTranslator, translations: Mapping[str, str]) -> None:
         """Keep some translations, all or none; what another run was faster with stays."""
         with self._explained():
             number = self._number(translator)
@@ -121,7 +121,7 @@ class TranslationCache:
             else:
                 return
 
-    def _number(self, translator: KnownTranslator) -> int:
+    def _number(self, translator: CacheableTranslator) -> int:
         key = (translator.fingerprint, translator.source, translator.target)
         asked = "SELECT id FROM translators WHERE fingerprint = ? AND source = ? AND target = ?"
         row = self._file.execute(asked, key).fetchone()

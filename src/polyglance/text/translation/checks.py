@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from polyglance.errors import PolyglanceError
 from polyglance.text.detection import LanguageDetector
 from polyglance.text.lexicon import Lexicon
-from polyglance.text.segment import cut_words, normalise_word
+from polyglance.text.segment import normalise_word, word_spans
 
 Pair: TypeAlias = tuple[str, str]
 """A text and its translation."""
@@ -44,7 +44,7 @@ class Check(Protocol):
         """Whether each translation is good; all pairs are of the same two languages."""
 
 
-def passing(
+def filter_pairs(
     pairs: Sequence[Pair], checks: Iterable[Check], source: str, target: str
 ) -> tuple[list[Pair], dict[str, list[Pair]]]:
     """Those that pass all checks, and the others by the name of the one they failed first."""
@@ -57,18 +57,18 @@ def passing(
 
 
 @dataclass(frozen=True)
-class SaysSomething:
+class EmptyCheck:
     """Drops translations without a letter, and of texts without one."""
 
     name: str = "empty"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        return [says_something(here) and says_something(there) for here, there in pairs]
+        return [has_letters(here) and has_letters(there) for here, there in pairs]
 
 
 @dataclass(frozen=True)
-class NotCopied:
+class CopyCheck:
     """Drops translations with the very words of the text, or with too many of them.
 
     One word may well be the same. Of four and more, at most the share ``most`` may stand
@@ -76,7 +76,7 @@ class NotCopied:
     numbers, which stay as they are in most languages, do not count.
     """
 
-    most: float = 0.6
+    max_overlap: float = 0.6
     name: str = "copied"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
@@ -93,48 +93,48 @@ class NotCopied:
         names = set(_spelled(_names(here), language))
         counted = [word for word in said if word not in names and not any(map(str.isdigit, word))]
         same = len([word for word in counted if word in known])
-        return len(counted) < _FEW or same <= self.most * len(counted)
+        return len(counted) < _FEW or same <= self.max_overlap * len(counted)
 
 
 @dataclass(frozen=True)
-class LengthRatio:
+class LengthCheck:
     """Drops translations much shorter or longer than their text, in `written_length`."""
 
-    least: float = 0.4
-    most: float = 2.5
+    min_ratio: float = 0.4
+    max_ratio: float = 2.5
     name: str = "length"
 
     def __post_init__(self) -> None:
-        if not (self.least <= self.most and self.most > 0):  # NaN is refused as well
+        if not (self.min_ratio <= self.max_ratio and self.max_ratio > 0):  # NaN is refused as well
             raise PolyglanceError(
-                f"no translation is at least {self.least:g} and at most {self.most:g} times as long"
-                " as its text: give a --longest above 0 and not below --shortest"
+                f"no translation is at least {self.min_ratio:g} and at most {self.max_ratio:g} times as long"
+                " as its text: give a --max-length-ratio above 0 and not below --min-length-ratio"
             )
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        return [self.least <= length_ratio(*pair) <= self.most for pair in pairs]
+        return [self.min_ratio <= length_ratio(*pair) <= self.max_ratio for pair in pairs]
 
 
 @dataclass(frozen=True)
-class Repetition:
+class RepetitionCheck:
     """Drops translations that say a phrase more than ``most`` times in a row, unless the
     text does so as often."""
 
-    most: int = 2
+    max_repeats: int = 2
     name: str = "repetition"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
         good = []
         for here, there in pairs:
-            said = times_in_a_row(there, target)
-            good.append(said <= self.most or said <= times_in_a_row(here, source))
+            said = max_consecutive_repeats(there, target)
+            good.append(said <= self.max_repeats or said <= max_consecutive_repeats(here, source))
         return good
 
 
 @dataclass(frozen=True)
-class RightLanguage:
+class LanguageCheck:
     """Drops translations that are likelier in another language, by `LanguageDetector`.
 
     Languages are learned from ``texts``; where those lack the two at hand, from what
@@ -162,15 +162,15 @@ class RightLanguage:
 
 
 @dataclass(frozen=True)
-class Alike:
+class EmbeddingCheck:
     """Drops translations that an encoder of both languages finds too unlike their text.
 
     ``likeness`` takes texts, their language, translations and theirs, and gives a
     number for each pair: the cosine of their vectors, say.
     """
 
-    likeness: Callable[[list[str], str, list[str], str], Sequence[float]]
-    least: float = 0.7
+    similarity: Callable[[list[str], str, list[str], str], Sequence[float]]
+    min_similarity: float = 0.7
     name: str = "embedding"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
@@ -178,31 +178,33 @@ class Alike:
         if not pairs:
             return []
         here, there = map(list, zip(*pairs, strict=True))
-        return [bool(x >= self.least) for x in self.likeness(here, source, there, target)]
+        return [
+            bool(x >= self.min_similarity) for x in self.similarity(here, source, there, target)
+        ]
 
 
 @dataclass(frozen=True)
-class RoundTrip:
+class RoundTripCheck:
     """Drops translations that, translated back, have too little in common with their text.
 
     ``back`` translates texts of the target language into the source's; what it cannot
     translate is None.
     """
 
-    back: Callable[[list[str], str, str], Sequence[str | None]]
-    least: float = 0.4
+    translate_back: Callable[[list[str], str, str], Sequence[str | None]]
+    min_chrf: float = 0.4
     name: str = "round-trip"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        returned = self.back([there for _, there in pairs], target, source)
+        returned = self.translate_back([there for _, there in pairs], target, source)
         return [
-            again is not None and chrf(again, here) >= self.least
+            again is not None and chrf(again, here) >= self.min_chrf
             for (here, _), again in zip(pairs, returned, strict=True)
         ]
 
 
-def says_something(text: str) -> bool:
+def has_letters(text: str) -> bool:
     """Whether there is a letter in a text, of any script."""
     return any(map(str.isalpha, text))
 
@@ -218,7 +220,7 @@ def length_ratio(text: str, translation: str) -> float:
     return (written_length(translation) + _EVEN) / (written_length(text) + _EVEN)
 
 
-def times_in_a_row(text: str, language: str) -> int:
+def max_consecutive_repeats(text: str, language: str) -> int:
     """How often a phrase of up to four words is said at most, without a word in between."""
     words = _words(text, language)
     most = min(1, len(words))
@@ -259,7 +261,7 @@ def _words(text: str, language: str) -> list[str]:
 
 
 def _cut(text: str, language: str) -> list[str]:
-    return [text[start:end] for start, end in cut_words(text, language)]
+    return [text[start:end] for start, end in word_spans(text, language)]
 
 
 def _spelled(words: Iterable[str], language: str) -> list[str]:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError, error_reason
-from polyglance.languages import describe, normalise_language
+from polyglance.languages import get_language, normalise_language
 from polyglance.text.translation.language_tags import language_tags, tag_of
 from polyglance.utils.fingerprint import digest, digest_model_folder, file_sha256
 from polyglance.weights import cache_folder
@@ -34,7 +34,7 @@ _SHARED = ("sentencepiece.model", "bpe.model", "sentencepiece.bpe.model", "spm.m
 class CTranslate2Translator:
     """A model of CTranslate2 on the CPU or an accelerator."""
 
-    batch = 64
+    batch_size = 64
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class CTranslate2Translator:
         source: str,
         target: str,
         *,
-        beams: int = 4,
+        num_beams: int = 4,
         device: str = "cpu",
-        cutters: Path | None = None,
-        prefix: str = "",
+        tokenizer_folder: Path | None = None,
+        target_prefix: str = "",
     ) -> None:
         """``cutters`` is where the SentencePiece files are, if not in the folder; ``prefix``
         a token that each translation begins with, as some of Argos's packages want."""
@@ -54,8 +54,8 @@ class CTranslate2Translator:
                 raise MissingExtraError(f"translating by {folder}", "translate")
         self.folder = Path(folder).expanduser()
         self.source, self.target = normalise_language(source), normalise_language(target)
-        self.beams, self.device, self.prefix = beams, device, prefix
-        self._cutters = self.folder if cutters is None else cutters
+        self.beams, self.device, self.prefix = num_beams, device, target_prefix
+        self._cutters = self.folder if tokenizer_folder is None else tokenizer_folder
         self._cut, self._join = _cutting(self._cutters)
         self._tags = language_tags(_vocabulary(self.folder))
         for language in (self.source, self.target) if self._tags else ():
@@ -112,13 +112,18 @@ def open_argos(
         raise DataError(f"{path}: expected metadata.json with from_code and to_code")
     wanted = normalise_language(source), normalise_language(target)
     if tuple(normalise_language(str(code)) for code in codes) != wanted:
-        names = [describe(str(code)).english for code in (*codes, *wanted)]
+        names = [get_language(str(code)).english_name for code in (*codes, *wanted)]
         raise PolyglanceError(
             f"{path} translates {names[0]} to {names[1]}, not {names[2]} to {names[3]}"
         )
     prefix = str(about.get("target_prefix") or "")
     return CTranslate2Translator(
-        folder / "model", source, target, device=device, cutters=folder, prefix=prefix
+        folder / "model",
+        source,
+        target,
+        device=device,
+        tokenizer_folder=folder,
+        target_prefix=prefix,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from polyglance.errors import PolyglanceError
-from polyglance.languages import describe, is_language_code, normalise_language
+from polyglance.languages import get_language, is_language_code, normalise_language
 
 _TAG = re.compile(
     r">>([a-z]{2,3})(?:_[A-Za-z]+)?<<|__([a-z]{2,3})__|([a-z]{2,3})_[A-Z][A-Za-z]{1,3}"
@@ -31,7 +31,7 @@ def tag_of(language: str, tags: Mapping[str, str], folder: Path) -> str:
     """The tag of a language; one sentence where the model lacks it."""
     if language not in tags:
         raise PolyglanceError(
-            f"{folder} does not know {describe(language).english}, only {_listed(tags)}"
+            f"{folder} does not know {get_language(language).english_name}, only {_listed(tags)}"
         )
     return tags[language]
 

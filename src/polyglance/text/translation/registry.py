@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polyglance.errors import PolyglanceError
-from polyglance.languages import describe, normalise_language
-from polyglance.text.dictionary_files import FREEDICT, open_dictionaries
+from polyglance.languages import get_language, normalise_language
+from polyglance.text.dictionary_files import FREEDICT_FOLDER, open_dictionaries
 from polyglance.text.translation.ctranslate2_translator import CTranslate2Translator, open_argos
 from polyglance.text.translation.transformers_translator import TransformersTranslator
-from polyglance.text.translation.translators import Apertium, KnownTranslator, WordByWord
+from polyglance.text.translation.translators import Apertium, CacheableTranslator, WordByWord
 
 
 def open_translator(
@@ -18,9 +18,9 @@ def open_translator(
     source: str,
     target: str,
     *,
-    dictionaries: Sequence[str | Path] = (FREEDICT,),
+    dictionaries: Sequence[str | Path] = (FREEDICT_FOLDER,),
     device: str = "cpu",
-) -> KnownTranslator:
+) -> CacheableTranslator:
     """Open what translates between two languages.
 
     A folder's name may have ``{source}`` and ``{target}`` in it, for a model each pair
@@ -34,14 +34,16 @@ def open_translator(
         raise PolyglanceError(f"expected {error}") from None
     if source == target:
         raise PolyglanceError(
-            f"captions are in {describe(source).english} already: give another language"
+            f"captions are in {get_language(source).english_name} already: give another language"
         )
     if name == "apertium":
         return Apertium(source, target)
     if name == "words":
         found = open_dictionaries(dictionaries, source=source, languages=[target])
         # Words before phrases: a dictionary explains what it has no word for.
-        return WordByWord(found[target].ranked({}), source, target, longest=3, keep_unknown=True)
+        return WordByWord(
+            found[target].ranked({}), source, target, max_phrase_words=3, keep_unknown=True
+        )
     place = name.replace("{source}", source).replace("{target}", target)
     path = Path(place).expanduser()
     if path.suffix == ".argosmodel" or (path / "metadata.json").is_file():
@@ -55,14 +57,14 @@ def open_translator(
     return TransformersTranslator(path, source, target, device=device)
 
 
-def open_first(
+def open_first_translator(
     names: Sequence[str],
     source: str,
     target: str,
     *,
-    dictionaries: Sequence[str | Path] = (FREEDICT,),
+    dictionaries: Sequence[str | Path] = (FREEDICT_FOLDER,),
     device: str = "cpu",
-) -> KnownTranslator:
+) -> CacheableTranslator:
     """The first of several translators that has the two languages."""
     reasons = []
     for name in names:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
-from polyglance.languages import describe, normalise_language
+from polyglance.languages import get_language, normalise_language
 from polyglance.text.translation.language_tags import language_tags, tag_of
 from polyglance.utils.fingerprint import digest, digest_model_folder
 
@@ -27,7 +27,7 @@ _LONGEST = 200
 class TransformersTranslator:
     """A translation model of transformers; its weights are read when it first translates."""
 
-    batch = 32
+    batch_size = 32
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class TransformersTranslator:
         source: str,
         target: str,
         *,
-        beams: int | None = None,
+        num_beams: int | None = None,
         device: str = "cpu",
     ) -> None:
         """``beams`` are those of the folder's ``generation_config.json`` unless given."""
         self.folder = Path(folder).expanduser()
         self.source, self.target = normalise_language(source), normalise_language(target)
-        self.beams, self.device = beams, device
+        self.beams, self.device = num_beams, device
         self._kind = _kind(self.folder)
         if find_spec("torch") is None or find_spec("transformers") is None:
             raise MissingExtraError(f"translating by {self.folder}", "train")
@@ -127,7 +127,7 @@ class TransformersTranslator:
         for role, ours in (("source_lang", self.source), ("target_lang", self.target)):
             told = getattr(self._tokenizer, role, None)
             if told and not self._tags and _language(told) not in (None, ours):
-                names = describe(told).english, describe(ours).english
+                names = get_language(told).english_name, get_language(ours).english_name
                 raise PolyglanceError(
                     f"{self.folder} has {names[0]} as its {role[:6]}, not {names[1]}: name the"
                     " folder of the pair, or folders by pattern as models/{source}-{target}"

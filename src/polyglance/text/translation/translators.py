@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from polyglance.errors import PolyglanceError
-from polyglance.languages import describe, is_language_code, normalise_language
+from polyglance.languages import get_language, is_language_code, normalise_language
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.word_translation import gloss
+from polyglance.text.word_translation import translate_words
 from polyglance.utils.fingerprint import digest, digest_files
 
 _WAY_OUT = "install the Debian package of the pair, for example apertium-eng-spa"
@@ -32,10 +32,10 @@ class Translator(Protocol):
         ...
 
 
-class KnownTranslator(Translator, Protocol):
+class CacheableTranslator(Translator, Protocol):
     """A translator whose work can be kept, since it says what it is."""
 
-    batch: int
+    batch_size: int
     """How many texts it takes best at once."""
 
     @property
@@ -51,7 +51,7 @@ class Apertium:
     """Rule-based translation by Apertium as Debian installs it: about 1,000 captions a second."""
 
     name = "apertium"
-    batch = 1000
+    batch_size = 1000
 
     def __init__(self, source: str = "en", target: str = "es") -> None:
         self.source, self.target = normalise_language(source), normalise_language(target)
@@ -61,7 +61,7 @@ class Apertium:
         pairs = {_languages(pair): pair for pair in reversed(listed.stdout.split())}
         pair = pairs.get((self.source, self.target))
         if pair is None:
-            names = [describe(code).english for code in (self.source, self.target)]
+            names = [get_language(code).english_name for code in (self.source, self.target)]
             raise PolyglanceError(f"apertium has no {names[0]} to {names[1]}: {_WAY_OUT}")
         self._pair = pair
 
@@ -94,7 +94,7 @@ class WordByWord:
     """A dictionary as a translator: each word as its first translation, in the same order."""
 
     name = "words"
-    batch = 1000
+    batch_size = 1000
 
     def __init__(
         self,
@@ -102,25 +102,29 @@ class WordByWord:
         source: str,
         target: str,
         *,
-        longest: int = 1,
+        max_phrase_words: int = 1,
         keep_unknown: bool = False,
     ) -> None:
         """``longest`` and ``keep_unknown`` are those of `gloss`."""
-        self.dictionary, self.longest, self.keep_unknown = dictionary, longest, keep_unknown
+        self.dictionary, self.max_phrase_words, self.keep_unknown = (
+            dictionary,
+            max_phrase_words,
+            keep_unknown,
+        )
         self.source, self.target = normalise_language(source), normalise_language(target)
 
     @cached_property
     def fingerprint(self) -> str:
         """Of the dictionary's words and translations, and how they are put to use."""
         pairs = (f"{word}\t{translation}" for word, translation in self.dictionary.pairs())
-        return digest("words by base forms", self.longest, self.keep_unknown, *pairs)
+        return digest("words by base forms", self.max_phrase_words, self.keep_unknown, *pairs)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Each text word by word; an empty one where the dictionary has nothing of it."""
         glosses = [
-            gloss(
+            translate_words(
                 text, self.dictionary, self.source,
-                target=self.target, longest=self.longest, keep_unknown=self.keep_unknown,
+                target=self.target, max_phrase_words=self.max_phrase_words, keep_unknown=self.keep_unknown,
             )
             for text in texts
         ]  # fmt: skip
