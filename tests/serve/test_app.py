@@ -119,13 +119,13 @@ def test_an_unreachable_library_is_reported_without_its_url(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(*_: object, **__: object) -> None:
-        raise LibraryUnavailableError("postgresql://db.example/photos does not response")
+        raise LibraryUnavailableError("postgresql://db.example/photos does not answer")
 
     monkeypatch.setattr(Library, "search", unreachable)
     response = client.get("/api/search", params={"q": "a horse"})
     assert response.status_code == 503
     assert response.headers["retry-after"] == "5"
-    assert "does not response" in response.json()["error"]
+    assert "does not answer" in response.json()["error"]
     assert "example" not in response.text
 
 
