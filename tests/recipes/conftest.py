@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toy_corpus import ToyCorpus, make_toy_corpus
+from helpers.toy_clips import ToyCorpus, make_toy_corpus
 
 
 @pytest.fixture(scope="session")

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from polyglance.batches.inputs import FeatureTable
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMPObjective
 from polyglance.recipes import common, open_recipe
 from polyglance.recipes.common import Measured, keep, retrieval_by_language, with_mask
-from polyglance.recipes.mmp.features import FeatureRecipe
+from polyglance.recipes.mmp.config import MMPRecipe
 from polyglance.records import Record
 from polyglance.training.loop import LoopConfig
-from polyglance.training.visuals import FeatureTable
 
 
 def test_the_mask_is_that_of_the_tokenizer() -> None:
@@ -34,7 +34,7 @@ def test_the_mask_is_that_of_the_tokenizer() -> None:
 
 
 def test_a_run_goes_on_only_by_the_recipe_it_began_with(tmp_path: Path) -> None:
-    recipe = FeatureRecipe(width=64)
+    recipe = MMPRecipe(width=64)
     keep(recipe, "features", tmp_path)
     assert open_recipe(tmp_path / "recipe.yaml").settings == recipe
     keep(replace(recipe, width=32), "features", tmp_path)  # nothing was trained yet

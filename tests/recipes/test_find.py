@@ -9,7 +9,7 @@ import pytest
 from polyglance.cli import main
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import KINDS, find_recipe, lines, open_recipe, recipe_names
-from polyglance.yaml12 import parse
+from polyglance.utils.yaml12 import parse
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -45,7 +45,7 @@ def test_a_file_that_says_no_kind_is_of_photos(tmp_path: Path) -> None:
         ("kind: [features]\n", r"there is no kind \['features'\] of recipe"),
         ("- kind\n", r"own\.yaml: expected a mapping"),
         ("kind: features\nwidht: 3\n", r"own\.yaml \(kind features\): widht: .* mean width"),
-        ("kind: photos\nvisual_rate: 2\n", r"\(kind photos\): visual_rate: is not a known"),
+        ("kind: photos\nvisual_lr_multiplier: 2\n", r"\(kind photos\): visual_lr_multiplier: is not a known"),
         ("kind: features\nobjective: {loss: none}\n", r"objective\.loss: expected the text 'nce'"),
     ],
 )

@@ -22,7 +22,7 @@ from polyglance.training.distributed import (
     shard_for_rank,
     world_size,
 )
-from polyglance.training.loop import LoopConfig, train
+from polyglance.training.loop import LoopConfig, train_loop
 from polyglance.training.mixture import Mixture
 
 ITEMS, CONFIG = 8, LoopConfig(steps=12, learning_rate=0.05, grad_clip=0.5, weight_decay=0.1)
@@ -72,7 +72,9 @@ def one_of_two(number: int, port: int, folder: str) -> None:
         everything["gradients"] = {name: p.grad for name, p in model.named_parameters()}
         # Begun apart, to be brought together by the loop itself.
         trained = Towers(seed=1 + number)
-        train(trained, Mixture({"pairs": trained}), CONFIG, Path(folder) / "run", validate=validate)
+        train_loop(
+            trained, Mixture({"pairs": trained}), CONFIG, Path(folder) / "run", validate=validate
+        )
         everything["weights"] = trained.state_dict()
         torch.save(everything, Path(folder) / f"{number}.pt")
 
@@ -112,7 +114,7 @@ def test_two_processes_have_the_gradients_of_one(two: Path) -> None:
 def test_two_processes_train_the_model_of_one(two: Path, tmp_path: Path) -> None:
     alone = Towers()
     begin = alone.text.weight.detach().clone()
-    train(alone, Mixture({"pairs": alone}), CONFIG, tmp_path, validate=validate)
+    train_loop(alone, Mixture({"pairs": alone}), CONFIG, tmp_path, validate=validate)
     assert (alone.text.weight - begin).abs().max() > 0.1
     for number in range(2):
         weights = torch.load(two / f"{number}.pt", weights_only=True)["weights"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from polyglance.errors import PolyglanceError
 from polyglance.training.checkpoints import load_checkpoint
-from polyglance.training.loop import LoopConfig, TrainingResult, train
+from polyglance.training.loop import LoopConfig, TrainingResult, train_loop
 from polyglance.training.mixture import Mixture, seed_step
 
 
@@ -53,7 +53,7 @@ def run(
         return {"score": -abs(float(model.layer.bias.detach()) + 1)}
 
     try:
-        return model, train(model, Mixture({"line": model}), config, folder, validate=validate)
+        return model, train_loop(model, Mixture({"line": model}), config, folder, validate=validate)
     except Interrupted:
         return model, None
 
@@ -141,7 +141,7 @@ def test_the_log_is_json_for_any_reader(tmp_path: Path) -> None:
 
 def test_without_validation_the_last_state_stays(tmp_path: Path) -> None:
     model = Line()
-    result = train(model, Mixture({"line": model}), LoopConfig(steps=3), tmp_path, quiet=True)
+    result = train_loop(model, Mixture({"line": model}), LoopConfig(steps=3), tmp_path, quiet=True)
     assert (result.best, result.best_step) == (None, 0)
     again = Line()
     state = load_checkpoint(tmp_path / "latest", again)
@@ -179,7 +179,7 @@ def test_what_is_not_finite_never_reaches_a_checkpoint(tmp_path: Path, broken: s
     model = Breaking()
     config = LoopConfig(steps=9, save_every=1, log_every=100)
     with pytest.raises(PolyglanceError, match="at step 5: lower learning_rate"):
-        train(model, Mixture({"line": model}), config, tmp_path)
+        train_loop(model, Mixture({"line": model}), config, tmp_path)
     saved = Line()
     state = load_checkpoint(tmp_path / "latest", saved)
     assert state is not None
@@ -196,7 +196,7 @@ def test_weights_decay_but_vectors_do_not(tmp_path: Path) -> None:
             return {"zero": 0 * (model.weight.sum() + model.bias.sum())}
 
     config = LoopConfig(steps=1, learning_rate=0.1, weight_decay=0.5)
-    train(model, Mixture({"nothing": Nothing()}), config, tmp_path)
+    train_loop(model, Mixture({"nothing": Nothing()}), config, tmp_path)
     torch.testing.assert_close(model.weight.detach(), 0.95 * weight)
     assert torch.equal(model.bias.detach(), bias)
 
@@ -214,7 +214,7 @@ def test_rates_of_groups(tmp_path: Path) -> None:
         {"params": list(model["fast"].parameters()), "lr_multiplier": 2.0},
     ]
     config = LoopConfig(steps=1, learning_rate=0.01)
-    train(model, Mixture({"sum": Sum()}), config, tmp_path / "a", param_groups=groups)
+    train_loop(model, Mixture({"sum": Sum()}), config, tmp_path / "a", param_groups=groups)
     moved = {name: (before[name] - p).abs().max().item() for name, p in model.named_parameters()}
     assert moved["slow.weight"] == pytest.approx(0.01, rel=1e-3)
     assert moved["fast.weight"] == pytest.approx(0.02, rel=1e-3)

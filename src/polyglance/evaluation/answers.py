@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.languages import is_spaceless
 from polyglance.records import Question
 
@@ -181,7 +181,7 @@ def _bleu(tokenizer: str, *, whole_corpus: bool) -> Any:
     try:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError:
-        raise MissingExtra("BLEU", "evaluate") from None
+        raise MissingExtraError("BLEU", "evaluate") from None
     try:
         return BLEU(tokenize=tokenizer, effective_order=not whole_corpus)
     except (RuntimeError, ImportError):

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from polyglance.data.machine_captions import by_people
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.data.machine_captions import read_human_captions
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.evaluation.results import Evaluation, stamp
 from polyglance.evaluation.retrieval import RECALL_AT, Array, Integers, evaluate_retrieval
 from polyglance.languages import normalise_language
@@ -49,7 +49,7 @@ def read_layout(
     captions: dict[str, list[str]] = {}
     owners: dict[str, list[int]] = {}
     splits: set[str] = set()
-    for record in by_people(manifest) if people_only else read_manifest(manifest):
+    for record in read_human_captions(manifest) if people_only else read_manifest(manifest):
         seen = record.image or record.video
         splits.add(record.split or "(none)")
         if seen is None or (split is not None and record.split != split):
@@ -260,7 +260,7 @@ def _open_safetensors(path: Path) -> Any:
     try:
         from safetensors import safe_open
     except ImportError:
-        raise MissingExtra("reading safetensors", "train") from None
+        raise MissingExtraError("reading safetensors", "train") from None
     return safe_open(path, framework="numpy")
 
 

@@ -13,7 +13,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.evaluation.embeddings import Layout, chosen_languages, read_layout, split_title
 from polyglance.evaluation.results import Evaluation, stamp
 from polyglance.evaluation.retrieval import RECALL_AT, Array, evaluate_retrieval
-from polyglance.progress import progress
+from polyglance.utils.progress import progress
 
 _BLOCK = 64
 """Texts or pictures encoded between two steps of the progress bar."""

@@ -17,7 +17,7 @@ from polyglance.evaluation.retrieval import (
     human_average,
     mean_over_languages,
 )
-from polyglance.records import replacing
+from polyglance.records import atomic_write
 from polyglance.version import __version__
 
 
@@ -65,7 +65,7 @@ def write_results(path: str | Path, evaluation: Evaluation) -> None:
         "average": evaluation.average,
         "human_average": evaluation.human_average,
     }
-    with replacing(path) as out:
+    with atomic_write(path) as out:
         json.dump(as_plain(evaluation) | {"summary": summary}, out, ensure_ascii=False, indent=2)
         out.write("\n")
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from polyglance.errors import PolyglanceError
-from polyglance.progress import progress
+from polyglance.utils.progress import progress
 
 TIE_RULE = "1 + wrong candidates not strictly outscored; ties and NaN count against the model"
 RECALL_AT = (1, 5, 10)

@@ -1,7 +1,8 @@
-"""Published settings, one YAML each, and what runs them: corpora, model, training, measurement.
+"""Recipes: published training settings, one YAML each, in a folder for each system.
 
-A recipe's file says of which ``kind`` it is. Each kind is a module of a room here with a
-function ``run`` that trains and measures by settings, a dataclass of its own or beside it.
+A YAML names its ``system``. A system is a folder here with ``config.py`` (a dataclass of its
+settings) and ``train.py`` (a function ``train`` that builds data, model and tasks, runs the
+stages and evaluates), and one line in `SYSTEMS`.
 """
 
 from __future__ import annotations
@@ -13,54 +14,61 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from polyglance import yaml12
 from polyglance.config import load
 from polyglance.errors import PolyglanceError
+from polyglance.utils import yaml12
 from polyglance.vision.devices import check_device
 
 FOLDER = Path(__file__).parent
 
-KINDS = {
-    "photos": ("polyglance.recipes.mmp.photos", "PhotoRecipe"),
-    "features": ("polyglance.recipes.mmp.features", "FeatureRecipe"),
-    "words": ("polyglance.recipes.smalr.words", "WordRecipe"),
-    "m3p": ("polyglance.recipes.pairs.m3p", "M3PRecipe"),
-    "uc2": ("polyglance.recipes.pairs.uc2", "UC2Recipe"),
-    "vqa": ("polyglance.recipes.questions.vqa", "VQARecipe"),
+SYSTEMS = {
+    "uc2": ("uc2.config.UC2Recipe", "uc2.train.train"),
+    "m3p": ("m3p.config.M3PRecipe", "m3p.train.train"),
+    "mmp": ("mmp.config.MMPRecipe", "mmp.train.train"),
+    "mmp_photos": ("mmp.config.MMPPhotoRecipe", "mmp.train_photos.train"),
+    "smalr": ("smalr.config.SMALRRecipe", "smalr.train.train"),
+    "vqa": ("vqa.config.VQARecipe", "vqa.train.train"),
 }
-"""Of each kind its module, imported when one is opened, and the class of settings it takes.
-
-A file that does not say its kind is of the first.
-"""
+"""The settings and the training function of each system, imported when one is opened."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings that a file holds, of a kind."""
+    """A system and its settings."""
 
-    kind: str
+    system: str
     settings: Any
 
-    def run(self, data: Path, out: Path, *, device: str = "cpu") -> dict[str, Any]:
-        """Train on the data under a folder; returns what was measured, as ``report.json`` has it.
+    def train(self, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
+        """Train and evaluate.
 
-        Under `polyglance.training.distribution.joined` all processes call this together.
+        Under `polyglance.training.distributed.init_distributed` all processes call this
+        together.
+
+        Args:
+            data: the data folder.
+            run: the run folder; an interrupted run continues.
+            device: a device of torch.
+
+        Returns:
+            The report, as in ``report.json``.
         """
         check_device(device)
-        module = import_module(KINDS[self.kind][0])
-        report: dict[str, Any] = module.run(self.settings, data, out, device=device)
+        report: dict[str, Any] = _import(SYSTEMS[self.system][1])(
+            self.settings, data, run, device=device
+        )
         return report
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with Polyglance."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    """Return the names of the recipes that come with Polyglance."""
+    return sorted(path.stem for path in FOLDER.glob("*/*.yaml"))
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: one that comes with Polyglance by name, or any by its path."""
-    for path in (FOLDER / f"{name}.yaml", Path(name)):
-        if path.is_file():
+    """Return a recipe's file, by its name here or by any path."""
+    for path in (*FOLDER.glob("*/*.yaml"), Path(name)):
+        if path.is_file() and (path == Path(name) or path.stem == str(name)):
             return path
     near = get_close_matches(str(name), recipe_names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(recipe_names())}"
@@ -76,33 +84,34 @@ def open_recipe(name: str | Path, changes: Iterable[str] = ()) -> Recipe:
         raise PolyglanceError(f"{path}: cannot be read (not UTF-8 text)") from error
     if not isinstance(plain, dict):
         raise PolyglanceError(f"{path}: expected a mapping of settings")
-    kind = plain.pop("kind", next(iter(KINDS)))
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise PolyglanceError(f"{path}: there is no kind {kind!r} of recipe, only {_known()}")
-    module, settings = KINDS[kind]
-    of_kind = getattr(import_module(module), settings)
+    system = plain.pop("system", None)
+    if not isinstance(system, str) or system not in SYSTEMS:
+        known = ", ".join(SYSTEMS)
+        raise PolyglanceError(f"{path}: system must be one of {known}, not {system!r}")
     try:
-        return Recipe(kind, load(of_kind, plain, changes))
+        return Recipe(system, load(_import(SYSTEMS[system][0]), plain, changes))
     except PolyglanceError as error:
-        raise PolyglanceError(f"{path} (kind {kind}): {error}") from error
+        raise PolyglanceError(f"{path} (system {system}): {error}") from error
 
 
-def lines(figures: Mapping[str, Any], name: str = "") -> Iterator[str]:
-    """Figures in figures, as reports have them, for people to read: innermost ones in a line."""
-    for key, value in figures.items():
-        place = f"{name}.{key}" if name else key
+def report_lines(report: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Format a nested report for people, the innermost figures on one line."""
+    for key, value in report.items():
+        name = f"{prefix}.{key}" if prefix else key
         if not isinstance(value, Mapping):
-            yield f"{place:32} {_figure(value)}"
+            yield f"{name:32} {_format(value)}"
         elif any(isinstance(inner, Mapping) for inner in value.values()):
-            yield from lines(value, place)
+            yield from report_lines(value, name)
         else:
-            shown = (f"{inner} {_figure(found)}" for inner, found in value.items())
-            yield f"{place:32} {'  '.join(shown)}"
+            figures = (f"{inner} {_format(figure)}" for inner, figure in value.items())
+            yield f"{name:32} {'  '.join(figures)}"
 
 
-def _figure(value: object) -> str:
+def _format(value: object) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def _known() -> str:
-    return " and ".join(KINDS)
+def _import(place: str) -> Any:
+    """Import ``module.name`` below this package."""
+    module, _, name = place.rpartition(".")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -13,17 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyglance.batches.inputs import VisualTable, pack_captions
 from polyglance.config import dump, load
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.retrieval import RetrievalResult, evaluate_retrieval
 from polyglance.models.mmp import MMP, MMPObjective
-from polyglance.records import replacing
+from polyglance.records import atomic_write
 from polyglance.text import Tokenizer
-from polyglance.training.distribution import rank
-from polyglance.training.pairing import packed
-from polyglance.training.visuals import Visuals
-from polyglance.yaml12 import parse
+from polyglance.training.distributed import rank
+from polyglance.utils.yaml12 import parse
 
 BLOCK = 512
 """Pictures, clips or captions encoded at a time."""
@@ -33,7 +32,7 @@ BLOCK = 512
 class Measured:
     """Pictures or clips and their captions, to measure retrieval on."""
 
-    visuals: Visuals
+    visuals: VisualTable
     captions: CaptionTable
 
 
@@ -53,14 +52,14 @@ def retrieval_by_language(
     )
 
     def encode(rows: NDArray[np.int64]) -> Tensor:
-        text = packed(captions, rows, device)
+        text = pack_captions(captions, rows, device)
         return model.encode_text(text.ids, text.packing)
 
     results = {}
-    for language in captions.names if languages is None else languages:
-        rows = captions.of_language(language)
+    for language in captions.language_codes if languages is None else languages:
+        rows = captions.rows_in_language(language)
         results[language] = evaluate_retrieval(
-            visuals, _in_blocks(encode, rows), captions.owners[rows]
+            visuals, _in_blocks(encode, rows), captions.record_ids[rows]
         )
     return results
 
@@ -74,7 +73,7 @@ def _in_blocks(
 
 def spoken(captions: CaptionTable) -> set[str]:
     """The languages that a table has captions in, which may be fewer than were asked for."""
-    return {captions.names[number] for number in set(captions.languages.tolist())}
+    return {captions.language_codes[number] for number in set(captions.language_ids.tolist())}
 
 
 def corpus_name(manifest: str) -> str:
@@ -126,7 +125,7 @@ def keep(recipe: Any, kind: str, out: Path) -> None:
                 f"{out} holds a run by another recipe ({path}): train into another folder"
             )
     if rank() == 0:
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(f"kind: {kind}\n{dump(recipe)}")
 
 
@@ -138,5 +137,5 @@ def has_begun(run: Path) -> bool:
 def write_report(report: dict[str, Any], out: Path) -> None:
     """Write ``report.json``, by the first process alone."""
     if rank() == 0:
-        with replacing(out / "report.json") as file:
+        with atomic_write(out / "report.json") as file:
             file.write(json.dumps(report, indent=2) + "\n")

@@ -1,15 +1,15 @@
-"""The stages of a training, one after another, and where they begin.
+"""The stages of training and how each continues from the one before.
 
-Pre-training may begin with steps of matching alone (``matching_first``). To a model that
-has never seen a picture, whether a pair belongs together is a coin's toss, and the
-gradient of that is a tenth of what hidden words send: beside them it was a toss still
-after 580 steps of M3P and 1,520 of UC2, alone it no longer was after 100.
+Pre-training may begin with steps of image-text matching alone (``itm_only_steps``). A model
+that has never seen an image matches at chance, and the gradient of that loss is a tenth of
+what masked words send. Trained together, matching was still at chance after 580 steps of M3P
+and 1,520 of UC2; trained alone, it was not after 100.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,88 +17,108 @@ from torch import nn
 
 from polyglance.errors import PolyglanceError
 from polyglance.training.checkpoints import Fit, load_checkpoint
-from polyglance.training.loop import LoopConfig, Validate, train
+from polyglance.training.loop import LoopConfig, Validate, train_loop
 from polyglance.training.mixture import Mixture
 
 
-class Stage(Protocol):
-    """The settings of a stage that has a length and rate of its own."""
+class StageConfig(Protocol):
+    """Settings of a stage with its own steps and learning rate."""
 
     @property
     def steps(self) -> int:
-        """How long it is."""
+        """The number of steps."""
 
     @property
     def learning_rate(self) -> float:
-        """How fast it learns."""
+        """The learning rate after warm-up."""
 
     @property
     def warmup(self) -> int:
-        """Steps until it learns that fast."""
+        """Steps of warm-up."""
 
 
-class BeginsWithMatching(Stage, Protocol):
-    """The settings of a pre-training that may begin with matching alone."""
+class PretrainingConfig(StageConfig, Protocol):
+    """Settings of a pre-training that may begin with matching alone."""
 
     @property
-    def matching_first(self) -> int:
-        """For how many steps it does."""
+    def itm_only_steps(self) -> int:
+        """Steps of matching alone."""
 
 
-def matching_steps(stage: BeginsWithMatching, *, matches: bool) -> tuple[int, int]:
-    """How long matching alone is learned, and then all tasks, of which matching may be none.
+def split_pretraining_steps(stage: PretrainingConfig, *, has_itm: bool) -> tuple[int, int]:
+    """Return the steps of matching alone and of all tasks.
 
-    Then the others have its steps: whatever is left out, there are as many in all.
+    Without matching among the tasks, they take its steps too: the sum stays the same.
     """
-    if matches:
-        return stage.matching_first, stage.steps
-    return 0, stage.steps + stage.matching_first
+    if has_itm:
+        return stage.itm_only_steps, stage.steps
+    return 0, stage.steps + stage.itm_only_steps
 
 
-def stage_loop(after: LoopConfig, stage: Stage, *, steps: int | None = None) -> LoopConfig:
-    """A stage's own length and rate, and all else as the stage after it."""
+def stage_loop(
+    fine_tuning: LoopConfig, stage: StageConfig, *, steps: int | None = None
+) -> LoopConfig:
+    """Return fine-tuning's loop with a stage's own steps, learning rate and warm-up."""
     return replace(
-        after,
+        fine_tuning,
         steps=stage.steps if steps is None else steps,
         learning_rate=stage.learning_rate,
         warmup=stage.warmup,
     )
 
 
-def learning_faster(model: nn.Module, encoder: nn.Module, rate: float) -> list[dict[str, Any]]:
-    """Parameter groups: the encoder, and what is new beside it, which learns so much faster."""
-    known = set(encoder.parameters())
-    new = [parameter for parameter in model.parameters() if parameter not in known]
-    return [{"params": list(encoder.parameters())}, {"params": new, "rate": rate}]
+def parameter_groups(
+    model: nn.Module, encoder: nn.Module, head_lr_multiplier: float
+) -> list[dict[str, Any]]:
+    """Return two parameter groups: the encoder, and new layers with a multiplied rate."""
+    pretrained = set(encoder.parameters())
+    new = [parameter for parameter in model.parameters() if parameter not in pretrained]
+    return [
+        {"params": list(encoder.parameters())},
+        {"params": new, "lr_multiplier": head_lr_multiplier},
+    ]
 
 
-def run_stage(
-    model: nn.Module,
-    tasks: Mixture,
-    loop: LoopConfig,
-    folder: Path,
-    *,
-    choose: Validate | None = None,
-    groups: Iterable[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Train one stage; without ``choose`` it ends where it ends. Returns what to report."""
-    finished = train(model, tasks, loop, folder, validate=choose, groups=groups)
-    return {
-        "steps": finished.steps,
-        "best_step": finished.best_step,
-        "best_score": finished.best,
-        "seconds": round(finished.seconds, 1),
-    }
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One stage of training, ready to run."""
+
+    name: str
+    """Of its folder and of its entry in the report."""
+    tasks: Mixture
+    loop: LoopConfig
+    groups: Sequence[dict[str, Any]] | None = None
+    """Parameter groups; None for one."""
+    validate: Validate | None = None
+    """Chooses the best checkpoint; None keeps the last."""
+    measure: Callable[[], dict[str, Any]] | None = None
+    """Adds to the report after the stage."""
+
+    def run(self, model: nn.Module, folder: Path) -> dict[str, Any]:
+        """Train the model in place, with checkpoints in ``folder``; return the report's entry."""
+        result = train_loop(
+            model, self.tasks, self.loop, folder, validate=self.validate, param_groups=self.groups
+        )
+        entry = {
+            "steps": result.steps,
+            "best_step": result.best_step,
+            "best_score": result.best,
+            "seconds": round(result.seconds, 1),
+        }
+        return entry if self.measure is None else entry | self.measure()
 
 
-def begin_from(model: nn.Module, folder: Path, *, fit: Fit | None = None) -> None:
-    """Give a model the weights of a checkpoint, or of a stage's best one, else its latest.
+def load_stage(model: nn.Module, folder: Path, *, fit: Fit | None = None) -> None:
+    """Load a checkpoint, or a stage's best one, else its latest.
 
-    ``fit`` makes them those of this model, where it is not quite the same.
+    Args:
+        model: changed in place.
+        folder: of the stage or checkpoint.
+        fit: adapts the loaded tensors to the model.
     """
-    for place in (folder / "best", folder / "latest", folder):
-        if (place / "state.json").is_file():
-            way_out = "start from a run of the same kind of model with the same settings"
-            load_checkpoint(place, model, way_out=way_out, fit=fit)
+    for checkpoint in (folder / "best", folder / "latest", folder):
+        if (checkpoint / "state.json").is_file():
+            remedy = "start from a run of the same system with the same settings"
+            load_checkpoint(checkpoint, model, way_out=remedy, fit=fit)
             return
     raise PolyglanceError(f"{folder}: there is no checkpoint to start from")

@@ -90,7 +90,7 @@ class TrainingResult:
     seconds: float
 
 
-def train(
+def train_loop(
     model: nn.Module,
     mixture: Mixture,
     config: LoopConfig,

@@ -1,0 +1,1 @@
+"""Corpora as tables of tensors, and the packed batches that are taken from them."""

@@ -1,0 +1,264 @@
+"""Visual question answering with a trained model: what `polyglance ask` opens.
+
+``RUN/model`` is a folder as described in `polyglance.cross_encoders.model_folder`, with the
+words of the training questions in ``lexicon.json``, by which the language of a question is
+detected, and a model card in ``README.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from polyglance.cross_encoders.model_folder import (
+    CONFIG,
+    ModelFolderConfig,
+    copy_weights,
+    read_model,
+    write_model,
+)
+from polyglance.cross_encoders.object_tags import ObjectTagger, ObjectTagsConfig, append_tags
+from polyglance.cross_encoders.regions import (
+    ImageBackboneConfig,
+    encode_regions_tta,
+    open_image_backbone,
+)
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.languages import normalise_language
+from polyglance.models.projection_heads import ProjectionHeadsConfig
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.vqa import VQAModel
+from polyglance.nn.packed_pairs import Regions, Text
+from polyglance.nn.packing import Packing
+from polyglance.objectives.vqa import AnswerLoss, answer_probabilities
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text.detection import detect_language
+from polyglance.text.lexicon import Lexicon
+from polyglance.vision.torch_backbone import TorchBackbone
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_DETECTOR = "detector"
+_TRAIN = "polyglance train vqa-en-vi --data DATA --out RUN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VQAConfig(ModelFolderConfig):
+    """What ``config.json`` holds for a question-answering model."""
+
+    system: str = "vqa"
+    image_backbone: ImageBackboneConfig
+    model: UC2Config
+    answers: dict[str, tuple[str, ...]]
+    """The answers by language; their order is that of the classes."""
+    loss: AnswerLoss
+    projection_heads: ProjectionHeadsConfig | None = None
+    """Of a model that compares answers with the image in a dual encoder's space."""
+    object_tags: ObjectTagsConfig | None = None
+    """Of a model whose questions are followed by object tags."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer and its probability."""
+
+    text: str
+    language: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class AnswerVocabulary:
+    """The answers that are classes of the model, language after language, in normal form."""
+
+    by_language: Mapping[str, tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """Language and text of each class."""
+        return tuple(
+            (language, text) for language, texts in self.by_language.items() for text in texts
+        )
+
+    @cached_property
+    def class_ids(self) -> dict[tuple[str, str], int]:
+        """The class of each language and text."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    def in_language(self, language: str) -> NDArray[np.int64]:
+        """Return the classes of one language."""
+        ids = [number for number, (code, _) in enumerate(self.names) if code == language]
+        if not ids:
+            raise PolyglanceError(
+                f"the model has no answers in {language!r}, only in {', '.join(self.by_language)}"
+            )
+        return np.array(ids, np.int64)
+
+
+def write_vqa_model(
+    folder: Path,
+    model: VQAModel,
+    tokenizer: Tokenizer,
+    config: VQAConfig,
+    questions: Mapping[str, Sequence[str]],
+) -> None:
+    """Write a model folder with its image backbone and, if it has one, its detector.
+
+    Args:
+        folder: what to write.
+        model: the trained model.
+        tokenizer: saved beside it.
+        config: saved as ``config.json``.
+        questions: the training questions by language, to detect the language of others.
+    """
+    if (tags := config.object_tags) is not None:
+        copy_weights(tags.detector, folder / _DETECTOR)
+        config = replace(config, object_tags=replace(tags, detector=_DETECTOR))
+    write_model(folder, model, tokenizer, config)
+    Lexicon.from_texts(questions).save(folder)
+
+
+class VQA:
+    """A trained model that answers questions about images."""
+
+    def __init__(
+        self,
+        model: VQAModel,
+        tokenizer: Tokenizer,
+        backbone: TorchBackbone,
+        config: VQAConfig,
+        tagger: ObjectTagger | None = None,
+        lexicon: Lexicon | None = None,
+    ) -> None:
+        """Assemble a model.
+
+        Args:
+            model: scores all answers.
+            tokenizer: of the questions.
+            backbone: computes regions.
+            config: what the folder says.
+            tagger: appends object tags to questions, if the model was trained so.
+            lexicon: detects the language of questions; without it, answers come in any.
+        """
+        self.model, self.tokenizer, self.backbone = model.eval(), tokenizer, backbone
+        self.config, self.tagger, self.lexicon = config, tagger, lexicon
+        self.vocabulary = AnswerVocabulary(config.answers)
+
+    @classmethod
+    def open(cls, folder: str | Path | None, *, device: str = "cpu") -> VQA:
+        """Open ``RUN/model``, or the run itself."""
+        if folder is None:
+            raise PolyglanceError(
+                f"no question-answering model is shipped: train one with '{_TRAIN}' and give"
+                " --model RUN/model"
+            )
+        path = Path(folder).expanduser()
+        path = path / "model" if (path / "model" / CONFIG).is_file() else path
+        try:
+            config, state = read_model(path, VQAConfig)
+            answers = AnswerVocabulary(config.answers)
+            with torch.device("meta"):
+                model = VQAModel(
+                    UC2(config.model), len(answers), similarity=config.projection_heads
+                )
+            model.load_state_dict(state, assign=True)
+        except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+            detail = " ".join(str(error).split())[:200]
+            raise DataError(
+                f"{path} holds no question-answering model ({detail}): train one with '{_TRAIN}'"
+            ) from error
+        except PolyglanceError as error:
+            raise DataError(f"{path / CONFIG}: {error}") from error
+        tagger = None
+        if config.object_tags is not None:
+            own = replace(config.object_tags, detector=str(path / _DETECTOR))
+            tagger = ObjectTagger(own, device=device)
+        lexicon = Lexicon.open(path) if (path / "lexicon.json").is_file() else None
+        backbone = open_image_backbone(config.image_backbone, device)
+        return cls(model.to(device), open_tokenizer(path), backbone, config, tagger, lexicon)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of its answers."""
+        return tuple(self.vocabulary.by_language)
+
+    def ask(
+        self, image: str | Path | Image, question: str, *, language: str | None = None, k: int = 3
+    ) -> Sequence[Answer]:
+        """Answer a question about an image.
+
+        Args:
+            image: a file, or an open image.
+            question: in any language of the model.
+            language: of the answers; None for the question's own.
+            k: how many answers.
+
+        Returns:
+            The ``k`` most probable answers, best first.
+        """
+        if not question.strip():
+            raise PolyglanceError("the question is empty: ask one in " + ", ".join(self.languages))
+        language = self.detect_language(question) if language is None else language
+        text = self.encode_question(question, image)
+        return self.answers(text, self.encode_image(image), language, k)
+
+    def encode_image(self, image: str | Path | Image) -> list[Regions]:
+        """Return an image's regions in each view of test-time augmentation."""
+        table = encode_regions_tta([image], self.backbone, self.config.image_backbone)
+        return [table.take(np.array([0]), view=view)[0] for view in range(table.views)]
+
+    def encode_question(self, question: str, image: str | Path | Image) -> Text:
+        """Tokenize a question, followed by the image's tags if the model takes them."""
+        tags = "" if self.tagger is None else self.tagger.tag([image])[0]
+        tagged = append_tags(question, tags)
+        ids = self.tokenizer.encode(tagged, max_length=self.config.max_text_tokens)
+        return Text(torch.tensor(ids), Packing.of([len(ids)])).to(self.backbone.device)
+
+    def detect_language(self, question: str) -> str | None:
+        """Return the language of a question among the model's own, or None without a lexicon."""
+        return None if self.lexicon is None else detect_language(question, self.lexicon)
+
+    @torch.no_grad()
+    def answers(
+        self, text: Text, views: Sequence[Regions], language: str | None, k: int
+    ) -> Sequence[Answer]:
+        """Answer an encoded question.
+
+        Args:
+            text: what `encode_question` returned.
+            views: what `encode_image` returned; logits are averaged over them.
+            language: of the answers; None for any.
+            k: how many answers.
+
+        Returns:
+            The ``k`` most probable answers, best first.
+        """
+        logits = torch.stack([self.model(text, regions) for regions in views]).mean(0)
+        probabilities = answer_probabilities(logits, self.config.loss)[0].cpu().numpy()
+        allowed = np.arange(len(self.vocabulary))
+        if language is not None:
+            allowed = self.vocabulary.in_language(_normalise(language))
+        best = allowed[np.argsort(-probabilities[allowed], kind="stable")[:k]]
+        return [
+            Answer(text, code, float(probabilities[number]))
+            for number, (code, text) in ((n, self.vocabulary.names[n]) for n in best)
+        ]
+
+
+def _normalise(language: str) -> str:
+    try:
+        return normalise_language(language)
+    except ValueError as error:
+        raise PolyglanceError(f"{language!r} is no language: give a code such as en") from error

@@ -1,0 +1,1 @@
+"""What recipes of cross-encoders share: settings, data, early stages, evaluation."""

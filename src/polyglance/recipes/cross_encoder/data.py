@@ -1,0 +1,158 @@
+"""Splits of captioned images, with regions from a feature store or from an image backbone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+from polyglance.batches.regions import RegionTable
+from polyglance.cross_encoders.regions import (
+    ImageBackboneConfig,
+    encode_regions,
+    encode_regions_tta,
+    open_image_backbone,
+)
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
+from polyglance.objectives.masked_language import TokenMasking
+from polyglance.recipes.cross_encoder.config import CaptionedImages, CrossEncoderRecipe
+from polyglance.records import Record, read_manifest
+from polyglance.text import Tokenizer
+from polyglance.training.distributed import rank
+from polyglance.vision.store import FeatureStore
+from polyglance.vision.torch_backbone import TorchBackbone
+
+ENGLISH = "en"
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Images with their regions and captions."""
+
+    records: Sequence[Record]
+    regions: RegionTable
+    captions: CaptionTable
+    files: Sequence[Path]
+    """The image files, which need not exist where features are stored."""
+
+
+@dataclass(frozen=True)
+class SplitReader:
+    """Reads the splits that a recipe names."""
+
+    data: Path
+    tokenizer: Tokenizer
+    max_text_tokens: int
+    max_regions: int
+    prepend_global: bool
+    image_backbone: ImageBackboneConfig | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+    @classmethod
+    def from_recipe(
+        cls, recipe: CrossEncoderRecipe, data: Path, tokenizer: Tokenizer, device: str
+    ) -> SplitReader:
+        """Build the reader of a recipe's splits inside the data folder."""
+        return cls(
+            data,
+            tokenizer,
+            max_text_tokens=recipe.max_text_tokens,
+            max_regions=recipe.max_regions,
+            prepend_global=recipe.prepend_global,
+            image_backbone=recipe.image_backbone,
+            seed=recipe.loop.seed,
+            device=device,
+        )
+
+    def read_train(self, *corpora: CaptionedImages) -> Split:
+        """Read training images of several corpora, with augmented views if pixels are read."""
+        views = 1 if self.image_backbone is None else self.image_backbone.views
+        return self._read(corpora, None, views)
+
+    def read_eval(self, corpus: CaptionedImages | None, limit: int | None = None) -> Split | None:
+        """Read the first ``limit`` images of an evaluation split, with test-time augmentation."""
+        return None if corpus is None else self._read([corpus], limit, None)
+
+    @cached_property
+    def backbone(self) -> TorchBackbone:
+        """The image backbone, opened once for all splits."""
+        assert self.image_backbone is not None
+        return open_image_backbone(self.image_backbone, self.device)
+
+    def _read(
+        self, corpora: Sequence[CaptionedImages], limit: int | None, views: int | None
+    ) -> Split:
+        parts = [
+            (corpus, read_image_records(self.data / corpus.manifest, limit)) for corpus in corpora
+        ]
+        records = [record for _, some in parts for record in some]
+        regions = RegionTable.concat([self._regions(corpus, some, views) for corpus, some in parts])
+        captions = CaptionTable.build(records, self.tokenizer, max_tokens=self.max_text_tokens)
+        files = [self._file(corpus, record) for corpus, some in parts for record in some]
+        return Split(records, regions, captions, files)
+
+    def _file(self, corpus: CaptionedImages, record: Record) -> Path:
+        return (self.data / corpus.manifest).parent / str(record.image or record.video)
+
+    def _regions(
+        self, corpus: CaptionedImages, records: Sequence[Record], views: int | None
+    ) -> RegionTable:
+        if self.image_backbone is None:
+            return self._stored_regions(corpus, records)
+        files = [self._file(corpus, record) for record in records]
+        if views is None:
+            return encode_regions_tta(files, self.backbone, self.image_backbone)
+        return encode_regions(
+            files, self.backbone, self.image_backbone, views=views, seed=self.seed
+        )
+
+    def _stored_regions(self, corpus: CaptionedImages, records: Sequence[Record]) -> RegionTable:
+        store = FeatureStore(self.data / corpus.features)
+        keys = store_keys(store, records)
+        truncated = int((store.lengths(keys) + self.prepend_global > self.max_regions).sum())
+        if truncated and rank() == 0:
+            print(
+                f"{corpus.features}: {truncated:,} of {len(keys):,} images have more than"
+                f" {self.max_regions} regions, of which the first are used; raise max_regions to"
+                " use more",
+                file=sys.stderr,
+            )
+        return RegionTable.from_store(
+            store,
+            keys,
+            max_regions=self.max_regions,
+            prepend_global=self.prepend_global,
+            device=self.device,
+        )
+
+
+def read_image_records(manifest: Path, limit: int | None = None) -> list[Record]:
+    """Read the first records with an image or clip; those without captions are candidates too."""
+    return list(islice((r for r in read_manifest(manifest) if r.image or r.video), limit))
+
+
+def store_keys(store: FeatureStore, records: Sequence[Record]) -> list[str]:
+    """Return the keys of the records' images in a store, which must hold all of them."""
+    keys = [store.find(record) for record in records]
+    if missing := [record.key for record, key in zip(records, keys, strict=True) if key is None]:
+        raise PolyglanceError(
+            f"{store.path} has no regions for {len(missing):,} images, such as {missing[0]!r}"
+            f" (it has {next(iter(store.keys), 'none')!r}): run 'polyglance features extract' on"
+            " the folder of their manifest"
+        )
+    return [key for key in keys if key is not None]
+
+
+def bert_masking(tokenizer: Tokenizer, name: str) -> TokenMasking:
+    """Return BERT's masking rates with a tokenizer's mask and vocabulary."""
+    mask, size = tokenizer.mask_id, tokenizer.vocab_size
+    if mask is None:
+        raise PolyglanceError(f"the tokenizer of {name} has no mask: choose another encoder")
+    special = (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.unk_id)
+    first = 1 + max((number for number in special if number is not None), default=-1)
+    return TokenMasking(mask, (first, mask if mask > first else size))

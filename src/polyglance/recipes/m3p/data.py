@@ -1,0 +1,134 @@
+"""The data of an M3P run, read before training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from polyglance.data.captions import CaptionTable
+from polyglance.data.readers import read_all_records
+from polyglance.errors import PolyglanceError
+from polyglance.recipes.cross_encoder.captions import (
+    CaptionSource,
+    CodeSwitchedCaptions,
+    PlainCaptions,
+)
+from polyglance.recipes.cross_encoder.data import ENGLISH, Split, SplitReader
+from polyglance.recipes.m3p.config import CodeSwitching, M3PRecipe
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text.code_switching import CodeSwitcher
+from polyglance.text.dictionaries import open_dictionary
+
+
+@dataclass(frozen=True, eq=False)
+class M3PData:
+    """Everything that M3P is trained and evaluated on."""
+
+    reader: SplitReader
+    tokenizer: Tokenizer
+    train: Split
+    validation: Split | None
+    test: Split | None
+    texts: CaptionTable | None
+    """The corpus of xMLM."""
+    switcher: CodeSwitcher | None
+    """Replaces English words by translations, if a stage is code-switched."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of all captions and texts, English first."""
+        splits = (self.train, self.validation, self.test)
+        tables = [split.captions for split in splits if split is not None]
+        if self.texts is not None:
+            tables.append(self.texts)
+        codes = set().union(*(table.present_languages for table in tables))
+        return (ENGLISH, *sorted(codes - {ENGLISH}))
+
+    def plain_captions(
+        self, languages: Sequence[str] | None, *, language_alpha: float = 0.0
+    ) -> CaptionSource:
+        """Return training captions as they are.
+
+        Args:
+            languages: those to sample from; None for all.
+            language_alpha: a language's probability is proportional to the number of its
+                captions to this power.
+
+        Returns:
+            The captions, sampled by image.
+        """
+        table = self.train.captions
+        counts = np.bincount(table.language_ids, minlength=len(table.language_codes)).astype(float)
+        weights = (counts**language_alpha).tolist()
+        by_language = dict(zip(table.language_codes, weights, strict=True))
+        return PlainCaptions(table, languages=languages, weights=by_language)
+
+    def code_switched_captions(self, config: CodeSwitching, seed: int) -> CaptionSource:
+        """Return English training captions, some of them code-switched."""
+        if self.switcher is None:
+            raise PolyglanceError(
+                "code-switching needs languages to switch to: name them in"
+                " code_switching.languages, or set code_switched to false"
+            )
+        return CodeSwitchedCaptions(
+            self.train.records,
+            self.switcher,
+            self.tokenizer,
+            alpha=config.alpha,
+            variants=config.variants,
+            refresh=config.refresh,
+            max_tokens=self.reader.max_text_tokens,
+            seed=seed,
+        )
+
+
+def load_data(recipe: M3PRecipe, data: Path, device: str) -> M3PData:
+    """Read everything that the recipe's stages need.
+
+    Args:
+        recipe: names splits, texts and dictionaries.
+        data: the data folder.
+        device: where regions shall lie.
+
+    Returns:
+        The data; what is missing is an error before training.
+    """
+    tokenizer = open_tokenizer(recipe.encoder)
+    reader = SplitReader.from_recipe(recipe, data, tokenizer, device)
+    sentences = [
+        record
+        for text in recipe.texts
+        for record in read_all_records(text.format, data / text.manifest)
+    ]
+    texts = None
+    if sentences:
+        texts = CaptionTable.build(sentences, tokenizer, max_tokens=recipe.max_text_tokens)
+    return M3PData(
+        reader,
+        tokenizer,
+        train=reader.read_train(recipe.train, *recipe.extra_train),
+        validation=reader.read_eval(recipe.validation, recipe.validation_images),
+        test=reader.read_eval(recipe.test, recipe.test_images),
+        texts=texts,
+        switcher=_open_switcher(recipe.code_switching, data)
+        if recipe.uses_code_switching
+        else None,
+    )
+
+
+def _open_switcher(config: CodeSwitching, data: Path) -> CodeSwitcher | None:
+    if not config.languages:
+        return None
+    dictionaries = {
+        language: open_dictionary(data / config.file(language), source=ENGLISH)
+        for language in config.languages
+    }
+    return CodeSwitcher(
+        dictionaries,
+        beta=config.beta,
+        rank_exponent=config.rank_exponent,
+        one_per_sentence=config.one_word_per_sentence,
+    )

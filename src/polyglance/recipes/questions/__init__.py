@@ -1,1 +1,0 @@
-"""Recipes of models that answer questions about pictures."""

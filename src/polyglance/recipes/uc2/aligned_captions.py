@@ -1,0 +1,297 @@
+"""Captions of one image in two languages with aligned words, for VTLM.
+
+VTLM needs pairs of translations. Where a corpus was translated, the k-th caption of a language
+translates the k-th English one. Where people wrote independently, or nobody says which caption
+was translated, the word aligner decides: of all captions of the image, the one that shares
+most words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import DataError, PolyglanceError, Problems
+from polyglance.nn.packing import Packing
+from polyglance.objectives.co_masking import CaptionPair
+from polyglance.records import Record, atomic_write, read_lines
+from polyglance.text.alignment import AlignerSettings, align
+from polyglance.text.alignment.links import Link, format_pharaoh
+from polyglance.text.alignment.parallel import ParallelText
+from polyglance.text.segment import word_spans
+from polyglance.text.tokenizer import Tokenizer
+from polyglance.training.distributed import shard_for_rank
+from polyglance.utils.ragged import ragged_arange
+
+Indices = NDArray[np.int64]
+Pairing = Literal["closest", "same-place"]
+Words = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedPair:
+    """Two captions of one image, by their numbers, and their aligned words."""
+
+    image: int
+    first: int
+    second: int
+    links: tuple[Link, ...]
+    """Positions of words, as `polyglance.text.segment.word_spans` counts them."""
+
+
+def align_captions(
+    records: Sequence[Record],
+    source: str,
+    target: str,
+    *,
+    pairing: Pairing = "closest",
+    texts: Iterable[Record] = (),
+    settings: AlignerSettings | None = None,
+    min_lift: float = 2.5,
+) -> list[AlignedPair]:
+    """Find a source caption for each target caption of an image, and align their words.
+
+    Args:
+        records: captioned images.
+        source: a language.
+        target: the other language.
+        pairing: which captions translate each other.
+        texts: further translations that the aligner learns from.
+        settings: of the aligner.
+        min_lift: keep links between words that are linked so many times as often as by chance;
+            articles are in every caption and would be linked to whatever is left over.
+
+    Returns:
+        Pairs with the links that both directions of the aligner agree on.
+    """
+    candidates = [
+        (number, first, second)
+        for number, record in enumerate(records)
+        for first, second in _candidates(record, source, target, pairing)
+    ]
+    if not candidates:
+        raise PolyglanceError(
+            f"no image has captions in both {source} and {target}: choose languages that the"
+            " corpus has, or set pretraining.mixture.vtlm to 0"
+        )
+    captions = [
+        (records[number].captions[source][i], records[number].captions[target][j])
+        for number, i, j in candidates
+    ]
+    extra = ParallelText.from_records(texts, source, target)
+    pairs = [*ParallelText.from_texts(captions, source, target).lowercased(), *extra.lowercased()]
+    links = align(pairs, settings, symmetry="intersection").links
+    best: dict[tuple[int, int], tuple[float, AlignedPair]] = {}
+    by_pair = zip(candidates, links, pairs, _lifted(pairs, links, min_lift), strict=False)
+    for candidate, all_links, (ours, theirs), kept in by_pair:
+        overlap = len(all_links) / max(1, len(ours) + len(theirs))
+        pair = AlignedPair(*candidate, tuple(kept))
+        known = best.get((pair.image, pair.second))
+        if known is None or overlap > known[0]:
+            best[pair.image, pair.second] = overlap, pair
+    return [pair for _, pair in best.values()]
+
+
+def _lifted(
+    pairs: Sequence[tuple[Words, Words]], links: Sequence[Sequence[Link]], min_lift: float
+) -> Iterator[list[Link]]:
+    """Yield the links of each pair between words that occur together more than by chance."""
+    ours, theirs = Counter[str](), Counter[str]()
+    linked = Counter[tuple[str, str]]()
+    for (words, others), own in zip(pairs, links, strict=True):
+        ours.update(set(words))
+        theirs.update(set(others))
+        linked.update({(words[i], others[j]) for i, j in own})
+    lift = {
+        (word, other): count * len(pairs) / (ours[word] * theirs[other])
+        for (word, other), count in linked.items()
+    }
+    for (words, others), own in zip(pairs, links, strict=True):
+        yield [(i, j) for i, j in own if lift[words[i], others[j]] >= min_lift]
+
+
+def _candidates(
+    record: Record, source: str, target: str, pairing: Pairing
+) -> Iterator[tuple[int, int]]:
+    ours, theirs = (range(len(record.captions.get(code, ()))) for code in (source, target))
+    return product(ours, theirs) if pairing == "closest" else zip(ours, theirs, strict=False)
+
+
+def write_aligned(path: str | Path, pairs: Iterable[AlignedPair], key: str) -> None:
+    """Write one line a pair: image, captions, links in Pharaoh format; ``key`` heads the file."""
+    with atomic_write(path) as out:
+        out.write(f"# {key}\n")
+        for pair in pairs:
+            numbers = f"{pair.image}\t{pair.first}\t{pair.second}"
+            out.write(f"{numbers}\t{format_pharaoh(pair.links)}\n")
+
+
+def read_aligned(path: str | Path, key: str) -> list[AlignedPair] | None:
+    """Read what `write_aligned` wrote; None without a file, or if it has another key."""
+    if not Path(path).is_file():
+        return None
+    pairs = []
+    for number, line in read_lines(path, Problems(strict=True)):
+        if number == 1:
+            if line.strip() != f"# {key}":
+                return None
+            continue
+        try:
+            image, first, second, links = line.rstrip("\n").split("\t")
+            parts = (link.split("-") for link in links.split())
+            aligned = tuple((int(i), int(j)) for i, j in parts)
+            pairs.append(AlignedPair(int(image), int(first), int(second), aligned))
+        except ValueError as error:
+            raise DataError(
+                f"{path}:{number}: expected an image, two captions and links: delete the file to"
+                " have it made again"
+            ) from error
+    return pairs
+
+
+class AlignedCaptions:
+    """Pairs of translations in sub-words, with aligned sub-words, sampled evenly by language."""
+
+    def __init__(
+        self,
+        table: CaptionTable,
+        first: Indices,
+        second: Indices,
+        links: Sequence[Sequence[tuple[int, int]]],
+    ) -> None:
+        """Group the pairs by language.
+
+        Args:
+            table: all captions.
+            first: ``(pairs,)`` rows of the table.
+            second: ``(pairs,)`` rows of their translations.
+            links: for each pair, positions of aligned sub-words.
+        """
+        self.table, self.first, self.second = table, first, second
+        self._size = np.array([len(some) for some in links], np.int64)
+        self._start = np.cumsum(self._size) - self._size
+        flat = np.array([link for some in links for link in some], np.int64).reshape(-1, 2)
+        self._from, self._to = flat.T
+        languages = table.language_ids[second]
+        groups = [shard_for_rank(np.flatnonzero(languages == n)) for n in np.unique(languages)]
+        if not groups or not all(map(len, groups)):
+            raise PolyglanceError(
+                "no captions translate each other: set pretraining.mixture.vtlm to 0"
+            )
+        self._by_language = np.concatenate(groups)
+        self._count = np.array([len(group) for group in groups], np.int64)
+        self._base = np.cumsum(self._count) - self._count
+
+    @classmethod
+    def from_links(
+        cls,
+        records: Sequence[Record],
+        table: CaptionTable,
+        tokenizer: Tokenizer,
+        aligned: Mapping[tuple[str, str], Sequence[AlignedPair]],
+    ) -> AlignedCaptions:
+        """Turn aligned words into aligned sub-words.
+
+        Args:
+            records: captioned images.
+            table: all captions of the records.
+            tokenizer: of the table.
+            aligned: pairs by their two languages.
+
+        Returns:
+            All pairs, ready to be sampled.
+        """
+        first, second, links = [], [], []
+        tokens: dict[int, list[list[int]]] = {}
+
+        def word_tokens_of(row: int, text: str, language: str) -> list[list[int]]:
+            if row not in tokens:
+                length = int(table.offsets[row + 1] - table.offsets[row])
+                tokens[row] = word_tokens(text, language, tokenizer, length)
+            return tokens[row]
+
+        for (source, target), pairs in aligned.items():
+            starts = [_first_rows(records, table, language) for language in (source, target)]
+            for pair in pairs:
+                ours = starts[0][pair.image] + pair.first
+                theirs = starts[1][pair.image] + pair.second
+                captions = records[pair.image].captions
+                here = word_tokens_of(ours, captions[source][pair.first], source)
+                there = word_tokens_of(theirs, captions[target][pair.second], target)
+                links.append([(a, b) for i, j in pair.links for a in here[i] for b in there[j]])
+                first.append(ours)
+                second.append(theirs)
+        return cls(table, np.array(first, np.int64), np.array(second, np.int64), links)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def sample(self, count: int, generator: np.random.Generator) -> Indices:
+        """Sample the other language evenly, then a pair in it."""
+        language = generator.integers(len(self._count), size=count)
+        within = generator.integers(self._count[language])
+        pairs: Indices = self._by_language[self._base[language] + within]
+        return pairs
+
+    def gather(self, pairs: Indices) -> CaptionPair:
+        """Pack both captions of each pair on the CPU."""
+        ours, first = self.table.gather(self.first[pairs])
+        theirs, second = self.table.gather(self.second[pairs])
+        index = ragged_arange(self._start[pairs], self._size[pairs])
+        pair_ids = np.repeat(np.arange(len(pairs)), self._size[pairs])
+        begin = np.cumsum(first) - first, len(ours) + np.cumsum(second) - second
+        links = np.stack(
+            [begin[0][pair_ids] + self._from[index], begin[1][pair_ids] + self._to[index]]
+        )
+        ids = np.concatenate([ours, theirs]).astype(np.int64)
+        return CaptionPair(
+            torch.from_numpy(ids), Packing.of(first), Packing.of(second), torch.from_numpy(links)
+        )
+
+
+def word_tokens(text: str, language: str, tokenizer: Tokenizer, length: int) -> list[list[int]]:
+    """Return the positions of each word's sub-words among the caption's ids.
+
+    Args:
+        text: the caption.
+        language: of it.
+        tokenizer: with spans.
+        length: how many ids are kept; the last one ends the sentence.
+
+    Returns:
+        One list a word.
+    """
+    spans = tokenizer.encode_with_spans(text).spans
+    if spans is None:
+        raise PolyglanceError(
+            "VTLM needs a tokenizer that knows the spans of sub-words: one with a tokenizer.json"
+        )
+    words = word_spans(text, language)
+    starts, ends = [start for start, _ in words], [end for _, end in words]
+    tokens: list[list[int]] = [[] for _ in words]
+    begin, end = np.array(spans[: length - 1], np.int64).reshape(-1, 2).T
+    # A sub-word may be part of a word, or span several where words are single characters.
+    lowest = np.searchsorted(ends, begin, side="right")
+    beyond = np.searchsorted(starts, end, side="left")
+    for position, (low, high) in enumerate(zip(lowest.tolist(), beyond.tolist(), strict=True)):
+        for word in range(low, high):
+            tokens[word].append(position)
+    return tokens
+
+
+def _first_rows(records: Sequence[Record], table: CaptionTable, language: str) -> dict[int, int]:
+    """Return the table's first caption of each image in a language."""
+    rows = table.rows_in_language(language)
+    if len(rows) != sum(len(record.captions.get(language, ())) for record in records):
+        raise ValueError(f"the table lacks some of the captions in {language}")
+    images, first = np.unique(table.record_ids[rows], return_index=True)
+    return dict(zip(images.tolist(), rows[first].tolist(), strict=True))

@@ -1,0 +1,182 @@
+"""UC2's settings: its stages and the data that they read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from polyglance.config import as_plain, validate_fields
+from polyglance.data.readers import read_all_records
+from polyglance.errors import PolyglanceError
+from polyglance.models.cross_encoder import Variant
+from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe, TextFile
+from polyglance.recipes.cross_encoder.data import ENGLISH
+from polyglance.recipes.run_folder import missing_files
+from polyglance.recipes.uc2.aligned_captions import Pairing
+from polyglance.recipes.uc2.labels import LabelNamesConfig, missing_dictionaries
+from polyglance.recipes.uc2.tasks import RetrievalLoss
+from polyglance.training.loop import LoopConfig
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Captions of one image in English and another language, for VTLM."""
+
+    languages: tuple[str, ...] | None = None
+    """Those besides English; None for all languages with captions."""
+    pairing: Pairing = "closest"
+    """``same-place`` where the k-th caption translates the k-th English one."""
+    texts: tuple[TextFile, ...] = ()
+    """Further sentences with translations that the word aligner learns from."""
+    cache_dir: str | None = None
+    """A folder inside the data folder that keeps word alignments from run to run."""
+
+
+@dataclass(frozen=True)
+class EarlyAdaptationConfig:
+    """The first stage: regions are aligned with frozen word embeddings (section 3.3.2)."""
+
+    batch: int = 1024
+    """Regions a step."""
+    temperature: float = 1.0
+    languages: tuple[str, ...] = (ENGLISH,)
+    """Of the labels' names."""
+    steps: int = 500
+    learning_rate: float = 1e-3
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 1, "1 or more", "batch", "steps")
+        rates = ("temperature", "learning_rate")
+        validate_fields(self, lambda value: value > 0, "a number above 0", *rates)
+
+
+@dataclass(frozen=True)
+class ObjectiveWeights:
+    """Relative frequencies of the objectives, those of the published code; 0 leaves one out."""
+
+    itm: float = 9
+    mlm: float = 12
+    mrtm: float = 9
+    vtlm: float = 3
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 0, "0 or more", "itm", "mlm", "mrtm", "vtlm")
+        if not any(as_plain(self).values()):
+            raise PolyglanceError("a mixture needs at least one objective above 0")
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """The second stage: one objective a step, drawn from the mixture."""
+
+    batch: int = 256
+    """Pairs a step, of whichever objective."""
+    mixture: ObjectiveWeights = field(default_factory=ObjectiveWeights)
+    languages: tuple[str, ...] | None = None
+    """Of all captions, those of VTLM and TLM included; None for all."""
+    pivot: Literal["image", "english"] = "image"
+    """``english``: images with English captions only, and other languages with English but
+    without images, any words masked (TLM), as in Table 4."""
+    masked: float = 0.8
+    """The share of chosen words that become the mask; 1 in the paper's text."""
+    random: float = 0.1
+    """The share that become another word, as in BERT and the published code; 0 in the text."""
+    co_masked: float = 1.0
+    """The share of VTLM's pairs with aligned words masked together; 0.5 in the published code."""
+    itm_only_steps: int = 0
+    """Steps of ITM alone, before the mixture: see `polyglance.recipes.stages`."""
+    steps: int = 1000
+    learning_rate: float = 4e-4
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 2, "2 or more", "batch")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "steps")
+        validate_fields(self, lambda value: value >= 0, "0 or more", "itm_only_steps")
+        validate_fields(self, lambda value: value > 0, "a number above 0", "learning_rate")
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "co_masked")
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """The third stage: matching pairs are ranked above others."""
+
+    batch: int = 64
+    """Matching pairs a step."""
+    negatives: int = 1
+    """Negatives of each kind (other image, other caption) for each matching pair."""
+    margin: float = 0.2
+    loss: RetrievalLoss = "triplet"
+    """``matching`` classifies pairs with cross-entropy, as M3P does."""
+    languages: tuple[str, ...] | None = None
+    """Of the captions: ``[en]``, any other, or None for all."""
+    language_alpha: float = 1.0
+    """A language's probability is proportional to its captions to this power: 1 treats all
+    captions alike, as merged data do; 0 all languages."""
+    hard_negative_pool: int = 0
+    """Sample negatives from so many most similar images; 0 for from all."""
+    hard_negative_warmup: float = 0.5
+    """The share of steps over which negatives go from any images to hard ones alone."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
+        numbers = ("hard_negative_pool", "margin", "language_alpha")
+        validate_fields(self, lambda value: value >= 0, "0 or more", *numbers)
+        share = "hard_negative_warmup"
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", share)
+
+
+@dataclass(frozen=True)
+class UC2Recipe(CrossEncoderRecipe):
+    """A training run of UC2."""
+
+    variant: Variant = "paper"
+    max_text_tokens: int = 60
+    labels: LabelNamesConfig = field(default_factory=LabelNamesConfig)
+    translations: Translations = field(default_factory=Translations)
+    early_adaptation: EarlyAdaptationConfig | None = field(default_factory=EarlyAdaptationConfig)
+    pretraining: Pretraining | None = field(default_factory=Pretraining)
+    fine_tuning: FineTuning | None = field(default_factory=FineTuning)
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
+    )
+    translate_test: str | None = None
+    """Also evaluate with test captions translated into English by: a model folder of `polyglance
+    data translate` or dictionaries, inside the data folder, with {source} and {target} for
+    language codes; or ``apertium``."""
+
+    @property
+    def uses_label_names(self) -> bool:
+        """Whether any stage needs the names of labels."""
+        stage = self.pretraining
+        return self.early_adaptation is not None or (stage is not None and stage.mixture.mrtm > 0)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Manifests, and label names and texts for the word aligner where they are used."""
+        stage = self.pretraining
+        labels = [self.labels.names] if self.uses_label_names and self.labels.names else []
+        texts = self.translations.texts if stage and stage.mixture.vtlm > 0 else ()
+        return (*super().files, *labels, *(text.manifest for text in texts))
+
+    def check_trainable(self) -> None:
+        """Refuse English among the languages that it is paired with."""
+        if ENGLISH in (self.translations.languages or ()):
+            raise PolyglanceError(
+                "translations.languages are those besides English: leave en out of them"
+            )
+
+    def missing_files(self, data: Path) -> list[str]:
+        """Name missing files, and dictionaries that label names of some language need."""
+        missing = super().missing_files(data)
+        needed = self.uses_label_names and self.labels.dictionaries is not None
+        if needed and not missing_files(data, self.files):
+            corpora = (self.train, *self.extra_train)
+            records = (
+                r for corpus in corpora for r in read_all_records("jsonl", data / corpus.manifest)
+            )
+            languages = sorted(set().union(*(record.captions for record in records)))
+            missing += missing_dictionaries(self.labels, languages, data)
+        return missing

@@ -1,0 +1,233 @@
+"""The data of a UC2 run, read and aligned before training starts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from polyglance.data.captions import CaptionTable
+from polyglance.data.readers import read_all_records
+from polyglance.errors import PolyglanceError
+from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
+from polyglance.recipes.cross_encoder.data import (
+    ENGLISH,
+    Split,
+    SplitReader,
+    read_image_records,
+    store_keys,
+)
+from polyglance.recipes.uc2.aligned_captions import (
+    AlignedCaptions,
+    AlignedPair,
+    align_captions,
+    read_aligned,
+    write_aligned,
+)
+from polyglance.recipes.uc2.config import Translations, UC2Recipe
+from polyglance.recipes.uc2.early_adaptation import SoftLabels
+from polyglance.recipes.uc2.labels import LabelNames, LabelTokens, load_label_names
+from polyglance.recipes.uc2.tasks import ImageTextCorpus
+from polyglance.records import Record
+from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text.dictionaries import open_dictionary
+from polyglance.text.translation.batches import translate_all
+from polyglance.text.translation.cache import TranslationCache
+from polyglance.text.translation.registry import open_translator
+from polyglance.text.translation.translators import CacheableTranslator, WordByWord
+from polyglance.training.distributed import barrier, rank
+from polyglance.utils.progress import progress
+from polyglance.vision.store import FeatureStore
+
+
+@dataclass(frozen=True, eq=False)
+class UC2Data:
+    """Everything that UC2 is trained and evaluated on."""
+
+    reader: SplitReader
+    tokenizer: Tokenizer
+    train: Split
+    validation: Split | None
+    test: Split | None
+    label_names: LabelNames | None
+    """Names of region labels, if a stage uses them (early adaptation, MRTM)."""
+    label_tokens: LabelTokens | None
+    """Their sub-words."""
+    soft_labels: SoftLabels | None
+    """The detector's distributions, for early adaptation."""
+    aligned_captions: AlignedCaptions | None
+    """Translations with aligned words, for VTLM."""
+    translated_test: Split | None
+    """The test split with captions translated into English, for translate-test."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of training captions, English first."""
+        return english_first(self.train.captions)
+
+    def corpus(
+        self, languages: Sequence[str] | None = None, *, language_alpha: float = 0.0
+    ) -> ImageTextCorpus:
+        """Return training images with captions in these languages, or in all."""
+        sampler = LanguageBalancedSampler(
+            self.train.captions, languages=languages, language_alpha=language_alpha
+        )
+        return ImageTextCorpus(self.train.regions, sampler)
+
+
+def load_data(recipe: UC2Recipe, data: Path, device: str) -> UC2Data:
+    """Read everything that the recipe's stages need.
+
+    Args:
+        recipe: names splits, labels and translations.
+        data: the data folder.
+        device: where regions shall lie.
+
+    Returns:
+        The data; what is missing or cannot be aligned is an error before training.
+    """
+    tokenizer = open_tokenizer(recipe.encoder)
+    reader = SplitReader.from_recipe(recipe, data, tokenizer, device)
+    train = reader.read_train(recipe.train, *recipe.extra_train)
+    validation = reader.read_eval(recipe.validation, recipe.validation_images)
+    test = reader.read_eval(recipe.test, recipe.test_images)
+    translated_test = None
+    if recipe.translate_test is not None and test is not None:
+        translated_test = translate_split(test, recipe.translate_test, reader)
+    label_names = label_tokens = None
+    if recipe.uses_label_names:
+        label_names = _load_label_names(recipe, train, data)
+        label_tokens = LabelTokens(label_names.names, tokenizer)
+    stage = recipe.pretraining
+    uses_vtlm = stage is not None and stage.mixture.vtlm > 0
+    return UC2Data(
+        reader,
+        tokenizer,
+        train,
+        validation,
+        test,
+        label_names,
+        label_tokens,
+        soft_labels=_read_soft_labels(recipe, train, data) if recipe.early_adaptation else None,
+        aligned_captions=_align(recipe, train, tokenizer, data) if uses_vtlm else None,
+        translated_test=translated_test,
+    )
+
+
+def english_first(captions: CaptionTable) -> tuple[str, ...]:
+    """Return the languages of captions, English first, the others in order."""
+    return (ENGLISH, *sorted(captions.present_languages - {ENGLISH}))
+
+
+def _load_label_names(recipe: UC2Recipe, train: Split, data: Path) -> LabelNames:
+    names = load_label_names(recipe.labels, train.captions.language_codes, data)
+    if int(train.regions.labels.max()) >= len(names.names[ENGLISH]):
+        raise PolyglanceError(
+            f"the feature store has more labels than the {len(names.names[ENGLISH])} with names:"
+            " give a table of its own in labels.names"
+        )
+    return names
+
+
+def _read_soft_labels(recipe: UC2Recipe, train: Split, data: Path) -> SoftLabels:
+    stores = []
+    for corpus in (recipe.train, *recipe.extra_train):
+        store = FeatureStore(data / corpus.features)
+        stores.append((store, store_keys(store, read_image_records(data / corpus.manifest))))
+    return SoftLabels.from_stores(stores, train.regions)
+
+
+def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) -> AlignedCaptions:
+    """Pair training captions with English ones and align their words."""
+    assert recipe.pretraining is not None
+    settings, allowed = recipe.translations, recipe.pretraining.languages
+    candidates = settings.languages or english_first(train.captions)[1:]
+    languages = [code for code in candidates if allowed is None or code in allowed]
+    if not languages:
+        raise PolyglanceError(
+            "VTLM needs captions in another language than English: name one in"
+            " pretraining.languages, or set pretraining.mixture.vtlm to 0"
+        )
+    texts = [
+        record
+        for text in settings.texts
+        for record in read_all_records(text.format, data / text.manifest)
+    ]
+    aligned = {}
+    with progress("Aligning words", len(languages), quiet=rank() > 0) as advance:
+        for language in languages:
+            pairs = _aligned_pairs(settings, train.records, texts, language, data)
+            aligned[ENGLISH, language] = pairs
+            advance(1)
+    return AlignedCaptions.from_links(train.records, train.captions, tokenizer, aligned)
+
+
+def _aligned_pairs(
+    settings: Translations,
+    records: Sequence[Record],
+    texts: Sequence[Record],
+    language: str,
+    data: Path,
+) -> list[AlignedPair]:
+    """Align English with another language, or read the result from the cache."""
+
+    def compute() -> list[AlignedPair]:
+        return align_captions(records, ENGLISH, language, pairing=settings.pairing, texts=texts)
+
+    if settings.cache_dir is None:
+        return compute()
+    path = data / settings.cache_dir / f"{ENGLISH}-{language}.tsv"
+    key = _cache_key(settings, language, [*records, *texts])
+    if rank() == 0 and read_aligned(path, key) is None:
+        write_aligned(path, compute(), key)
+    barrier()
+    cached = read_aligned(path, key)
+    assert cached is not None
+    return cached
+
+
+def _cache_key(settings: Translations, language: str, records: Sequence[Record]) -> str:
+    """Return a digest of everything that word alignments depend on."""
+    digest = hashlib.sha256(f"{settings.pairing} {language}\n".encode())
+    for record in records:
+        for code in (ENGLISH, language):
+            digest.update("\t".join(record.captions.get(code, ())).encode(errors="replace"))
+            digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def translate_split(split: Split, translator: str, reader: SplitReader) -> Split:
+    """Return a split with every caption translated into English.
+
+    Args:
+        split: the split.
+        translator: what `UC2Recipe.translate_test` takes.
+        reader: for the data folder, the tokenizer and the device.
+
+    Returns:
+        The split; captions without a translation stay as they are.
+    """
+    records = list(split.records)
+    for language in sorted(split.captions.present_languages - {ENGLISH}):
+        texts = [text for record in records for text in record.captions.get(language, ())]
+        to_english = _open_translator(translator, language, reader)
+        with TranslationCache.open() as cache:
+            translations = translate_all(to_english, texts, cache, quiet=rank() > 0).texts
+        for number, record in enumerate(records):
+            if captions := record.captions.get(language):
+                english = tuple(translations.get(text) or text for text in captions)
+                records[number] = replace(record, captions={**record.captions, language: english})
+    captions = CaptionTable.build(records, reader.tokenizer, max_tokens=reader.max_text_tokens)
+    return replace(split, records=records, captions=captions)
+
+
+def _open_translator(name: str, language: str, reader: SplitReader) -> CacheableTranslator:
+    """Open a translator by name or folder, or word-by-word translation with a dictionary."""
+    if name == "apertium":
+        return open_translator(name, language, ENGLISH)
+    path = reader.data / name.replace("{source}", language).replace("{target}", ENGLISH)
+    if path.is_dir() or path.suffix == ".argosmodel":
+        return open_translator(str(path), language, ENGLISH, device=reader.device)
+    dictionary = open_dictionary(path, source=language)
+    return WordByWord(dictionary, language, ENGLISH, keep_unknown=True)

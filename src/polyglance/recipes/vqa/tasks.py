@@ -1,0 +1,121 @@
+"""The task of visual question answering: score all answers to a question about an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyglance.batches.inputs import pack_captions
+from polyglance.batches.regions import RegionTable
+from polyglance.config import validate_fields
+from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
+from polyglance.models.vqa import VQAModel
+from polyglance.nn.packing import to_device
+from polyglance.objectives.vqa import AnswerLoss, vqa_loss
+from polyglance.training.distributed import shard_for_rank
+from polyglance.utils.ragged import ragged_arange
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerTargets:
+    """The score of each class as an answer to each question; classes not listed score 0."""
+
+    class_ids: Indices
+    """Classes that score, question after question."""
+    scores: NDArray[np.float32]
+    lengths: Indices
+    """``(questions,)``: how many classes score."""
+    num_classes: int
+
+    @classmethod
+    def from_scores(cls, scores: Sequence[Mapping[int, float]], num_classes: int) -> AnswerTargets:
+        """Build the targets from the classes that score, for each question."""
+        return cls(
+            np.array([number for some in scores for number in some], np.int64),
+            np.array([score for some in scores for score in some.values()], np.float32),
+            np.array([len(some) for some in scores], np.int64),
+            num_classes,
+        )
+
+    def mean(self) -> Tensor:
+        """Return the mean score of each class over all questions, ``(classes,)``."""
+        totals = np.bincount(self.class_ids, self.scores, minlength=self.num_classes)
+        return torch.from_numpy(totals / max(len(self.lengths), 1)).float()
+
+    def gather(self, rows: Indices) -> Tensor:
+        """Return the targets of these questions, ``(questions, classes)``."""
+        lengths = self.lengths[rows]
+        index = ragged_arange((np.cumsum(self.lengths) - self.lengths)[rows], lengths)
+        targets = np.zeros((len(rows), self.num_classes), np.float32)
+        questions = np.repeat(np.arange(len(rows)), lengths)
+        targets[questions, self.class_ids[index]] = self.scores[index]
+        return torch.from_numpy(targets)
+
+
+class VQATask:
+    """Predict the answers that people would accept, in all languages."""
+
+    def __init__(
+        self,
+        model: VQAModel,
+        regions: RegionTable,
+        questions: CaptionTable,
+        targets: AnswerTargets,
+        *,
+        batch: int,
+        loss: AnswerLoss = "binary",
+        language_alpha: float = 1.0,
+    ) -> None:
+        """Prepare the task.
+
+        Args:
+            model: scores all answers.
+            regions: of the images.
+            questions: their record ids are the images.
+            targets: of the same questions; those without a scoring class are never sampled.
+            batch: questions a step.
+            loss: binary or categorical cross-entropy.
+            language_alpha: a language's probability is proportional to its questions to this
+                power: 1 treats all questions alike, 0 all languages.
+        """
+        self.model, self.regions, self.questions, self.targets = model, regions, questions, targets
+        self.batch, self.loss, self.language_alpha = batch, loss, language_alpha
+        validate_fields(self, lambda value: value >= 1, "1 or more", "batch")
+        alpha = "language_alpha"
+        validate_fields(self, lambda value: 0 <= value <= 1, "a number from 0 to 1", alpha)
+        rows = shard_for_rank(np.flatnonzero(targets.lengths))
+        by_language = [
+            rows[questions.language_ids[rows] == n] for n in range(len(questions.language_codes))
+        ]
+        if not len(rows):
+            raise PolyglanceError(
+                "no question has an answer among the classes: lower answers.min_score"
+            )
+        self._rows = np.concatenate(by_language)
+        self._count = np.array([len(own) for own in by_language], np.int64)
+        self._base = np.cumsum(self._count) - self._count
+        weights = np.where(self._count > 0, self._count.astype(float) ** language_alpha, 0.0)
+        self.probabilities = weights / weights.sum()
+
+    def sample(self, generator: np.random.Generator) -> Indices:
+        """Sample questions, as rows of the table."""
+        language = generator.choice(len(self.probabilities), size=self.batch, p=self.probabilities)
+        rows: Indices = self._rows[self._base[language] + generator.integers(self._count[language])]
+        return rows
+
+    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        """Sample questions, and a view of each one's image, and score their answers."""
+        rows = self.sample(generator)
+        regions, _ = self.regions.take(self.questions.record_ids[rows], generator)
+        device = regions.features.device
+        logits = self.model(pack_captions(self.questions, rows, device), regions)
+        targets = to_device(self.targets.gather(rows), device)
+        return {"vqa": vqa_loss(logits, targets, self.loss)}
