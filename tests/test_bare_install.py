@@ -53,8 +53,8 @@ def test_the_command_line_and_the_ground_floor_work_without_extras(bare: Path) -
     floors = (
         "import polyglance, polyglance.records, polyglance.config, polyglance.weights,"
         "polyglance.text, polyglance.vision.pictures, polyglance.vision.store,"
-        "polyglance.data.importing, polyglance.data.toy, polyglance.evaluation.retrieval,"
-        "polyglance.search.showing.sheet; import sys; assert 'torch' not in sys.modules"
+        "polyglance.data.import_dataset, polyglance.data.toy, polyglance.evaluation.retrieval,"
+        "polyglance.search.render.html_page; import sys; assert 'torch' not in sys.modules"
     )
     imported = run(bare, "-c", floors)
     assert imported.returncode == 0, imported.stderr

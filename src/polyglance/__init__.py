@@ -1,4 +1,4 @@
-"""Polyglance: one space of meaning for pictures, videos and sentences in any language.
+"""Polyglance: one vector space for pictures, videos and sentences in any language.
 
 import polyglance
 
@@ -13,37 +13,50 @@ encoder.encode_pictures(["dog.jpg"])
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from polyglance.errors import PolyglanceError
 from polyglance.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from polyglance.cross_encoders import CrossEncoder
     from polyglance.encoders import Encoder
     from polyglance.search.library import Library
 
-__all__ = ["Library", "__version__", "load"]
+__all__ = ["CrossEncoder", "Library", "PolyglanceError", "__version__", "load"]
+
+_LAZY = {"CrossEncoder": "polyglance.cross_encoders", "Library": "polyglance.search.library"}
+"""Modules that are imported when their class is first used: they are slow to import."""
 
 
 def load(
     name_or_folder: str | Path | None = None, *, threads: int | None = None, device: str = "cpu"
 ) -> Encoder:
-    """Open a trained model by name or folder; without one, that which comes with Polyglance.
+    """Load a dual encoder, which turns sentences and pictures into vectors.
 
-    The folder may be of `polyglance export`, transformers, open_clip or
-    sentence-transformers. ``threads`` bounds the cores that are computed on; None for
-    all. ``device`` is torch's, for models that compute with torch.
+    Args:
+        name_or_folder: A model's name, or a folder written by `polyglance export`,
+            transformers, open_clip or sentence-transformers; None for the model that comes
+            with Polyglance.
+        threads: Number of CPU threads; None for all cores.
+        device: Torch's device, for models that run on torch.
+
+    Returns:
+        The encoder, with ``encode_texts`` and ``encode_pictures``.
     """
-    from polyglance.encoders import load as open_model  # not before it is asked for: it is heavier
+    from polyglance.encoders import load as load_encoder  # slow to import
 
-    return open_model(name_or_folder, threads=threads, device=device)
+    return load_encoder(name_or_folder, threads=threads, device=device)
 
 
 def __getattr__(name: str) -> Any:
-    """`Library` is imported when it is first asked for."""
-    if name == "Library":
-        from polyglance.search.library import Library
-
-        return Library
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

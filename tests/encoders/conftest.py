@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.small_mmp import small_model
 from polyglance.encoders import Encoder, load
-from small_models import small_model
 
 SIZE = 64
 

@@ -11,10 +11,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import polyglance
-from polyglance.encoders.folder import ModelFolder
-from polyglance.encoders.formats import format_of
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
-from tiny_towers import save_clip
+from helpers.clip_models import save_clip
+from polyglance.encoders.formats import detect_format
+from polyglance.encoders.model_folder import ModelFolder
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 
 
 @pytest.fixture
@@ -41,21 +41,21 @@ def clip(tmp_path: Path) -> Path:
 def test_formats_by_their_files(tmp_path: Path, files: dict[str, object], expected: str) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))
-    assert format_of(tmp_path) == expected
+    assert detect_format(tmp_path) == expected
 
 
 @pytest.mark.parametrize("config", [None, "no json", "[]", '{"hidden_size": 3}'])
 def test_a_folder_without_a_model(tmp_path: Path, config: str | None) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(config)
-    with pytest.raises(DataError, match="holds no model that is known"):
+    with pytest.raises(DataError, match="holds no known model"):
         polyglance.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "last.ckpt"])
 def test_pickles_are_refused(clip: Path, name: str) -> None:
     (clip / "model.safetensors").rename(clip / name)
-    with pytest.raises(PolyglanceError, match=f"{name}, a pickle, which could run any code"):
+    with pytest.raises(PolyglanceError, match=f"{name}, a pickle, which can run any code"):
         polyglance.load(clip)
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_installed_is_named(
         lambda name: None if name == package else found(name),
     )
     (tmp_path / file).write_text('{"model_type": "clip"}')
-    with pytest.raises(MissingExtra, match=f"polyglance\\[{extra}\\]"):
+    with pytest.raises(MissingExtraError, match=f"polyglance\\[{extra}\\]"):
         polyglance.load(tmp_path)
 
 

@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 import polyglance
+from helpers.small_mmp import TEXTS, cosines, small_model, tokenizer, torch_pictures, torch_texts
 from polyglance.encoders import Encoder, load
-from polyglance.encoders.folder import PICTURE, TEXT, VOCABULARY
+from polyglance.encoders.model_folder import PICTURE, TEXT, VOCABULARY
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.export.reading import load_torch
-from small_models import TEXTS, cosines, small_model, tokenizer, torch_pictures, torch_texts
+from polyglance.export.to_torch import load_torch
 
 SIZE = 64
 

@@ -14,10 +14,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import polyglance
+from helpers.clip_models import TEXTS, pictures, save_clip, shaken
 from polyglance.encoders import Encoder
 from polyglance.encoders.open_clip_encoder import OpenClipEncoder
 from polyglance.errors import DataError, PolyglanceError
-from tiny_towers import TEXTS, pictures, save_clip, shaken
 
 STAND_INS = Path(__file__).parent.parent / "stand_ins"
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]

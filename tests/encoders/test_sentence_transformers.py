@@ -14,11 +14,11 @@ from PIL import Image
 from transformers import BertConfig, BertModel
 
 import polyglance
+from helpers.clip_models import LAYERS, TEXTS, pictures, save_clip, shaken, word_tokenizer
 from polyglance.encoders import Encoder
 from polyglance.encoders.sentence_transformers_encoder import SentenceTransformersEncoder
-from polyglance.encoders.translated_queries import consistent_scores
+from polyglance.encoders.translated_queries import consistency_scores
 from polyglance.errors import DataError, PolyglanceError
-from tiny_towers import LAYERS, TEXTS, pictures, save_clip, shaken, word_tokenizer
 
 OLD = "sentence_transformers.models"
 """Where classes were when most of the published models were saved."""
@@ -101,7 +101,7 @@ def test_a_model_that_only_reads_is_given_eyes(package: Any, reader: Path, tmp_p
     blind = polyglance.load(reader)
     own = package.SentenceTransformer(str(reader), device="cpu")
     np.testing.assert_allclose(blind.encode_texts(TEXTS), unit(own.encode(TEXTS)), atol=1e-5)
-    with pytest.raises(PolyglanceError, match="only reads texts: put the model that sees"):
+    with pytest.raises(PolyglanceError, match="only encodes texts: put its image model"):
         blind.encode_pictures(pictures())
     eyes = save_clip(tmp_path / "eyes")
     (reader / "pictures").symlink_to(eyes)
@@ -112,12 +112,12 @@ def test_a_model_that_only_reads_is_given_eyes(package: Any, reader: Path, tmp_p
     assert len({whole.fingerprint, blind.fingerprint, polyglance.load(eyes).fingerprint}) == 3
     told = {"en": TEXTS[:2], "de": TEXTS[3:5]}
     expected = seen @ (whole.encode_texts(TEXTS[:2]) + whole.encode_texts(TEXTS[3:5])).T / 2
-    np.testing.assert_allclose(consistent_scores(whole, told, seen), expected, atol=1e-5)
+    np.testing.assert_allclose(consistency_scores(whole, told, seen), expected, atol=1e-5)
 
 
-def test_eyes_must_see_the_same_space(reader: Path) -> None:
+def test_the_image_encoder_must_have_the_same_dimension(reader: Path) -> None:
     save_clip(reader / "pictures", width=8)
-    with pytest.raises(DataError, match="of 12 numbers from texts and of 8 from pictures"):
+    with pytest.raises(DataError, match="encodes texts to 12 and pictures to 8"):
         polyglance.load(reader).encode_pictures([Image.new("RGB", (9, 9))])
 
 
@@ -158,5 +158,5 @@ def test_modules_that_are_not_opened(reader: Path, modules: dict[str, str], mess
 @pytest.mark.parametrize("content", ["", "{}x", '["a"]', '[{"idx": 0}]', "3"])
 def test_a_damaged_list_of_modules(reader: Path, content: str) -> None:
     (reader / "modules.json").write_text(content)
-    with pytest.raises(DataError, match="does not say what its modules are"):
+    with pytest.raises(DataError, match="does not list its modules"):
         polyglance.load(reader)

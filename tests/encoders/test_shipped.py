@@ -1,4 +1,4 @@
-"""The model that comes with Polyglance: its size, its speed to open, and what it knows."""
+"""The model that comes with Polyglance: its size, the time to open it, and its quality."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import polyglance
+from helpers.sentences import SENTENCES
+from helpers.small_mmp import cosines, torch_pictures, torch_texts
 from polyglance.demo.photographs import photographs
 from polyglance.encoders import Encoder
-from polyglance.encoders.folder import FILES, VOCABULARY, ModelFolder
+from polyglance.encoders.model_folder import FILES, VOCABULARY, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
-from polyglance.export.reading import load_torch
+from polyglance.export.to_torch import load_torch
 from polyglance.text import open_tokenizer
 from polyglance.vision.pictures import read_square
-from sentences import SENTENCES
-from small_models import cosines, torch_pictures, torch_texts
 
 LIMIT = 32_000_000
-"""Bytes of all that searching needs."""
+"""Maximum bytes of the model's folder."""
 
-# The ten of SENTENCES once more.
+# Translations of SENTENCES.
 ITALIAN = [
     "Un cane nero corre lungo la spiaggia.",
     "Due bambini costruiscono un castello di sabbia.",
@@ -53,9 +53,9 @@ OTHERS = {
     "pl": ["Czarny pies biegnie wzdłuż plaży.", "Trzy koty śpią na niebieskiej kanapie."],
     "id": ["Seekor anjing hitam berlari di pantai.", "Tiga kucing tidur di sofa biru."],
 }
-TOLD = SENTENCES | {"it": ITALIAN, "pt": PORTUGUESE}
+TRANSLATIONS = SENTENCES | {"it": ITALIAN, "pt": PORTUGUESE}
 TRAINED = ("ar", "cs", "de", "en", "fr", "it", "pt", "zh")
-"""The languages in which it saw captions beside pictures."""
+"""The languages of its training captions."""
 
 
 @pytest.fixture(scope="module")
@@ -68,31 +68,33 @@ def folder() -> ModelFolder:
     return ModelFolder.open()
 
 
-def test_it_fits(folder: ModelFolder) -> None:
+def test_the_folder_is_small(folder: ModelFolder) -> None:
     assert {path.name for path in folder.path.iterdir()} >= {*FILES, "model.json"}
     files = [path for path in folder.path.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= LIMIT
     for name in FILES:
-        folder.read(name)  # which looks at its checksum
-    vocabulary = Vocabulary.from_bytes(folder.read(VOCABULARY))
+        folder.read_file(name)  # verifies its checksum
+    vocabulary = Vocabulary.from_bytes(folder.read_file(VOCABULARY))
     assert len(vocabulary.pieces) == 250_002
 
 
-def test_it_says_what_it_is(folder: ModelFolder) -> None:
-    found = folder.description
-    assert found.name == "polyglance-small"
-    assert found.languages == tuple(sorted((*TRAINED, "es")))  # es by a machine's translation
-    assert found.figures["test"]["average"]["mR"] >= 48
-    assert found.figures["test"]["en"]["text_to_image_R@1"] >= 26
+def test_the_description_has_languages_and_figures(folder: ModelFolder) -> None:
+    description = folder.description
+    assert description.name == "polyglance-small"
+    assert description.languages == tuple(
+        sorted((*TRAINED, "es"))
+    )  # es: machine-translated
+    assert description.figures["test"]["average"]["mR"] >= 48
+    assert description.figures["test"]["en"]["text_to_image_R@1"] >= 26
 
 
-def test_it_agrees_with_torch(folder: ModelFolder, encoder: Encoder) -> None:
+def test_vectors_agree_with_torch(folder: ModelFolder, encoder: Encoder) -> None:
     model, settings = load_torch(folder.path), folder.description.pictures
-    by_language = {language: texts[::4] for language, texts in TOLD.items()} | OTHERS
-    texts = [text for told in by_language.values() for text in told]
+    by_language = {language: texts[::4] for language, texts in TRANSLATIONS.items()} | OTHERS
+    texts = [text for texts in by_language.values() for text in texts]
     assert len(by_language) == 15
     assert len(texts) >= 40
-    ids = open_tokenizer("e5-small").encode_batch(texts, max_length=folder.description.longest)
+    ids = open_tokenizer("e5-small").encode_batch(texts, max_length=folder.description.max_length)
     assert cosines(encoder.encode_texts(texts), torch_texts(model, ids)).min() >= 0.999
     paths = [photograph.path for photograph in photographs()[::7]]
     assert len(paths) >= 12
@@ -102,7 +104,7 @@ def test_it_agrees_with_torch(folder: ModelFolder, encoder: Encoder) -> None:
 
 
 def test_translations_lie_near_each_other(encoder: Encoder) -> None:
-    vectors = {language: encoder.encode_texts(TOLD[language]) for language in TRAINED}
+    vectors = {language: encoder.encode_texts(TRANSLATIONS[language]) for language in TRAINED}
     right, margins = [], []
     for one, other in permutations(TRAINED, 2):
         scores = vectors[one] @ vectors[other].T
@@ -113,21 +115,17 @@ def test_translations_lie_near_each_other(encoder: Encoder) -> None:
     assert min(margins) > 0.6
 
 
-def test_the_first_embedding_is_there_soon_and_without_torch() -> None:
-    """In a fresh process; in one of three, since other tests may run beside this one."""
+def test_the_first_embedding_takes_under_two_seconds_without_torch() -> None:
+    """In CPU time of a fresh process on one thread, whatever else the machine does."""
     script = """
 import time, sys
-began = time.perf_counter()
 heavy = ("torch", "onnx", "transformers", "safetensors", "sentencepiece")
 sys.modules.update(dict.fromkeys(heavy))  # none of them can be imported
 import polyglance
-vector = polyglance.load().encode_texts(["a dog in the snow"])
-print(time.perf_counter() - began)
+vector = polyglance.load(threads=1).encode_texts(["a dog in the snow"])
+print(time.process_time())
 assert vector.shape == (1, 384)
 """
 
-    def seconds() -> float:
-        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-        return float(done.stdout)
-
-    assert any(seconds() < 2 for _ in range(3))
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    assert float(done.stdout) < 2

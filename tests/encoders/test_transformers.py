@@ -16,12 +16,19 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, CLIPModel, MetaClip2Model, Siglip2Model, SiglipModel
 
 import polyglance
+from helpers.clip_models import (
+    TEXTS,
+    pictures,
+    save_clip,
+    save_metaclip2,
+    save_siglip,
+    save_siglip2,
+)
 from polyglance.encoders import Encoder
-from polyglance.encoders.translated_queries import consistent_scores, in_other_languages
+from polyglance.encoders.translated_queries import consistency_scores, translate_queries
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.text.dictionaries import Dictionary
-from polyglance.text.translators import WordByWord
-from tiny_towers import TEXTS, pictures, save_clip, save_metaclip2, save_siglip, save_siglip2
+from polyglance.text.translation.translators import WordByWord
 
 KINDS: dict[str, tuple[Callable[[Path], Path], Any, dict[str, Any]]] = {
     "clip": (save_clip, CLIPModel, {"max_length": 20}),
@@ -158,12 +165,12 @@ def test_a_picture_is_the_same_in_every_form(encoder: Encoder, tmp_path: Path) -
 def test_a_query_and_its_translations_decide_together(encoder: Encoder) -> None:
     seen = encoder.encode_pictures(pictures())
     german = WordByWord(Dictionary([("dog", "Hund"), ("cat", "Katze")]), "en", "de")
-    told = in_other_languages(["dog", "cat", "bird"], "en", [german])
+    told = translate_queries(["dog", "cat", "bird"], "en", [german])
     assert told["de"] == ["Hund", "Katze", ""]
     english, others = encoder.encode_texts(told["en"]), encoder.encode_texts(["Hund", "Katze"])
     expected = seen @ english.T
     expected[:, :2] = (expected[:, :2] + seen @ others.T) / 2
-    np.testing.assert_allclose(consistent_scores(encoder, told, seen), expected, atol=1e-5)
+    np.testing.assert_allclose(consistency_scores(encoder, told, seen), expected, atol=1e-5)
 
 
 def test_a_library_is_made_and_asked_with_it(clip: Path, tmp_path: Path) -> None:
@@ -219,7 +226,7 @@ def test_a_model_that_does_not_see(clip: Path, tmp_path: Path) -> None:
 
     tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9}
     BertModel(BertConfig(**tiny, intermediate_size=8)).save_pretrained(tmp_path / "bert")
-    with pytest.raises(DataError, match="holds a bert, which does not make vectors of both"):
+    with pytest.raises(DataError, match="holds a bert, which does not encode both"):
         polyglance.load(tmp_path / "bert").encode_texts(["a dog"])
 
 
@@ -257,5 +264,5 @@ def test_mistakes_are_one_sentence(clip: Path) -> None:
         polyglance.load(clip, threads=0)
     with pytest.raises(PolyglanceError, match="the device 'abacus' cannot be used"):
         polyglance.load(clip, device="abacus")
-    with pytest.raises(PolyglanceError, match="computes on cpu, not on cuda"):
+    with pytest.raises(PolyglanceError, match="runs on cpu, not on cuda"):
         polyglance.load(device="cuda")

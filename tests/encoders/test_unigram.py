@@ -8,12 +8,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from helpers.sentences import SENTENCES
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.export.vocabulary import read_vocabulary
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.weights.unigram import MASK, SPECIALS
-from sentences import SENTENCES
 
 ODD = [
     "", " ", "\n\t ", "▁", "▁▁a▁b", "a  b\u00a0c\u3000d", "A" * 300, "ﬁﬂ ① Ⅷ ｆｕｌｌ ｗｉｄｔｈ",

@@ -18,7 +18,7 @@ COUNTS = {
     "ar": {},
     "de": {"a": 1},
 }
-LEXICON = Lexicon(COUNTS, segmented=["ja"], borrowed={"de": {"hund": 3}})
+LEXICON = Lexicon(COUNTS, segmented=["ja"], aliases={"de": {"hund": 3}})
 ROWS = np.array([0, 1, 7, 8, 2, 300_000, 2], np.int32)
 
 
@@ -33,7 +33,7 @@ def test_the_file_gives_back_what_was_written(vocabulary: WordVocabulary) -> Non
     assert found.lexicon.languages == ("en", "ja", "ar", "de")
     assert found.lexicon.words == LEXICON.words
     assert found.lexicon.segmented == {"ja"}
-    assert found.lexicon.borrowed == {"de": {"hund": 3}}
+    assert found.lexicon.aliases == {"de": {"hund": 3}}
     assert found.rows.tolist() == ROWS.tolist()
 
 

@@ -1,4 +1,4 @@
-"""Trained models that search: sentences and pictures to vectors; our own without torch.
+"""Dual encoders: sentences and pictures to vectors; our own models without torch.
 
 encoder = polyglance.load()                        # the model that comes with Polyglance
 encoder = polyglance.load("models/mine")           # a folder made by `polyglance export`
@@ -8,8 +8,8 @@ encoder.encode_texts(["a dog", "ein Hund"]) @ encoder.encode_pictures(["dog.jpg"
 
 from pathlib import Path
 
-from polyglance.encoders.folder import ModelFolder, find
-from polyglance.encoders.formats import format_of, open_with_torch
+from polyglance.encoders.formats import detect_format, open_with_torch
+from polyglance.encoders.model_folder import ModelFolder, find_model
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.protocol import Encoder, Picture
 from polyglance.errors import PolyglanceError
@@ -20,18 +20,24 @@ __all__ = ["Encoder", "Picture", "load"]
 def load(
     name_or_folder: str | Path | None = None, *, threads: int | None = None, device: str = "cpu"
 ) -> Encoder:
-    """Open a model by name or folder; without one, that which comes with Polyglance.
+    """Load a dual encoder.
 
-    The folder may be one that `polyglance export`, transformers, open_clip or
-    sentence-transformers wrote (`polyglance.encoders.formats`). ``threads`` bounds the
-    cores that are computed on; None for all. ``device`` is torch's, where torch computes.
+    Args:
+        name_or_folder: A model's name, or a folder written by `polyglance export`,
+            transformers, open_clip or sentence-transformers; None for the model that comes
+            with Polyglance.
+        threads: Number of CPU threads; None for all cores.
+        device: Torch's device, for models that run on torch.
+
+    Returns:
+        The encoder; its networks are loaded when first needed.
     """
-    folder = find(name_or_folder)
-    kind = format_of(folder)
-    if kind != "polyglance":
-        return open_with_torch(folder, kind, threads=threads, device=device)
+    folder = find_model(name_or_folder)
+    format_ = detect_format(folder)
+    if format_ != "polyglance":
+        return open_with_torch(folder, format_, threads=threads, device=device)
     if device != "cpu":
         raise PolyglanceError(
-            f"{folder.name} is a model of Polyglance's own, which computes on cpu, not on {device}"
+            f"{folder.name} is in Polyglance's own format, which runs on cpu, not on {device}"
         )
     return OnnxEncoder(ModelFolder.open(name_or_folder), threads)

@@ -1,14 +1,14 @@
-"""Which kind of model a folder holds, told by the files in it.
+"""Detect the format of a model folder by the files in it.
 
-| format | told by |
+| format | files |
 |---|---|
-| polyglance | ``model.json``, or any of the files that it describes |
+| polyglance | ``model.json``, or any file that it describes |
 | sentence-transformers | ``modules.json`` |
 | transformers | ``config.json`` with a ``model_type``, and ``model*.safetensors`` |
 | open_clip | ``open_clip_config.json`` |
 
-Repositories of open_clip models often hold the same model for transformers as well, which
-is then taken: it needs one package less.
+Repositories of open_clip models often hold the same model for transformers as well, which is
+preferred: it needs one package less.
 """
 
 from __future__ import annotations
@@ -18,65 +18,72 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from polyglance.encoders.folder import DESCRIPTION, FILES
+from polyglance.encoders.model_folder import DESCRIPTION_FILE, FILES
 from polyglance.encoders.protocol import Encoder
-from polyglance.errors import DataError, MissingExtra
+from polyglance.errors import DataError, MissingExtraError
 
 Format = Literal["polyglance", "sentence-transformers", "transformers", "open_clip"]
 
 
-def format_of(folder: Path) -> Format:
-    """What made the model of a folder."""
-    if any((folder / name).is_file() for name in (DESCRIPTION, *FILES)):
+def detect_format(folder: Path) -> Format:
+    """Return the format of a model folder."""
+    if any((folder / name).is_file() for name in (DESCRIPTION_FILE, *FILES)):
         return "polyglance"
     if (folder / "modules.json").is_file():
         return "sentence-transformers"
     open_clip = (folder / "open_clip_config.json").is_file()
-    its_own = not open_clip or any(folder.glob("model*.safetensors"))
-    if its_own and _is_of_transformers(folder / "config.json"):
+    has_weights = not open_clip or any(folder.glob("model*.safetensors"))
+    if has_weights and _is_transformers_config(folder / "config.json"):
         return "transformers"
     if open_clip:
         return "open_clip"
     raise DataError(
-        f"{folder} holds no model that is known: expected model.json (Polyglance), modules.json"
+        f"{folder} holds no known model: expected model.json (Polyglance), modules.json"
         " (sentence-transformers), config.json (transformers) or open_clip_config.json (open_clip)"
     )
 
 
 def open_with_torch(
-    folder: Path, kind: Format, *, threads: int | None = None, device: str = "cpu"
+    folder: Path, format_: Format, *, threads: int | None = None, device: str = "cpu"
 ) -> Encoder:
-    """The model of another package than ours."""
-    _need(f"a model of {kind}", "train", "torch", "transformers", "safetensors")
-    if kind == "transformers":
+    """Open a model of another package.
+
+    Args:
+        folder: The model's folder.
+        format_: Its format, as `detect_format` returns it.
+        threads: Number of CPU threads; None for torch's default.
+        device: Torch's device.
+    """
+    _require(f"a model of {format_}", "train", "torch", "transformers", "safetensors")
+    if format_ == "transformers":
         from polyglance.encoders.transformers_encoder import TransformersEncoder
 
         return TransformersEncoder(folder, threads, device)
-    if kind == "open_clip":
-        _need("a model of open_clip", "open-clip", "open_clip")
+    if format_ == "open_clip":
+        _require("a model of open_clip", "open-clip", "open_clip")
         from polyglance.encoders.open_clip_encoder import OpenClipEncoder
 
         return OpenClipEncoder(folder, threads, device)
-    _need("a model of sentence-transformers", "sentence-transformers", "sentence_transformers")
+    _require("a model of sentence-transformers", "sentence-transformers", "sentence_transformers")
     from polyglance.encoders import load
     from polyglance.encoders.sentence_transformers_encoder import (
         PICTURES,
         SentenceTransformersEncoder,
     )
 
-    beside = folder / PICTURES
-    eyes = load(beside, threads=threads, device=device) if beside.is_dir() else None
-    return SentenceTransformersEncoder(folder, threads, device, eyes)
+    inner = folder / PICTURES
+    image_encoder = load(inner, threads=threads, device=device) if inner.is_dir() else None
+    return SentenceTransformersEncoder(folder, threads, device, image_encoder)
 
 
-def _is_of_transformers(config: Path) -> bool:
+def _is_transformers_config(config: Path) -> bool:
     try:
-        found = json.loads(config.read_bytes())
+        plain = json.loads(config.read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and "model_type" in found
+    return isinstance(plain, dict) and "model_type" in plain
 
 
-def _need(what: str, extra: str, *packages: str) -> None:
+def _require(what: str, extra: str, *packages: str) -> None:
     if any(find_spec(package) is None for package in packages):
-        raise MissingExtra(what, extra)
+        raise MissingExtraError(what, extra)

@@ -1,4 +1,4 @@
-"""What a user may hand to an encoder, checked: lists of texts, lists of pictures in any form."""
+"""Validate what users pass to an encoder: lists of texts, lists of pictures in any form."""
 
 from __future__ import annotations
 
@@ -19,52 +19,53 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def listed(items: Sequence[T]) -> list[T]:
-    """What was given, as a list; one alone may have a length, too, of letters or of rows."""
+def as_list(items: Sequence[T]) -> list[T]:
+    """Return ``items`` as a list; a single text or picture, itself a sequence, is an error."""
     given: object = items
-    pixels = isinstance(given, np.ndarray) and given.ndim in (2, 3)
-    if pixels or isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
-        raise PolyglanceError(f"expected a list and was given {_shown(items)}: put it in brackets")
+    is_pixels = isinstance(given, np.ndarray) and given.ndim in (2, 3)
+    if is_pixels or isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+        raise PolyglanceError(f"expected a list, not {_repr(items)}: put it in brackets")
     return list(items)
 
 
-def listed_texts(texts: Sequence[str]) -> list[str]:
-    """The texts as a list in which each is one."""
-    texts = listed(texts)
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Return ``texts`` as a list; raise an error unless each is a str."""
+    texts = as_list(texts)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise PolyglanceError(
-                f"number {number} of the texts is {_shown(text)}: give each as a str"
+                f"number {number} of the texts is {_repr(text)}: give each as a str"
             )
     return texts
 
 
-def opened(picture: Picture) -> Image.Image:
-    """A picture in whatever form it was given, upright and in RGB, with all its pixels."""
-    return read_picture(picture) if isinstance(picture, str | Path) else in_memory(picture)
+def open_picture(picture: Picture) -> Image.Image:
+    """Return a picture in any form as upright RGB in full resolution."""
+    is_file = isinstance(picture, str | Path)
+    return read_picture(picture) if is_file else picture_from_memory(picture)
 
 
-def in_memory(picture: object) -> Image.Image:
-    """An opened picture or pixels, as files are read."""
+def picture_from_memory(picture: object) -> Image.Image:
+    """Return an opened picture or pixels as upright RGB."""
     from PIL import Image
 
     if isinstance(picture, np.ndarray):
-        colours = picture.shape[2:] in ((), (3,), (4,)) and picture.ndim > 1
-        if picture.dtype != np.uint8 or not colours or not picture.size:
+        has_channels = picture.shape[2:] in ((), (3,), (4,)) and picture.ndim > 1
+        if picture.dtype != np.uint8 or not has_channels or not picture.size:
             raise PolyglanceError(
                 f"pixels are uint8 of (height, width) or (height, width, RGB or RGBA), not"
-                f" {_shown(picture)}"
+                f" {_repr(picture)}"
             )
         picture = Image.fromarray(picture)
     if not isinstance(picture, Image.Image):
         raise PolyglanceError(
-            f"a picture is a file, an opened picture or pixels, not {_shown(picture)}"
+            f"a picture is a file, an opened picture or pixels, not {_repr(picture)}"
         )
     return upright_rgb(picture)
 
 
-def _shown(value: object) -> str:
-    """What somebody gave us, in a few words."""
+def _repr(value: object) -> str:
+    """Return a short representation of a user's value."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} {value.shape}"
     return reprlib.repr(value)

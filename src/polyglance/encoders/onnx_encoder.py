@@ -1,4 +1,4 @@
-"""An exported model at work: ONNX Runtime, and nothing that knows of training."""
+"""Run an exported model with ONNX Runtime, without torch."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.encoders.folder import PICTURE, TEXT, VOCABULARY, WAY_OUT, ModelFolder
-from polyglance.encoders.inputs import in_memory, listed, listed_texts
-from polyglance.encoders.protocol import Picture, Vectors
+from polyglance.encoders.inputs import as_list, check_texts, picture_from_memory
+from polyglance.encoders.model_folder import PICTURE, REINSTALL_HINT, TEXT, VOCABULARY, ModelFolder
+from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.vision.pictures import read_square, to_square
 
-_TEXTS, _SUB_WORDS, _PICTURES = 64, 2048, 8
-"""The most that one run of a graph is given: texts, (sub-)words with padding, pictures."""
+_MAX_TEXTS, _MAX_TOKENS, _MAX_PICTURES = 64, 2048, 8
+"""Maximum size of a batch: texts, tokens including padding, pictures."""
 
 
-class OnnxEncoder:
-    """An `Encoder` from a model folder.
+class OnnxEncoder(PicklableEncoder):
+    """An `Encoder` of a model folder.
 
-    Each graph is loaded when it is first needed: who searches only by text
-    never waits for the picture network.
+    Each graph is loaded when first needed: searching by text never loads the image network.
     """
 
     def __init__(self, folder: ModelFolder, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
-            raise PolyglanceError(f"{threads} threads cannot compute: give 1 or more")
+            raise PolyglanceError(f"threads must be 1 or more, not {threads}")
         self.folder = folder
         self.threads = threads
 
@@ -43,60 +42,57 @@ class OnnxEncoder:
 
     @property
     def width(self) -> int:
-        """Numbers in a vector."""
+        """Dimension of the vectors."""
         return self.folder.description.width
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides on the vectors, whatever the folder is called."""
+        """A hash of everything that determines the vectors, whatever the folder's name."""
         return self.folder.description.fingerprint
 
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
-        """A unit vector for each text; texts of like length are computed together.
-
-        See `Encoder.encode_texts` for ``language``.
-        """
-        texts = listed_texts(texts)
+        """See `Encoder.encode_texts`; texts of similar length share a batch."""
+        texts = check_texts(texts)
         vectors = np.empty((len(texts), self.width), np.float32)
-        longest = self.folder.description.longest
-        ids = [self._tokenizer.encode(text, longest, language) for text in texts]
-        for block in _alike([len(one) for one in ids]):
-            lengths = np.array([len(ids[number]) for number in block], np.int64)
-            places = np.zeros((len(block), max(1, lengths.max())), np.int64)
-            for row, number in enumerate(block):
+        max_length = self.folder.description.max_length
+        ids = [self._tokenizer.encode(text, max_length, language) for text in texts]
+        for batch in _batches([len(text) for text in ids]):
+            lengths = np.array([len(ids[number]) for number in batch], np.int64)
+            places = np.zeros((len(batch), max(1, lengths.max())), np.int64)
+            for row, number in enumerate(batch):
                 places[row, : lengths[row]] = ids[number]
-            vectors[block] = self._run(TEXT, self._text, places=places, lengths=lengths)
+            vectors[batch] = self._run(TEXT, self._text_session, places=places, lengths=lengths)
         return vectors
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
-        """A unit vector for each picture: a file, an opened picture, or pixels as uint8."""
-        pictures = listed(pictures)
+        """See `Encoder.encode_pictures`."""
+        pictures = as_list(pictures)
         vectors = np.empty((len(pictures), self.width), np.float32)
-        for start in range(0, len(pictures), _PICTURES):
-            block = slice(start, start + _PICTURES)
-            pixels = np.stack([self._pixels(picture) for picture in pictures[block]])
-            vectors[block] = self._run(PICTURE, self._picture, pixels=pixels)
+        for start in range(0, len(pictures), _MAX_PICTURES):
+            batch = slice(start, start + _MAX_PICTURES)
+            pixels = np.stack([self._pixels(picture) for picture in pictures[batch]])
+            vectors[batch] = self._run(PICTURE, self._image_session, pixels=pixels)
         return vectors
 
     @cached_property
     def _tokenizer(self) -> UnigramTokenizer | WordVocabulary:
-        source, content = str(self.folder.path / VOCABULARY), self.folder.read(VOCABULARY)
+        source, content = str(self.folder.path / VOCABULARY), self.folder.read_file(VOCABULARY)
         if self.folder.description.text == "words":
             return WordVocabulary.from_bytes(content, source)
         return UnigramTokenizer(Vocabulary.from_bytes(content, source))
 
     @cached_property
-    def _text(self) -> Any:
+    def _text_session(self) -> Any:
         session = self._session(TEXT)
         self._compare(TEXT, "width", session.get_outputs()[0].shape[-1], self.width)
         return session
 
     @cached_property
-    def _picture(self) -> Any:
+    def _image_session(self) -> Any:
         session = self._session(PICTURE)
         self._compare(PICTURE, "width", session.get_outputs()[0].shape[-1], self.width)
         size = self.folder.description.pictures.size
-        self._compare(PICTURE, "size of pictures", session.get_inputs()[0].shape[1], size)
+        self._compare(PICTURE, "picture size", session.get_inputs()[0].shape[1], size)
         return session
 
     def _session(self, name: str) -> Any:
@@ -107,12 +103,12 @@ class OnnxEncoder:
         if self.threads is not None:
             options.intra_op_num_threads = self.threads
             options.inter_op_num_threads = 1
-        content = self.folder.read(name)
+        content = self.folder.read_file(name)
         try:
             return onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the runtime has kinds of its own, all of them Exceptions
+        except Exception as error:  # the runtime's own exceptions share no other base class
             raise DataError(
                 f"{self.folder.path / name} cannot be run by ONNX Runtime"
                 f" {onnxruntime.__version__} ({_line(error)}): pip install --upgrade onnxruntime"
@@ -124,7 +120,7 @@ class OnnxEncoder:
         except Exception as error:
             raise DataError(
                 f"{self.folder.path / name} does not compute as its description says"
-                f" ({_line(error)}): {WAY_OUT}"
+                f" ({_line(error)}): {REINSTALL_HINT}"
             ) from error
         return vectors
 
@@ -132,26 +128,26 @@ class OnnxEncoder:
         if in_graph != described:
             raise DataError(
                 f"{self.folder.path / name} has a {what} of {in_graph} and its description says"
-                f" {described}: {WAY_OUT}"
+                f" {described}: {REINSTALL_HINT}"
             )
 
     def _pixels(self, picture: Picture) -> NDArray[np.uint8]:
         settings = self.folder.description.pictures
         if isinstance(picture, str | Path):
             return read_square(picture, settings.size, settings.resize).pixels
-        return to_square(in_memory(picture), settings.size, settings.resize).pixels
+        return to_square(picture_from_memory(picture), settings.size, settings.resize).pixels
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _alike(lengths: list[int]) -> Iterator[NDArray[np.intp]]:
-    """Numbers of texts in blocks of like length, each as large as may be computed at once."""
+def _batches(lengths: list[int]) -> Iterator[NDArray[np.intp]]:
+    """Yield the indices of texts in batches of similar length, each as large as allowed."""
     order = np.argsort(lengths, kind="stable")[::-1]
     start = 0
     while start < len(order):
-        longest = max(1, lengths[order[start]])  # a text without a known word is empty
-        count = max(1, min(_TEXTS, _SUB_WORDS // longest))
+        length = max(1, lengths[order[start]])  # a text without a known word is empty
+        count = max(1, min(_MAX_TEXTS, _MAX_TOKENS // length))
         yield order[start : start + count]
         start += count

@@ -1,8 +1,8 @@
-"""Models of open_clip: a folder with ``open_clip_config.json`` and weights in safetensors.
+"""open_clip models: a folder with ``open_clip_config.json`` and weights in safetensors.
 
-That is how models lie in the hub's repositories, and how open_clip's own
-``push_to_hf_hub.save_for_hf`` writes them. The package builds the network, cuts
-texts and prepares pictures.
+This is the layout of the hub's repositories and of open_clip's own
+``push_to_hf_hub.save_for_hf``. The package builds the network, tokenises texts and
+preprocesses pictures.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from polyglance.encoders.torch_encoder import TorchEncoder, opening, refuse_pickles
+from polyglance.encoders.torch_encoder import TorchEncoder, open_offline, refuse_pickles
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors")
-"""What the package looks for first; after these it would take a pickle that lies beside them."""
+"""The files that the package prefers; without these it would open a pickle."""
 
 
 class OpenClipEncoder(TorchEncoder):
-    """A model of open_clip."""
+    """An open_clip model."""
 
     def __init__(self, folder: Path, threads: int | None = None, device: str = "cpu") -> None:
         super().__init__(folder, threads, device)
         refuse_pickles(folder, WEIGHTS)
 
-    def read(self, texts: list[str]) -> torch.Tensor:
-        """See `TorchEncoder.read`."""
+    def embed_texts(self, texts: list[str]) -> torch.Tensor:
+        """See `TorchEncoder.embed_texts`."""
         vectors: torch.Tensor = self._model.encode_text(self._tokenizer(texts).to(self.device))
         return vectors
 
-    def prepare(self, picture: Image) -> Any:
-        """See `TorchEncoder.prepare`."""
+    def preprocess(self, picture: Image) -> Any:
+        """See `TorchEncoder.preprocess`."""
         return self._opened[1](picture)
 
-    def see(self, prepared: list[Any]) -> torch.Tensor:
-        """See `TorchEncoder.see`."""
+    def embed_images(self, prepared: list[Any]) -> torch.Tensor:
+        """See `TorchEncoder.embed_images`."""
         vectors: torch.Tensor = self._model.encode_image(torch.stack(prepared).to(self.device))
         return vectors
 
@@ -51,7 +51,7 @@ class OpenClipEncoder(TorchEncoder):
     @cached_property
     def _opened(self) -> tuple[Any, Any]:
         """The network, and what prepares pictures for it."""
-        with opening(self.folder, "open_clip"):
+        with open_offline(self.folder, "open_clip"):
             package: Any = import_module("open_clip")
             model, transform = package.create_model_from_pretrained(
                 f"local-dir:{self.folder}", device=self.device
@@ -60,6 +60,6 @@ class OpenClipEncoder(TorchEncoder):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        with opening(self.folder, "open_clip"):
+        with open_offline(self.folder, "open_clip"):
             package: Any = import_module("open_clip")
             return package.get_tokenizer(f"local-dir:{self.folder}")

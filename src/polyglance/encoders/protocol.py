@@ -1,10 +1,11 @@
-"""What can be searched with: anything that turns sentences and pictures into vectors."""
+"""The `Encoder` protocol: anything that turns sentences and pictures into vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ Picture: TypeAlias = "Image | str | Path | NDArray[np.uint8]"
 
 @runtime_checkable
 class Encoder(Protocol):
-    """One space of meaning: the dot product of two vectors says how well they fit."""
+    """A dual encoder: the dot product of two of its vectors is their similarity."""
 
     @property
     def name(self) -> str:
@@ -27,18 +28,48 @@ class Encoder(Protocol):
 
     @property
     def width(self) -> int:
-        """Numbers in a vector."""
+        """Dimension of the vectors."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides on the vectors: models that share it share their space."""
+        """A hash of everything that determines the vectors; models with equal ones share them."""
 
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
-        """A unit vector for each text, (n, width); a text beyond the model's longest is cut.
+        """Encode texts.
 
-        ``language`` is that of all the texts, for a model that reads words: without it
-        each text's is detected. A model that reads sub-words takes no notice of it.
+        Args:
+            texts: Any number of texts; those beyond the model's maximum length are truncated.
+            language: The language of all texts, for a model of words, which otherwise
+                detects it for each text. A model of sub-words ignores it.
+
+        Returns:
+            Unit vectors, (texts, width).
         """
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
-        """A unit vector for each picture, (n, width)."""
+        """Encode pictures.
+
+        Args:
+            pictures: Files, opened pictures, or pixels as uint8 (height, width, RGB).
+
+        Returns:
+            Unit vectors, (pictures, width).
+        """
+
+
+class PicklableEncoder:
+    """Base class of encoders that load their networks into private cached properties.
+
+    These are left out of a pickle and loaded again when first needed, so that an encoder
+    can be sent to another process before and after use.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if not (
+                name.startswith("_")
+                and isinstance(getattr(type(self), name, None), cached_property)
+            )
+        }

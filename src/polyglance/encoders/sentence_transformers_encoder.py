@@ -1,9 +1,9 @@
-"""Models of sentence-transformers: a folder with ``modules.json``.
+"""sentence-transformers models: a folder with ``modules.json``.
 
-Some read texts and see pictures, such as clip-ViT-B-32. Others only read, in many
-languages, into the space of a model that sees, such as clip-ViT-B-32-multilingual-v1.
-For these the model that sees lies inside as the folder ``pictures``, be it a link; it
-may be of any format that Polyglance opens.
+Some encode texts and pictures, such as clip-ViT-B-32. Others only encode texts, in many
+languages, into the vector space of an image model, such as clip-ViT-B-32-multilingual-v1.
+For these put the image model, or a link to it, inside as the folder ``pictures``; it may be
+of any format that Polyglance opens.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from polyglance.encoders.torch_encoder import TorchEncoder, opening, refuse_pickles
-from polyglance.errors import DataError, PolyglanceError, reason
+from polyglance.encoders.torch_encoder import TorchEncoder, open_offline, refuse_pickles
+from polyglance.errors import DataError, PolyglanceError, error_reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -27,65 +27,65 @@ if TYPE_CHECKING:
 
 MODULES = "modules.json"
 PICTURES = "pictures"
-"""The folder of the model that sees for one that only reads."""
+"""The folder of the image model of a model that only encodes texts."""
 
 
 class SentenceTransformersEncoder(TorchEncoder):
-    """A model of sentence-transformers, and ``eyes`` for one that only reads."""
+    """A sentence-transformers model, with an image encoder if it only encodes texts."""
 
     def __init__(
         self,
         folder: Path,
         threads: int | None = None,
         device: str = "cpu",
-        eyes: Encoder | None = None,
+        image_encoder: Encoder | None = None,
     ) -> None:
         super().__init__(folder, threads, device)
-        self.eyes = eyes
+        self.image_encoder = image_encoder
         self.modules = _modules(folder)
         for module in self.modules:
             refuse_pickles(module)
 
-    def hashed(self) -> str:
-        """See `TorchEncoder.hashed`; with eyes, it is of both models."""
-        own = super().hashed()
-        if self.eyes is None:
+    def compute_fingerprint(self) -> str:
+        """See `TorchEncoder.compute_fingerprint`; with an image encoder, it covers both models."""
+        own = super().compute_fingerprint()
+        if self.image_encoder is None:
             return own
-        return hashlib.sha256(f"{own} {self.eyes.fingerprint}".encode()).hexdigest()
+        return hashlib.sha256(f"{own} {self.image_encoder.fingerprint}".encode()).hexdigest()
 
-    def decisive_files(self) -> list[Path]:
-        """See `TorchEncoder.decisive_files`."""
+    def fingerprint_files(self) -> list[Path]:
+        """See `TorchEncoder.fingerprint_files`."""
         folders = dict.fromkeys((self.folder, *self.modules))
-        return [path for folder in folders for path in self.decisive_in(folder)]
+        return [path for folder in folders for path in self.fingerprint_files_in(folder)]
 
-    def read(self, texts: list[str]) -> torch.Tensor:
-        """See `TorchEncoder.read`."""
+    def embed_texts(self, texts: list[str]) -> torch.Tensor:
+        """See `TorchEncoder.embed_texts`."""
         return self._vectors(texts)
 
-    def prepare(self, picture: Image) -> Any:
-        """See `TorchEncoder.prepare`."""
-        if self.eyes is None and "image" not in self._model.modalities:
+    def preprocess(self, picture: Image) -> Any:
+        """See `TorchEncoder.preprocess`."""
+        if self.image_encoder is None and "image" not in self._model.modalities:
             raise PolyglanceError(
-                f"{self.folder} only reads texts: put the model that sees pictures for it inside"
-                f" as the folder {PICTURES!r}, or a link to it"
+                f"{self.folder} only encodes texts: put its image model, or a link to it, inside as"
+                f" the folder {PICTURES!r}"
             )
         return picture
 
-    def see(self, prepared: list[Any]) -> torch.Tensor:
-        """See `TorchEncoder.see`."""
-        if self.eyes is not None:
-            return torch.from_numpy(self.eyes.encode_pictures(prepared))
+    def embed_images(self, prepared: list[Any]) -> torch.Tensor:
+        """See `TorchEncoder.embed_images`."""
+        if self.image_encoder is not None:
+            return torch.from_numpy(self.image_encoder.encode_pictures(prepared))
         return self._vectors(prepared)
 
     def _vectors(self, items: list[Any]) -> torch.Tensor:
-        found: torch.Tensor = self._model.encode(
+        vectors: torch.Tensor = self._model.encode(
             items, convert_to_tensor=True, show_progress_bar=False
         )
-        return found
+        return vectors
 
     @cached_property
     def _model(self) -> Any:
-        with opening(self.folder, "sentence-transformers"):
+        with open_offline(self.folder, "sentence-transformers"):
             package: Any = import_module("sentence_transformers")
             model = package.SentenceTransformer(
                 str(self.folder),
@@ -98,20 +98,20 @@ class SentenceTransformersEncoder(TorchEncoder):
 
 
 def _modules(folder: Path) -> list[Path]:
-    """The folders of the model's modules; each must be of a class of the package itself."""
+    """Return the folders of the model's modules, whose classes must be the package's own."""
     source = folder / MODULES
     try:
         modules = json.loads(source.read_bytes())
-        found = [(folder / module["path"], str(module["type"])) for module in modules]
+        folders = [(folder / module["path"], str(module["type"])) for module in modules]
     except OSError as error:
-        raise DataError(f"{source} cannot be read ({reason(error)})") from error
+        raise DataError(f"{source} cannot be read ({error_reason(error)})") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{source} does not say what its modules are ({reason(error)})") from error
-    for path, kind in found:
-        if not kind.startswith("sentence_transformers."):
+        raise DataError(f"{source} does not list its modules ({error_reason(error)})") from error
+    for path, class_name in folders:
+        if not class_name.startswith("sentence_transformers."):
             raise PolyglanceError(
-                f"{source} asks for code of its own ({kind}), which Polyglance does not run"
+                f"{source} asks for code of its own ({class_name}), which Polyglance does not run"
             )
         if not path.resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{source} names a module outside its folder ({path})")
-    return [path for path, _ in found if path.is_dir()]
+    return [path for path, _ in folders if path.is_dir()]

@@ -1,8 +1,8 @@
-"""What encoders that compute with torch have in common, whichever package made the model.
+"""Base class of the encoders that run on torch, whichever package made the model.
 
-An adapter says how its package opens a folder, reads texts and sees pictures. Checks,
-blocks, threads, unit vectors and the fingerprint are here. Nothing is fetched from a
-network, and no weights are opened but safetensors: pickles can run code.
+A subclass implements how its package opens a folder and embeds texts and images. Validation,
+batches, threads, normalisation and the fingerprint are here. Nothing is downloaded, and only
+safetensors are opened: pickles can run code.
 """
 
 from __future__ import annotations
@@ -19,56 +19,56 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from polyglance.encoders.inputs import listed, listed_texts, opened
-from polyglance.encoders.protocol import Picture, Vectors
+from polyglance.encoders.inputs import as_list, check_texts, open_picture
+from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.vision.devices import check_device, computing_on
-from polyglance.weights import sha256_of
+from polyglance.utils.fingerprint import file_sha256
+from polyglance.vision.devices import check_device, torch_num_threads
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_TEXTS, _PICTURES = 64, 8
-"""The most that a network is given at once."""
+_MAX_TEXTS, _MAX_PICTURES = 64, 8
+"""Maximum size of a batch."""
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-_DECISIVE = frozenset(
+_FINGERPRINTED = frozenset(
     {"config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json"}
     | {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
     | {"vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model"}
     | {"modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
     | {"router_config.json"}
 )
-"""Files that decide on the vectors, beside weights; a folder may hold notes and results as well."""
-_OPENING = RLock()
-"""What `opening` changes is of the whole process."""
+"""Files that determine the vectors, beside weights; a folder may hold others as well."""
+_OPEN_LOCK = RLock()
+"""`open_offline` changes settings of the whole process."""
 
 
-class TorchEncoder(ABC):
-    """An `Encoder` from a folder of another package; it is opened when it is first needed."""
+class TorchEncoder(PicklableEncoder, ABC):
+    """An `Encoder` of another package's folder, opened when first needed."""
 
     def __init__(self, folder: Path, threads: int | None = None, device: str = "cpu") -> None:
         if threads is not None and threads < 1:
-            raise PolyglanceError(f"{threads} threads cannot compute: give 1 or more")
+            raise PolyglanceError(f"threads must be 1 or more, not {threads}")
         check_device(device)
         self.folder = folder
         self.threads = threads
         self.device = device
 
     @abstractmethod
-    def read(self, texts: list[str]) -> torch.Tensor:
-        """The model's own vectors of some texts."""
+    def embed_texts(self, texts: list[str]) -> torch.Tensor:
+        """Return the model's vectors of a batch of texts, (texts, width), not normalised."""
 
     @abstractmethod
-    def prepare(self, picture: Image) -> Any:
-        """A picture, upright and in RGB, as the model takes it."""
+    def preprocess(self, picture: Image) -> Any:
+        """Return the model's input of an upright RGB picture."""
 
     @abstractmethod
-    def see(self, prepared: list[Any]) -> torch.Tensor:
-        """The model's own vectors of some prepared pictures."""
+    def embed_images(self, prepared: list[Any]) -> torch.Tensor:
+        """Return the model's vectors of preprocessed pictures, (pictures, width)."""
 
     @property
     def name(self) -> str:
-        """The folder's name; of one in the model hub's cache, the model's there."""
+        """The folder's name, or the model's name in the hub's cache."""
         path = self.folder.resolve()
         if path.parent.name == "snapshots":  # models--owner--model/snapshots/revision
             return path.parent.parent.name.rpartition("--")[2]
@@ -76,92 +76,92 @@ class TorchEncoder(ABC):
 
     @cached_property
     def width(self) -> int:
-        """Numbers in a vector."""
-        return int(self._computed(self.read, [""]).shape[1])
+        """Dimension of the vectors."""
+        return int(self._compute(self.embed_texts, [""]).shape[1])
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash over the files that decide on the vectors, whatever the folder is called."""
-        return self.hashed()
+        """A hash of the files that determine the vectors, whatever the folder's name."""
+        return self.compute_fingerprint()
 
-    def hashed(self) -> str:
-        """The fingerprint, computed: every byte of the weights is read."""
-        whole = hashlib.sha256()
-        for path in self.decisive_files():
-            whole.update(f"{path.relative_to(self.folder)} {sha256_of(path)}\n".encode())
-        return whole.hexdigest()
+    def compute_fingerprint(self) -> str:
+        """Compute the fingerprint, which reads every byte of the weights."""
+        digest = hashlib.sha256()
+        for path in self.fingerprint_files():
+            digest.update(f"{path.relative_to(self.folder)} {file_sha256(path)}\n".encode())
+        return digest.hexdigest()
 
-    def decisive_files(self) -> list[Path]:
-        """The files that decide on the vectors, in a fixed order."""
-        return self.decisive_in(self.folder)
+    def fingerprint_files(self) -> list[Path]:
+        """Return the files that determine the vectors, in a fixed order."""
+        return self.fingerprint_files_in(self.folder)
 
     @staticmethod
-    def decisive_in(folder: Path) -> list[Path]:
-        """Those of one folder."""
+    def fingerprint_files_in(folder: Path) -> list[Path]:
+        """Return those of one folder."""
         return sorted(
             path
             for path in folder.iterdir()
-            if path.suffix == ".safetensors" or path.name in _DECISIVE
+            if path.suffix == ".safetensors" or path.name in _FINGERPRINTED
         )
 
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
-        """A unit vector for each text; ``language`` is taken no notice of."""
-        texts = listed_texts(texts)
+        """See `Encoder.encode_texts`; ``language`` is ignored."""
+        texts = check_texts(texts)
         vectors = np.empty((len(texts), self.width), np.float32)
-        order = np.argsort([len(text) for text in texts], kind="stable")  # like length together
-        for start in range(0, len(texts), _TEXTS):
-            block = order[start : start + _TEXTS]
-            vectors[block] = self._computed(self.read, [texts[number] for number in block])
+        order = np.argsort([len(text) for text in texts], kind="stable")  # similar lengths together
+        for start in range(0, len(texts), _MAX_TEXTS):
+            batch = order[start : start + _MAX_TEXTS]
+            vectors[batch] = self._compute(self.embed_texts, [texts[number] for number in batch])
         return vectors
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
-        """A unit vector for each picture: a file, an opened picture, or pixels as uint8."""
-        pictures = listed(pictures)
+        """See `Encoder.encode_pictures`."""
+        pictures = as_list(pictures)
         vectors = np.empty((len(pictures), self.width), np.float32)
-        for start in range(0, len(pictures), _PICTURES):
-            block = slice(start, start + _PICTURES)
-            # One after the other: of a large picture only what the model takes is kept.
-            prepared = [self.prepare(opened(picture)) for picture in pictures[block]]
-            found = self._computed(self.see, prepared)
-            if found.shape[1] != self.width:
+        for start in range(0, len(pictures), _MAX_PICTURES):
+            batch = slice(start, start + _MAX_PICTURES)
+            # One by one, so that only the small inputs stay in memory.
+            prepared = [self.preprocess(open_picture(picture)) for picture in pictures[batch]]
+            computed = self._compute(self.embed_images, prepared)
+            if computed.shape[1] != self.width:
                 raise DataError(
-                    f"{self.folder} makes vectors of {self.width} numbers from texts and of"
-                    f" {found.shape[1]} from pictures: they cannot be compared"
+                    f"{self.folder} encodes texts to {self.width} and pictures to"
+                    f" {computed.shape[1]} dimensions: give a model with one vector space"
                 )
-            vectors[block] = found
+            vectors[batch] = computed
         return vectors
 
-    def _computed(self, compute: Any, items: list[Any]) -> Vectors:
+    def _compute(self, embed: Any, items: list[Any]) -> Vectors:
         try:
-            with computing_on(self.threads), torch.inference_mode():
-                found = torch.nn.functional.normalize(compute(items).float(), dim=-1)
+            with torch_num_threads(self.threads), torch.inference_mode():
+                normalised = torch.nn.functional.normalize(embed(items).float(), dim=-1)
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise DataError(f"{self.folder} does not compute ({_line(error)})") from error
-        vectors: Vectors = found.cpu().numpy()
+        vectors: Vectors = normalised.cpu().numpy()
         if not np.isfinite(vectors).all():
-            raise DataError(f"{self.folder} computes vectors that are no numbers: it is damaged")
+            raise DataError(f"{self.folder} returned NaN: its weights are damaged; get them again")
         return vectors
 
 
-def refuse_pickles(folder: Path, instead: Sequence[str] = ("*.safetensors",)) -> None:
-    """Raise if a pickle would be opened; ``instead`` are the names that go before it."""
-    found = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
-    if found and not any(path for pattern in instead for path in folder.glob(pattern)):
+def refuse_pickles(folder: Path, preferred: Sequence[str] = ("*.safetensors",)) -> None:
+    """Raise an error if a pickle would be opened: there is one, and no preferred file."""
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
+    if pickles and not any(path for pattern in preferred for path in folder.glob(pattern)):
         raise PolyglanceError(
-            f"{folder} holds its weights as {found[0]}, a pickle, which could run any code when it"
-            " is opened: get the model's .safetensors file, or save it again as one"
+            f"{folder} holds its weights as {pickles[0]}, a pickle, which can run any code when"
+            " opened: get the model's .safetensors file, or save it again as one"
         )
 
 
 @contextmanager
-def opening(folder: Path, package: str) -> Iterator[None]:
-    """Open a model quietly and offline; whatever its package raises becomes one sentence."""
+def open_offline(folder: Path, package: str) -> Iterator[None]:
+    """Let a package open a model quietly and offline; its errors become a `DataError`."""
     try:
-        with _OPENING, _quiet_and_offline():
+        with _OPEN_LOCK, _quiet_and_offline():
             yield
     except PolyglanceError:
         raise
-    except Exception as error:  # packages raise anything about a mangled folder
+    except Exception as error:  # packages raise anything on a mangled folder
         raise DataError(f"{folder} cannot be opened by {package} ({_line(error)})") from error
 
 

@@ -1,12 +1,11 @@
-"""A query and its translations decide together, over any encoder (SMALR, section 3.4).
+"""Cross-lingual consistency: score a query together with its translations (SMALR, section 3.4).
 
-    told = in_other_languages(["a dog"], "en", [WordByWord(dictionary, "en", "de")])
-    scores = consistent_scores(encoder, told, encoder.encode_pictures(paths))
+    queries = translate_queries(["a dog"], "en", [WordByWord(dictionary, "en", "de")])
+    scores = consistency_scores(encoder, queries, encoder.encode_pictures(paths))
 
-What a query is in other languages comes from a translator, from a dictionary word
-by word (`polyglance.text.translators`), or from a dataset that has it in several:
-then it is given as it is. The average of all languages (CLC-A) needs no torch; a
-network that learned whom to trust (CLC-C) is `polyglance.models.consistency`'s.
+Translations come from a translator, word by word from a dictionary
+(`polyglance.text.translation.translators`), or from a dataset. The average over languages
+(CLC-A) needs no torch; the learned combination (CLC-C) is `polyglance.models.consistency`.
 """
 
 from __future__ import annotations
@@ -20,31 +19,41 @@ from numpy.typing import NDArray
 from polyglance.encoders.protocol import Encoder, Vectors
 from polyglance.errors import PolyglanceError
 from polyglance.languages import normalise_language
-from polyglance.text.translators import Translator
+from polyglance.text.translation.translators import Translator
 
-Told: TypeAlias = Mapping[str, Sequence[str]]
-"""The same queries in several languages; an empty text is a translation that is missing."""
+Translations: TypeAlias = Mapping[str, Sequence[str]]
+"""The same queries in several languages; an empty text is a missing translation."""
 Combine: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
-"""From scores ``(languages, pictures, queries)`` with NaN for the missing to one for each pair."""
+"""From scores ``(languages, pictures, queries)``, NaN where missing, to ``(pictures, queries)``."""
 
-_SAME = 1e-5
-"""Two vectors that differ by no more are one: runtimes round."""
+_TOLERANCE = 1e-5
+"""Vectors that differ by less are equal: runtimes round."""
 
 
 def average_scores(scores: NDArray[Any]) -> NDArray[Any]:
-    """CLC-A: the mean over the languages that have the caption; NaN where none has it."""
-    there = ~np.isnan(scores)
-    total = np.where(there, scores, 0).sum(0)
-    mean: NDArray[Any] = np.where(there.any(0), total / np.maximum(1, there.sum(0)), np.nan)
+    """Return the mean over the languages with a translation (CLC-A); NaN where none has one."""
+    is_there = ~np.isnan(scores)
+    total = np.where(is_there, scores, 0).sum(0)
+    count = is_there.sum(0)
+    mean: NDArray[Any] = np.where(is_there.any(0), total / np.maximum(1, count), np.nan)
     return mean
 
 
-def in_other_languages(
+def translate_queries(
     texts: Sequence[str], language: str, translators: Sequence[Translator]
 ) -> dict[str, list[str]]:
-    """Texts as they are, and as each translator puts them."""
+    """Translate queries.
+
+    Args:
+        texts: The queries.
+        language: Their language.
+        translators: From that language, each to another one.
+
+    Returns:
+        The queries by language, the original ones first.
+    """
     source = normalise_language(language)
-    told = {source: list(texts)}
+    translations = {source: list(texts)}
     for translator in translators:
         if normalise_language(translator.source) != source:
             raise PolyglanceError(
@@ -52,39 +61,54 @@ def in_other_languages(
                 f" give translators from {source}"
             )
         target = normalise_language(translator.target)
-        if target in told:
-            raise PolyglanceError(f"texts would be in {target} twice: give one translator to it")
-        told[target] = translator.translate(texts)
-    return told
+        if target in translations:
+            raise PolyglanceError(f"there are two translators to {target}: give one")
+        translations[target] = translator.translate(texts)
+    return translations
 
 
-def scores_by_language(encoder: Encoder, told: Told, pictures: Vectors) -> NDArray[np.float32]:
-    """``(languages, pictures, queries)``: how well each picture fits each query in each language.
+def scores_by_language(
+    encoder: Encoder, queries: Translations, pictures: Vectors
+) -> NDArray[np.float32]:
+    """Score each picture against each query in each language.
 
-    NaN where there is no translation, or one of which the encoder knows no word.
+    Args:
+        encoder: The dual encoder.
+        queries: The same queries in each language.
+        pictures: The encoder's vectors of the pictures, (pictures, width).
+
+    Returns:
+        ``(languages, pictures, queries)``, NaN where there is no translation, or none with
+        a word that the encoder knows.
     """
-    if len({len(texts) for texts in told.values()}) != 1:
+    if len({len(texts) for texts in queries.values()}) != 1:
         raise PolyglanceError(
-            "queries must be as many in each language, with an empty text where one is missing"
+            "each language must have as many queries, with an empty text where one is missing"
         )
     scores = []
-    for language, texts in told.items():
-        # An encoder that knows none of a text's words makes of it what it makes of silence.
-        *_, silence = vectors = encoder.encode_texts([*texts, ""], language=language)
-        unheard = np.abs(vectors[:-1] - silence).max(1, initial=0) < _SAME
-        missing = unheard | np.array([not text.strip() for text in texts], bool)
-        scores.append(np.where(missing, np.float32(np.nan), pictures @ vectors[:-1].T))
+    for language, texts in queries.items():
+        # A text without a known word has the vector of the empty text.
+        *_, empty = vectors = encoder.encode_texts([*texts, ""], language=language)
+        is_unknown = np.abs(vectors[:-1] - empty).max(1, initial=0) < _TOLERANCE
+        is_missing = is_unknown | np.array([not text.strip() for text in texts], bool)
+        scores.append(np.where(is_missing, np.float32(np.nan), pictures @ vectors[:-1].T))
     return np.stack(scores)
 
 
-def consistent_scores(
-    encoder: Encoder, told: Told, pictures: Vectors, *, combine: Combine = average_scores
+def consistency_scores(
+    encoder: Encoder, queries: Translations, pictures: Vectors, *, combine: Combine = average_scores
 ) -> NDArray[np.float32]:
-    """``(pictures, queries)``: what all languages together say of each pair.
+    """Score each picture against each query, combining all languages.
 
-    ``pictures`` are vectors of the encoder. ``combine`` is CLC-A or, of a
-    `LearnedConsistency`, its ``combine``, which must have learned with the languages
-    in this order. A query that is missing in all languages fits all pictures alike.
+    Args:
+        encoder: The dual encoder.
+        queries: The same queries in each language.
+        pictures: The encoder's vectors of the pictures, (pictures, width).
+        combine: CLC-A, or the ``combine`` of a `LearnedConsistency` that was trained with
+            the languages in this order.
+
+    Returns:
+        ``(pictures, queries)``; zero for a query that is missing in every language.
     """
-    together = combine(scores_by_language(encoder, told, pictures))
-    return np.nan_to_num(together).astype(np.float32)
+    combined = combine(scores_by_language(encoder, queries, pictures))
+    return np.nan_to_num(combined).astype(np.float32)

@@ -1,9 +1,9 @@
-"""XLM-R's tokenizer for queries: quick to open, and it gives the ids of the original.
+"""XLM-R's tokenizer, fast to open, with the ids of the original.
 
-The ``tokenizers`` library makes a trie of all 250,002 pieces, which takes most of a
-second, before it cuts the first sentence. A dictionary is there at once, and does:
-no piece is longer than 16 characters, and words come again. Normalisation and the
-cutting into words are the library's own.
+The ``tokenizers`` library builds a trie of all 250,002 pieces, which takes most of a second,
+before it tokenises the first sentence. A dict opens at once and is fast enough: no piece is
+longer than 16 characters, and words recur. Normalisation and pre-tokenisation are the
+library's own.
 """
 
 from __future__ import annotations
@@ -11,73 +11,81 @@ from __future__ import annotations
 from functools import lru_cache
 
 from polyglance.encoders.vocabulary import Vocabulary
-from polyglance.text.huggingface import whole
+from polyglance.text.huggingface import replace_lone_surrogates
 from polyglance.weights.unigram import BOS, EOS, MASK, SPECIALS, UNK, xlmr_tokenizer
 
 _UNKNOWN_PENALTY = 10.0
-"""By how much a character that no piece has is less likely than the unlikeliest piece."""
-_WORDS_KEPT = 2**16
+"""Log-probability of an unknown character, below that of the least likely piece."""
+_CACHED_WORDS = 2**16
 
 
 class UnigramTokenizer:
-    """Text to places in the table of words.
+    """Tokenises text to rows of the embedding table.
 
-    A special that somebody types, such as ``</s>``, is text like any other.
+    A special token in the text, such as ``</s>``, is tokenised like any other text.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
         specials = (*SPECIALS, MASK)
         rules = xlmr_tokenizer([(name, 0.0) for name in specials], vocabulary.charsmap or None)
-        self._normaliser, self._words = rules.normalizer, rules.pre_tokenizer
-        self._numbers = dict(zip(vocabulary.pieces, range(len(vocabulary.pieces)), strict=True))
+        self._normaliser, self._pre_tokenizer = rules.normalizer, rules.pre_tokenizer
+        self._piece_ids = dict(zip(vocabulary.pieces, range(len(vocabulary.pieces)), strict=True))
         for name in specials:
-            self._numbers.pop(name, None)
+            self._piece_ids.pop(name, None)
         self._scores = vocabulary.scores.tolist()
-        self._places = vocabulary.order.tolist()
-        self._longest = max(map(len, self._numbers), default=1)
-        self._unknown = min(self._scores) - _UNKNOWN_PENALTY
-        self._before, self._after, self._unk = (SPECIALS.index(name) for name in (BOS, EOS, UNK))
-        self._pieces_of = lru_cache(_WORDS_KEPT)(self._likeliest_cut)
+        self._rows = vocabulary.order.tolist()
+        self._max_piece = max(map(len, self._piece_ids), default=1)
+        self._unknown_score = min(self._scores) - _UNKNOWN_PENALTY
+        self._bos, self._eos, self._unk = (SPECIALS.index(name) for name in (BOS, EOS, UNK))
+        self._segment_cached = lru_cache(_CACHED_WORDS)(self._segment)
 
-    def encode(self, text: str, longest: int, language: str | None = None) -> list[int]:
-        """The places of a text's pieces between ``<s>`` and ``</s>``, cut at ``longest``.
+    def __reduce__(self) -> tuple[type[UnigramTokenizer], tuple[Vocabulary]]:
+        # A cache cannot be pickled, and the tables are rebuilt faster than they are copied.
+        return UnigramTokenizer, (self._vocabulary,)
 
-        All languages share the pieces: ``language`` changes nothing.
+    def encode(self, text: str, max_length: int, language: str | None = None) -> list[int]:
+        """Return the rows of ``<s>``, a text's pieces and ``</s>``.
+
+        Args:
+            text: Any text.
+            max_length: Maximum number of rows; longer texts are truncated.
+            language: Ignored; all languages share the pieces.
         """
-        text = whole(text)
+        text = replace_lone_surrogates(text)
         if self._normaliser is not None:
             text = self._normaliser.normalize_str(text)
-        numbers: list[int] = []
-        for word, _ in self._words.pre_tokenize_str(text):
-            if len(numbers) > longest:
+        ids: list[int] = []
+        for word, _ in self._pre_tokenizer.pre_tokenize_str(text):
+            if len(ids) > max_length:
                 break
-            numbers += self._pieces_of(word)
-        numbers = [self._before, *numbers[: longest - 2], self._after]
-        return [self._places[number] for number in numbers]
+            ids += self._segment_cached(word)
+        ids = [self._bos, *ids[: max_length - 2], self._eos]
+        return [self._rows[piece] for piece in ids]
 
-    def _likeliest_cut(self, word: str) -> list[int]:
-        """The pieces of the likeliest cut of a word (Viterbi 1967; Kudo 2018, section 3.2).
+    def _segment(self, word: str) -> list[int]:
+        """Return the most likely pieces of a word (Viterbi 1967; Kudo 2018, section 3.2).
 
-        Characters that no piece has are unknown; neighbours among them are one.
+        Characters outside the vocabulary are unknown; adjacent ones become one piece.
         """
         best = [0.0] + [-1e300] * len(word)
         back = [(0, self._unk)] * (len(word) + 1)
         for start in range(len(word)):
-            alone = False
-            for end in range(start + 1, min(start + self._longest, len(word)) + 1):
-                number = self._numbers.get(word[start:end])
-                if number is not None:
-                    alone = alone or end == start + 1
-                    score = best[start] + self._scores[number]
+            has_single = False
+            for end in range(start + 1, min(start + self._max_piece, len(word)) + 1):
+                piece = self._piece_ids.get(word[start:end])
+                if piece is not None:
+                    has_single = has_single or end == start + 1
+                    score = best[start] + self._scores[piece]
                     if score > best[end]:
-                        best[end], back[end] = score, (start, number)
-            if not alone and best[start] + self._unknown > best[start + 1]:
-                best[start + 1] = best[start] + self._unknown
+                        best[end], back[end] = score, (start, piece)
+            if not has_single and best[start] + self._unknown_score > best[start + 1]:
+                best[start + 1] = best[start] + self._unknown_score
                 back[start + 1] = (start, self._unk)
-        numbers: list[int] = []
+        pieces: list[int] = []
         end = len(word)
         while end:
-            end, number = back[end]
-            if not (number == self._unk and numbers and numbers[-1] == self._unk):
-                numbers.append(number)
-        return numbers[::-1]
+            end, piece = back[end]
+            if not (piece == self._unk and pieces and pieces[-1] == self._unk):
+                pieces.append(piece)
+        return pieces[::-1]

@@ -1,18 +1,18 @@
-"""XLM-R's vocabulary in one small file, in the order of the table that it opens.
+"""XLM-R's vocabulary in one small file.
 
 A vocabulary of 250,002 pieces takes 17 MB as a ``tokenizer.json`` and 1.4 MB here. The
 file is one xz stream of, in little-endian order:
 
     4 bytes       ``PGV1``
     3 x uint32    the number of pieces, and the bytes of their text and of the charsmap
-    bits          one a piece: whether it is frequent and has finer codes in the table
-    4 x n bytes   scores: steps from one to the next of the bits of a float32, by byte planes
-    text          the pieces in UTF-8, one a line
+    bits          one per piece: whether it is frequent and has finer codes in the table
+    4 x n bytes   scores: differences of the bits of consecutive float32, by byte planes
+    text          the pieces in UTF-8, one per line
     charsmap      SentencePiece's compiled normalisation
 
-Pieces stand in the tokenizer's own order, likeliest first, in which their scores
-hardly take room. In the table frequent pieces come first; `Vocabulary.order` leads
-from the one order to the other.
+Pieces are in the tokenizer's own order, most likely first, in which their scores compress
+well. In the embedding table frequent pieces come first; `Vocabulary.order` maps one order to
+the other.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from polyglance.weights.unigram import SPECIALS
 
 _MAGIC = b"PGV1"
 _HEADER = struct.Struct("<4s3I")
-# Text of many scripts in bytes: what comes next hangs on the last bytes, not on the alignment.
+# UTF-8 of many scripts: the next byte depends on the last ones, not on the alignment.
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
-    """The pieces of a unigram tokenizer of XLM-R's kind, in the tokenizer's own order."""
+    """The pieces of an XLM-R unigram tokenizer, in the tokenizer's own order."""
 
     pieces: list[str]
     scores: NDArray[np.float32]
     frequent: NDArray[np.bool_]
-    """Which of them come first in the table."""
+    """(pieces,): which pieces come first in the embedding table."""
     charsmap: bytes
 
     @property
     def order(self) -> NDArray[np.int32]:
-        """The place in the table of each piece: the frequent first, else as they are here."""
+        """The row of each piece in the embedding table: frequent pieces first, else in order."""
         order = np.empty(len(self.pieces), np.int32)
         order[np.argsort(~self.frequent, kind="stable")] = np.arange(len(order))
         return order
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         text = "\n".join(self.pieces).encode()
         steps = np.diff(self.scores.view(np.int32), prepend=np.int32(0)).astype("<i4")
         parts = [
@@ -65,7 +65,7 @@ class Vocabulary:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the vocabulary") -> Vocabulary:
-        """Read the file; ``name`` is what an error calls it."""
+        """Parse the content of the file; ``name`` is used in errors."""
         try:
             data = lzma.decompress(content)
             magic, count, text_bytes, charsmap_bytes = _HEADER.unpack_from(data)
@@ -80,7 +80,7 @@ class Vocabulary:
             steps = np.ascontiguousarray(planes.T).view("<i4")[:, 0]
             pieces = data[text_at:charsmap_at].decode().split("\n")
             if len(pieces) != count or pieces[: len(SPECIALS)] != list(SPECIALS):
-                raise ValueError("it is not a vocabulary of XLM-R's kind")
+                raise ValueError("it is not an XLM-R vocabulary")
         except (lzma.LZMAError, ValueError, struct.error) as error:
             raise DataError(f"{name} is damaged ({error}): install or export it again") from error
         scores = np.cumsum(steps, dtype=np.int32).view(np.float32)

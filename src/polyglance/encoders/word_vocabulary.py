@@ -1,4 +1,4 @@
-"""The words of several languages in one small file, each with its row of the model's table.
+"""The words of several languages in one small file, each with its row of the word table.
 
 A lexicon of 48,951 words takes 570 kB as ``lexicon.json`` and a third of that here. The
 file is one xz stream of, in little-endian order:
@@ -8,12 +8,12 @@ file is one xz stream of, in little-endian order:
     header        JSON: the number of words of each ``language``, which languages a
                   dictionary cuts (``segmented``), and which words stand for another
                   (``borrowed``), by its number in the lexicon
-    words         in UTF-8, one a line, language by language, the commonest first
-    8 x n bytes   how often each was seen, by byte planes: what languages are told apart by
-    4 x m bytes   rows: steps from one to the next, by byte planes; the lexicon's two
-                  specials have rows as well
+    words         in UTF-8, one per line, language by language, most frequent first
+    8 x n bytes   counts of the words, by byte planes, for language detection
+    4 x m bytes   rows: differences of consecutive ones, by byte planes, including those
+                  of the lexicon's two special tokens
 
-Words and their numbers are those of `polyglance.text.lexicon.Lexicon`.
+Words and their ids are those of `polyglance.text.lexicon.Lexicon`.
 """
 
 from __future__ import annotations
@@ -28,42 +28,45 @@ from numpy.typing import NDArray
 
 from polyglance.encoders.vocabulary import FILTERS
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.languages import describe, normalise_language
+from polyglance.languages import get_language, normalise_language
 from polyglance.text.detection import LanguageDetector
 from polyglance.text.lexicon import Lexicon
 
 _MAGIC = b"PGW1"
 _HEADER = struct.Struct("<4s2I")
 _SPECIALS = 2
-"""Of the lexicon: padding and mask, which no text has."""
+"""Number of special tokens of the lexicon: padding and mask, which no text has."""
 
 
 class WordVocabulary:
-    """Text to rows of the table of words."""
+    """Tokenises text to rows of the word table."""
 
     def __init__(self, lexicon: Lexicon, rows: NDArray[np.int32]) -> None:
-        """``rows`` has the row of each of the lexicon's numbers."""
+        """``rows`` maps the lexicon's ids to rows of the table."""
         self.lexicon, self.rows = lexicon, rows
 
-    def encode(self, text: str, longest: int, language: str | None = None) -> list[int]:
-        """The rows of the first ``longest`` words that the language has; others are left out.
+    def encode(self, text: str, max_length: int, language: str | None = None) -> list[int]:
+        """Return the rows of a text's words; unknown words are left out.
 
-        Without a ``language`` it is the likeliest one in which any word of the text is known.
+        Args:
+            text: Any text.
+            max_length: Maximum number of rows; longer texts are truncated.
+            language: Its language; None for the most likely one with any known word.
         """
         if language is not None:
-            return self._encoded(text, longest, self._known(language))
-        for likely in self._likely(text):
-            if found := self._encoded(text, longest, likely):
-                return found
+            return self._encode(text, max_length, self._check_language(language))
+        for likely in self._likely_languages(text):
+            if rows := self._encode(text, max_length, likely):
+                return rows
         return []
 
-    def _encoded(self, text: str, longest: int, language: str) -> list[int]:
-        numbers = self.lexicon.tokenizers[language].encode(text, max_length=longest)
-        found: list[int] = self.rows[numbers].tolist()
-        return found
+    def _encode(self, text: str, max_length: int, language: str) -> list[int]:
+        ids = self.lexicon.tokenizers[language].encode(text, max_length=max_length)
+        rows: list[int] = self.rows[ids].tolist()
+        return rows
 
-    def _likely(self, text: str) -> list[str]:
-        """The languages, likeliest first."""
+    def _likely_languages(self, text: str) -> list[str]:
+        """Return the languages, most likely first."""
         languages = self.lexicon.languages
         if len(languages) < 2:
             return list(languages)
@@ -74,7 +77,7 @@ class WordVocabulary:
     def _detector(self) -> LanguageDetector:
         return LanguageDetector(self.lexicon)
 
-    def _known(self, language: str) -> str:
+    def _check_language(self, language: str) -> str:
         try:
             code = normalise_language(language)
         except (ValueError, AttributeError):
@@ -83,22 +86,22 @@ class WordVocabulary:
             ) from None
         if code not in self.lexicon.counts:
             raise PolyglanceError(
-                f"the model has no words of {describe(code).english} ({code}), only of"
-                f" {', '.join(self.lexicon.languages)}: ask in one of these"
+                f"the model has no words of {get_language(code).english_name} ({code}), only of"
+                f" {', '.join(self.lexicon.languages)}: search in one of these"
             )
         return code
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         lexicon = self.lexicon
         head = {
-            "languages": {code: len(known) for code, known in lexicon.counts.items()},
+            "languages": {code: len(words) for code, words in lexicon.counts.items()},
             "segmented": sorted(lexicon.segmented),
-            "borrowed": lexicon.borrowed,
+            "borrowed": lexicon.aliases,
         }
         header = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
         text = "\n".join(lexicon.words[_SPECIALS:]).encode()
-        counts = [count for known in lexicon.counts.values() for count in known.values()]
+        counts = [count for words in lexicon.counts.values() for count in words.values()]
         steps = np.diff(self.rows.astype("<i4"), prepend=np.int32(0)).astype("<i4")
         parts = [
             _HEADER.pack(_MAGIC, len(header), len(text)),
@@ -111,7 +114,7 @@ class WordVocabulary:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the vocabulary") -> WordVocabulary:
-        """Read the file; ``name`` is what an error calls it."""
+        """Parse the content of the file; ``name`` is used in errors."""
         try:
             data = lzma.decompress(content)
             magic, header_bytes, text_bytes = _HEADER.unpack_from(data)
@@ -134,7 +137,7 @@ class WordVocabulary:
                     for code, size in head["languages"].items()
                 },
                 segmented=head["segmented"],
-                borrowed=head["borrowed"],
+                aliases=head["borrowed"],
             )
             if len(lexicon) != len(rows):
                 raise ValueError("a word is in it twice")
@@ -145,11 +148,11 @@ class WordVocabulary:
 
 
 def _planes(numbers: NDArray[np.generic]) -> bytes:
-    """All first bytes, all second bytes ...: the higher ones hardly take room when compressed."""
+    """Return all first bytes, all second bytes and so on; the high ones compress well."""
     return numbers.view(np.uint8).reshape(-1, numbers.itemsize).T.tobytes()
 
 
-def _from_planes(content: bytes, kind: str) -> NDArray[np.int64]:
-    size = np.dtype(kind).itemsize
+def _from_planes(content: bytes, dtype: str) -> NDArray[np.int64]:
+    size = np.dtype(dtype).itemsize
     planes = np.frombuffer(content, np.uint8).reshape(size, -1)
-    return np.ascontiguousarray(planes.T).view(kind)[:, 0]
+    return np.ascontiguousarray(planes.T).view(dtype)[:, 0]

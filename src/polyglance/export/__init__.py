@@ -1,13 +1,12 @@
-"""A trained model as a folder that searches without torch.
+"""Export a trained model as a folder that searches without torch.
 
-    model.json        what it is, its settings, its files with their checksums
-    text.onnx         places of sub-words, or rows of words -> unit vectors
+    model.json        description: settings, files and their checksums
+    text.onnx         token rows -> unit vectors
     picture.onnx      pixels -> unit vectors
     vocabulary.xz     the tokenizer, or the words of each language
 
-`from_run` sees which kind of model a run has trained. `writing` makes the folder of a
-compressed MMP model, and `reading` brings it back into torch; `words` makes that of
-a model that reads words, such as SMALR. `polyglance.encoders` searches with either. The
-weights lie in the graphs as they are stored, in 4, 8 and 16 bits; ONNX Runtime makes
-of them what it computes with when it loads a graph.
+`from_run` exports the model of a training run: `mmp` a compressed MMP model, `smalr` a SMALR
+model. `to_torch` loads an MMP model back into torch and `split_model` splits it into
+pretrained parts. `polyglance.encoders` runs either. The graphs hold the weights in 4, 8 and
+16 bits; ONNX Runtime converts them to its computing precision at load.
 """

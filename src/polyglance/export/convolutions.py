@@ -1,26 +1,26 @@
-"""Networks over pictures as ONNX nodes: pixels to a feature map."""
+"""Image networks as ONNX nodes: pixels to a feature map."""
 
 from __future__ import annotations
 
 from onnx import TensorProto
 from torch import nn
 
-from polyglance.encoders.folder import PictureSettings
+from polyglance.encoders.model_folder import ImagePreprocessing
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import GraphWriter
 from polyglance.export.layers import layer_weight
 from polyglance.vision import efficientnet, resnet
 
-_QUICK_KERNEL = 3
-"""The largest kernel for which the runtime has a quick depthwise convolution in float32.
+_MAX_FLOAT32_KERNEL = 3
+"""Largest kernel for which the runtime has a fast depthwise convolution in float32.
 
-Larger ones it has in float16 on ARM: 60 ms a picture instead of 79 on a Neoverse-N1,
-at a cosine of 0.99998. Where there is none it computes them in float32.
+For larger ones it has one in float16 on ARM: 60 ms per picture instead of 79 on a
+Neoverse-N1, at a cosine of 0.99998. Elsewhere it computes them in float32.
 """
 
 
-def pixels_input(graph: GraphWriter, settings: PictureSettings) -> str:
-    """The input ``pixels`` uint8 (batch, size, size, RGB) as networks take it, by channel."""
+def pixels_input(graph: GraphWriter, settings: ImagePreprocessing) -> str:
+    """Add the input ``pixels`` uint8 (batch, size, size, RGB), normalised to (batch, RGB, ...)."""
     size = settings.size
     pixels = graph.input("pixels", "uint8", ("batch", size, size, 3))
     x = graph.node("Transpose", pixels, perm=[0, 3, 1, 2])
@@ -30,7 +30,7 @@ def pixels_input(graph: GraphWriter, settings: PictureSettings) -> str:
 
 
 def feature_map(graph: GraphWriter, x: str, module: nn.Module, name: str) -> str:
-    """What a network makes of (batch, RGB, size, size): (batch, channels, rows, columns)."""
+    """Add a network, from (batch, RGB, size, size) to (batch, channels, rows, columns)."""
     if isinstance(module, efficientnet.Network):
         return _efficientnet(graph, x, module, name)
     if isinstance(module, resnet.Network):
@@ -61,10 +61,10 @@ def _block(graph: GraphWriter, x: str, module: efficientnet.Block, name: str) ->
 def _same_convolution(
     graph: GraphWriter, x: str, module: efficientnet.FoldedConv, name: str, relu6: bool = False
 ) -> str:
-    """A convolution of EfficientNet, with TensorFlow's padding "same"."""
+    """Add a convolution of EfficientNet, with TensorFlow's "same" padding."""
     inputs = [x, layer_weight(graph, name), graph.float_weight(f"{name}.bias")]
-    halved = module.groups > 1 and module.kernel > _QUICK_KERNEL
-    if halved:
+    is_float16 = module.groups > 1 and module.kernel > _MAX_FLOAT32_KERNEL
+    if is_float16:
         inputs = [graph.node("Cast", value, to=TensorProto.FLOAT16) for value in inputs]
     y = graph.node(
         "Conv",
@@ -75,9 +75,9 @@ def _same_convolution(
         group=module.groups,
     )
     if relu6:
-        kind = "float16" if halved else "float32"
-        y = graph.node("Clip", y, graph.constant(0, kind), graph.constant(6, kind))
-    return graph.node("Cast", y, to=TensorProto.FLOAT) if halved else y
+        dtype = "float16" if is_float16 else "float32"
+        y = graph.node("Clip", y, graph.constant(0, dtype), graph.constant(6, dtype))
+    return graph.node("Cast", y, to=TensorProto.FLOAT) if is_float16 else y
 
 
 def _resnet(graph: GraphWriter, x: str, module: resnet.Network, name: str) -> str:
@@ -85,23 +85,23 @@ def _resnet(graph: GraphWriter, x: str, module: resnet.Network, name: str) -> st
     x = graph.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     for number, stage in enumerate(module.stages):
         assert isinstance(stage, nn.Sequential)
-        for place, block in enumerate(stage):
+        for index, block in enumerate(stage):
             assert isinstance(block, resnet.Bottleneck)
-            x = _bottleneck(graph, x, block, f"{name}.stages.{number}.{place}")
+            x = _bottleneck(graph, x, block, f"{name}.stages.{number}.{index}")
     return x
 
 
 def _bottleneck(graph: GraphWriter, x: str, module: resnet.Bottleneck, name: str) -> str:
-    y = graph.node("Relu", _convolution(graph, x, module.narrow, f"{name}.narrow"))
-    y = graph.node("Relu", _convolution(graph, y, module.look, f"{name}.look"))
-    y = _convolution(graph, y, module.widen, f"{name}.widen")
+    y = graph.node("Relu", _convolution(graph, x, module.reduce, f"{name}.reduce"))
+    y = graph.node("Relu", _convolution(graph, y, module.spatial, f"{name}.spatial"))
+    y = _convolution(graph, y, module.expand, f"{name}.expand")
     if module.shortcut is not None:
         x = _convolution(graph, x, module.shortcut, f"{name}.shortcut")
     return graph.node("Relu", graph.node("Add", y, x))
 
 
 def _convolution(graph: GraphWriter, x: str, module: nn.Conv2d, name: str) -> str:
-    """A convolution of torch's own kind."""
+    """Add a convolution with torch's padding."""
     assert not isinstance(module.padding, str)
     return graph.node(
         "Conv",
@@ -115,5 +115,5 @@ def _convolution(graph: GraphWriter, x: str, module: nn.Conv2d, name: str) -> st
 
 
 def _by_channel(graph: GraphWriter, values: tuple[float, ...]) -> str:
-    """A number for each of the channels of (batch, channels, rows, columns)."""
+    """Add one value per channel, broadcast over (batch, channels, rows, columns)."""
     return graph.constant([[[value]] for value in values], "float32")

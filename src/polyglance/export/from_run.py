@@ -1,4 +1,4 @@
-"""From the folder of a training run to the folder of a model."""
+"""Export the model of a training run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.config import load
-from polyglance.encoders.folder import Description, PictureSettings
-from polyglance.errors import DataError, PolyglanceError, reason
-from polyglance.export.words import export_words, open_eyes
-from polyglance.export.writing import export_model
+from polyglance.encoders.model_folder import ImagePreprocessing, ModelDescription
+from polyglance.errors import DataError, PolyglanceError, error_reason
+from polyglance.export.mmp import export_mmp
+from polyglance.export.smalr import export_smalr, open_image_backbone
 from polyglance.models.mmp import MMPConfig
-from polyglance.models.word_folder import SeenBy, load_words
+from polyglance.models.smalr_folder import FeatureInfo, load_smalr
 from polyglance.text import open_tokenizer
-from polyglance.yaml12 import parse
+from polyglance.utils.yaml12 import parse
 
-LONGEST = 64
-"""Sub-words or words of a query: a long sentence or two."""
+MAX_LENGTH = 64
+"""Maximum number of tokens of a text: a long sentence or two."""
 COMPACT, WORDS = "compact", "words"
-"""Where a run leaves a model of sub-words that was compressed, and a model of words."""
+"""Folders of a run with a compressed model of sub-words, and with a model of words."""
 _FIGURES = ("test_time_parameters", "validation", "test")
-"""What a folder of words tells of its run's report."""
+"""Entries of a SMALR run's report that the exported folder records."""
 
 
 def export_run(
@@ -30,72 +30,87 @@ def export_run(
     *,
     name: str,
     version: str = "1",
-    longest: int = LONGEST,
-) -> Description:
-    """Export the model of a run, with what the run measured on it.
+    max_length: int = MAX_LENGTH,
+) -> ModelDescription:
+    """Export the model of a run, with the results of the run's evaluation.
 
-    That is the compressed model of one that reads sub-words (``RUN/compact``), or one
-    that reads words (``RUN/words``). ``longest`` is the longest text in sub-words or
-    words; captions that were trained on may be shorter. A run of UC2 or M3P is exported by
-    `polyglance.recipes.pairs.folder`.
+    This is the compressed MMP model in ``RUN/compact``, or the SMALR model in
+    ``RUN/words``. A run of UC2 or M3P is exported by
+    `polyglance.recipes.cross_encoder.folder`.
+
+    Args:
+        run: The run's folder.
+        folder: Where to write the model.
+        name: The model's name.
+        version: The model's version.
+        max_length: Maximum number of tokens of a text; may exceed that of training.
     """
     if not run.is_dir():
         raise DataError(
-            f"{run} is not there: give the folder of a run, which 'polyglance train' wrote as --out"
+            f"{run} does not exist: give the folder of a run, the --out of 'polyglance train'"
         )
-    _refuse_answering(run)
+    _refuse_vqa(run)
     if (run / WORDS).is_dir():
-        model = load_words(run / WORDS)
-        eyes = open_eyes(model.seen_by)
-        figures = _measured(run, model.seen_by)
-        return export_words(
-            model, eyes, folder, longest=longest, name=name, version=version, figures=figures
+        model = load_smalr(run / WORDS)
+        backbone = open_image_backbone(model.feature_info)
+        figures = _figures(run, model.feature_info)
+        return export_smalr(
+            model,
+            backbone,
+            folder,
+            max_length=max_length,
+            name=name,
+            version=version,
+            figures=figures,
         )
-    return _export_compact(run, folder, name=name, version=version, longest=longest)
+    return _export_compact(run, folder, name=name, version=version, max_length=max_length)
 
 
-def _refuse_answering(run: Path) -> None:
-    """Say of a model that answers questions how it is asked: it lies ready in its run."""
-    answers = _kind(run / "config.json") == "vqa"
-    if answers or "vqa" in (_kind(run / "model" / "config.json"), _kind(run / "recipe.yaml")):
+def _refuse_vqa(run: Path) -> None:
+    """Raise an error for a VQA run, whose model folder is ready to use."""
+    is_model = _system(run / "config.json") == "vqa"
+    if is_model or "vqa" in (_system(run / "model" / "config.json"), _system(run / "recipe.yaml")):
         raise DataError(
-            f"{run} answers questions and needs no export: ask it by 'polyglance ask PICTURE"
-            f" QUESTION --model {run if answers else run / 'model'}'"
+            f"{run} is a VQA model and needs no export: use 'polyglance ask PICTURE"
+            f" QUESTION --model {run if is_model else run / 'model'}'"
         )
 
 
-def _kind(file: Path) -> str | None:
-    """The kind that a file says its folder is of, if there is such a file."""
+def _system(file: Path) -> str | None:
+    """Return the system that a config or recipe names, or None."""
     try:
         text = file.read_text(encoding="utf-8")
-        found = json.loads(text) if file.suffix == ".json" else parse(text, str(file))
+        config = json.loads(text) if file.suffix == ".json" else parse(text, str(file))
     except (OSError, ValueError, PolyglanceError):
         return None
-    return str(found.get("kind")) if isinstance(found, dict) else None
+    if not isinstance(config, dict):
+        return None
+    return str(config.get("system", config.get("kind")))  # "kind" in runs of version 0.1
 
 
-def _measured(run: Path, seen_by: SeenBy) -> dict[str, Any]:
-    """What a run measured on its model, as far as it has come, and how.
+def _figures(run: Path, features: FeatureInfo) -> dict[str, Any]:
+    """Return the results of a run's report, and how they were measured.
 
-    The exported model sees one view of a picture and rounds its numbers: its own
-    figures are others.
+    They differ from those of the exported model, which encodes one view of a picture
+    and has rounded weights.
     """
     try:
         report = json.loads((run / "report.json").read_bytes())
-        views = f"{seen_by.views} view{'s' * (seen_by.views != 'one')} a picture"
+        views = f"{features.views} view{'s' * (features.views != 'one')} a picture"
         how = {"measured": f"in training, {views}, float32"}
         return how | {name: report[name] for name in _FIGURES if name in report}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError) as error:
         raise DataError(
-            f"{run / 'report.json'} cannot be read ({reason(error)}): run the recipe again"
+            f"{run / 'report.json'} cannot be read ({error_reason(error)}): run the recipe again"
         ) from error
 
 
 def _export_compact(
-    run: Path, folder: Path, *, name: str, version: str, longest: int
-) -> Description:
+    run: Path, folder: Path, *, name: str, version: str, max_length: int
+) -> ModelDescription:
+    """Export the compressed MMP model of a run."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -103,23 +118,23 @@ def _export_compact(
     try:
         settings = json.loads((compact / "config.json").read_bytes())
         state = load_file(compact / "compact.safetensors")
-        config = load(MMPConfig, settings["model"])
-        pictures = load(PictureSettings, settings["pictures"])
+        config = MMPConfig.from_json(settings["model"])
+        pictures = load(ImagePreprocessing, settings["pictures"])
         tokenizer, languages = settings["tokenizer"], settings["languages"]
         figures = json.loads((run / "report.json").read_bytes())["compressed"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
-            f"{run} holds no model that can be exported ({reason(error)}): give a run by a recipe"
-            " with a section `compression` such as polyglance-small, of kind words (SMALR), or of"
-            " kind uc2 or m3p"
+            f"{run} holds no model that can be exported ({error_reason(error)}): give a run of a"
+            " recipe with a section `compression`, such as polyglance-small, or of SMALR, UC2"
+            " or M3P"
         ) from error
-    return export_model(
+    return export_mmp(
         state,
         config,
         open_tokenizer(tokenizer),
         folder,
         pictures=pictures,
-        longest=longest,
+        max_length=max_length,
         name=name,
         version=version,
         languages=languages,

@@ -1,7 +1,7 @@
-"""The modules of `polyglance.nn` as ONNX nodes, each with the weights of its compact state.
+"""The modules of `polyglance.nn` as ONNX nodes, with the weights of the compact state.
 
-The structure is read off the modules and the weights are found by their names,
-so that graph and module cannot tell different stories.
+The structure is taken from the modules and the weights by their names, so that graph and
+module cannot disagree.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from polyglance.export.graph import GraphWriter
 from polyglance.nn.pooling import MeanHead, PoolingHead
 from polyglance.nn.transformer import TransformerLayer
 
-_IN_FLOAT, _IN_EIGHT_BITS = 1, 4
-"""How ``MatMulNBits`` takes what the weights are multiplied with."""
+_FLOAT_INPUT, _EIGHT_BIT_INPUT = 1, 4
+"""``MatMulNBits``'s accuracy levels: the precision of its input."""
 
 
 def linear(graph: GraphWriter, x: str, module: nn.Linear, name: str, *, exact: bool = False) -> str:
-    """A linear layer whose weights have 4 bits each and share a scale in blocks.
+    """Add a linear layer of 4-bit weights with a scale per block.
 
-    What it is given is rounded to 8 bits, which more than halves the time,
-    unless it is to be ``exact``.
+    Its input is rounded to 8 bits, which more than halves the time, unless ``exact``.
     """
     codes = graph.state[f"{name}.weight.codes"]
     scales = graph.node(
@@ -33,24 +32,24 @@ def linear(graph: GraphWriter, x: str, module: nn.Linear, name: str, *, exact: b
         x,
         graph.weight(f"{name}.weight.codes"),
         scales,
-        "",  # zero points: 8 where none are given
-        "",  # an order of the columns: as they come
+        "",  # zero points: 8 by default
+        "",  # no permutation of the columns
         graph.float_weight(f"{name}.bias"),
         domain="com.microsoft",
         K=module.in_features,
         N=module.out_features,
         bits=4,
         block_size=2 * codes.shape[2],
-        accuracy_level=_IN_FLOAT if exact else _IN_EIGHT_BITS,
+        accuracy_level=_FLOAT_INPUT if exact else _EIGHT_BIT_INPUT,
     )
 
 
 def layer_weight(graph: GraphWriter, name: str) -> str:
-    """Weights in float32, which may be stored in 8 bits with a scale for every output channel."""
+    """Add weights in float32, which may be stored in 8 bits with a scale per output channel."""
     if f"{name}.weight.codes" not in graph.state:
         return graph.float_weight(f"{name}.weight")
-    # Not DequantizeLinear: the runtime keeps that as a node to be run for every picture,
-    # and a cast and a product of constants it computes once, when loading.
+    # Not DequantizeLinear, which the runtime would run for every picture: a cast and a product
+    # of constants are computed once, at load.
     codes = graph.node("Cast", graph.weight(f"{name}.weight.codes"), to=TensorProto.FLOAT)
     inner = list(range(1, graph.state[f"{name}.weight.codes"].ndim))
     scales = graph.node(
@@ -60,7 +59,7 @@ def layer_weight(graph: GraphWriter, name: str) -> str:
 
 
 def layer_norm(graph: GraphWriter, x: str, module: nn.LayerNorm, name: str) -> str:
-    """A layer norm over the last axis."""
+    """Add a layer norm over the last axis."""
     return graph.node(
         "LayerNormalization",
         x,
@@ -82,12 +81,21 @@ def transformer_layer(
     exact_attention: bool = False,
     exact: bool = False,
 ) -> str:
-    """A transformer layer on rows (batch, steps, width).
+    """Add a transformer layer.
 
-    ``bias`` (batch, 1, 1, steps) is added to the attention's logits: far below
-    zero where a batch is padded. With ``first_only`` the layer gives the first
-    row of each sequence and computes no others. With ``exact_attention`` queries,
-    keys and values come from unrounded rows, with ``exact`` all that it computes.
+    Args:
+        graph: The graph.
+        rows: (batch, steps, width).
+        module: The layer.
+        name: Prefix of its weights in the state.
+        bias: (batch, 1, 1, steps), added to the attention logits; large and negative at
+            padding.
+        first_only: Compute only the first row of each sequence.
+        exact_attention: Compute queries, keys and values from unrounded rows.
+        exact: Round no input of the layer.
+
+    Returns:
+        (batch, steps, width), or (batch, 1, width) with ``first_only``.
     """
     projected = linear(
         graph,
@@ -99,13 +107,13 @@ def transformer_layer(
     query, key, value = graph.nodes("Split", projected, outputs=3, axis=-1, num_outputs=3)
     if first_only:
         query, rows = first_row(graph, query), first_row(graph, rows)
-    apart = graph.constant([0, 0, module.heads, module.head_width], "int64")
+    split_heads = graph.constant([0, 0, module.num_heads, module.head_size], "int64")
 
     def by_head(x: str, order: list[int]) -> str:
-        return graph.node("Transpose", graph.node("Reshape", x, apart), perm=order)
+        return graph.node("Transpose", graph.node("Reshape", x, split_heads), perm=order)
 
     query, value = by_head(query, [0, 2, 1, 3]), by_head(value, [0, 2, 1, 3])
-    scaled = graph.node("Mul", query, graph.constant(module.head_width**-0.5, "float32"))
+    scaled = graph.node("Mul", query, graph.constant(module.head_size**-0.5, "float32"))
     logits = graph.node("MatMul", scaled, by_head(key, [0, 2, 3, 1]))
     if bias is not None:
         logits = graph.node("Add", logits, bias)
@@ -133,10 +141,18 @@ def pooling(
     mask: str | None = None,
     bias: str | None = None,
 ) -> str:
-    """One unit vector a sequence from rows (batch, steps, width).
+    """Add a pooling head.
 
-    Where a batch may be padded, ``mask`` (batch, steps, 1) is 1 for a row and 0
-    for padding, and ``bias`` as for `transformer_layer`.
+    Args:
+        graph: The graph.
+        rows: (batch, steps, width).
+        module: The head.
+        name: Prefix of its weights in the state.
+        mask: (batch, steps, 1): 1 for a row, 0 for padding; None without padding.
+        bias: As for `transformer_layer`.
+
+    Returns:
+        Unit vectors (batch, width).
     """
     if isinstance(module, MeanHead):
         pooled = linear(graph, mean(graph, rows, mask), module.linear, f"{name}.linear")
@@ -144,14 +160,14 @@ def pooling(
         last = len(module.layers) - 1
         for number, layer in enumerate(module.layers):
             assert isinstance(layer, TransformerLayer)
-            place = f"{name}.layers.{number}"
-            rows = transformer_layer(graph, rows, layer, place, bias, first_only=number == last)
+            prefix = f"{name}.layers.{number}"
+            rows = transformer_layer(graph, rows, layer, prefix, bias, first_only=number == last)
         pooled = graph.node("Squeeze", first_row(graph, rows), graph.constant([1], "int64"))
-    return unit(graph, pooled)
+    return l2_normalize(graph, pooled)
 
 
 def mean(graph: GraphWriter, rows: str, mask: str | None) -> str:
-    """The mean row of each sequence (batch, steps, width), padding left out."""
+    """Add the mean of (batch, steps, width) over the steps, without padding."""
     steps = graph.constant([1], "int64")
     if mask is None:
         return graph.node("ReduceMean", rows, steps, keepdims=0)
@@ -160,14 +176,14 @@ def mean(graph: GraphWriter, rows: str, mask: str | None) -> str:
 
 
 def first_row(graph: GraphWriter, rows: str) -> str:
-    """The first row of each sequence, (batch, 1, width)."""
+    """Add the first row of each sequence, (batch, 1, width)."""
     zero, one = graph.constant([0], "int64"), graph.constant([1], "int64")
     return graph.node("Slice", rows, zero, one, one)
 
 
-def unit(graph: GraphWriter, vectors: str) -> str:
-    """Vectors (batch, width) at length one."""
+def l2_normalize(graph: GraphWriter, vectors: str) -> str:
+    """Normalise vectors (batch, width) to unit length."""
     length = graph.node("ReduceL2", vectors, graph.constant([1], "int64"), keepdims=1)
-    # the least length that is divided by, as torch's normalize has it
+    # as in torch's normalize
     safe = graph.node("Max", length, graph.constant(1e-12, "float32"))
     return graph.node("Div", vectors, safe)

@@ -1,4 +1,4 @@
-"""A tokenizer of XLM-R's kind as a `Vocabulary`."""
+"""Convert an XLM-R tokenizer to a `Vocabulary`."""
 
 from __future__ import annotations
 
@@ -17,24 +17,28 @@ from polyglance.weights.unigram import MASK, SPECIALS, xlmr_tokenizer
 
 
 def read_vocabulary(tokenizer: Tokenizer, frequent: Array) -> Vocabulary:
-    """The vocabulary of a tokenizer, which must be one that the folder can hold.
+    """Return the vocabulary of a tokenizer with XLM-R's rules.
 
-    It is built again from its vocabulary and compared, all but the vocabulary:
-    a rule that is different would give other ids to the same text.
+    The tokenizer is rebuilt and everything but the vocabulary is compared: a rule that
+    differs would give other ids to the same text.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        frequent: (pieces,) which pieces have finer codes in the embedding table.
     """
     if not isinstance(tokenizer, FastTokenizer):
         raise PolyglanceError(f"a {type(tokenizer).__name__} cannot be exported: {_EXPECTED}")
     given: dict[str, Any] = json.loads(tokenizer.backend.to_str())
     pairs = given["model"].get("vocab")
     if given["model"].get("type") != "Unigram" or [p for p, _ in pairs[:4]] != list(SPECIALS):
-        raise PolyglanceError(f"a tokenizer of another kind cannot be exported: {_EXPECTED}")
+        raise PolyglanceError(f"this tokenizer cannot be exported: {_EXPECTED}")
     encoded = (given["normalizer"] or {}).get("precompiled_charsmap")
     charsmap = base64.b64decode(encoded) if encoded else b""
     specials = [(name, 0.0) for name in (*SPECIALS, MASK)]
     rules = json.loads(xlmr_tokenizer(specials, charsmap or None).to_str())
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if given[part] != rules[part]:
-            raise PolyglanceError(f"the {part} of the tokenizer is another: {_EXPECTED}")
+            raise PolyglanceError(f"the tokenizer's {part} differs: {_EXPECTED}")
     if len(pairs) != len(frequent):
         raise PolyglanceError(
             f"the tokenizer has {len(pairs)} pieces and the model's table {len(frequent)}:"
@@ -44,4 +48,4 @@ def read_vocabulary(tokenizer: Tokenizer, frequent: Array) -> Vocabulary:
     return Vocabulary(list(pieces), np.array(scores, np.float32), frequent.astype(bool), charsmap)
 
 
-_EXPECTED = "expected a unigram tokenizer with XLM-R's rules, as that of e5-small"
+_EXPECTED = "expected a unigram tokenizer with XLM-R's rules, such as e5-small's"

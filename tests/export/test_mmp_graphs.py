@@ -1,4 +1,4 @@
-"""The graphs against the modules they were written from."""
+"""MMP's graphs agree with the modules they were written from."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from helpers.small_mmp import TEXTS, cosines, small_model, tokenizer, torch_pictures, torch_texts
 from polyglance.export import convolutions, layers
-from polyglance.export.reading import load_torch, read_compact
-from small_models import TEXTS, cosines, small_model, tokenizer, torch_pictures, torch_texts
+from polyglance.export.to_torch import load_torch, read_compact_state
 
 
 @pytest.fixture
-def in_float(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is rounded but what is stored: graph and module must agree closely."""
-    monkeypatch.setattr(layers, "_IN_EIGHT_BITS", layers._IN_FLOAT)
-    monkeypatch.setattr(convolutions, "_QUICK_KERNEL", 5)
+def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Round only stored weights, so that graph and module agree closely."""
+    monkeypatch.setattr(layers, "_EIGHT_BIT_INPUT", layers._FLOAT_INPUT)
+    monkeypatch.setattr(convolutions, "_MAX_FLOAT32_KERNEL", 5)
 
 
 @cache
@@ -32,7 +32,7 @@ def run(path: Path, **inputs: Any) -> Any:
 
 
 def text_vectors(folder: Path, ids: list[list[int]], order: Any, padding: int = 1) -> Any:
-    """What the graph makes of a batch, with anything in the place of padding."""
+    """Run the graph on a batch padded with an arbitrary row."""
     lengths = np.array([len(one) for one in ids])
     places = np.full((len(ids), lengths.max() + padding), 17)
     for row, one in enumerate(ids):
@@ -40,8 +40,8 @@ def text_vectors(folder: Path, ids: list[list[int]], order: Any, padding: int = 
     return run(folder / "text.onnx", places=places, lengths=lengths)[0]
 
 
-def order_of(folder: Path) -> Any:
-    return read_compact(folder)["encoder.words.order"]
+def table_order(folder: Path) -> Any:
+    return read_compact_state(folder)["encoder.words.order"]
 
 
 VARIANTS: list[dict[str, Any]] = [
@@ -53,23 +53,23 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.usefixtures("in_float")
+@pytest.mark.usefixtures("unrounded")
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_text_agrees_with_torch(tmp_path: Path, changes: dict[str, Any]) -> None:
     folder = small_model(**changes).export(tmp_path / "model")
-    model, order = load_torch(folder), order_of(folder)
+    model, order = load_torch(folder), table_order(folder)
     ids = [tokenizer().encode(text, max_length=40) for text in TEXTS[::7]] + [[0, 2], [0, 9, 2]]
     assert len({len(one) for one in ids}) > 5
     expected = torch_texts(model, ids)
-    found = text_vectors(folder, ids, order)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    assert cosines(found, expected).min() > 0.99999
+    vectors = text_vectors(folder, ids, order)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert cosines(vectors, expected).min() > 0.99999
     alone = np.concatenate([text_vectors(folder, [one], order, padding=0) for one in ids])
-    np.testing.assert_allclose(alone, found, atol=1e-4)
+    np.testing.assert_allclose(alone, vectors, atol=1e-4)
     assert cosines(expected[:-1], expected[1:]).max() < 0.99  # texts do differ
 
 
-@pytest.mark.usefixtures("in_float")
+@pytest.mark.usefixtures("unrounded")
 @pytest.mark.parametrize(
     ("size", "changes"), [(64, {}), (50, {"share_pooling": True}), (96, {"pooling_layers": 1})]
 )
@@ -80,21 +80,21 @@ def test_pictures_agree_with_torch(tmp_path: Path, size: int, changes: dict[str,
     pixels[1, : size // 2] = 0
     pixels[2] //= 4
     expected = torch_pictures(load_torch(folder), pixels, small.pictures)
-    found = run(folder / "picture.onnx", pixels=pixels)[0]
-    assert cosines(found, expected).min() > 0.99999
+    vectors = run(folder / "picture.onnx", pixels=pixels)[0]
+    assert cosines(vectors, expected).min() > 0.99999
     one = run(folder / "picture.onnx", pixels=pixels[1:2])[0]
-    np.testing.assert_allclose(one, found[1:2], atol=1e-4)
+    np.testing.assert_allclose(one, vectors[1:2], atol=1e-4)
     assert cosines(expected[:-1], expected[1:]).max() < 0.9999
 
 
-def test_rounding_for_speed_costs_little(tmp_path: Path) -> None:
-    """As graphs are shipped: activations of most layers in 8 bits, large kernels in float16."""
+def test_rounding_for_speed_changes_vectors_little(tmp_path: Path) -> None:
+    """As exported: inputs of most layers in 8 bits, large kernels in float16."""
     small = small_model(text_pooling="mean")
     folder = small.export(tmp_path / "model")
     model = load_torch(folder)
     ids = [tokenizer().encode(text, max_length=40) for text in TEXTS]
-    found = text_vectors(folder, ids, order_of(folder))
-    assert cosines(found, torch_texts(model, ids)).min() > 0.999
+    vectors = text_vectors(folder, ids, table_order(folder))
+    assert cosines(vectors, torch_texts(model, ids)).min() > 0.999
     pixels = np.random.default_rng(2).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-    found = run(folder / "picture.onnx", pixels=pixels)[0]
-    assert cosines(found, torch_pictures(model, pixels, small.pictures)).min() > 0.999
+    vectors = run(folder / "picture.onnx", pixels=pixels)[0]
+    assert cosines(vectors, torch_pictures(model, pixels, small.pictures)).min() > 0.999

@@ -1,4 +1,4 @@
-"""The modules of a model without their weights: what its graphs are written by."""
+"""Build an MMP model without weights, on torch's meta device, for writing its graphs."""
 
 from __future__ import annotations
 
@@ -18,54 +18,57 @@ _PUBLISHED = {
     "project": ("_project_conv", "_bn2"),
     "head": ("_conv_head", "_bn1"),
 }
-"""The convolution and the norm, as published, that became one of ours."""
-_CODES = ".weight.codes"
+"""Published names of the convolution and the norm folded into each of our convolutions."""
+_PREFIX, _CODES = "image_backbone.", ".weight.codes"
 _VARIANTS = range(5)
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def skeleton(config: MMPConfig, shapes: Shapes) -> MMP:
-    """An MMP model with ``eyes`` and no weights; ``shapes`` are those of its compact state."""
+def build_meta_model(config: MMPConfig, shapes: Shapes) -> MMP:
+    """Return an MMP model with its ``image_backbone``, without weights.
+
+    ``shapes`` are those of the model's compact state, by name.
+    """
     with torch.device("meta"):
         model = MMP(config)
-        model.add_module("eyes", _eyes(shapes))
+        model.add_module("image_backbone", _image_backbone(shapes))
     return model.eval()
 
 
-def published_eyes(network: Network) -> tuple[int, dict[str, Tensor]]:
-    """Which EfficientNet-Lite a network is, and its weights by their published names.
+def published_state(network: Network) -> tuple[int, dict[str, Tensor]]:
+    """Return the variant of an EfficientNet-Lite and its weights by their published names.
 
-    The norms, which are folded into the convolutions, come back as ones that do nothing.
+    The norms, already folded into the convolutions, become identities.
     """
     state: dict[str, Tensor] = {}
     for name, module in network.named_modules():
         if not isinstance(module, FoldedConv):
             continue
-        convolution, norm = _published(name)
+        convolution, norm = _published_names(name)
         state[f"{convolution}.weight"] = module.weight.detach().contiguous()
         state[f"{norm}.bias"] = module.bias.detach().clone()
-        one = torch.ones_like(module.bias.detach())
-        state[f"{norm}.weight"], state[f"{norm}.running_mean"] = one, torch.zeros_like(one)
-        state[f"{norm}.running_var"] = one - EPSILON
+        ones = torch.ones_like(module.bias.detach())
+        state[f"{norm}.weight"], state[f"{norm}.running_mean"] = ones, torch.zeros_like(ones)
+        state[f"{norm}.running_var"] = ones - EPSILON
     return _variant(state, len(network.blocks))[0], state
 
 
-def _published(name: str) -> tuple[str, str]:
-    """The published names of one of our convolutions and of its norm."""
+def _published_names(name: str) -> tuple[str, str]:
+    """Return the published names of one of our convolutions and of its norm."""
     *block, part = name.split(".")
-    place = f"_blocks.{block[1]}." if block else ""
+    prefix = f"_blocks.{block[1]}." if block else ""
     convolution, norm = _PUBLISHED[part]
-    return place + convolution, place + norm
+    return prefix + convolution, prefix + norm
 
 
-def _eyes(shapes: Shapes) -> Network:
-    """EfficientNet-Lite of the widths and the depth that the shapes of its weights tell."""
+def _image_backbone(shapes: Shapes) -> Network:
+    """Return the EfficientNet-Lite of the widths and the depth given by its weights' shapes."""
     state: dict[str, Tensor] = {}
     for name, shape in shapes.items():
-        if not (name.startswith("eyes.") and name.endswith(_CODES)):
+        if not (name.startswith(_PREFIX) and name.endswith(_CODES)):
             continue
-        convolution, norm = _published(name.removeprefix("eyes.").removesuffix(_CODES))
+        convolution, norm = _published_names(name.removeprefix(_PREFIX).removesuffix(_CODES))
         state[f"{convolution}.weight"] = torch.empty(shape)
         for piece in ("weight", "bias", "running_mean", "running_var"):
             state[f"{norm}.{piece}"] = torch.empty(shape[0])
@@ -73,10 +76,10 @@ def _eyes(shapes: Shapes) -> Network:
 
 
 def _variant(state: dict[str, Tensor], blocks: int) -> tuple[int, Network]:
-    """Which EfficientNet-Lite has so many blocks of these widths, and the network."""
+    """Return the variant of EfficientNet-Lite with this number of blocks, and the network."""
     for variant in _VARIANTS:
         try:
-            # The classifier is no part of MMP: one class stands for all that it had.
+            # MMP has no use for the classifier: a single class stands in.
             channels = len(state["_conv_head.weight"])
             classifier = {"_fc.weight": torch.empty(1, channels), "_fc.bias": torch.empty(1)}
             network = Network(state | classifier, variant)
@@ -84,4 +87,4 @@ def _variant(state: dict[str, Tensor], blocks: int) -> tuple[int, Network]:
             continue
         if len(network.blocks) == blocks:
             return variant, network
-    raise DataError("the picture network is no EfficientNet-Lite, the only kind that is exported")
+    raise DataError("the image network is not an EfficientNet-Lite; no other can be exported")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from polyglance.encoders.folder import ModelFolder
-from polyglance.export.reading import load_torch, read_compact
-from polyglance.nn.compression import SharedTable
-from small_models import TEXTS, SmallModel, cosines, small_model, tokenizer, torch_texts
+from helpers.small_mmp import TEXTS, SmallModel, cosines, small_model, tokenizer, torch_texts
+from polyglance.encoders.model_folder import ModelFolder
+from polyglance.export.to_torch import load_torch, read_compact_state
+from polyglance.nn.compression import ProductQuantisedEmbedding
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def folder(small: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_stored_tensor_comes_back(small: SmallModel, folder: Path) -> None:
-    found = read_compact(folder)
+    found = read_compact_state(folder)
     moved = {"codes", "finer_codes", "order"}
     assert found.keys() == small.compact.keys()
     for name, expected in small.compact.items():
@@ -42,11 +42,11 @@ def test_every_stored_tensor_comes_back(small: SmallModel, folder: Path) -> None
 def test_words_keep_their_rows_in_another_order(small: SmallModel, folder: Path) -> None:
     def rows(state: dict[str, torch.Tensor]) -> torch.Tensor:
         words = {k.split(".")[-1]: v for k, v in state.items() if k.startswith("encoder.words.")}
-        table = SharedTable(words["codes"], words["finer_codes"], words["order"], 64)
+        table = ProductQuantisedEmbedding(words["codes"], words["finer_codes"], words["order"], 64)
         table.load_state_dict(words)
         return table(torch.arange(len(words["order"]))).detach()
 
-    found = {name: torch.tensor(value) for name, value in read_compact(folder).items()}
+    found = {name: torch.tensor(value) for name, value in read_compact_state(folder).items()}
     order = found["encoder.words.order"].tolist()
     assert order[:4] == [0, 1, 2, 3]
     assert sorted(order) == list(range(len(order)))
@@ -60,7 +60,7 @@ def test_in_torch_it_acts_as_the_model_it_was_made_from(small: SmallModel, folde
     assert cosines(torch_texts(model, ids), torch_texts(small.model, ids)).min() > 0.99999
     picture = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        maps = [one.eyes(picture) for one in (model, small.model)]  # type: ignore[operator]
+        maps = [one.image_backbone(picture) for one in (model, small.model)]  # type: ignore[operator]
     torch.testing.assert_close(*maps, rtol=1e-4, atol=1e-4)
     assert not model.training
     assert all(parameter.isfinite().all() for parameter in model.parameters())
@@ -70,7 +70,7 @@ def test_what_was_exported_twice_is_the_same(
     small: SmallModel, folder: Path, tmp_path: Path
 ) -> None:
     """From its own state, as somebody trains on from a folder and exports again."""
-    state = {name: torch.tensor(value) for name, value in read_compact(folder).items()}
+    state = {name: torch.tensor(value) for name, value in read_compact_state(folder).items()}
     again = SmallModel(load_torch(folder), state, small.pictures).export(tmp_path / "again")
     first, second = (ModelFolder.open(path).description for path in (folder, again))
     assert first == second

@@ -12,17 +12,17 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from helpers.small_mmp import SmallModel, small_model, tokenizer
 from polyglance.encoders import load
-from polyglance.encoders.folder import FILES, ModelFolder
+from polyglance.encoders.model_folder import FILES, ModelFolder
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.export import writing
+from polyglance.export import mmp
 from polyglance.export.from_run import export_run
-from polyglance.export.writing import export_model
+from polyglance.export.mmp import export_mmp
 from polyglance.text import Tokenizer
 from polyglance.text.huggingface import FastTokenizer
 from polyglance.text.words import WordTokenizer
 from polyglance.weights.unigram import MASK, SPECIALS, xlmr_tokenizer
-from small_models import SmallModel, small_model, tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_folder_describes_itself(small: SmallModel, tmp_path: Path) -> None:
     folder = small.export(tmp_path / "deep" / "model", figures={"average": 48.5}, version="2")
     assert set(contents(folder)) == {*FILES, "model.json"}
     found = ModelFolder.open(folder).description
-    assert (found.name, found.version, found.width, found.longest) == ("small", "2", 64, 40)
+    assert (found.name, found.version, found.width, found.max_length) == ("small", "2", 64, 40)
     assert found.languages == ("en", "de")
     assert found.figures == {"average": 48.5}
     assert found.pictures == small.pictures
@@ -67,7 +67,7 @@ def test_a_folder_that_is_there_is_replaced_whole(small: SmallModel, tmp_path: P
 def test_a_folder_of_other_things_is_left_alone(small: SmallModel, tmp_path: Path) -> None:
     photographs = tmp_path / "photographs"
     (photographs / "holiday").mkdir(parents=True)
-    with pytest.raises(PolyglanceError, match="something else than a model"):
+    with pytest.raises(PolyglanceError, match="holds other files and no model"):
         small.export(photographs)
     assert (photographs / "holiday").is_dir()
     assert [path.name for path in tmp_path.iterdir()] == ["photographs"]
@@ -84,7 +84,7 @@ def test_stopped_halfway_the_old_one_stays(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writing.os, "fsync", stop)
+    monkeypatch.setattr(mmp.os, "fsync", stop)
     with pytest.raises(KeyboardInterrupt):
         small.export(folder, name="newer")
     assert contents(folder) == before
@@ -105,14 +105,14 @@ def test_specials_stand_in_front(small: SmallModel, tmp_path: Path) -> None:
     last = int((order == frequent).nonzero())
     order[1], order[last] = order[last].item(), order[1].item()
     wrong = SmallModel(small.model, small.compact | {"encoder.words.order": order}, small.pictures)
-    with pytest.raises(PolyglanceError, match="specials"):
+    with pytest.raises(PolyglanceError, match="special tokens"):
         wrong.export(tmp_path / "model")
 
 
-@pytest.mark.parametrize("longest", [0, 2, 49])
-def test_texts_must_fit(small: SmallModel, tmp_path: Path, longest: int) -> None:
+@pytest.mark.parametrize("max_length", [0, 2, 49])
+def test_texts_must_fit(small: SmallModel, tmp_path: Path, max_length: int) -> None:
     with pytest.raises(PolyglanceError, match="3 to 48"):
-        small.export(tmp_path / "model", longest=longest)
+        small.export(tmp_path / "model", max_length=max_length)
     assert not list(tmp_path.iterdir())
 
 
@@ -126,7 +126,7 @@ def other_tokenizers() -> list[tuple[Tokenizer, str]]:
         (WordTokenizer({"a": 1}, "en"), "WordTokenizer"),
         (FastTokenizer(xlmr_tokenizer(pieces, None)), "6 pieces"),
         (FastTokenizer(lower), "pre_tokenizer"),
-        (FastTokenizer(xlmr_tokenizer([("▁a", 0.0), *pieces], None)), "another kind"),
+        (FastTokenizer(xlmr_tokenizer([("▁a", 0.0), *pieces], None)), "this tokenizer"),
     ]
 
 
@@ -135,19 +135,19 @@ def test_only_tokenizers_of_xlm_r_s_kind(
     small: SmallModel, tmp_path: Path, given: Tokenizer, message: str
 ) -> None:
     with pytest.raises(PolyglanceError, match=message):
-        export_model(
+        export_mmp(
             small.compact,
             small.model.config,
             given,
             tmp_path / "model",
             pictures=small.pictures,
-            longest=40,
+            max_length=40,
             name="small",
         )
 
 
 def test_only_efficientnet_lite_sees(small: SmallModel, tmp_path: Path) -> None:
-    fewer = {k: v for k, v in small.compact.items() if not k.startswith("eyes.blocks.9.")}
+    fewer = {k: v for k, v in small.compact.items() if not k.startswith("image_backbone.blocks.9.")}
     with pytest.raises(DataError, match="EfficientNet-Lite"):
         SmallModel(small.model, fewer, small.pictures).export(tmp_path / "model")
 
@@ -176,14 +176,14 @@ def a_run(small: SmallModel, tmp_path: Path) -> Path:
 
 
 def test_a_run_is_exported(small: SmallModel, a_run: Path, tmp_path: Path) -> None:
-    made = export_run(a_run, tmp_path / "model", name="small", version="3", longest=40)
+    made = export_run(a_run, tmp_path / "model", name="small", version="3", max_length=40)
     assert made == ModelFolder.open(tmp_path / "model").description
     direct = small.export(tmp_path / "direct", version="3", figures=MEASURED)
     assert made == ModelFolder.open(direct).description
     assert made.languages == ("en", "de")
     assert made.figures == MEASURED
-    shorter = export_run(a_run, tmp_path / "model", name="small", longest=20)
-    assert shorter.longest == 20
+    shorter = export_run(a_run, tmp_path / "model", name="small", max_length=20)
+    assert shorter.max_length == 20
 
 
 @pytest.mark.parametrize(

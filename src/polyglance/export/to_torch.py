@@ -1,0 +1,53 @@
+"""Load an exported model back into torch, to compare with or to train further."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import torch
+
+from polyglance.encoders.model_folder import PICTURE, TEXT, VOCABULARY, ModelFolder
+from polyglance.encoders.vocabulary import Vocabulary
+from polyglance.errors import PolyglanceError
+from polyglance.export.graph import Array, stored_weights
+from polyglance.export.meta_model import build_meta_model
+from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.nn.compression import load_compact
+
+_OLD_PREFIX = re.compile(r"^eyes\.")
+"""The name of the image network in graphs of version 0.1."""
+
+
+def read_compact_state(folder: str | Path | ModelFolder) -> dict[str, Array]:
+    """Return the compact state that a folder was exported from, rows in the tokenizer's order."""
+    model = folder if isinstance(folder, ModelFolder) else ModelFolder.open(folder)
+    if model.description.text != "sub-words":
+        raise PolyglanceError(
+            f"{model.path} holds a model of words, which cannot be loaded: use RUN/words of its run"
+        )
+    state: dict[str, Array] = {}
+    for graph in (TEXT, PICTURE):
+        weights = stored_weights(onnx.ModelProto.FromString(model.read_file(graph)))
+        state |= {_OLD_PREFIX.sub("image_backbone.", n): array for n, array in weights.items()}
+    state["encoder.words.order"] = Vocabulary.from_bytes(model.read_file(VOCABULARY)).order
+    return state
+
+
+def load_torch(folder: str | Path) -> MMP:
+    """Return the model in float32, with its image network as ``image_backbone``.
+
+    Token ids are those of the tokenizer that the model was trained with. The image
+    network's classifier, which MMP does not use, is zero.
+    """
+    model_folder = ModelFolder.open(folder)
+    state = {name: torch.tensor(value) for name, value in read_compact_state(model_folder).items()}
+    config = MMPConfig.from_json(model_folder.description.architecture)
+    model = build_meta_model(config, {name: tuple(value.shape) for name, value in state.items()})
+    model.to_empty(device="cpu")
+    for name, parameter in model.named_parameters():
+        if ".classifier." in name:
+            parameter.detach().zero_()
+    load_compact(model, state)
+    return model
