@@ -221,7 +221,7 @@ class TestYamlTraps:
             assert load(Training, written(tmp_path, f"steps: {text}")).steps == value
 
     def test_norwegian_lost_by_another_reader_is_explained(self):
-        with pytest.raises(PolyglanceError, match="found false; if text is meant, put it in quote"):
+        with pytest.raises(PolyglanceError, match="found false; for text, add quotes"):
             load(Training, yaml.safe_load("languages: [no]"))
 
     def test_a_key_given_twice_is_an_error(self, tmp_path):
@@ -321,7 +321,7 @@ class TestMistakes:
             ("training: 3", "training: expected a mapping with some of steps, rate"),
             (
                 "name: 3",
-                "name: expected text, found the number 3; if text is meant, put it in quot",
+                "name: expected text, found the number 3; for text, add quot",
             ),
             ("name: ", "name: expected text, found null"),
             ("weights: {a: b}", "weights.a: expected a number, found the text 'b'"),

@@ -187,7 +187,7 @@ def test_a_damaged_archive_gives_what_it_has_and_says_so(tmp_path: Path) -> None
     assert 0 < len(read) < 20_000
     assert read[0] == Record(id="0")
     assert len(problems) == 1
-    assert "cannot be read on" in str(problems.items[0])
+    assert "cannot be read further" in str(problems.items[0])
     assert problems.items[0].line == len(read)
 
 

@@ -10,12 +10,11 @@
     text = dump(training)
 
 A field may be a bool, int, float, str or Path, a Literal, a tuple, a dict, another
-such dataclass, None, Any, or a union of these. What a file does not say stays as the
-defaults have it, also inside a nested dataclass. A key that is not known, or a
-value of the wrong type, is a `PolyglanceError` that names the file and the place.
+such dataclass, None, Any, or a union of these. A key that a file omits keeps its default,
+also inside a nested dataclass. An unknown key or a value of the wrong type is a
+`PolyglanceError` that names the file and the key.
 
-YAML is that of version 1.2 (see `polyglance.utils.yaml12`): ``1e-4`` is a number and
-``no`` is text.
+Files are YAML 1.2 (`polyglance.utils.yaml12`): ``1e-4`` is a number and ``no`` is text.
 """
 
 from __future__ import annotations
@@ -40,24 +39,30 @@ T = TypeVar("T")
 def load(
     cls: type[T], source: str | Path | Mapping[str, object], overrides: Iterable[str] = ()
 ) -> T:
-    """The settings in a YAML or JSON file, or in a mapping, changed by ``key.key=value`` texts."""
-    place = _Place() if isinstance(source, Mapping) else _Place(str(source))
+    """Load settings from a YAML or JSON file or a mapping.
+
+    Args:
+        cls: The frozen dataclass to build.
+        source: A file, or a mapping as YAML would give it.
+        overrides: Texts ``key.key=value`` that replace single values.
+    """
+    location = _Location() if isinstance(source, Mapping) else _Location(str(source))
     plain = dict(source) if isinstance(source, Mapping) else _read(Path(source))
     if not isinstance(plain, dict):
-        raise _mismatch(plain, cls, place)
+        raise _mismatch(plain, cls, location)
     for text in overrides:
         _override(cls, plain, text)
-    settings: T = _convert(plain, cls, place)
+    settings: T = _convert(plain, cls, location)
     return settings
 
 
 def dump(config: object) -> str:
-    """The settings as YAML, every field spelled out, in the order of the dataclass."""
+    """Return settings as YAML with every field, in the order of the dataclass."""
     return yaml12.write(as_plain(config))
 
 
 def as_plain(value: Any) -> Any:
-    """The settings as dicts, lists and scalars, as YAML and JSON hold them."""
+    """Return settings as dicts, lists and scalars, for YAML and JSON."""
     if is_dataclass(value):
         return {f.name: as_plain(getattr(value, f.name)) for f in fields(value) if f.init}
     if isinstance(value, Mapping):
@@ -68,27 +73,31 @@ def as_plain(value: Any) -> Any:
 
 
 def validate_fields(
-    settings: object, holds: Callable[[Any], bool], wanted: str, *names: str
+    settings: object, is_valid: Callable[[Any], bool], requirement: str, *names: str
 ) -> None:
-    """Refuse settings out of bounds, for a dataclass that looks at itself; None is in all bounds.
+    """Validate fields in ``__post_init__``; None always passes.
 
-    ``wanted`` ends the sentence: "batch is 0: give 1 or more".
+    Args:
+        settings: The dataclass instance.
+        is_valid: Whether a value is allowed.
+        requirement: The end of the error: "batch is 0: give 1 or more".
+        names: The fields to validate.
     """
     for name in names:
         value = getattr(settings, name)
-        if value is not None and not holds(value):
-            raise PolyglanceError(f"{name} is {value}: give {wanted}")
+        if value is not None and not is_valid(value):
+            raise PolyglanceError(f"{name} is {value}: give {requirement}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a value stands: its file or override, and the dotted path inside."""
+class _Location:
+    """Where a value is: its file or override, and the dotted path inside."""
 
     source: str = ""
     path: tuple[str, ...] = ()
 
-    def inside(self, key: object) -> _Place:
-        return _Place(self.source, (*self.path, str(key)))
+    def child(self, key: object) -> _Location:
+        return _Location(self.source, (*self.path, str(key)))
 
     def error(self, what: str) -> PolyglanceError:
         return PolyglanceError(": ".join(part for part in (self.source, str(self), what) if part))
@@ -97,13 +106,15 @@ class _Place:
         return ".".join(self.path)
 
 
-def _convert(value: Any, kind: Any, place: _Place, default: Any = None, exact: bool = False) -> Any:
-    """Turn a plain value into one of ``kind``; ``exact`` allows no other type to stand for it."""
+def _convert(
+    value: Any, kind: Any, location: _Location, default: Any = None, exact: bool = False
+) -> Any:
+    """Convert a plain value to type ``kind``; with ``exact`` no other scalar type is accepted."""
     origin = get_origin(kind)
     if kind is Any:
         return value
     if origin in (Union, UnionType):
-        return _convert_union(value, kind, place, default)
+        return _convert_union(value, kind, location, default)
     if origin is Literal:
         for option in get_args(kind):
             if type(option) is type(value) and option == value:
@@ -112,32 +123,32 @@ def _convert(value: Any, kind: Any, place: _Place, default: Any = None, exact: b
         if isinstance(value, kind):
             return value
         if isinstance(value, Mapping):
-            return _convert_dataclass(value, kind, place, default, exact)
+            return _convert_dataclass(value, kind, location, default, exact)
     elif origin is tuple:
         if isinstance(value, list | tuple):
-            return _convert_tuple(value, kind, place, exact)
+            return _convert_tuple(value, kind, location, exact)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
             of_key, of_value = get_args(kind)
-            keys = [_convert_key(key, of_key, place) for key in value]
+            keys = [_convert_key(key, of_key, location) for key in value]
             inner = [
-                _convert(value[key], of_value, place.inside(key), None, exact) for key in value
+                _convert(value[key], of_value, location.child(key), None, exact) for key in value
             ]
             return dict(zip(keys, inner, strict=True))
     elif kind in _SCALARS:
         if type(value) is kind or (kind is Path and isinstance(value, Path)):
             return value
         if not exact or kind is Path:
-            changed = _change(value, kind)
-            if changed is not None:
-                return changed
+            coerced = _coerce(value, kind)
+            if coerced is not None:
+                return coerced
     else:
-        raise TypeError(f"{place}: settings cannot be of type {kind}")
-    raise _mismatch(value, kind, place)
+        raise TypeError(f"{location}: settings cannot be of type {kind}")
+    raise _mismatch(value, kind, location)
 
 
-def _change(value: Any, kind: Any) -> Any:
-    """A value of another type that plainly means one of this kind, or None."""
+def _coerce(value: Any, kind: Any) -> Any:
+    """Convert a scalar of another type where the meaning is clear, else return None."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind is Path and isinstance(value, str):
         return Path(value)
@@ -146,125 +157,127 @@ def _change(value: Any, kind: Any) -> Any:
     if kind is float and number and abs(value) < 2**1023:
         return float(value)
     if kind is float and isinstance(value, str) and re.fullmatch(yaml12.FLOAT, value):
-        return float(value)  # 1e-4, as a reader of YAML 1.1 leaves it
+        return float(value)  # 1e-4, which a YAML 1.1 reader leaves as text
     return None
 
 
-def _convert_key(key: Any, kind: Any, place: _Place) -> Any:
+def _convert_key(key: Any, kind: Any, location: _Location) -> Any:
     if kind is int and isinstance(key, str) and re.fullmatch(r"-?[0-9]{1,18}", key):
-        return int(key)  # JSON has no other keys than text
-    return _convert(key, kind, place.inside(key))
+        return int(key)  # JSON keys are always text
+    return _convert(key, kind, location.child(key))
 
 
-def _convert_tuple(value: Sequence[Any], kind: Any, place: _Place, exact: bool) -> Any:
+def _convert_tuple(value: Sequence[Any], kind: Any, location: _Location, exact: bool) -> Any:
     kinds = get_args(kind)
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = (kinds[0],) * len(value)
     if len(kinds) != len(value):
-        raise place.error(f"expected {_name(kind)}, found {len(value)} values")
+        raise location.error(f"expected {_name(kind)}, found {len(value)} values")
     return tuple(
-        _convert(inner, inner_kind, place.inside(number), exact=exact)
+        _convert(inner, inner_kind, location.child(number), exact=exact)
         for number, (inner, inner_kind) in enumerate(zip(value, kinds, strict=True))
     )
 
 
 def _convert_dataclass(
-    value: Mapping[Any, Any], kind: Any, place: _Place, default: Any, exact: bool
+    value: Mapping[Any, Any], kind: Any, location: _Location, default: Any, exact: bool
 ) -> Any:
     settings = {name: _fallback(kind, name, default) for name in _fields(kind)}
     for key, inner in value.items():
         if key not in settings:
-            raise _unknown(key, settings, place)
-        settings[key] = _convert(inner, _hints(kind)[key], place.inside(key), settings[key], exact)
-    for name, found in settings.items():
-        if found is MISSING:
-            raise place.inside(name).error(f"is missing; it must be {_name(_hints(kind)[name])}")
+            raise _unknown(key, settings, location)
+        settings[key] = _convert(
+            inner, _hints(kind)[key], location.child(key), settings[key], exact
+        )
+    for name, setting in settings.items():
+        if setting is MISSING:
+            raise location.child(name).error(f"is missing; it must be {_name(_hints(kind)[name])}")
     try:
         return kind(**settings)
-    except (ValueError, PolyglanceError) as error:  # a dataclass may check itself
-        raise place.error(str(error)) from error
+    except (ValueError, PolyglanceError) as error:  # raised by its __post_init__
+        raise location.error(str(error)) from error
 
 
-def _convert_union(value: Any, kind: Any, place: _Place, default: Any) -> Any:
-    """The first member that fits as it is, else the first that fits at all."""
+def _convert_union(value: Any, kind: Any, location: _Location, default: Any) -> Any:
+    """Convert to the first member that fits exactly, else to the first that fits at all."""
     members = get_args(kind)
     for exact in (True, False):
         for member in members:
             with suppress(PolyglanceError):
-                return _convert(value, member, place, default, exact)
+                return _convert(value, member, location, default, exact)
     sections = [member for member in members if _is_section(member)]
     if isinstance(value, Mapping) and sections:
-        meant = max(sections, key=lambda section: _agreement(value, section))
-        return _convert(value, meant, place, default)  # for its message
-    raise _mismatch(value, kind, place)
+        closest = max(sections, key=lambda section: _count_matches(value, section))
+        return _convert(value, closest, location, default)  # raises a specific error
+    raise _mismatch(value, kind, location)
 
 
-def _agreement(value: Mapping[Any, Any], section: Any) -> int:
-    """How many settings of a mapping would do for a dataclass."""
-    agreed = 0
+def _count_matches(value: Mapping[Any, Any], section: Any) -> int:
+    """Count the settings of a mapping that fit a dataclass."""
+    matches = 0
     for key in value.keys() & _fields(section).keys():
         with suppress(PolyglanceError):
-            _convert(value[key], _hints(section)[key], _Place())
-            agreed += 1
-    return agreed
+            _convert(value[key], _hints(section)[key], _Location())
+            matches += 1
+    return matches
 
 
 def _override(cls: Any, plain: dict[str, Any], text: str) -> None:
-    """Set one value inside ``plain``, converted by the type of the field it goes to."""
+    """Set one value inside ``plain``, converted to the type of its field."""
     name, equals, raw = text.partition("=")
-    place = _Place(f"override {text!r}")
+    location = _Location(f"override {text!r}")
     keys = name.strip().split(".")
     if not equals or not all(keys):
-        raise place.error("expected key=value, such as training.steps=10")
+        raise location.error("expected key=value, such as training.steps=10")
     kind, default, level = cls, None, plain
     for depth, key in enumerate(keys):
-        kind, default = _step(kind, default, key, place)
-        place = place.inside(key)
+        kind, default = _resolve_key(kind, default, key, location)
+        location = location.child(key)
         if depth < len(keys) - 1:
             inner = as_plain(level.get(key, default))
             level[key] = inner if isinstance(inner, dict) else {}
             level = level[key]
-    level[keys[-1]] = _convert_text(raw.strip(), kind, place, default)
+    level[keys[-1]] = _convert_text(raw.strip(), kind, location, default)
 
 
-def _step(kind: Any, default: Any, key: str, place: _Place) -> tuple[Any, Any]:
-    """The type, and the default if there is one, of what ``key`` names inside ``kind``."""
+def _resolve_key(kind: Any, default: Any, key: str, location: _Location) -> tuple[Any, Any]:
+    """Return the type and, if any, the default of the field ``key`` inside ``kind``."""
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     sections = [member for member in members if _is_section(member)]
     for section in sections:
         if key in _fields(section):
             return _hints(section)[key], _fallback(section, key, default)
     if sections:
-        raise _unknown(key, _fields(sections[0]), place)
+        raise _unknown(key, _fields(sections[0]), location)
     for member in members:
         origin = get_origin(member)
         if origin is not None and issubclass(origin, Mapping):
             return get_args(member)[1], default.get(key) if isinstance(default, Mapping) else None
-    raise place.inside(key).error(f"{place} is {_name(kind)}, with no settings inside")
+    raise location.child(key).error(f"{location} is {_name(kind)}, with no settings inside")
 
 
-def _convert_text(raw: str, kind: Any, place: _Place, default: Any) -> Any:
-    """Read an override as YAML where that fits its field, else as the text it is."""
+def _convert_text(raw: str, kind: Any, location: _Location, default: Any) -> Any:
+    """Parse an override as YAML if that fits its field, else take it as text."""
     try:
-        return _convert(yaml12.parse(raw, place.source), kind, place, default)
+        return _convert(yaml12.parse(raw, location.source), kind, location, default)
     except PolyglanceError as error:
         try:
-            return _convert(raw, kind, place, default)
+            return _convert(raw, kind, location, default)
         except PolyglanceError:
             raise error from None
 
 
-def _unknown(key: object, known: Iterable[str], place: _Place) -> PolyglanceError:
-    near = [f"did you mean {place.inside(name)}?" for name in get_close_matches(str(key), known)]
-    way_out = near[0] if near else f"known here: {', '.join(known)}"
-    return place.inside(key).error(f"is not a known setting; {way_out}")
+def _unknown(key: object, known: Iterable[str], location: _Location) -> PolyglanceError:
+    near = [f"did you mean {location.child(name)}?" for name in get_close_matches(str(key), known)]
+    hint = near[0] if near else f"known here: {', '.join(known)}"
+    return location.child(key).error(f"is not a known setting; {hint}")
 
 
-def _mismatch(value: Any, kind: Any, place: _Place) -> PolyglanceError:
+def _mismatch(value: Any, kind: Any, location: _Location) -> PolyglanceError:
     hint = ""
     if isinstance(value, bool | int | float) and "text" in _name(kind):
-        hint = "; if text is meant, put it in quotes"
-    return place.error(f"expected {_name(kind)}, found {_describe(value)}{hint}")
+        hint = "; for text, add quotes"
+    return location.error(f"expected {_name(kind)}, found {_describe(value)}{hint}")
 
 
 _SCALARS = {
@@ -313,7 +326,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def _fallback(section: Any, name: str, default: Any) -> Any:
-    """What a field is when nobody says: as in the default of its section, else its own default."""
+    """Return a field's value in the default of its section, else the field's own default."""
     if isinstance(default, section):
         return getattr(default, name)
     field = _fields(section)[name]
@@ -337,8 +350,8 @@ def _read(path: Path) -> Any:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise PolyglanceError(f"{path}: cannot be read ({reason})") from error
     if path.suffix != ".json":
-        found = yaml12.parse(text, str(path))
-        return {} if found is None else found
+        content = yaml12.parse(text, str(path))
+        return {} if content is None else content
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,7 @@
-"""What Polyglance raises when something the user gave it is wrong.
+"""The errors that users can cause, and lists of malformed input.
 
-Every error a user can cause is a `PolyglanceError` whose message is one clear
-sentence with the way out. The command line prints that sentence and nothing
-else; anything that is not a `PolyglanceError` is our own defect.
+Every such error is a `PolyglanceError` whose message is one sentence: the fact and the fix.
+The command line prints only that sentence; any other exception is a bug of Polyglance.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from pathlib import Path
 
 
 class PolyglanceError(Exception):
-    """A mistake in the input, the settings or the installation, with the way out."""
+    """A mistake in the input, the settings or the installation; the message says what to do."""
 
 
 class DataError(PolyglanceError):
-    """A file that does not hold what its format promises."""
+    """A file that does not match its format."""
 
 
-class MissingExtraError(PolyglanceError):  # noqa: N818 (it reads as what it says)
-    """A part of Polyglance was asked for that is not installed."""
+class MissingExtraError(PolyglanceError):
+    """An optional dependency of Polyglance that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional part: pip install 'polyglance[{extra}]'")
+        super().__init__(f"{what} needs an optional dependency: pip install 'polyglance[{extra}]'")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One malformed place in the input: where it is and what was expected there."""
+    """A malformed place in the input, and what was expected there."""
 
     path: str
     line: int | None
@@ -41,11 +40,10 @@ class Problem:
 
 @dataclass
 class Problems:
-    """Collects malformed places so that one bad line does not stop the rest.
+    """Collect malformed places, so that one bad line does not stop the rest.
 
-    With ``strict`` the first problem is raised as a `DataError` instead. All
-    are counted, but only the first ``keep`` are kept: a file that is garbage
-    from end to end must not fill the memory with complaints.
+    With ``strict`` the first problem is raised as a `DataError` instead. All problems are
+    counted but only the first ``max_items`` are kept, to bound the memory.
     """
 
     strict: bool = False
@@ -54,7 +52,7 @@ class Problems:
     count: int = 0
 
     def report(self, path: str | Path, line: int | None, expected: str) -> None:
-        """Note one problem; ``expected`` says what should have been there."""
+        """Add one problem; ``expected`` says what should have been there."""
         problem = Problem(printable(str(path)), line, expected)
         if self.strict:
             raise DataError(str(problem))
@@ -67,7 +65,7 @@ class Problems:
 
 
 def printable(text: str) -> str:
-    """Text that any terminal takes: file names may hold control codes, or bytes not in UTF-8."""
+    """Escape what a terminal cannot print: control codes in file names, bytes not in UTF-8."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -75,5 +73,5 @@ def printable(text: str) -> str:
 
 
 def error_reason(error: Exception) -> str:
-    """Why the system or an archive could not be read, in as few words as it has."""
+    """Return the shortest description that an exception offers."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

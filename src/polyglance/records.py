@@ -1,7 +1,7 @@
-"""What everything is made of: a picture or clip and what was said about it.
+"""Records, the common form of all datasets, and manifests, the files that hold them.
 
-Every dataset reader yields `Record`s; everything after that knows nothing of
-datasets. A manifest is a file with one record a line, as JSON:
+Every dataset reader yields `Record`s; nothing after that depends on a dataset's own format.
+A manifest is a JSON Lines file with one record per line:
 
     {"image": "images/1.jpg", "captions": {"en": ["A dog."], "de": ["Ein Hund."]}}
 
@@ -29,12 +29,12 @@ from polyglance.languages import normalise_language
 Captions = Mapping[str, tuple[str, ...]]
 
 MAX_LINE_BYTES = 64 * 2**20
-"""A longer line is not text but a file of another kind; it is skipped, not read into memory."""
+"""Longer lines are skipped: such a file is not text, and a line must fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A box in a picture, in fractions of its width and height, and what is in it."""
+    """A box (left, top, right, bottom), in fractions of the picture's sides, and its label."""
 
     box: tuple[float, float, float, float]
     label: str | None = None
@@ -42,7 +42,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a picture with the answers that people gave."""
+    """A question about a picture, with the answers of annotators."""
 
     text: str
     language: str
@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A subtitle: what is said from ``start`` to ``end`` seconds of a clip."""
+    """A subtitle from ``start`` to ``end``, in seconds."""
 
     start: float
     end: float
@@ -62,10 +62,10 @@ class Cue:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A picture or a clip (or, with neither, sentences alone) and its captions by language.
+    """A picture, a clip or, with neither, text alone, with captions by language.
 
-    Captions under several languages of a record without picture are
-    translations of each other.
+    In a record of text alone, captions in different languages are translations of each
+    other.
     """
 
     image: str | None = None
@@ -74,18 +74,18 @@ class Record:
     split: str | None = None
     id: str | None = None
     span: tuple[float, float] | None = None
-    """The part of the video that is meant, in seconds; None for all of it."""
+    """The part of the video in seconds; None for all of it."""
     questions: tuple[Question, ...] = ()
     regions: tuple[Region, ...] = ()
     subtitles: Mapping[str, tuple[Cue, ...]] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
-        """What names this record: its id, else its picture or clip."""
+        """The record's id, else the path of its picture or clip."""
         return self.id or self.image or self.video or ""
 
     def to_json(self) -> dict[str, Any]:
-        """The record as a manifest line holds it; empty fields are left out."""
+        """Return the record as a JSON object of a manifest, without empty fields."""
         line: dict[str, Any] = {}
         for name in ("id", "image", "video", "split"):
             if (value := getattr(self, name)) is not None:
@@ -95,9 +95,9 @@ class Record:
         if self.captions:
             line["captions"] = {lang: list(texts) for lang, texts in self.captions.items()}
         if self.questions:
-            line["questions"] = [_filled(q) for q in self.questions]
+            line["questions"] = [_nonempty_fields(q) for q in self.questions]
         if self.regions:
-            line["regions"] = [_filled(r) for r in self.regions]
+            line["regions"] = [_nonempty_fields(r) for r in self.regions]
         if self.subtitles:
             line["subtitles"] = {
                 lang: [[c.start, c.end, c.text] for c in cues]
@@ -107,19 +107,19 @@ class Record:
 
     @classmethod
     def from_json(cls, line: object) -> Record:
-        """The record that a manifest line holds; a `ValueError` says what was expected."""
+        """Parse a JSON object of a manifest; a `ValueError` says what was expected."""
         return _parse_record(line)
 
 
 def read_manifest(path: str | Path, problems: Problems | None = None) -> Iterator[Record]:
     """Yield the records of a manifest (``.jsonl`` or ``.jsonl.gz``).
 
-    Malformed lines go to ``problems``; without it the first one is an error.
+    Malformed lines are added to ``problems``; without it the first one is an error.
     """
     problems = Problems(strict=True) if problems is None else problems
     if not os.path.isfile(path):  # noqa: PTH113 (unlike Path.is_file it never raises)
         raise DataError(
-            f"{printable(str(path))}: no such manifest; 'polyglance data import' makes one"
+            f"{printable(str(path))}: no such manifest; 'polyglance data import' writes one"
         )
     for number, line in read_lines(path, problems):
         if not line.strip():
@@ -131,7 +131,7 @@ def read_manifest(path: str | Path, problems: Problems | None = None) -> Iterato
 
 
 def write_manifest(path: str | Path, records: Iterable[Record]) -> int:
-    """Write records one a line and return their number; the file appears whole or not at all."""
+    """Write records, one per line, atomically; return their number."""
     count = 0
     with atomic_write(path) as out:
         for record in records:
@@ -141,41 +141,38 @@ def write_manifest(path: str | Path, records: Iterable[Record]) -> int:
 
 
 def rebase_paths(record: Record, old: Path, new: Path) -> Record:
-    """The record of a manifest in one folder for one in another: its paths lead from there.
+    """Return a record of a manifest in folder ``old`` for a manifest in folder ``new``.
 
-    Folders are resolved ones. A video may be known by an id alone; what is no file
-    in the old folder stays as it is.
+    Relative paths are rewritten. A name that is no file in ``old``, such as a bare video id,
+    stays as it is. Both folders must be resolved paths.
     """
 
-    def lead(name: str | None) -> str | None:
+    def rebase(name: str | None) -> str | None:
         if name is None or os.path.isabs(name) or not os.path.exists(old / name):  # noqa: PTH110, PTH117
             return name
         return Path(os.path.relpath(old / name, new)).as_posix()
 
     if old == new:
         return record
-    return replace(record, image=lead(record.image), video=lead(record.video))
+    return replace(record, image=rebase(record.image), video=rebase(record.video))
 
 
 def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of a text file, unzipping ``.gz``.
+    """Yield the lines of a text file with their numbers, unzipping ``.gz``.
 
-    Lines that are not UTF-8 are reported and skipped; where the file cannot be
-    read on (missing, forbidden, a damaged archive), that is reported and the
-    lines end.
+    Lines that are not UTF-8 are reported and skipped. A file that cannot be read (missing,
+    forbidden, a damaged archive) is reported, and the lines end there.
     """
     path = Path(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
-            yield from decoded_lines(cast("IO[bytes]", raw), path, problems)
+            yield from decode_lines(cast("IO[bytes]", raw), path, problems)
     except OSError as error:
         problems.report(path, None, f"cannot be opened ({error_reason(error)})")
 
 
-def decoded_lines(
-    raw: IO[bytes], name: str | Path, problems: Problems
-) -> Iterator[tuple[int, str]]:
-    """The same of a stream that is open, such as standard input, under a name for problems."""
+def decode_lines(raw: IO[bytes], name: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of an open stream; problems are reported under ``name``."""
     number = 0
     try:
         while data := raw.readline(MAX_LINE_BYTES):
@@ -192,18 +189,18 @@ def decoded_lines(
                 continue
             yield number, text.rstrip("\r\n")
     except (OSError, EOFError, zlib.error) as error:
-        problems.report(name, number or None, f"cannot be read on ({error_reason(error)})")
+        problems.report(name, number or None, f"cannot be read further ({error_reason(error)})")
 
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[str]]:
-    """Write a text file (``.gz`` zipped) beside its place and move it there when it is complete.
+    """Open a text file for writing (``.gz`` zipped) that replaces ``path`` when complete.
 
-    Behind a link the file that it points to is replaced, not the link. What is
-    no file at all, such as a pipe or a terminal, is written to as it stands.
+    A symbolic link stays; the file that it points to is replaced. Anything but a regular
+    file, such as a pipe or a terminal, is written to directly.
     """
     path = Path(path)
-    beside: Path | None = None
+    temporary: Path | None = None
     try:
         path = path.resolve()
         if path.exists() and not path.is_file():
@@ -213,33 +210,33 @@ def atomic_write(path: str | Path) -> Iterator[IO[str]]:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        beside = Path(name)
+        temporary = Path(name)
         with (
             open(handle, "wb") as file,
-            # No name and no time in the archive: the same records make the same bytes.
+            # No name and no time in the archive, so that the same records give the same bytes.
             gzip.GzipFile("", "wb", fileobj=file, mtime=0)
             if path.suffix == ".gz"
             else nullcontext(file) as sink,
             io.TextIOWrapper(cast("IO[bytes]", sink), encoding="utf-8", newline="\n") as out,
         ):
             yield out
-        beside.chmod(mode)
-        os.replace(beside, path)
-        beside = None
+        temporary.chmod(mode)
+        os.replace(temporary, path)
+        temporary = None
     except OSError as error:
         raise PolyglanceError(
             f"{printable(str(path))}: cannot be written ({error_reason(error)})"
         ) from error
     finally:
-        if beside is not None:
-            beside.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def parse_json(text: str | bytes) -> object:
-    """The value that JSON text holds; a `ValueError` says what was expected.
+    """Parse JSON; a `ValueError` says what was expected.
 
-    Python's own reader lets other errors out: of nesting that exhausts its
-    stack, and of numbers too long to be meant.
+    `json.loads` alone also raises on nesting that exhausts the stack and on numbers of
+    thousands of digits.
     """
     try:
         return json.loads(text)
@@ -251,8 +248,8 @@ def parse_json(text: str | bytes) -> object:
         raise ValueError("valid JSON in UTF-8 with numbers of sensible length") from None
 
 
-def is_text(value: object) -> bool:
-    """Whether a value is text that UTF-8 can hold; JSON's ``"\\ud800"`` is not."""
+def is_valid_text(value: object) -> bool:
+    """Return whether a value is text that UTF-8 can encode; JSON's ``"\\ud800"`` is not."""
     if not isinstance(value, str):
         return False
     if value.isascii():
@@ -265,12 +262,12 @@ def is_text(value: object) -> bool:
 
 
 def parse_captions(value: object) -> dict[str, tuple[str, ...]]:
-    """Captions by language as JSON holds them: ``{"en": ["...", ...]}``."""
+    """Parse captions by language: ``{"en": ["...", ...]}``."""
     if not isinstance(value, dict):
         raise ValueError("'captions' to be an object of lists by language")
     captions: dict[str, tuple[str, ...]] = {}
     for name, texts in value.items():
-        if not isinstance(texts, list) or not all(is_text(t) for t in texts):
+        if not isinstance(texts, list) or not all(is_valid_text(t) for t in texts):
             raise ValueError(f"captions of {name[:20]!r} to be a list of sentences")
         language = normalise_language(name)
         captions[language] = captions.get(language, ()) + tuple(texts)
@@ -303,12 +300,12 @@ def _parse_record(line: object) -> Record:
 
 
 def _parse_question(value: object) -> Question:
-    if not isinstance(value, dict) or not is_text(value.get("text")):
+    if not isinstance(value, dict) or not is_valid_text(value.get("text")):
         raise ValueError("a question with 'text'")
-    if not is_text(value.get("language")):
+    if not is_valid_text(value.get("language")):
         raise ValueError("a question with its 'language'")
     answers = _list(value, "answers")
-    if not all(is_text(answer) for answer in answers):
+    if not all(is_valid_text(answer) for answer in answers):
         raise ValueError("'answers' to be a list of texts")
     return Question(
         text=value["text"],
@@ -348,7 +345,7 @@ def _parse_subtitles(value: object) -> dict[str, tuple[Cue, ...]]:
 
 
 def _parse_cue(value: object) -> Cue:
-    if not isinstance(value, list) or len(value) != 3 or not is_text(value[2]):
+    if not isinstance(value, list) or len(value) != 3 or not is_valid_text(value[2]):
         raise ValueError("'subtitles' to be lists of [start, end, text]")
     start, end = _numbers(value[:2], 2, "a subtitle's start and end in seconds")
     if not 0 <= start <= end:
@@ -374,7 +371,7 @@ def _numbers(value: object, count: int, expected: str) -> tuple[float, ...]:
 
 def _text(line: dict[str, Any], name: str) -> str | None:
     value = line.get(name)
-    if value is not None and (not value or not is_text(value)):
+    if value is not None and (not value or not is_valid_text(value)):
         raise ValueError(f"{name!r} to be text")
     return cast("str | None", value)
 
@@ -386,7 +383,7 @@ def _list(line: dict[str, Any], name: str) -> list[object]:
     return value
 
 
-def _filled(value: Question | Region) -> dict[str, Any]:
+def _nonempty_fields(value: Question | Region) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
     return {
         name: list(content) if isinstance(content, tuple) else content

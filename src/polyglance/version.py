@@ -1,3 +1,3 @@
-"""Which version this is, for whatever writes it down."""
+"""The version of Polyglance."""
 
 __version__ = "0.1.0"

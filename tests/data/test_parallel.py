@@ -69,7 +69,7 @@ def test_what_is_missing_empty_or_no_text_is_named_so(
         ("x" * 300, "x: no such file or folder"),
         (empty, r"empty\.txt is empty; give"),
         (picture, r"dog\.png is no text in UTF-8; give"),
-        (damaged, r"damaged\.txt\.gz: cannot be read on"),
+        (damaged, r"damaged\.txt\.gz: cannot be read further"),
     ):
         with pytest.raises(DataError, match=message):
             read_parallel([Path(path)], languages, problems=Problems())

@@ -203,7 +203,8 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
     command = [
         "data", "translate", str(manifest), "--to", "deu", "--translator", "nowhere/{target}",
         "--translator", "words", "--dictionaries", str(words), "--cache", str(tmp_path / "cache"),
-        "--out", str(out), "--report", str(report), "--check", "round-trip", "--min-similarity", "0.5",
+        "--out", str(out), "--report", str(report), "--check", "round-trip",
+        "--min-similarity", "0.5",
     ]  # fmt: skip
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output

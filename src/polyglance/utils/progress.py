@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error, so that output can still be piped."""
+"""Progress bars on standard error, so that output can still be piped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress(
-    what: str, total: int | None, *, done: int = 0, quiet: bool = False
+    description: str, total: int | None, *, completed: int = 0, quiet: bool = False
 ) -> Iterator[Advance]:
-    """Show a bar while long work runs; the yielded function moves it by so many steps.
+    """Show a progress bar; yield a function that advances it by a number of steps.
 
-    ``done`` steps were finished by an earlier run. Nothing is drawn where
-    nobody looks: with ``quiet``, or when standard error is not a terminal.
+    Nothing is drawn if standard error is not a terminal.
+
+    Args:
+        description: Text before the bar.
+        total: Number of steps, or None if unknown.
+        completed: Steps that an earlier run completed.
+        quiet: Draw nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda steps: None
@@ -39,5 +44,5 @@ def progress(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=total, completed=done)
+        task = bar.add_task(description, total=total, completed=completed)
         yield lambda steps: bar.advance(task, steps)

@@ -1,8 +1,7 @@
-"""YAML by the rules of its version 1.2, read and written through PyYAML, which knows 1.1.
+"""Read and write YAML 1.2 through PyYAML, which implements 1.1.
 
-``1e-4`` is a number, ``no`` and ``on`` are text (Norwegian, for one), ``010`` is
-ten, and 1:30 or 2024-01-01 stay as written. What is written here, readers of 1.1
-understand the same way.
+``1e-4`` is a number, ``no`` and ``on`` are text (such as the code of Norwegian), ``010`` is
+ten, and 1:30 or 2024-01-01 stay text. Output means the same to readers of YAML 1.1.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ODD_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
 def parse(text: str, source: str) -> Any:
-    """The dicts, lists and scalars that a text holds; ``source`` names it in errors."""
+    """Parse a text into dicts, lists and scalars; ``source`` names it in errors."""
     import yaml
 
     try:
@@ -37,48 +36,48 @@ def parse(text: str, source: str) -> Any:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise PolyglanceError(f"{source}{line}: not valid YAML ({error.problem})") from error
     except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError) as error:
-        # The last three are PyYAML's own on explicit tags such as !!float "".
+        # PyYAML raises the last three on explicit tags such as !!float "".
         raise PolyglanceError(f"{source}: not valid YAML") from error
 
 
 def write(value: Any) -> str:
-    """The text that holds these dicts, lists and scalars, in their order."""
+    """Return dicts, lists and scalars as YAML, in their order."""
     import yaml
 
     return yaml.dump(value, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=100)
 
 
-def _teach(cls: Any) -> None:
+def _add_scalar_rules(cls: Any) -> None:
     for name, pattern in _SCALARS.items():
         cls.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(f"^(?:{pattern})$"), None)
 
 
 @cache
 def _loader() -> type[yaml.SafeLoader]:
-    """A safe loader that knows the scalars of YAML 1.2 only and refuses a key given twice."""
+    """Build a safe loader with the scalars of YAML 1.2 that refuses duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            found = super().construct_mapping(node, deep)
-            if len(found) < len(node.value):
+            mapping = super().construct_mapping(node, deep)
+            if len(mapping) < len(node.value):
                 raise yaml.MarkedYAMLError(None, None, "a key is given twice", node.start_mark)
-            return found
+            return mapping
 
         def construct_int(self, node: yaml.ScalarNode) -> int:
             digits = self.construct_scalar(node).replace("_", "")
             return int(digits, 0 if digits[:2] in ("0o", "0x") else 10)
 
-    _teach(Loader)
+    _add_scalar_rules(Loader)
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_int)
     return Loader
 
 
 @cache
 def _dumper() -> type[yaml.SafeDumper]:
-    """A safe dumper that quotes text which either version would read as something else."""
+    """Build a safe dumper that quotes text which YAML 1.1 or 1.2 would read as another type."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -90,11 +89,11 @@ def _dumper() -> type[yaml.SafeDumper]:
             return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=one_line)
 
         def represent_text(self, data: str) -> yaml.ScalarNode:
-            # Left to itself PyYAML loses these line breaks; between double quotes it escapes them.
+            # PyYAML drops these line breaks unless the text is in double quotes.
             style = '"' if _ODD_LINE_BREAKS.search(data) else None
             return self.represent_scalar("tag:yaml.org,2002:str", data, style)
 
-    _teach(Dumper)
+    _add_scalar_rules(Dumper)
     Dumper.add_representer(list, Dumper.represent_short_list)
     Dumper.add_representer(str, Dumper.represent_text)
     return Dumper
