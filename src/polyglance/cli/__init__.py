@@ -137,9 +137,6 @@ def export(
     max_tokens: Annotated[
         int | None, typer.Option(help="Truncate texts to so many tokens; default: 64.")
     ] = None,
-    features: Annotated[
-        Path | None, typer.Option(help="UC2 and M3P: the feature store of the run.")
-    ] = None,
     backbone: Annotated[
         str | None, typer.Option(help="UC2 and M3P: the image backbone, if it has moved.")
     ] = None,
@@ -149,20 +146,19 @@ def export(
     MMP and SMALR become ONNX models that search without torch. UC2 and M3P become self-contained
     cross-encoders that re-rank and explain hits.
     """
+    from polyglance.cross_encoders.model_folder import export_cross_encoder, read_config
     from polyglance.export.from_run import MAX_LENGTH, export_run
-    from polyglance.recipes.cross_encoder.folder import export_cross_encoder, is_cross_encoder_run
 
-    if is_cross_encoder_run(run):
+    if read_config(run) or read_config(run.parent):  # a run, or a stage of one
         _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, max_tokens=max_tokens)
-        config = export_cross_encoder(run, out, backbone=backbone, features=features)
+        config = export_cross_encoder(run, out, backbone=backbone)
         size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-        print(
-            f"{out}: re-ranker exported (dual_weight {config.dual_weight:g}), {size / 1e6:.1f} MB"
-        )
+        dual_weight = config.dual_weight or 0.0
+        print(f"{out}: re-ranker exported (dual_weight {dual_weight:g}), {size / 1e6:.1f} MB")
         return
     if run.is_dir():
         reason = f"{run} is not a run of UC2 or M3P; only these take"
-        _refuse(reason, features=features, backbone=backbone)
+        _refuse(reason, backbone=backbone)
     exported = export_run(
         run, out, name=name or "model", max_length=MAX_LENGTH if max_tokens is None else max_tokens
     )

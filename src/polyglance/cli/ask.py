@@ -33,8 +33,8 @@ def ask(
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
 ) -> None:
     """Ask a question about a picture; print answers with their probabilities."""
-    from polyglance.cross_encoders.explain import last_word_read
     from polyglance.cross_encoders.vqa import VQA
+    from polyglance.cross_encoders.words import last_word_read
 
     vqa = VQA.open(model, device=device)
     if not any(map(str.isalnum, question)):
@@ -42,7 +42,7 @@ def ask(
             f"the question {question!r} has no words: ask one in {', '.join(vqa.languages)}"
         )
     answers = vqa.ask(picture, question, language=language, k=count)
-    max_tokens = vqa.description.max_text_tokens
+    max_tokens = vqa.config.max_text_tokens
     cut_after = last_word_read(question, vqa.tokenizer, max_tokens)
     if cut_after is not None:
         warn_truncated(question, max_tokens, cut_after)
@@ -68,7 +68,7 @@ def _warn_uncertain_language(vqa: VQA, question: str) -> None:
     """
     from polyglance.languages import get_language
 
-    detected = vqa.language_of(question)
+    detected = vqa.detect_language(question)
     if detected is None or vqa.lexicon is None:
         return
     if vqa.lexicon.coverage(question, detected) >= _MIN_COVERAGE:

@@ -91,7 +91,7 @@ def evaluate(
                 "--inner-product is for stored embeddings, since encoders return unit vectors:"
                 " leave it out"
             )
-        options = {"pictures": pictures, "quiet": quiet, "people_only": human_only, **shared}
+        options = {"pictures": pictures, "quiet": quiet, "human_only": human_only, **shared}
         if cross_encoder is not None:
             result = _evaluate_cross_encoder(
                 cross_encoder, manifest, encoder, candidates, device, options
@@ -138,9 +138,9 @@ def _evaluate_cross_encoder(
     options: dict[str, Any],
 ) -> Evaluation:
     """Score every pair with the cross-encoder, or only the encoder's top ``candidates``."""
+    from polyglance.cross_encoders.model_folder import load_cross_encoder
     from polyglance.encoders import load
-    from polyglance.evaluation.cross_encoders import evaluate_reader
-    from polyglance.recipes.cross_encoder.folder import load_cross_encoder
+    from polyglance.evaluation.cross_encoders import evaluate_cross_encoder
 
     if encoder is not None and candidates is None:
         raise PolyglanceError(
@@ -150,6 +150,6 @@ def _evaluate_cross_encoder(
     options["model"] = options["model"] or folder.resolve().name
     first_stage = None if candidates is None else load(encoder, device=device)
     opened = load_cross_encoder(folder, device=device)
-    return evaluate_reader(
+    return evaluate_cross_encoder(
         opened, manifest, encoder=first_stage, candidates=candidates or 1, **options
     )

@@ -50,7 +50,6 @@ def explain(
     layers: Annotated[
         str | None, typer.Option(help="Layers for attention, from 1: 9,10,11,12; default: all.")
     ] = None,
-    features: Annotated[Path | None, typer.Option(help="The feature store of the run.")] = None,
     backbone: Annotated[
         str | None, typer.Option(help="The image backbone, if it has moved.")
     ] = None,
@@ -81,7 +80,7 @@ def explain(
     for path in fonts:
         open_font(path)  # fail before the slow part
     sentences = [(language, sentence), *(_parse_translation(text) for text in translation or ())]
-    explainer = Explainer.open(model, backbone=backbone, features=features, device=device)
+    explainer = Explainer.open(model, backbone=backbone, device=device)
     rows, methods = [], []
     for code, text in sentences:
         result = explainer.explain(
@@ -90,7 +89,7 @@ def explain(
         rows.append(AttributionRow(text, code, result.words, result.heatmaps))
         methods.append(Method(result.method))
         if result.truncated_after is not None:
-            warn_truncated(text, explainer.longest, result.truncated_after)
+            warn_truncated(text, explainer.max_text_tokens, result.truncated_after)
         if result.language_unknown:
             print(_language_warning(code), file=sys.stderr)
     image = read_picture(picture)

@@ -63,7 +63,7 @@ def _explainer(folder: Path) -> Explainer:
     from polyglance.cross_encoders.explain import Explainer
 
     opened = Explainer.open(folder)
-    if opened.answerer is not None:
+    if opened.vqa is not None:
         raise PolyglanceError(
             f"{folder} answers questions and cannot explain hits: give this as --answerer, and a"
             " trained UC2 or M3P as --cross-encoder"

@@ -41,14 +41,14 @@ class SupportsExplain(Protocol):
 
     def explain(
         self,
-        picture: Image,
+        image: Image,
         sentence: str,
         *,
         language: str | None = None,
-        first: int | None = None,
+        max_words: int | None = None,
         steps: int = STEPS,
     ) -> Attribution:
-        """Attribute the first words of a sentence to cells of the picture."""
+        """Attribute the first words of a sentence to cells of the image."""
 
 
 class SupportsAnswer(Protocol):
@@ -59,7 +59,7 @@ class SupportsAnswer(Protocol):
         """Languages of the answers."""
 
     def ask(
-        self, picture: Image, question: str, *, language: str | None = None, k: int = 3
+        self, image: Image, question: str, *, language: str | None = None, k: int = 3
     ) -> Sequence[Answer]:
         """Return the ``k`` most probable answers."""
 
@@ -93,7 +93,7 @@ class HitModels:
         picture = self._picture(item)
         try:
             result = self._explainer.explain(
-                picture, query.q, language=query.language, first=MAX_WORDS, steps=STEPS
+                picture, query.q, language=query.language, max_words=MAX_WORDS, steps=STEPS
             )
         except PolyglanceError as error:
             raise HTTPProblem(
