@@ -114,18 +114,18 @@ def train(
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
 ) -> None:
     """Train and evaluate a model by a recipe; run again to resume."""
-    from polyglance.recipes import lines, open_recipe
+    from polyglance.recipes import open_recipe, report_lines
     from polyglance.training.distributed import init_distributed
 
     opened = open_recipe(recipe, overrides or ())
     with init_distributed():
-        report = opened.run(data, out, device=device)
+        report = opened.train(data, out, device=device)
     sections = ("validation", "test", "translate_test", "compressed")
     results = {name: value for name, value in report.items() if name in sections}
-    if "adaptation" in report:  # the rank of the labels' tokens before and after it
-        ranks = ("rank_before", "rank_after")
-        results = {"adaptation": {name: report["adaptation"][name] for name in ranks}, **results}
-    for line in lines(results):
+    if adaptation := report.get("early_adaptation"):  # the rank of the labels before and after it
+        ranks = {name: adaptation[name] for name in ("rank_before", "rank_after")}
+        results = {"early_adaptation": ranks, **results}
+    for line in report_lines(results):
         print(line)
 
 
