@@ -1,4 +1,4 @@
-"""Where words look: attention as it is, and credit that the model's own behaviour confirms."""
+"""Attention as computed by the model, and credit confirmed by the model's behaviour."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ ENCODER = EncoderConfig(
 
 
 def scenes(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sentences ``<s> kind colour </s>``, three regions each, and which of them is meant.
+    """Build sentences ``<s> kind colour </s>``, three regions each, and the region described.
 
-    Each region is of another kind and has a colour; the colour told is that of the kind.
+    Regions differ in kind, and each has a colour; the sentence names one kind and its colour.
     """
     random = torch.Generator().manual_seed(seed)
     kinds = torch.rand(count, KINDS, generator=random).argsort(1)
     colours = torch.randint(COLOURS, (count, KINDS), generator=random)
     meant = torch.randint(KINDS, (count,), generator=random)
     at = (kinds == meant[:, None]).int().argmax(1)
-    told = colours.gather(1, at[:, None])[:, 0]
+    colour = colours.gather(1, at[:, None])[:, 0]
     features = torch.zeros(count, KINDS, KINDS + COLOURS)
     features.scatter_(2, kinds[:, :, None], 1.0)
     features.scatter_(2, KINDS + colours[:, :, None], 1.0)
     ends = torch.zeros(count, dtype=torch.long)
-    return torch.stack([ends, 3 + meant, 6 + told, ends + 1], dim=1), features, at
+    return torch.stack([ends, 3 + meant, 6 + colour, ends + 1], dim=1), features, at
 
 
 def pair(ids: Tensor, features: Tensor) -> tuple[Text, Regions]:
@@ -58,8 +58,8 @@ def pair(ids: Tensor, features: Tensor) -> tuple[Text, Regions]:
 
 
 @pytest.fixture(scope="module")
-def reader() -> UC2:
-    """A model that reads the hidden colour off the region of the right kind."""
+def model() -> UC2:
+    """Train a model that predicts the masked colour from the region of the right kind."""
     torch.manual_seed(0)
     model = UC2(UC2Config(ENCODER, KINDS + COLOURS))
     for parameter in model.parameters():
@@ -78,7 +78,7 @@ def reader() -> UC2:
     return model.eval()
 
 
-def sureness(model: UC2, ids: Tensor, features: Tensor) -> float:
+def confidence(model: UC2, ids: Tensor, features: Tensor) -> float:
     text, regions = pair(ids.index_fill(0, torch.tensor([2]), MASK), features)
     with torch.no_grad():
         rows = model(text, regions).text
@@ -86,70 +86,70 @@ def sureness(model: UC2, ids: Tensor, features: Tensor) -> float:
     return float(torch.log(p) - torch.log1p(-p))
 
 
-def test_credit_goes_to_the_region_that_the_word_is_read_from(reader: UC2) -> None:
+def test_the_predictive_region_gets_the_most_credit(model: UC2) -> None:
     ids, features, at = scenes(30, 10_000)
     credited, confirmed = 0, 0
-    for one, seen, right in zip(ids, features, at.tolist(), strict=True):
-        text, regions = pair(one, seen)
-        looks = word_attribution(reader, text, regions, [[2]], MASK)[0]
-        credited += int(looks.argmax()) == right
-        # Hide what has the most credit, and hide what has the least.
-        most, least = seen.clone(), seen.clone()
-        most[looks.argmax()] = reader.masked_region()
-        least[looks.argmin()] = reader.masked_region()
-        confirmed += sureness(reader, one, most) < sureness(reader, one, least)
+    for one, image, right in zip(ids, features, at.tolist(), strict=True):
+        text, regions = pair(one, image)
+        credit = word_attribution(model, text, regions, [[2]], MASK)[0]
+        credited += int(credit.argmax()) == right
+        # Mask the region with the most credit, and the one with the least.
+        most, least = image.clone(), image.clone()
+        most[credit.argmax()] = model.masked_region()
+        least[credit.argmin()] = model.masked_region()
+        confirmed += confidence(model, one, most) < confidence(model, one, least)
     assert credited >= 27
     assert confirmed >= 27
 
 
-def test_credits_sum_to_what_the_picture_does(reader: UC2) -> None:
+def test_word_credits_sum_to_the_effect_of_the_image(model: UC2) -> None:
     ids, features, _ = scenes(5, 20_000)
-    for one, seen in zip(ids, features, strict=True):
-        text, regions = pair(one, seen)
-        credit = float(word_attribution(reader, text, regions, [[2]], MASK, steps=400).sum())
-        nothing = reader.masked_region().expand_as(seen)
-        difference = sureness(reader, one, seen) - sureness(reader, one, nothing)
+    for one, image in zip(ids, features, strict=True):
+        text, regions = pair(one, image)
+        credit = float(word_attribution(model, text, regions, [[2]], MASK, steps=400).sum())
+        nothing = model.masked_region().expand_as(image)
+        difference = confidence(model, one, image) - confidence(model, one, nothing)
         assert credit == pytest.approx(difference, abs=0.1 + 0.02 * abs(difference))
 
 
-def test_an_answer_has_credits_that_sum_as_well(reader: UC2) -> None:
+def test_answer_credits_sum_to_the_effect_of_the_image(model: UC2) -> None:
     torch.manual_seed(1)
-    model = VQAModel(reader, 5).eval()
-    torch.nn.init.normal_(model.head[-1].weight)  # type: ignore[arg-type]
+    vqa = VQAModel(model, 5).eval()
+    torch.nn.init.normal_(vqa.head[-1].weight)  # type: ignore[arg-type]
     ids, features, _ = scenes(1, 30_000)
     text, regions = pair(ids, features)
-    credit = answer_attribution(model, text, regions, 3, steps=400)
-    _, nothing = pair(ids, reader.masked_region().expand(1, 3, -1))
+    credit = answer_attribution(vqa, text, regions, 3, steps=400)
+    _, nothing = pair(ids, model.masked_region().expand(1, 3, -1))
     with torch.no_grad():
-        difference = model(text, regions)[0, 3] - model(text, nothing)[0, 3]
+        difference = vqa(text, regions)[0, 3] - vqa(text, nothing)[0, 3]
     assert credit.shape == (3,)
     assert float(credit.sum()) == pytest.approx(float(difference), abs=0.05)
 
 
-@pytest.mark.parametrize("layout", ["uc2", "paper", "reference"])
-def test_attention_is_that_of_the_right_rows(layout: str) -> None:
+@pytest.mark.parametrize("system", ["uc2", "paper", "reference"])
+def test_attention_to_regions_takes_the_right_rows(system: str) -> None:
     torch.manual_seed(2)
     model: UC2 | M3P
-    if layout == "uc2":
+    if system == "uc2":
         model = UC2(UC2Config(ENCODER, 9)).eval()
     else:
-        config = M3PConfig(ENCODER, ("en",), visual_width=9, num_labels=4, variant=layout)  # type: ignore[arg-type]
+        config = M3PConfig(ENCODER, ("en",), visual_width=9, num_labels=4, variant=system)  # type: ignore[arg-type]
         model = M3P(config).eval()
     ids, features, _ = scenes(1, 0)
     text, regions = pair(ids, features)
-    seen = model.embed_regions(regions)
-    said = model.embed_text(text) if isinstance(model, UC2) else model.embed_text(text, seen)
-    if layout == "reference":
-        rows, words, first = torch.cat([seen.rows, said.rows]), 3, 0
-    else:  # [IMG] lies between words and regions in M3P's own layout
-        rows, words, first = torch.cat([said.rows, seen.rows]), 0, 4 + (layout == "paper")
+    image = model.embed_regions(regions)
+    words_in = model.embed_text(text) if isinstance(model, UC2) else model.embed_text(text, image)
+    if system == "reference":
+        rows, words, first = torch.cat([image.rows, words_in.rows]), 3, 0
+    else:  # M3P's paper variant has [IMG] between words and regions
+        rows, words, first = torch.cat([words_in.rows, image.rows]), 0, 4 + (system == "paper")
     with torch.no_grad():
         _, weights = forward_with_attention(model.encoder, rows)
     expected = torch.zeros(2, 3)
-    for number, places in enumerate([[1], [1, 2]]):
+    for number, positions in enumerate([[1], [1, 2]]):
         for region in range(3):
-            found = [weights[1][head, words + place, first + region] for head in (0, 1)
-                     for place in places]  # fmt: skip
-            expected[number, region] = sum(found) / len(found)
-    looks = attention_to_regions(model, text, regions, [[1], [1, 2]], layers=[2])
-    assert torch.allclose(looks, expected, atol=1e-6)
+            attention = [weights[1][head, words + position, first + region] for head in (0, 1)
+                     for position in positions]  # fmt: skip
+            expected[number, region] = sum(attention) / len(attention)
+    credit = attention_to_regions(model, text, regions, [[1], [1, 2]], layers=[2])
+    assert torch.allclose(credit, expected, atol=1e-6)

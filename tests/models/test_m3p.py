@@ -26,11 +26,11 @@ ENCODER = EncoderConfig(
     dropout=0.1,
 )
 CONFIG = M3PConfig(encoder=ENCODER, languages=("en", "de"), visual_width=6, num_labels=9)
-LAYOUTS = ("paper", "reference")
+VARIANTS = ("paper", "reference")
 
 
 def make(**changes: Any) -> M3P:
-    """A model of which every parameter is random, so that each of them counts."""
+    """Build a model whose parameters are all random, so that each affects the output."""
     torch.manual_seed(0)
     model = M3P(replace(CONFIG, **changes)).eval()
     for parameter in model.parameters():
@@ -56,8 +56,8 @@ TEXT, REGIONS = text([4, 2, 7], [0, 1, 1]), regions([3, 6, 1])
 
 
 def one(number: int) -> tuple[Text, Regions]:
-    """One pair of the batch alone."""
-    words, seen = (
+    """Return one pair of the batch by itself."""
+    words, images = (
         slice(*packing.cu_seqlens[number : number + 2].tolist())
         for packing in (TEXT.packing, REGIONS.packing)
     )
@@ -68,14 +68,18 @@ def one(number: int) -> tuple[Text, Regions]:
             Packing.of([words.stop - words.start]),
             TEXT.languages[number : number + 1],
         ),
-        Regions(REGIONS.features[seen], REGIONS.boxes[seen], Packing.of([seen.stop - seen.start])),
+        Regions(
+            REGIONS.features[images],
+            REGIONS.boxes[images],
+            Packing.of([images.stop - images.start]),
+        ),
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @torch.no_grad()
-def test_a_packed_batch_is_its_pairs_one_by_one(layout: str) -> None:
-    model = make(variant=layout)
+def test_a_packed_batch_equals_its_pairs_one_by_one(variant: str) -> None:
+    model = make(variant=variant)
     together = model(TEXT, REGIONS)
     scores = model.score(TEXT, model.embed_regions(REGIONS))
     torch.testing.assert_close(scores, model.match_logits(together.pooled), rtol=0, atol=1e-5)
@@ -88,50 +92,50 @@ def test_a_packed_batch_is_its_pairs_one_by_one(layout: str) -> None:
     assert scores.std() > 0.01
 
 
-def slow_pair(model: M3P, words: Text, seen: Regions) -> tuple[torch.Tensor, torch.Tensor]:
-    """One pair by the paper's or the code's description, in lists; text rows, region rows."""
+def slow_pair(model: M3P, words: Text, images: Regions) -> tuple[torch.Tensor, torch.Tensor]:
+    """Encode one pair with loops, as documented; return text rows and region rows."""
     encoder, paper = model.encoder, model.config.variant == "paper"
     assert words.languages is not None
-    told, shown = [], []
-    count = seen.packing.num_tokens
-    for place, word in enumerate(words.ids.tolist()):
-        position = 2 + place if paper else 2 + count + place
+    words_in, regions_in = [], []
+    count = images.packing.num_tokens
+    for position, word in enumerate(words.ids.tolist()):
+        position = 2 + position if paper else 2 + count + position
         row = encoder.words.weight[word] + encoder.positions.weight[position]
         row = row + encoder.segments.weight[0]
         if paper:
             row = row + model.languages.weight[words.languages[0]]
-        told.append(encoder.norm(row))
-    for place, (feature, box) in enumerate(zip(seen.features, seen.boxes, strict=True)):
+        words_in.append(encoder.norm(row))
+    for position, (feature, box) in enumerate(zip(images.features, images.boxes, strict=True)):
         left, top, right, bottom = box.tolist()
         spatial = torch.tensor([left, top, right, bottom, (right - left) * (bottom - top)])
         if not paper:
             feature, spatial = feature / feature.norm(), spatial / spatial.norm()
         row = model.region_norm(model.region_feature(feature) + model.region_box(spatial))
         if not paper:
-            row = encoder.norm(row + encoder.positions.weight[2 + place])
-        shown.append(row)
-    sequence = [*told, model.image_tag, *shown] if paper else [*shown, *told]
+            row = encoder.norm(row + encoder.positions.weight[2 + position])
+        regions_in.append(row)
+    sequence = [*words_in, model.image_tag, *regions_in] if paper else [*regions_in, *words_in]
     out = encoder.contextualise(torch.stack(sequence), Packing.of([len(sequence)]))
     if paper:
-        return out[: len(told)], out[len(told) + 1 :]
+        return out[: len(words_in)], out[len(words_in) + 1 :]
     return out[count:], out[:count]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @torch.no_grad()
-def test_each_layout_is_as_described(layout: str) -> None:
-    model = make(variant=layout)
-    read = model(TEXT, REGIONS)
+def test_each_variant_is_as_documented(variant: str) -> None:
+    model = make(variant=variant)
+    output = model(TEXT, REGIONS)
     slow = [slow_pair(model, *one(number)) for number in range(3)]
     expected_text, expected_regions = (torch.cat(parts) for parts in zip(*slow, strict=True))
-    torch.testing.assert_close(read.text, expected_text, rtol=0, atol=1e-5)
-    torch.testing.assert_close(read.regions, expected_regions, rtol=0, atol=1e-5)
-    firsts = [pair[0][0] if layout == "paper" else pair[1][0] for pair in slow]
-    torch.testing.assert_close(read.pooled, torch.stack(firsts), rtol=0, atol=1e-5)
+    torch.testing.assert_close(output.text, expected_text, rtol=0, atol=1e-5)
+    torch.testing.assert_close(output.regions, expected_regions, rtol=0, atol=1e-5)
+    firsts = [pair[0][0] if variant == "paper" else pair[1][0] for pair in slow]
+    torch.testing.assert_close(output.pooled, torch.stack(firsts), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
+def test_text_alone_is_initially_encoded_as_by_xlm_r(tmp_path: Path) -> None:
     torch.manual_seed(3)
     published = XLMRobertaModel(
         XLMRobertaConfig(
@@ -149,50 +153,53 @@ def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
         torch.testing.assert_close(model(words, None).text, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @torch.no_grad()
-def test_either_side_may_be_missing(layout: str) -> None:
-    model = make(variant=layout)
-    words, seen = model(TEXT, None), model(None, REGIONS)
+def test_text_or_image_may_be_missing(variant: str) -> None:
+    model = make(variant=variant)
+    words, images = model(TEXT, None), model(None, REGIONS)
     assert words.regions is None
     assert words.text.shape == (13, 16)
-    assert seen.text is None
-    assert seen.regions.shape == (10, 16)
-    assert words.pooled.shape == seen.pooled.shape == (3, 16)
+    assert images.text is None
+    assert images.regions.shape == (10, 16)
+    assert words.pooled.shape == images.pooled.shape == (3, 16)
     other = model(replace(TEXT, languages=torch.tensor([1, 1, 1])), None)
     changed = (other.pooled - words.pooled).abs().amax(1) > 1e-4
-    assert changed.tolist() == [True, False, False]  # languages are told where there is no picture
+    assert changed.tolist() == [True, False, False]  # language embeddings matter without an image
     with pytest.raises(ValueError, match="neither text nor image"):
         model(None, None)
 
 
 @torch.no_grad()
-def test_languages_are_told_beside_pictures_in_the_paper_alone() -> None:
+def test_only_the_paper_variant_embeds_languages_next_to_images() -> None:
     others = replace(TEXT, languages=torch.tensor([1, 0, 0]))
-    for layout, counts in (("paper", True), ("reference", False)):
-        model = make(variant=layout)
+    for variant, counts in (("paper", True), ("reference", False)):
+        model = make(variant=variant)
         differ = not torch.allclose(model(TEXT, REGIONS).pooled, model(others, REGIONS).pooled)
         assert differ == counts
 
 
-def test_all_parameters_of_a_layout_learn() -> None:
-    for layout in LAYOUTS:
-        model = make(variant=layout)
-        read, alone = model(TEXT, REGIONS), model(TEXT, None)
-        assert read.text is not None
-        assert read.regions is not None
+def test_all_parameters_of_a_variant_get_gradients() -> None:
+    for variant in VARIANTS:
+        model = make(variant=variant)
+        output, alone = model(TEXT, REGIONS), model(TEXT, None)
+        assert output.text is not None
+        assert output.regions is not None
         assert alone.text is not None
         heads = (
-            model.match_logits(read.pooled), model.word_logits(read.text), model.word_logits(alone.text),
-            model.predict_features(read.regions), model.label_logits(read.regions),
-        )  # fmt: skip
+            model.match_logits(output.pooled),
+            model.word_logits(output.text),
+            model.word_logits(alone.text),
+            model.predict_features(output.regions),
+            model.label_logits(output.regions),
+        )
         assert [head.shape[-1] for head in heads[1:]] == [40, 40, 6, 9]
         sum(head.square().sum() for head in heads).backward()
         idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         assert idle == []
 
 
-def test_what_does_not_fit_is_said_plainly() -> None:
+def test_invalid_inputs_raise_clear_errors() -> None:
     with pytest.raises(PolyglanceError, match="no embedding of fr, only of en, de"):
         CONFIG.language_ids(["de", "fr"])
     assert CONFIG.language_ids(["de", "en"]).tolist() == [1, 0]
@@ -201,6 +208,6 @@ def test_what_does_not_fit_is_said_plainly() -> None:
     with pytest.raises(ValueError, match="a sequence has 39 positions and the encoder takes 38"):
         make()(text([39], [0]), None)
     long = Text(torch.zeros(30, dtype=torch.long), Packing.of([30]), torch.tensor([0]))
-    make()(long, regions([20]))  # regions have no positions in the paper's layout
+    make()(long, regions([20]))  # regions have no positions in the paper's variant
     with pytest.raises(ValueError, match="has 50 positions"):
         make(variant="reference")(long, regions([20]))

@@ -1,4 +1,4 @@
-"""Checkpoints with exactly the published names, filled at random."""
+"""Conversion of checkpoints with exactly the published names and random values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polyglance.models.m3p_checkpoints import convert_m3p, load_m3p
 from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 
-WIDTH, LAYERS, WORDS, PLACES, SEEN, LANGUAGES = 128, 2, 30, 20, 12, 3
+WIDTH, LAYERS, WORDS, POSITIONS, VISUAL_WIDTH, LANGUAGES = 128, 2, 30, 20, 12, 3
 
 
 def linear(name: str, outputs: int, inputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -31,14 +31,14 @@ def norm(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def published_shapes() -> dict[str, tuple[int, ...]]:
-    """All that M3P's published code keeps, used or not, in a model of one refining layer."""
+    """Return all parameters of M3P's published code, used or not, with one refining layer."""
     shapes: dict[str, tuple[int, ...]] = {
-        "position_embeddings.weight": (PLACES, WIDTH),
+        "position_embeddings.weight": (POSITIONS, WIDTH),
         "cross_lang_embeddings.weight": (LANGUAGES, WIDTH),
         "embeddings.weight": (WORDS, WIDTH),
     }
     shapes |= norm("layer_norm_emb")
-    shapes |= linear("image_embeddings.image_embeddings", WIDTH, SEEN)
+    shapes |= linear("image_embeddings.image_embeddings", WIDTH, VISUAL_WIDTH)
     shapes |= linear("image_embeddings.image_distbution_embeddings", WIDTH, 1600)
     shapes |= linear("image_embeddings.image_location_embeddings", WIDTH, 5)
     shapes |= norm("image_embeddings.LayerNorm")
@@ -65,7 +65,7 @@ def published_shapes() -> dict[str, tuple[int, ...]]:
             shapes |= norm(f"layer_norm{which}.{number}")
     shapes |= linear("pooled_layer.dense", WIDTH, WIDTH)
     shapes |= linear("seq_relationship", 1, WIDTH)
-    shapes |= linear("mrfr_dense", SEEN, WIDTH)
+    shapes |= linear("mrfr_dense", VISUAL_WIDTH, WIDTH)
     shapes |= linear("transformer_obj.dense", WIDTH, WIDTH)
     shapes |= norm("transformer_obj.LayerNorm")
     shapes |= linear("pred_layer.proj", WORDS, WIDTH)
@@ -81,9 +81,9 @@ def filled(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
 PUBLISHED = filled(published_shapes())
 
 
-def test_a_checkpoint_of_the_published_size_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a device that holds shapes alone: a model of 280 million parameters."""
-    sizes = {"WIDTH": 768, "LAYERS": 12, "WORDS": 250_002, "PLACES": 514, "SEEN": 2048}
+def test_a_checkpoint_of_the_published_size_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the meta device, since the model has 280 million parameters."""
+    sizes = {"WIDTH": 768, "LAYERS": 12, "WORDS": 250_002, "POSITIONS": 514, "VISUAL_WIDTH": 2048}
     for name, size in (sizes | {"LANGUAGES": 100}).items():
         monkeypatch.setitem(globals(), name, size)
     with torch.device("meta"):
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_the_published_size_fits(monkeypatch: pytest.MonkeyPatch
 
 
 def slow_scores(weights: dict[str, Tensor], ids: Tensor, features: Tensor, boxes: Tensor) -> Tensor:
-    """What the published model says of one pair, from its own parameters and in its own order."""
+    """Compute the published model's score of one pair from its own parameters."""
 
     def layer(name: str, rows: Tensor) -> Tensor:
         return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -116,10 +116,10 @@ def slow_scores(weights: dict[str, Tensor], ids: Tensor, features: Tensor, boxes
     area = ((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))[:, None]
     spatial = torch.cat([boxes, area], 1)
     spatial, features = (rows / rows.norm(dim=1, keepdim=True) for rows in (spatial, features))
-    seen = layer("image_embeddings.image_embeddings", features)
-    seen = seen + layer("image_embeddings.image_location_embeddings", spatial)
-    seen = normed("image_embeddings.LayerNorm", seen)
-    rows = torch.cat([seen, weights["embeddings.weight"][ids]])
+    regions = layer("image_embeddings.image_embeddings", features)
+    regions = regions + layer("image_embeddings.image_location_embeddings", spatial)
+    regions = normed("image_embeddings.LayerNorm", regions)
+    rows = torch.cat([regions, weights["embeddings.weight"][ids]])
     rows = normed("layer_norm_emb", rows + weights["position_embeddings.weight"][: len(rows)])
     for number in range(LAYERS):
         query, key, value = (
@@ -135,16 +135,16 @@ def slow_scores(weights: dict[str, Tensor], ids: Tensor, features: Tensor, boxes
 
 
 IDS = torch.tensor([0, 7, 19, 2])
-FEATURES, BOXES = torch.rand(3, SEEN), torch.tensor([[0.1, 0.2, 0.6, 0.9]]).repeat(3, 1)
+FEATURES, BOXES = torch.rand(3, VISUAL_WIDTH), torch.tensor([[0.1, 0.2, 0.6, 0.9]]).repeat(3, 1)
 
 
 @torch.no_grad()
 def score(model: M3P) -> Tensor:
-    seen = model.embed_regions(Regions(FEATURES, BOXES, Packing.of([3])))
-    return model.score(Text(IDS, Packing.of([4]), None), seen)
+    regions = model.embed_regions(Regions(FEATURES, BOXES, Packing.of([3])))
+    return model.score(Text(IDS, Packing.of([4]), None), regions)
 
 
-def test_a_published_checkpoint_scores_as_the_published_model() -> None:
+def test_a_converted_checkpoint_scores_as_the_published_code() -> None:
     prefixed = {f"module.{name}": value for name, value in PUBLISHED.items()}
     for weights in (PUBLISHED, prefixed):
         model = convert_m3p(weights, languages=("en", "de", "image"))
@@ -162,7 +162,7 @@ def test_a_published_checkpoint_scores_as_the_published_model() -> None:
     )
 
 
-def test_iglue_s_copy_is_the_same_model_with_the_head_of_its_task() -> None:
+def test_iglues_copy_is_the_same_model_with_its_task_head() -> None:
     weights = {f"bert.encoder.{name}": value for name, value in PUBLISHED.items()}
     weights |= {
         f"bert.pooler.dense.{part}": PUBLISHED[f"pooled_layer.dense.{part}"]
@@ -192,7 +192,7 @@ def test_iglue_s_copy_is_the_same_model_with_the_head_of_its_task() -> None:
 
 
 def volta_name(name: str) -> str | None:
-    """The name of VOLTA's own encoder, where a layer is two; None for what it leaves out."""
+    """Return the name in VOLTA's own encoder, which splits layers in two; None if it has none."""
     where, _, part = name.rpartition(".")
     outside = {
         "embeddings": "embeddings.word_embeddings",
@@ -219,7 +219,7 @@ def volta_name(name: str) -> str | None:
     return f"bert.encoder.layer.{2 * number + second}.{norms.get(kind) or names[which]}.{part}"
 
 
-def test_volta_s_own_names_are_read_with_layers_in_two() -> None:
+def test_voltas_names_with_split_layers_are_converted() -> None:
     named = {volta_name(name): value for name, value in PUBLISHED.items()}
     weights = {name: value for name, value in named.items() if name is not None}
     assert "bert.encoder.layer.3.intermediate.dense.weight" in weights
@@ -229,14 +229,14 @@ def test_volta_s_own_names_are_read_with_layers_in_two() -> None:
     }
     expected = slow_scores(PUBLISHED, IDS, FEATURES, BOXES)
     torch.testing.assert_close(score(convert_m3p(weights | head)), expected, rtol=0, atol=1e-4)
-    # Of twelve layers one parameter is misnamed in VOLTA's table; the odd number gives it away.
+    # VOLTA's table misnames one parameter of the twelve layers, recognisable by its odd number.
     twelfth = "bert.encoder.layer.1.attention_output.dense.weight"
     misnamed = dict(weights)
     misnamed[twelfth] = misnamed.pop("bert.encoder.layer.2.attention_output.dense.weight")
     torch.testing.assert_close(score(convert_m3p(misnamed | head)), expected, rtol=0, atol=1e-4)
 
 
-def test_a_checkpoint_file_is_read_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
+def test_checkpoint_files_load_and_misfits_raise_clear_errors(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pth"
     torch.save({"epoch": 22, "model": PUBLISHED}, path)
     expected = slow_scores(PUBLISHED, IDS, FEATURES, BOXES)
@@ -261,6 +261,6 @@ def test_a_checkpoint_file_is_read_and_what_does_not_fit_is_said(tmp_path: Path)
         convert_m3p(lacking)
     with pytest.raises(DataError, match="not a checkpoint of M3P"):
         convert_m3p({"bert.encoder.layer.0.output.dense.bias": torch.zeros(3)})
-    wrong = PUBLISHED | {"mrfr_dense.bias": torch.zeros(SEEN + 1)}
+    wrong = PUBLISHED | {"mrfr_dense.bias": torch.zeros(VISUAL_WIDTH + 1)}
     with pytest.raises(DataError, match=r"regression.bias has shape \(13,\), expected \(12,\)"):
         convert_m3p(wrong)

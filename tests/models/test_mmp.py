@@ -44,7 +44,7 @@ CLIPS = Packing.of([2, 1, 7])
 FEATURES = torch.randn(10, 6, generator=torch.Generator().manual_seed(2))
 
 
-def test_both_towers_end_in_unit_vectors_of_one_width() -> None:
+def test_both_towers_return_unit_vectors_of_one_size() -> None:
     model = make()
     text, visual = model.encode_text(X.ids, X.packing), model.encode_visual(FEATURES, CLIPS)
     assert text.shape == visual.shape == (3, 24)
@@ -52,7 +52,7 @@ def test_both_towers_end_in_unit_vectors_of_one_width() -> None:
     torch.testing.assert_close(visual.norm(dim=1), torch.ones(3))
 
 
-def test_only_layers_up_to_the_chosen_one_matter_and_frozen_ones_stay() -> None:
+def test_later_layers_are_unused_and_frozen_layers_stay() -> None:
     model = make()
     before = model.encode_text(X.ids, X.packing)
     torch.nn.init.normal_(model.encoder.layers[2].widen.weight)
@@ -68,12 +68,12 @@ def test_shared_pooling_is_one_head() -> None:
     assert shared.text_pooling is shared.visual_pooling
 
 
-def test_pooled_by_the_mean_a_sentence_is_where_its_sub_words_are() -> None:
-    """Until it has learned: what an encoder knows of languages is where training begins."""
+def test_mean_pooling_starts_as_the_mean_of_sub_words() -> None:
+    """Before training, the pooled vector keeps the encoder's multilingual space."""
     model = make(replace(CONFIG, text_pooling="mean", width=16))
-    found = model.encode_text(X.ids, X.packing)
+    vectors = model.encode_text(X.ids, X.packing)
     rows = model.encoder(X.ids, X.packing, layer=CONFIG.text_layer)
-    for vector, own in zip(found, rows.split(X.packing.lengths.tolist()), strict=True):
+    for vector, own in zip(vectors, rows.split(X.packing.lengths.tolist()), strict=True):
         torch.testing.assert_close(vector, own.mean(0) / own.mean(0).norm())
     losses = mmp_losses(model, FEATURES, CLIPS, [X, Y], MMPObjective(cross=True, mask_id=39))
     assert all(loss.isfinite() for loss in losses.values())
@@ -84,7 +84,7 @@ def test_pooled_by_the_mean_a_sentence_is_where_its_sub_words_are() -> None:
 
 
 def one_by_one(model: MMP, text: Text, clips: bool = False) -> torch.Tensor:
-    """c_x (or c_x|v) of each sentence alone, from the definition."""
+    """Compute c_x (or c_x|v) of each sentence by itself, from the definition."""
     vectors = []
     pieces = text.ids.split(text.packing.lengths.tolist())
     visual = model.visual_input(FEATURES).split(CLIPS.lengths.tolist())
@@ -124,7 +124,7 @@ def test_an_empty_batch_has_empty_vectors() -> None:
     assert model.encode_visual(torch.zeros(0, 6), nothing).shape == (0, 24)
 
 
-def test_intra_compares_with_noised_selves() -> None:
+def test_intra_loss_compares_with_noised_copies() -> None:
     model = make()
     still = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.0))
     x, v = model.encode_text(X.ids, X.packing), model.encode_visual(FEATURES, CLIPS)
@@ -146,7 +146,7 @@ def test_intra_compares_with_noised_selves() -> None:
         ({"dropout": 1}, "dropout is 1: give a share from 0 to less than 1"),
     ],
 )
-def test_a_shape_that_cannot_be_is_one_sentence(change: dict[str, int], message: str) -> None:
+def test_an_impossible_shape_raises_a_clear_error(change: dict[str, int], message: str) -> None:
     with pytest.raises(PolyglanceError, match=message):
         MMPConfig(**{**CONFIG.__dict__, **change})  # type: ignore[arg-type]
 
@@ -161,13 +161,13 @@ def test_a_shape_that_cannot_be_is_one_sentence(change: dict[str, int], message:
         ("margin", -0.2),
     ],
 )
-def test_an_objective_out_of_bounds_is_one_sentence(setting: str, value: float) -> None:
+def test_an_objective_out_of_bounds_raises_a_clear_error(setting: str, value: float) -> None:
     with pytest.raises(PolyglanceError, match=f"{setting} is {value}: give "):
         MMPObjective(**{setting: value})  # type: ignore[arg-type]
 
 
-def test_noise_is_that_of_its_step() -> None:
-    """So that a resumed run draws what the run in one go would have drawn."""
+def test_noise_depends_on_the_seed_of_the_step() -> None:
+    """A resumed run draws the same noise as an uninterrupted one."""
 
     model, objective = make(), MMPObjective(noise=0.5, mask_id=39)
 

@@ -43,7 +43,7 @@ def make(config: SMALRConfig = CONFIG) -> SMALR:
     return SMALR(config, words, num_languages=3, steps=10).eval()
 
 
-# Four pictures, two sentences a language each; the second language says nothing of picture 3.
+# Four images with two sentences per language; the second language has none for image 3.
 PRESENT = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool).repeat(1, 2)
 LENGTHS = [3, 1, 4, 2, 5, 3, 2, 2, 6, 1, 2, 3, 3, 4, 2, 1, 2, 5, 4, 3, 2, 4]
 
@@ -64,7 +64,7 @@ PICTURES = Packing.of([1, 3, 1, 2])
 
 
 def one_by_one(model: SMALR, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of words and the final vector of each sentence alone, at its place in the grid."""
+    """Return each sentence's mean word vector and final vector, computed alone, as grids."""
     universal, final = torch.zeros(24, 8), torch.zeros(24, 10)
     for place, words in zip(grid().grid_positions, ids.split(LENGTHS), strict=True):
         universal[place] = model.words(words).mean(0)
@@ -77,9 +77,9 @@ def test_losses_are_equation_4() -> None:
     captions = grid()
     model.reversal_schedule.steps_taken += 3
     assert isinstance(model.words, HybridEmbedding)
-    model.words.own[0][1, 2] += 3  # so that there is a drift, of 9 + 16
+    model.words.own[0][1, 2] += 3  # for a drift of 9 + 16
     model.words.own[2][3, 0] -= 4
-    # With every word hidden the draw of masks leaves nothing to chance.
+    # With every word masked, the result does not depend on the draw.
     losses = smalr_losses(model, FEATURES, PICTURES, captions, SMALRObjective(mask_rate=1.0))
     pictures = torch.cat([
         model.encode_visual(part.mean(0, keepdim=True), Packing.of([1]))
@@ -90,7 +90,7 @@ def test_losses_are_equation_4() -> None:
     about = captions.image_ids
     flat = universal.flatten(0, 1)[captions.grid_positions]
     assert model.language_classifier is not None
-    # Each loss before its weight: some weights are so small that they would hide any fault.
+    # Losses are compared before weighting: small weights would hide errors.
     weights = {
         "match": 1.0, "match_masked": 1.0, "masked": 1e-4, "neighbours": 5e-2,
         "adversary": 1e-6, "drift": 5e-7,
@@ -107,8 +107,8 @@ def test_losses_are_equation_4() -> None:
     }
     assert set(losses) == set(expected)
     for name, value in expected.items():
-        found = losses[name] / weights[name]
-        torch.testing.assert_close(found, value, atol=1e-6, rtol=1e-5, msg=name)
+        actual = losses[name] / weights[name]
+        torch.testing.assert_close(actual, value, atol=1e-6, rtol=1e-5, msg=name)
     masked = masked_universal.flatten(0, 1)[captions.grid_positions]
     of_masked = language_adversary(masked, captions.languages, model.language_classifier, 1.0)
     assert abs(of_masked - expected["adversary"]) > 1e-2
@@ -117,7 +117,7 @@ def test_losses_are_equation_4() -> None:
 
 
 @pytest.mark.parametrize("reversal", [1.0, 0.25])
-def test_the_adversary_learns_languages_and_words_unlearn_them(reversal: float) -> None:
+def test_the_adversary_learns_languages_and_words_learn_to_hide_them(reversal: float) -> None:
     model = make()
     model.reversal_schedule.steps_taken += 4  # of ten steps
     strength = reversal * (2 / (1 + math.exp(-10 * 0.4)) - 1)
@@ -127,17 +127,17 @@ def test_the_adversary_learns_languages_and_words_unlearn_them(reversal: float) 
     learners = [model.words.own[0], model.words.latent, model.language_classifier.weight]
     objective = SMALRObjective(adversary_weight=0.1, reversal=reversal)
     losses = smalr_losses(model, FEATURES, PICTURES, captions, objective)
-    found = torch.autograd.grad(losses["adversary"], learners)
+    actual = torch.autograd.grad(losses["adversary"], learners)
     averages = captions.packing.mean(model.words(captions.ids))
     guessed = F.cross_entropy(model.language_classifier(averages), captions.languages)
     plain = torch.autograd.grad(0.1 * guessed, learners)
-    for words, towards in zip(found[:2], plain[:2], strict=True):
+    for words, towards in zip(actual[:2], plain[:2], strict=True):
         assert towards.abs().max() > 1e-4
         torch.testing.assert_close(words, -strength * towards)
-    torch.testing.assert_close(found[2], plain[2])
+    torch.testing.assert_close(actual[2], plain[2])
 
 
-def test_every_parameter_learns_and_parts_can_be_left_out() -> None:
+def test_every_parameter_gets_gradients_and_parts_are_optional() -> None:
     model = make().train()
     losses = smalr_losses(model, FEATURES, PICTURES, grid(), SMALRObjective(mask_rate=0.5))
     torch.stack(list(losses.values())).sum().backward()
@@ -147,7 +147,7 @@ def test_every_parameter_learns_and_parts_can_be_left_out() -> None:
     assert set(smalr_losses(make(plain), FEATURES, PICTURES, grid(), objective)) == {"match"}
 
 
-def test_folding_changes_no_sentence() -> None:
+def test_folding_keeps_sentence_vectors() -> None:
     model = make()
     captions = grid()
     folded = model.fold()
@@ -157,9 +157,9 @@ def test_folding_changes_no_sentence() -> None:
     )
     used = word_table_rows(model)
     assert folded.table.shape == (used, 8)
-    kept = sum(p.numel() for p in folded.parameters())
+    remaining = sum(p.numel() for p in folded.parameters())
     pictures = sum(p.numel() for p in model.image_branch.parameters())
-    assert kept + pictures == model.num_test_time_parameters()
+    assert remaining + pictures == model.num_test_time_parameters()
 
 
 def word_table_rows(model: SMALR) -> int:
@@ -167,7 +167,7 @@ def word_table_rows(model: SMALR) -> int:
     return 2 + len(model.words.latent) + 3 * 4
 
 
-def test_tokens_without_words_are_dropped_and_assignments_stay() -> None:
+def test_unused_tokens_are_dropped_and_assignments_kept() -> None:
     torch.manual_seed(0)
     latent = latent_vocabulary(CONFIG, VECTORS)
     words = word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS, latent)
@@ -184,7 +184,7 @@ def test_tokens_without_words_are_dropped_and_assignments_stay() -> None:
     assert torch.equal((words.slots[ids][:, None] == words.slots[ids]), same)
 
 
-def test_parameters_at_the_paper_s_shape() -> None:
+def test_parameter_counts_at_the_papers_shape() -> None:
     config = SMALRConfig()
     own = [torch.zeros(5000, 50)] * 10
     words = HybridEmbedding(torch.zeros(2, dtype=torch.int64), own, torch.zeros(14_000, 512))
@@ -216,7 +216,7 @@ def a_step(model: SMALR, captions: CaptionGrid) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_a_language_that_comes_later_moves_nothing_else(free: bool) -> None:
+def test_training_an_added_language_changes_nothing_else(free: bool) -> None:
     model = make()
     old, captions = grid(), grid()
     before = scores_of(model, old)
@@ -229,13 +229,13 @@ def test_a_language_that_comes_later_moves_nothing_else(free: bool) -> None:
     if free:
         model.requires_grad_(True)
     losses = a_step(model, new)
-    assert "adversary" not in losses  # it knows three languages
+    assert "adversary" not in losses  # the classifier has three classes
     assert not torch.equal(scores_of(model, new), untaught)
-    # Had all else been free, this would show it.
+    # This would change if anything else were trainable.
     assert torch.equal(scores_of(model, old), before) is not free
 
 
-def test_the_adversary_goes_on_with_the_languages_it_knows() -> None:
+def test_the_adversary_ignores_languages_added_later() -> None:
     model = make().requires_grad_(False)
     captions = grid()
     objective = SMALRObjective()
@@ -247,28 +247,28 @@ def test_the_adversary_goes_on_with_the_languages_it_knows() -> None:
     expected = language_adversary(
         averages, captions.languages[~first], model.language_classifier, 1.0
     )
-    found = smalr_losses(model, FEATURES, PICTURES, mixed, objective)["adversary"]
-    torch.testing.assert_close(found / objective.adversary_weight, expected)
+    actual = smalr_losses(model, FEATURES, PICTURES, mixed, objective)["adversary"]
+    torch.testing.assert_close(actual / objective.adversary_weight, expected)
 
 
-def test_rare_words_of_a_later_language_take_tokens_that_were_kept() -> None:
+def test_rare_words_of_an_added_language_get_existing_tokens() -> None:
     torch.manual_seed(0)
     latent = latent_vocabulary(CONFIG, VECTORS)
     words = word_table(CONFIG, VECTORS, LANGUAGE_OF, RANKS, latent)
     model = SMALR(CONFIG, words, num_languages=3)
-    # A word with the vector of a rare word of another language is taken for it.
+    # A word with the vector of a rare word of another language gets its token.
     vectors = torch.cat([NEWCOMER[:4], VECTORS[[10, 20, 31]], NEWCOMER[4:]])
     model.add_language(vectors)
     rows = words(torch.arange(32, 44))
     torch.testing.assert_close(rows[4:7], words(torch.tensor([10, 20, 31])))
-    kept = latent.assign()[RANKS >= 4].unique()
-    scores = latent.scores(NEWCOMER[4:])[:, kept]
-    torch.testing.assert_close(rows[7:], latent.latent[kept[scores.argmax(1)]])
+    remaining = latent.assign()[RANKS >= 4].unique()
+    scores = latent.scores(NEWCOMER[4:])[:, remaining]
+    torch.testing.assert_close(rows[7:], latent.latent[remaining[scores.argmax(1)]])
     own = principal_components(vectors, 5)[:4]
     torch.testing.assert_close(rows[:4], words.projections[3](own))
 
 
-def test_a_language_that_comes_later_costs_one_projection_beside_its_words() -> None:
+def test_an_added_language_costs_one_projection_and_its_words() -> None:
     words = HybridEmbedding(
         torch.zeros(2, dtype=torch.int64), [torch.zeros(9, 50)], torch.zeros(0, 512)
     )
@@ -277,7 +277,7 @@ def test_a_language_that_comes_later_costs_one_projection_beside_its_words() -> 
     assert model.num_trainable_parameters() == 5000 * 50 + 26_112
 
 
-def test_a_later_language_needs_tokens_and_vectors_of_the_same_kind() -> None:
+def test_an_added_language_needs_tokens_and_vectors_of_the_same_kind() -> None:
     model = make()
     with pytest.raises(PolyglanceError, match="vectors of size 12, not 7"):
         model.add_language(torch.randn(9, 7))
@@ -291,7 +291,7 @@ def test_a_later_language_needs_tokens_and_vectors_of_the_same_kind() -> None:
     assert agnostic.words(torch.arange(32, 41)).any(1).all()
 
 
-def test_a_model_of_many_branches_takes_in_no_language() -> None:
+def test_a_model_with_several_branches_refuses_a_new_language() -> None:
     with pytest.raises(PolyglanceError, match="train a new model"):
         make(replace(CONFIG, branches="language")).add_language(NEWCOMER)
 
@@ -306,12 +306,12 @@ def test_a_model_of_many_branches_takes_in_no_language() -> None:
         ({"projection": "none"}, "own vectors of size 5 need a projection to 8"),
     ],
 )
-def test_a_shape_that_cannot_be_is_one_sentence(change: dict[str, int], message: str) -> None:
+def test_an_impossible_shape_raises_a_clear_error(change: dict[str, int], message: str) -> None:
     with pytest.raises(PolyglanceError, match=message):
         replace(CONFIG, **change)  # type: ignore[arg-type]
 
 
-def test_objectives_that_cannot_be_are_one_sentence_and_others_survive_yaml(
+def test_invalid_objectives_raise_clear_errors_and_valid_ones_round_trip(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(PolyglanceError, match="mask_rate is 2: give a share from 0 to 1"):

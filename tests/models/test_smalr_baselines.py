@@ -11,7 +11,7 @@ from polyglance.models.smalr_baselines import WORD_MODELS, build_word_model
 from polyglance.nn.character_embedding import CharacterEmbedding
 from polyglance.nn.hybrid_embedding import HybridEmbedding
 
-# 40 words of one language and 30 of another, with vectors of 300 numbers.
+# 40 words of one language and 30 of another, with vectors of size 300.
 WORDS = ["<pad>", "<mask>", *(f"en{n}" for n in range(40)), *(f"de{n}" for n in range(30))]
 LANGUAGE_OF = torch.tensor([-1, -1] + [0] * 40 + [1] * 30)
 RANKS = torch.tensor([-1, -1, *range(40), *range(30)])
@@ -28,12 +28,17 @@ def make(name: str, *, own_words: int | None = 10, languages: int = 2) -> SMALR:
         config = replace(model.config, **SMALL)
     torch.manual_seed(0)
     latent = latent_vocabulary(config, VECTORS) if model.needs_pretraining else None
-    spoken = languages > LANGUAGE_OF
-    words = [word for word, kept in zip(WORDS, spoken, strict=True) if kept]
+    included = languages > LANGUAGE_OF
+    words = [word for word, is_included in zip(WORDS, included, strict=True) if is_included]
     return build_word_model(
-        replace(model, config=config), words, VECTORS[spoken], LANGUAGE_OF[spoken], RANKS[spoken],
-        steps=10, latent=latent,
-    )  # fmt: skip
+        replace(model, config=config),
+        words,
+        VECTORS[included],
+        LANGUAGE_OF[included],
+        RANKS[included],
+        steps=10,
+        latent=latent,
+    )
 
 
 GRU = 3 * (512 * 512 + 512 * 512 + 2 * 512) + 512 * 512 + 512
@@ -48,7 +53,7 @@ def latent_rows(model: SMALR) -> int:
     return len(model.words.latent)
 
 
-def test_own_vectors_and_tokens_are_all_that_differs() -> None:
+def test_baselines_differ_only_in_own_vectors_and_tokens() -> None:
     hem, smalr, agnostic = (make(name) for name in ("hem", "smalr", "language-agnostic"))
     frame = GRU + PICTURES + ADVERSARY + MASK
     own = 20 * 50 + 2 * (50 * 512 + 512)
@@ -60,7 +65,7 @@ def test_own_vectors_and_tokens_are_all_that_differs() -> None:
 
 
 @pytest.mark.parametrize(("name", "width"), [("mule", 300), ("pca-100", 100), ("pca-50", 50)])
-def test_mule_owns_a_vector_for_every_word(name: str, width: int) -> None:
+def test_mule_has_a_vector_for_every_word(name: str, width: int) -> None:
     model = make(name)
     own = 70 * width + 2 * (width * 512 + 512)
     assert model.num_trainable_parameters() == GRU + PICTURES + ADVERSARY + MASK + own
@@ -78,7 +83,7 @@ def test_embn_is_for_one_language_and_parallel_embn_has_a_branch_for_each() -> N
 
 
 @pytest.mark.parametrize(("name", "width"), [("small-liwe", 24), ("large-liwe", 120)])
-def test_liwe_spells_and_goes_on_spelling(name: str, width: int) -> None:
+def test_liwe_encodes_characters_at_test_time_too(name: str, width: int) -> None:
     model = make(name)
     assert isinstance(model.words, CharacterEmbedding)
     letters = len(set("".join(WORDS[2:]))) + 2
@@ -87,6 +92,6 @@ def test_liwe_spells_and_goes_on_spelling(name: str, width: int) -> None:
     assert model.num_test_time_parameters() == model.num_trainable_parameters()
 
 
-def test_shared_tokens_must_be_learned_first() -> None:
+def test_latent_tokens_must_be_pretrained_first() -> None:
     with pytest.raises(PolyglanceError, match="pre-train a latent vocabulary first"):
         build_word_model(WORD_MODELS["smalr"], WORDS, VECTORS, LANGUAGE_OF, RANKS, steps=1)

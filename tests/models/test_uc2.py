@@ -26,11 +26,11 @@ ENCODER = EncoderConfig(
     dropout=0.1,
 )
 CONFIG = UC2Config(encoder=ENCODER, visual_width=6)
-FORMS = ("paper", "reference")
+VARIANTS = ("paper", "reference")
 
 
 def make(**changes: Any) -> UC2:
-    """A model of which every parameter is random, so that each of them counts."""
+    """Build a model whose parameters are all random, so that each affects the output."""
     torch.manual_seed(0)
     model = UC2(replace(CONFIG, **changes)).eval()
     for parameter in model.parameters():
@@ -61,20 +61,20 @@ def part(packing: Packing, number: int) -> tuple[slice, Packing]:
 
 
 def one(number: int) -> tuple[Text, Regions, Text]:
-    """One pair of the batch alone."""
+    """Return one pair of the batch by itself."""
     (words, first), (others, second) = part(TEXT.packing, number), part(OTHERS.packing, number)
-    seen, third = part(REGIONS.packing, number)
+    images, third = part(REGIONS.packing, number)
     return (
         Text(TEXT.ids[words], first),
-        Regions(REGIONS.features[seen], REGIONS.boxes[seen], third),
+        Regions(REGIONS.features[images], REGIONS.boxes[images], third),
         Text(OTHERS.ids[others], second),
     )
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @torch.no_grad()
-def test_a_packed_batch_is_its_pairs_one_by_one(form: str) -> None:
-    model = make(variant=form)
+def test_a_packed_batch_equals_its_pairs_one_by_one(variant: str) -> None:
+    model = make(variant=variant)
     together = model(TEXT, REGIONS, OTHERS)
     alone = [model(*one(number)) for number in range(3)]
     for name in ("text", "translation", "regions", "pooled"):
@@ -88,16 +88,18 @@ def test_a_packed_batch_is_its_pairs_one_by_one(form: str) -> None:
     assert scores.std() > 0.01
 
 
-def slow(model: UC2, words: Text, seen: Regions, others: Text | None) -> torch.Tensor:
-    """One picture with what is said of it, by the paper's or the code's description, in lists."""
+def slow(model: UC2, words: Text, images: Regions, others: Text | None) -> torch.Tensor:
+    """Encode one image and its captions with loops, as documented."""
     encoder, paper = model.encoder, model.config.variant == "paper"
     sequence = []
     for sentence in (words, others):
         if sentence is not None:
-            for place, word in enumerate(sentence.ids.tolist()):  # positions begin anew
+            for place, word in enumerate(sentence.ids.tolist()):  # positions restart
                 row = encoder.words.weight[word] + encoder.positions.weight[2 + place]
                 sequence.append(encoder.norm(row + encoder.segments.weight[0]))
-    for feature, (left, top, right, bottom) in zip(seen.features, seen.boxes.tolist(), strict=True):
+    for feature, (left, top, right, bottom) in zip(
+        images.features, images.boxes.tolist(), strict=True
+    ):
         width, height = right - left, bottom - top
         location = torch.tensor([left, top, right, bottom, width, height, width * height])
         row = model.feature_norm(model.region_feature.weight @ feature + model.region_feature.bias)
@@ -107,30 +109,32 @@ def slow(model: UC2, words: Text, seen: Regions, others: Text | None) -> torch.T
     return encoder.contextualise(torch.stack(sequence), Packing.of([len(sequence)]))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @torch.no_grad()
-def test_each_form_is_as_described(form: str) -> None:
-    model = make(variant=form)
-    read, with_others = model(TEXT, REGIONS), model(TEXT, REGIONS, OTHERS)
+def test_each_variant_is_as_documented(variant: str) -> None:
+    model = make(variant=variant)
+    output, with_others = model(TEXT, REGIONS), model(TEXT, REGIONS, OTHERS)
     for number in range(3):
-        words, seen, others = one(number)
+        words, images, others = one(number)
         count = len(words.ids)
-        rows = slow(model, words, seen, None)
-        where, shown = (part(packing, number)[0] for packing in (TEXT.packing, REGIONS.packing))
-        torch.testing.assert_close(read.text[where], rows[:count], rtol=0, atol=1e-5)
-        torch.testing.assert_close(read.regions[shown], rows[count:], rtol=0, atol=1e-5)
-        torch.testing.assert_close(read.pooled[number], rows[0], rtol=0, atol=1e-5)
-        rows = slow(model, words, seen, others)
+        rows = slow(model, words, images, None)
+        where, region_rows = (
+            part(packing, number)[0] for packing in (TEXT.packing, REGIONS.packing)
+        )
+        torch.testing.assert_close(output.text[where], rows[:count], rtol=0, atol=1e-5)
+        torch.testing.assert_close(output.regions[region_rows], rows[count:], rtol=0, atol=1e-5)
+        torch.testing.assert_close(output.pooled[number], rows[0], rtol=0, atol=1e-5)
+        rows = slow(model, words, images, others)
         beside = part(OTHERS.packing, number)[0]
         cut = count + len(others.ids)
         torch.testing.assert_close(
             with_others.translation[beside], rows[count:cut], rtol=0, atol=1e-5
         )
-        torch.testing.assert_close(with_others.regions[shown], rows[cut:], rtol=0, atol=1e-5)
+        torch.testing.assert_close(with_others.regions[region_rows], rows[cut:], rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_heads_are_those_of_their_form() -> None:
+def test_each_variant_has_its_heads() -> None:
     rows = torch.randn(5, 16)
     paper, reference = make(), make(variant="reference")
     table = paper.encoder.words.weight
@@ -139,7 +143,7 @@ def test_heads_are_those_of_their_form() -> None:
     logits = rows @ paper.match.weight[0] + paper.match.bias[0]
     torch.testing.assert_close(paper.match_logits(rows), logits, rtol=0, atol=1e-5)
     assert torch.equal(paper.match_logits(rows), paper.rank_scores(rows))
-    # Of two classes, what is told is the cross-entropy of both, and the second's row ranks.
+    # With two classes the loss is their cross-entropy, and the second class ranks.
     layer, _, norm = reference.word_transform
     bent = norm(torch.nn.functional.gelu(layer(rows))) @ reference.encoder.words.weight.T
     torch.testing.assert_close(
@@ -153,7 +157,7 @@ def test_heads_are_those_of_their_form() -> None:
 
 
 @torch.no_grad()
-def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
+def test_text_alone_is_initially_encoded_as_by_xlm_r(tmp_path: Path) -> None:
     torch.manual_seed(3)
     published = XLMRobertaModel(
         XLMRobertaConfig(
@@ -172,26 +176,26 @@ def test_sentences_alone_start_out_as_xlm_r_reads_them(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_some_rows_alone_are_what_they_are_among_all() -> None:
+def test_encode_positions_equals_encode_at_these_positions() -> None:
     model = make()
-    seen = model.embed_regions(REGIONS)
-    places = torch.tensor([0, 12, 13, 22, 23, 32, 5])  # of 13 sub-words, 10 others, 10 regions
+    images = model.embed_regions(REGIONS)
+    positions = torch.tensor([0, 12, 13, 22, 23, 32, 5])  # of 13 sub-words, 10 others, 10 regions
     all_rows = model(TEXT, REGIONS, OTHERS)
     rows = torch.cat([all_rows.text, all_rows.translation, all_rows.regions])
-    found = model.encode_positions(places, TEXT, seen, OTHERS)
-    torch.testing.assert_close(found, rows[places], rtol=0, atol=1e-5)
+    encoded = model.encode_positions(positions, TEXT, images, OTHERS)
+    torch.testing.assert_close(encoded, rows[positions], rtol=0, atol=1e-5)
     alone = model.encode_positions(torch.tensor([1]), TEXT, None)
     torch.testing.assert_close(alone, model(TEXT, None).text[1:2], rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_any_side_may_be_missing() -> None:
+def test_any_input_may_be_missing() -> None:
     model = make()
-    words, seen, both = model(TEXT, None), model(None, REGIONS), model(TEXT, None, OTHERS)
+    words, images, both = model(TEXT, None), model(None, REGIONS), model(TEXT, None, OTHERS)
     assert words.regions is None
     assert words.translation is None
-    assert seen.text is None
-    assert seen.regions.shape == (10, 16)
+    assert images.text is None
+    assert images.regions.shape == (10, 16)
     assert both.regions is None
     assert both.text.shape == (13, 16)
     assert both.translation.shape == (10, 16)
@@ -200,20 +204,20 @@ def test_any_side_may_be_missing() -> None:
         model(None, None)
 
 
-def test_all_parameters_of_a_form_learn() -> None:
-    for form in FORMS:
-        model = make(variant=form)
-        read = model(TEXT, REGIONS, OTHERS)
-        heads = (model.match_logits(read.pooled), model.word_logits(read.text))
+def test_all_parameters_of_a_variant_get_gradients() -> None:
+    for variant in VARIANTS:
+        model = make(variant=variant)
+        output = model(TEXT, REGIONS, OTHERS)
+        heads = (model.match_logits(output.pooled), model.word_logits(output.text))
         sum(head.square().sum() for head in heads).backward()
         idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-        assert idle == ["region_mask"]  # which MRTM puts in the place of regions
+        assert idle == ["region_mask"]  # used by MRTM only
         image = {id(parameter) for parameter in model.image_encoder_parameters()}
         names = {n.split(".")[0] for n, p in model.named_parameters() if id(p) in image}
         assert names == {"region_feature", "feature_norm", "region_box", "box_norm"}
 
 
-def test_what_does_not_fit_is_said_plainly() -> None:
+def test_invalid_inputs_raise_clear_errors() -> None:
     with pytest.raises(PolyglanceError, match="visual_width is 0"):
         replace(CONFIG, visual_width=0)
     with pytest.raises(ValueError, match="a sequence has 39 sub-words and the encoder takes 38"):

@@ -1,4 +1,4 @@
-"""Checkpoints with exactly the published names, filled at random."""
+"""Conversion of checkpoints with exactly the published names and random values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polyglance.models.uc2_checkpoints import convert_uc2, load_uc2
 from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 
-WIDTH, LAYERS, WORDS, PLACES, SEEN, LABELS = 128, 2, 30, 20, 12, 1601
+WIDTH, LAYERS, WORDS, POSITIONS, VISUAL_WIDTH, LABELS = 128, 2, 30, 20, 12, 1601
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -31,15 +31,15 @@ def norm(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def body(prefix: str, segments: str) -> Shapes:
-    """What UC2's and UNITER's code share: embeddings, layers and pooler."""
+    """Return the shapes that UC2's and UNITER's code share: embeddings, layers and pooler."""
     shapes: Shapes = {
         f"{prefix}.embeddings.word_embeddings.weight": (WORDS, WIDTH),
-        f"{prefix}.embeddings.position_embeddings.weight": (PLACES, WIDTH),
+        f"{prefix}.embeddings.position_embeddings.weight": (POSITIONS, WIDTH),
         f"{prefix}.embeddings.{segments}.weight": (2, WIDTH),
-        f"{prefix}.img_embeddings.mask_embedding.weight": (2, SEEN),
+        f"{prefix}.img_embeddings.mask_embedding.weight": (2, VISUAL_WIDTH),
     }
     shapes |= norm(f"{prefix}.embeddings.LayerNorm")
-    shapes |= linear(f"{prefix}.img_embeddings.img_linear", WIDTH, SEEN)
+    shapes |= linear(f"{prefix}.img_embeddings.img_linear", WIDTH, VISUAL_WIDTH)
     shapes |= linear(f"{prefix}.img_embeddings.pos_linear", WIDTH, 7)
     for part in ("img_layer_norm", "pos_layer_norm", "LayerNorm"):
         shapes |= norm(f"{prefix}.img_embeddings.{part}")
@@ -56,7 +56,10 @@ def body(prefix: str, segments: str) -> Shapes:
 
 
 def region_heads() -> Shapes:
-    shapes: Shapes = {"feat_regress.weight": (WIDTH, SEEN), "feat_regress.bias": (SEEN,)}
+    shapes: Shapes = {
+        "feat_regress.weight": (WIDTH, VISUAL_WIDTH),
+        "feat_regress.bias": (VISUAL_WIDTH,),
+    }
     shapes |= linear("feat_regress.net.0", WIDTH, WIDTH)
     shapes |= norm("feat_regress.net.2")
     shapes |= linear("region_classifier.net.0", WIDTH, WIDTH)
@@ -65,7 +68,7 @@ def region_heads() -> Shapes:
 
 
 def uc2_shapes() -> Shapes:
-    """All that UC2's published code keeps, used or not."""
+    """Return all parameters of UC2's published code, used or not."""
     shapes = body("roberta", "new_token_type_embeddings") | region_heads()
     for head, words in (("cls", WORDS), ("vis_cls", 9)):
         shapes |= linear(f"{head}.dense", WIDTH, WIDTH)
@@ -76,7 +79,7 @@ def uc2_shapes() -> Shapes:
 
 
 def uniter_shapes() -> Shapes:
-    """All that UNITER's published code keeps."""
+    """Return all parameters of UNITER's published code."""
     shapes = body("uniter", "token_type_embeddings") | region_heads()
     shapes |= linear("cls.predictions.transform.dense", WIDTH, WIDTH)
     shapes |= norm("cls.predictions.transform.LayerNorm")
@@ -99,19 +102,25 @@ PUBLISHED, UNITER = filled(uc2_shapes()), filled(uniter_shapes(), seed=1)
 
 
 @pytest.mark.parametrize(
-    ("shapes", "words", "places"), [(uc2_shapes, 250_002, 514), (uniter_shapes, 28_996, 512)]
+    ("shapes", "words", "positions"), [(uc2_shapes, 250_002, 514), (uniter_shapes, 28_996, 512)]
 )
-def test_checkpoints_of_the_published_sizes_fit(
-    shapes: Callable[[], Shapes], words: int, places: int, monkeypatch: pytest.MonkeyPatch
+def test_checkpoints_of_the_published_sizes_load(
+    shapes: Callable[[], Shapes], words: int, positions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a device that holds shapes alone: a model of 280 million parameters."""
-    sizes = {"WIDTH": 768, "LAYERS": 12, "WORDS": words, "PLACES": places, "SEEN": 2048}
+    """On the meta device, since the model has 280 million parameters."""
+    sizes = {
+        "WIDTH": 768,
+        "LAYERS": 12,
+        "WORDS": words,
+        "POSITIONS": positions,
+        "VISUAL_WIDTH": 2048,
+    }
     for name, size in sizes.items():
         monkeypatch.setitem(globals(), name, size)
     with torch.device("meta"):
         model = convert_uc2({name: torch.empty(shape) for name, shape in shapes().items()})
     encoder = model.config.encoder
-    assert (encoder.vocab_size, encoder.max_position_embeddings) == (words, places)
+    assert (encoder.vocab_size, encoder.max_position_embeddings) == (words, positions)
     assert (
         encoder.hidden_size,
         encoder.num_layers,
@@ -125,7 +134,7 @@ def test_checkpoints_of_the_published_sizes_fit(
 def slow_score(
     weights: dict[str, Tensor], prefix: str, *, first: int, head: str = "itm_output"
 ) -> tuple[Tensor, Tensor]:
-    """What the published model makes of one pair, from its own parameters: head and words."""
+    """Compute the published model's matching and word logits of one pair."""
 
     def layer(name: str, rows: Tensor) -> Tensor:
         return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -135,19 +144,21 @@ def slow_score(
         scale = (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
         return centred / scale * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
-    told, image = f"{prefix}.embeddings", f"{prefix}.img_embeddings"
+    embeddings, image = f"{prefix}.embeddings", f"{prefix}.img_embeddings"
     kind = "new_token_type" if prefix == "roberta" else "token_type"
-    segments = weights[f"{told}.{kind}_embeddings.weight"]
-    words = weights[f"{told}.word_embeddings.weight"][IDS] + segments[0]
-    places = weights[f"{told}.position_embeddings.weight"][first : first + len(IDS)]
+    segments = weights[f"{embeddings}.{kind}_embeddings.weight"]
+    words = weights[f"{embeddings}.word_embeddings.weight"][IDS] + segments[0]
+    positions = weights[f"{embeddings}.position_embeddings.weight"][first : first + len(IDS)]
     sizes = BOXES[:, 2:] - BOXES[:, :2]
     location = torch.cat([BOXES, sizes, sizes.prod(1, keepdim=True)], 1)
-    seen = normed(f"{image}.img_layer_norm", layer(f"{image}.img_linear", FEATURES))
-    seen = seen + normed(f"{image}.pos_layer_norm", layer(f"{image}.pos_linear", location))
+    regions_in = normed(f"{image}.img_layer_norm", layer(f"{image}.img_linear", FEATURES))
+    regions_in = regions_in + normed(
+        f"{image}.pos_layer_norm", layer(f"{image}.pos_linear", location)
+    )
     rows = torch.cat(
         [
-            normed(f"{told}.LayerNorm", words + places),
-            normed(f"{image}.LayerNorm", seen + segments[1]),
+            normed(f"{embeddings}.LayerNorm", words + positions),
+            normed(f"{image}.LayerNorm", regions_in + segments[1]),
         ]
     )
     for number in range(LAYERS):
@@ -163,52 +174,54 @@ def slow_score(
         rows = normed(f"{name}.output.LayerNorm", rows + layer(f"{name}.output.dense", inner))
     scores = layer(head, layer(f"{prefix}.pooler.dense", rows[:1]).tanh())[0]
     by = "cls.{}" if prefix == "roberta" else "cls.predictions.transform.{}"
-    bent = torch.nn.functional.gelu(layer(by.format("dense"), rows[1:2]))
-    bent = normed(by.format("layer_norm" if prefix == "roberta" else "LayerNorm"), bent)
+    transformed = torch.nn.functional.gelu(layer(by.format("dense"), rows[1:2]))
+    transformed = normed(
+        by.format("layer_norm" if prefix == "roberta" else "LayerNorm"), transformed
+    )
     bias = weights["cls.bias" if prefix == "roberta" else "cls.predictions.bias"]
-    return scores, (bent @ weights[f"{told}.word_embeddings.weight"].T + bias)[0]
+    return scores, (transformed @ weights[f"{embeddings}.word_embeddings.weight"].T + bias)[0]
 
 
 IDS = torch.tensor([0, 7, 19, 2])
-FEATURES = torch.rand(3, SEEN, generator=torch.Generator().manual_seed(0))
+FEATURES = torch.rand(3, VISUAL_WIDTH, generator=torch.Generator().manual_seed(0))
 BOXES = torch.tensor([[0.1, 0.2, 0.6, 0.9]]).repeat(3, 1)
 TEXT, REGIONS = Text(IDS, Packing.of([4])), Regions(FEATURES, BOXES, Packing.of([3]))
 
 
 @torch.no_grad()
 def assert_scores(model: UC2, expected: Tensor) -> None:
-    found = model.score(TEXT, model.embed_regions(REGIONS))
-    torch.testing.assert_close(found[0], expected[-1], rtol=0, atol=1e-3)
+    actual = model.score(TEXT, model.embed_regions(REGIONS))
+    torch.testing.assert_close(actual[0], expected[-1], rtol=0, atol=1e-3)
 
 
 @torch.no_grad()
-def test_a_published_checkpoint_scores_and_tells_as_the_published_model() -> None:
+def test_a_converted_checkpoint_predicts_as_the_published_code() -> None:
     prefixed = {f"module.{name}": value for name, value in PUBLISHED.items()}
     scores, words = slow_score(PUBLISHED, "roberta", first=2)
     for weights in (PUBLISHED, prefixed):
         model = convert_uc2(weights)
         assert_scores(model, scores)
-        read = model(TEXT, REGIONS)
-        matched = model.match_logits(read.pooled)[0]
+        output = model(TEXT, REGIONS)
+        matched = model.match_logits(output.pooled)[0]
         torch.testing.assert_close(matched, scores[1] - scores[0], rtol=0, atol=1e-3)
-        torch.testing.assert_close(model.word_logits(read.text)[1], words, rtol=0, atol=1e-3)
+        torch.testing.assert_close(model.word_logits(output.text)[1], words, rtol=0, atol=1e-3)
     mask = PUBLISHED["roberta.img_embeddings.mask_embedding.weight"][1]
     assert torch.equal(model.region_mask, mask)
     assert (model.config.variant, model.config.pooling) == ("reference", "tanh")
 
 
 @torch.no_grad()
-def test_uniter_s_names_are_read_with_bert_s_positions() -> None:
+def test_uniters_names_are_converted_with_berts_positions() -> None:
     scores, words = slow_score(UNITER, "uniter", first=0)
     older = {re.sub("^uniter", "bert", name): value for name, value in UNITER.items()}
     for weights in (UNITER, older):
         model = convert_uc2(weights)
         assert_scores(model, scores)
-        told = model.word_logits(model(TEXT, REGIONS).text)[1]
-        torch.testing.assert_close(told, words, rtol=0, atol=1e-3)
+        embeddings = model.word_logits(model(TEXT, REGIONS).text)[1]
+        torch.testing.assert_close(embeddings, words, rtol=0, atol=1e-3)
 
 
-def test_a_head_fine_tuned_for_retrieval_says_yes() -> None:
+def test_a_retrieval_head_becomes_the_positive_class() -> None:
     for published, prefix, first in ((PUBLISHED, "roberta", 2), (UNITER, "uniter", 0)):
         weights = published | filled(dict(linear("rank_output", 1, WIDTH)), seed=5)
         model = convert_uc2(weights)
@@ -216,20 +229,20 @@ def test_a_head_fine_tuned_for_retrieval_says_yes() -> None:
         assert torch.equal(model.match.weight[0], published["itm_output.weight"][0])
 
 
-def test_a_checkpoint_that_answers_questions_is_read_without_its_answers(tmp_path: Path) -> None:
+def test_a_vqa_checkpoint_is_converted_without_its_answers(tmp_path: Path) -> None:
     answers = linear("vqa_output.0", 2 * WIDTH, WIDTH), linear("vqa_output.3", 9, 2 * WIDTH)
     shapes = body("roberta", "new_token_type_embeddings") | dict(answers[0]) | dict(answers[1])
     shapes |= {"vqa_output.2.weight": (2 * WIDTH,), "vqa_output.2.bias": (2 * WIDTH,)}
     torch.save({"global_step": 3, "model_state_dict": filled(shapes)}, tmp_path / "restore.pt")
-    model, whole = load_uc2(tmp_path / "restore.pt"), convert_uc2(filled(shapes))
-    assert torch.equal(model.encoder.words.weight, whole.encoder.words.weight)
+    model, complete = load_uc2(tmp_path / "restore.pt"), convert_uc2(filled(shapes))
+    assert torch.equal(model.encoder.words.weight, complete.encoder.words.weight)
     assert torch.equal(
         model.region_feature.weight, filled(shapes)["roberta.img_embeddings.img_linear.weight"]
     )
 
 
 def volta_name(name: str) -> str | None:
-    """The name in VOLTA, where a layer is two; None for what its conversion leaves out."""
+    """Return the name in VOLTA, which splits layers in two; None if it has none."""
     name = name.replace("roberta.", "bert.")
     for theirs, volta in {
         "img_embeddings.img_linear": "embeddings.image_embeddings",
@@ -257,7 +270,7 @@ def volta_name(name: str) -> str | None:
 
 
 def volta(published: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A checkpoint as VOLTA saves it: what words and regions share has two names."""
+    """Build a checkpoint as VOLTA saves it, with two names for shared parameters."""
     named = {volta_name(name): value for name, value in published.items()}
     weights = {name: value for name, value in named.items() if name is not None}
     for name, value in list(weights.items()):
@@ -271,7 +284,7 @@ def volta(published: dict[str, Tensor]) -> dict[str, Tensor]:
     return weights | filled(dict(linear("cls.imagePredictions.transform.dense", WIDTH, WIDTH)))
 
 
-def test_volta_s_names_are_read_with_layers_in_two() -> None:
+def test_voltas_names_with_split_layers_are_converted() -> None:
     weights = volta(PUBLISHED)
     assert "bert.encoder.layer.3.intermediate.v_dense.weight" in weights
     assert "bert.encoder.layer.2.attention_self.v_query.bias" in weights
@@ -280,7 +293,7 @@ def test_volta_s_names_are_read_with_layers_in_two() -> None:
 
 
 @torch.no_grad()
-def test_volta_s_fine_tuned_models_pool_with_relu() -> None:
+def test_voltas_fine_tuned_models_pool_with_relu() -> None:
     weights = {n: v for n, v in volta(PUBLISHED).items() if not n.startswith("cls.")}
     weights |= filled(dict(linear("clfs_dict.TASK8", 1, WIDTH)), seed=5)
     weights |= filled(dict(linear("clfs_dict.TASK15.logit_fc.0", 9, WIDTH)))
@@ -293,7 +306,7 @@ def test_volta_s_fine_tuned_models_pool_with_relu() -> None:
 
 
 @torch.no_grad()
-def test_volta_s_own_uniter_has_five_numbers_a_box_and_another_way_to_match() -> None:
+def test_voltas_own_uniter_has_five_numbers_per_box_and_no_matching_head() -> None:
     weights = volta(PUBLISHED)
     for name in [n for n in weights if "pooler" in n or "bi_seq" in n]:
         del weights[name]
@@ -303,19 +316,19 @@ def test_volta_s_own_uniter_has_five_numbers_a_box_and_another_way_to_match() ->
     box = "bert.embeddings.image_location_embeddings.weight"
     seven = weights[box].clone()
     weights[box] = seven[:, [0, 1, 2, 3, 6]]
-    # xUNITER: a segment of one row for words and another for regions.
+    # xUNITER: one segment table of one row for words, and another for regions.
     kinds = weights.pop("bert.embeddings.new_token_type_embeddings.weight")
     weights["bert.embeddings.token_type_embeddings.weight"] = kinds[:1]
     weights["bert.embeddings.image_token_type_embeddings.weight"] = kinds[1:]
     model = convert_uc2(weights)
     seven[:, 4:6] = 0
     other = PUBLISHED | {"roberta.img_embeddings.pos_linear.weight": seven}
-    read = model(TEXT, REGIONS)
+    output = model(TEXT, REGIONS)
     _, words = slow_score(other, "roberta", first=2)
-    torch.testing.assert_close(model.word_logits(read.text)[1], words, rtol=0, atol=1e-3)
+    torch.testing.assert_close(model.word_logits(output.text)[1], words, rtol=0, atol=1e-3)
 
 
-def test_a_checkpoint_file_is_read_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
+def test_checkpoint_files_load_and_misfits_raise_clear_errors(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     torch.save(PUBLISHED, path)
     assert_scores(load_uc2(path), slow_score(PUBLISHED, "roberta", first=2)[0])

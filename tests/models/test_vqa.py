@@ -1,4 +1,4 @@
-"""The heads of answers: by class, by what answers mean, by what is seen of them."""
+"""The three terms of VQA logits: classes, answer embeddings, image similarity."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def asked(model: VQAModel) -> Tensor:
 
 
 @torch.no_grad()
-def test_answers_of_one_meaning_are_likely_together() -> None:
+def test_answers_with_the_same_embedding_share_evidence() -> None:
     model = answering()
     alike = MEANINGS.clone()
     alike[2] = alike[0]
@@ -52,10 +52,10 @@ def test_answers_of_one_meaning_are_likely_together() -> None:
 
 
 @torch.no_grad()
-def test_meanings_begin_where_they_differ_and_answers_with_their_worth() -> None:
+def test_initialise_head_sets_centred_embeddings_and_mean_targets() -> None:
     model = answering()
     model.initialise_head(torch.tensor([0.5, 0.1, 0.1, 0.1]), MEANINGS)
-    # All answers lie far from the origin, and no two of these in the same direction from its mean.
+    # All answers lie far from the origin, in different directions from their mean.
     cosines = model.answer_embeddings @ model.answer_embeddings.T
     assert cosines.diagonal().sub(1).abs().max() < 1e-5
     assert cosines.fill_diagonal_(-1).max() < 0.7
@@ -65,48 +65,48 @@ def test_meanings_begin_where_they_differ_and_answers_with_their_worth() -> None
     assert not plain.answer_embeddings.any()
 
 
-SIGHT = ProjectionHeadsConfig(visual_width=3, width=16, pooling_layers=1, pooling_heads=2)
+HEADS = ProjectionHeadsConfig(visual_width=3, width=16, pooling_layers=1, pooling_heads=2)
 
 
 def seeing() -> tuple[VQAModel, Tensor]:
-    """A model that looks for answers, and vectors of five answers' pictures."""
+    """Build a model with answer similarity, and the features of five images."""
     torch.manual_seed(0)
-    model = VQAModel(UC2(UC2Config(ENCODER, 3)), 4, similarity=SIGHT).eval()
-    meeting = ProjectionHeads(SIGHT).eval()
+    model = VQAModel(UC2(UC2Config(ENCODER, 3)), 4, similarity=HEADS).eval()
+    heads = ProjectionHeads(HEADS).eval()
     regions = torch.randn(10, 3)
-    pictures = meeting.encode_images(regions, Packing.of([2] * 5))
+    images = heads.encode_images(regions, Packing.of([2] * 5))
     assert model.similarity is not None
-    model.similarity.initialise(meeting, pictures[:4], pictures)
+    model.similarity.initialise(heads, images[:4], images)
     return model, regions
 
 
 @torch.no_grad()
-def test_answers_are_looked_for_in_the_picture() -> None:
+def test_similarity_is_normalised_per_answer() -> None:
     model, regions = seeing()
     assert model.similarity is not None
     boxes = torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 10)
-    near = model.similarity(Regions(regions, boxes, Packing.of([2] * 5)))
-    # Answers are named like the pictures themselves: each is nearest to its own.
-    assert near[:4].argmax(0).tolist() == [0, 1, 2, 3]
-    # In standard deviations from how near an answer is to pictures in general.
-    torch.testing.assert_close(near.mean(0), torch.zeros(4), atol=1e-4, rtol=0)
-    torch.testing.assert_close(near.std(0, correction=0), torch.ones(4), atol=1e-4, rtol=0)
+    similarity = model.similarity(Regions(regions, boxes, Packing.of([2] * 5)))
+    # Answer vectors equal image vectors: each is nearest to its own image.
+    assert similarity[:4].argmax(0).tolist() == [0, 1, 2, 3]
+    # In standard deviations from an answer's mean similarity.
+    torch.testing.assert_close(similarity.mean(0), torch.zeros(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(similarity.std(0, correction=0), torch.ones(4), atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
-def test_the_question_says_how_much_sight_counts() -> None:
+def test_the_question_weights_the_similarity() -> None:
     model, regions = seeing()
     assert model.similarity is not None
     text = Text(torch.tensor([1, 5, 2]), Packing.of([3]))
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
-    near = model.similarity(one)
+    similarity = model.similarity(one)
     model.similarity_weight.bias.zero_()
     blind = model(text, one)
     model.similarity_weight.bias.fill_(2.0)
-    torch.testing.assert_close(model(text, one), blind + 2 * near)
+    torch.testing.assert_close(model(text, one), blind + 2 * similarity)
 
 
-def test_sight_stays_as_it_was_trained() -> None:
+def test_similarity_is_frozen() -> None:
     model, regions = seeing()
     text = Text(torch.tensor([1, 5, 2]), Packing.of([3]))
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
@@ -117,7 +117,7 @@ def test_sight_stays_as_it_was_trained() -> None:
 
 
 @torch.no_grad()
-def test_sight_is_as_sharp_where_the_rest_is_rounded() -> None:
+def test_similarity_is_computed_in_full_precision_under_autocast() -> None:
     model, regions = seeing()
     assert model.similarity is not None
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
@@ -127,11 +127,11 @@ def test_sight_is_as_sharp_where_the_rest_is_rounded() -> None:
 
 
 @torch.no_grad()
-def test_one_picture_tells_of_no_spread() -> None:
+def test_similarity_of_a_single_image_has_a_bounded_scale() -> None:
     model, regions = seeing()
     assert model.similarity is not None
-    meeting = model.similarity.projection_heads
-    picture = meeting.encode_images(regions[:2], Packing.of([2]))
-    model.similarity.initialise(meeting, model.similarity.answer_vectors.clone(), picture)
+    heads = model.similarity.projection_heads
+    image = heads.encode_images(regions[:2], Packing.of([2]))
+    model.similarity.initialise(heads, model.similarity.answer_vectors.clone(), image)
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
     torch.testing.assert_close(model.similarity(one), torch.zeros(1, 4), atol=1e-3, rtol=0)

@@ -12,7 +12,7 @@ from polyglance.nn.packing import Packing
 def by_loops(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, q: list[int], k: list[int]
 ) -> torch.Tensor:
-    """Attention written out: one sequence, one head, one query at a time."""
+    """Compute attention with loops: one sequence, one head, one query at a time."""
     output = torch.zeros_like(query)
     q_start = k_start = 0
     for q_length, k_length in zip(q, k, strict=True):

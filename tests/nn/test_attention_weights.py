@@ -26,19 +26,19 @@ def lively() -> Encoder:
 
 
 @torch.no_grad()
-def test_a_watched_encoder_says_what_it_says_unwatched() -> None:
+def test_forward_with_attention_equals_forward() -> None:
     encoder, rows = lively(), torch.randn(7, 16)
     out, weights = forward_with_attention(encoder, rows)
     assert torch.allclose(out, encoder.contextualise(rows, Packing.of([7])), atol=1e-5)
     assert len(weights) == 3
-    for found in weights:
-        assert found.shape == (4, 7, 7)
-        assert torch.allclose(found.sum(-1), torch.ones(4, 7), atol=1e-6)
-        assert (found >= 0).all()
+    for of_layer in weights:
+        assert of_layer.shape == (4, 7, 7)
+        assert torch.allclose(of_layer.sum(-1), torch.ones(4, 7), atol=1e-6)
+        assert (of_layer >= 0).all()
 
 
 @torch.no_grad()
-def test_weights_applied_to_values_are_what_the_layer_attends_to() -> None:
+def test_weights_times_values_are_the_layers_attention() -> None:
     layer = lively().layers[0]
     assert isinstance(layer, TransformerLayer)
     rows = torch.randn(5, 16)

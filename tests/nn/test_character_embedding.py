@@ -8,7 +8,7 @@ from polyglance.nn.character_embedding import CharacterEmbedding
 WORDS = ["<pad>", "<mask>", "hund", "hunde", "пес", "犬"]
 
 
-def test_a_word_is_its_letters_read_both_ways() -> None:
+def test_a_word_is_its_characters_in_both_directions() -> None:
     torch.manual_seed(0)
     words = CharacterEmbedding(WORDS, characters_width=3, width=8)
     rows = words(torch.tensor([3, 5, 3, 1]))
@@ -22,6 +22,6 @@ def test_a_word_is_its_letters_read_both_ways() -> None:
     assert sum(p.numel() for p in words.parameters()) == parameters
 
 
-def test_an_odd_width_cannot_be_halved() -> None:
+def test_an_odd_width_is_refused() -> None:
     with pytest.raises(ValueError, match="width is 7"):
         CharacterEmbedding(WORDS, characters_width=3, width=7)

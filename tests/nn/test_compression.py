@@ -32,7 +32,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def in_four_bits(row: list[float]) -> list[float]:
-    """One block, number by number."""
+    """Quantise one block with a loop."""
     farthest = max(row, key=abs)
     scale = float(np.float16(farthest / -8))
     if scale == 0:
@@ -53,7 +53,7 @@ def rounded_to_eight(weight: Tensor) -> Tensor:
     return dequantise_8bit(*quantise_8bit(weight))
 
 
-def test_four_bits_are_those_of_a_loop() -> None:
+def test_4bit_quantisation_agrees_with_a_loop() -> None:
     weight = normal(5, 24) * torch.tensor([1e-3, 0.1, 1.0, 30.0, 0.0])[:, None]
     weight[1, 8:16] = 0
     codes, scales = quantise_4bit(weight, block=8)
@@ -67,14 +67,14 @@ def test_four_bits_are_those_of_a_loop() -> None:
     assert (dequantise_4bit(codes, scales)[1, 8:16] == 0).all()
 
 
-def test_all_sixteen_codes_are_of_use() -> None:
-    """The farthest of a block is code 0, be it positive or negative."""
+def test_all_sixteen_codes_are_used() -> None:
+    """The value of greatest magnitude is code 0, positive or negative."""
     codes, scales = quantise_4bit(torch.tensor([[8.0, -7.0, 0.0, 1.0], [-8.0, 7.0, 0.4, -1.0]]), 4)
     assert codes.tolist() == [[0, 15, 8, 7], [0, 15, 8, 7]]
     assert scales.tolist() == [[-1.0], [1.0]]
 
 
-def test_eight_bits_are_those_of_a_loop() -> None:
+def test_8bit_quantisation_agrees_with_a_loop() -> None:
     weight = normal(4, 3, 2, 2) * torch.tensor([1e-4, 1.0, 50.0, 0.0])[:, None, None, None]
     codes, scales = quantise_8bit(weight)
     assert codes.dtype == torch.int8
@@ -85,12 +85,12 @@ def test_eight_bits_are_those_of_a_loop() -> None:
         assert found.flatten().tolist() == pytest.approx(expected, rel=1e-5)
 
 
-def test_rounding_is_as_near_as_its_steps_are_fine() -> None:
+def test_rounding_errors_are_below_half_a_step() -> None:
     weight = normal(200, 128)
     blocks = weight.view(200, 2, 64)
     step = blocks.abs().amax(2, keepdim=True) / 8
     error = (rounded_to_four(weight).view_as(blocks) - blocks).abs()
-    # Half a step, and one where -8 has no counterpart; float16 holds a scale to a 2048th.
+    # Half a step, or one where -8 has no counterpart; float16 rounds scales by up to 1/2048.
     opposite = blocks / blocks.gather(2, blocks.abs().argmax(2, keepdim=True)) < -7.5 / 8
     assert (error <= step * (torch.where(opposite, 1.0, 0.5) + 8 / 2048)).all()
     kernels = weight.view(200, 8, 4, 4)
@@ -98,7 +98,7 @@ def test_rounding_is_as_near_as_its_steps_are_fine() -> None:
     assert ((rounded_to_eight(kernels) - kernels).abs() <= step * 0.5001).all()
 
 
-def test_what_is_rounded_already_stays() -> None:
+def test_quantisation_is_idempotent() -> None:
     weight = normal(100, 128) * 10 ** (2 * normal(100, 1, seed=1)).clamp(-3, 3)
     for rounded in (rounded_to_four(weight), rounded_to_eight(weight.view(100, 8, 4, 4))):
         again = rounded_to_four if rounded.dim() == 2 else rounded_to_eight
@@ -106,7 +106,7 @@ def test_what_is_rounded_already_stays() -> None:
 
 
 def tiny(**changes: int | bool | str) -> MMP:
-    """A small model with eyes; every row that is rounded divides into blocks."""
+    """A small model with an image backbone; quantised rows are divisible into blocks."""
     torch.manual_seed(0)
     encoder = EncoderConfig(
         vocab_size=600,
@@ -143,7 +143,7 @@ def small(model: MMP, parts: int = 16, frequent: int = 300) -> MMP:
 
 @torch.no_grad()
 def outputs(model: MMP) -> tuple[Tensor, Tensor]:
-    """Unit vectors of eight sentences and of eight pictures."""
+    """Return unit vectors of eight sentences and eight images."""
     ids = torch.randint(0, 600, (8 * 9,), generator=torch.Generator().manual_seed(1))
     cells = model.image_backbone(normal(8, 3, 32, 32)).flatten(2).transpose(1, 2)  # type: ignore[operator]
     pictures = model.encode_visual(cells.flatten(0, 1), Packing.of([cells.shape[1]] * 8))
@@ -152,93 +152,95 @@ def outputs(model: MMP) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(scope="module")
 def compressed() -> MMP:
-    """A small model, compressed."""
+    """Return a small compressed model."""
     return small(tiny())
 
 
-def test_gradients_are_those_at_the_rounded_weight(compressed: MMP) -> None:
+def test_gradients_are_straight_through_at_the_rounded_weight(compressed: MMP) -> None:
     layer, x = compressed.visual_input, normal(5, 64)
     layer(x).pow(2).sum().backward()
-    whole = layer.parametrizations.weight.original  # type: ignore[union-attr]
-    weight = rounded_to_four(whole).detach().requires_grad_()
+    original = layer.parametrizations.weight.original  # type: ignore[union-attr]
+    weight = rounded_to_four(original).detach().requires_grad_()
     (x @ weight.T + layer.bias).pow(2).sum().backward()
-    assert not torch.equal(weight, whole)
-    assert whole.grad is not None  # type: ignore[union-attr]
-    torch.testing.assert_close(whole.grad, weight.grad)  # type: ignore[union-attr]
+    assert not torch.equal(weight, original)
+    assert original.grad is not None  # type: ignore[union-attr]
+    torch.testing.assert_close(original.grad, weight.grad)  # type: ignore[union-attr]
 
 
 def decaying(rows: int = 2000, width: int = 32, scale: float = 1.0) -> Tensor:
-    """A table most of whose variance lies in few directions, as word tables have it."""
+    """Return a table with most variance in few directions, as word embeddings have."""
     axes = torch.linalg.qr(normal(width, width, seed=5)).Q
     return scale * (normal(rows, width) * 0.85 ** torch.arange(width)) @ axes + 0.3 * scale
 
 
-def error_of(table: Tensor, shared: ProductQuantisedEmbedding) -> Tensor:
+def error_of(table: Tensor, quantised: ProductQuantisedEmbedding) -> Tensor:
     with torch.no_grad():
-        return (shared(torch.arange(len(table))) - table).pow(2).sum(1)
+        return (quantised(torch.arange(len(table))) - table).pow(2).sum(1)
 
 
-def test_a_shared_table_is_nearer_with_more_parts_and_for_frequent_words() -> None:
+def test_more_parts_and_frequent_words_have_smaller_errors() -> None:
     table = decaying()
     frequency = torch.rand(2000, generator=torch.Generator().manual_seed(2))
     frequent = frequency >= frequency.sort(descending=True).values[599]
     variance = (table - table.mean(0)).pow(2).sum(1).mean()
     means = []
     for parts in (2, 4, 8):
-        shared = ProductQuantisedEmbedding.from_table(
+        quantised = ProductQuantisedEmbedding.from_table(
             table, frequency, parts=parts, finer_parts=4, frequent=600
         )
-        error = error_of(table, shared) / variance
+        error = error_of(table, quantised) / variance
         means.append((float(error[~frequent].mean()), float(error[frequent].mean())))
-        assert int(shared.order[frequency.argmax()]) == 0
+        assert int(quantised.order[frequency.argmax()]) == 0
     others, finer = zip(*means, strict=True)
     assert others[0] > 1.5 * others[1] > 2.25 * others[2]
     assert finer[0] > 1.2 * finer[1] > 1.44 * finer[2]
     assert all(fine < 0.6 * coarse for coarse, fine in means)
-    assert others[1] < 0.1  # all of it, had nothing been learned
+    assert others[1] < 0.1  # 1 without any codes
 
 
 @torch.no_grad()
-def test_rows_are_looked_up_by_their_definition() -> None:
+def test_lookup_agrees_with_the_definition() -> None:
     table = decaying(rows=500, width=12)
     frequency = torch.rand(500, generator=torch.Generator().manual_seed(2))
-    shared = ProductQuantisedEmbedding.from_table(
+    quantised = ProductQuantisedEmbedding.from_table(
         table, frequency, parts=4, finer_parts=3, frequent=100
     )
-    by_place = frequency.argsort(descending=True).tolist()
-    places = [0, 99, 100, 499]
-    found = shared(torch.tensor([by_place[place] for place in places]).view(2, 2))
+    by_rank = frequency.argsort(descending=True).tolist()
+    ranks = [0, 99, 100, 499]
+    found = quantised(torch.tensor([by_rank[rank] for rank in ranks]).view(2, 2))
     assert found.shape == (2, 2, 12)
-    for place, row in zip(places, found.flatten(0, 1), strict=True):
+    for rank, row in zip(ranks, found.flatten(0, 1), strict=True):
         turned = [0.0] * 12
         for part in range(4):
-            entry = shared.codebooks[part][int(shared.codes[place][part])]
+            entry = quantised.codebooks[part][int(quantised.codes[rank][part])]
             for number in range(3):
                 turned[3 * part + number] += float(entry[number])
-        for part in range(3 if place < 100 else 0):
-            entry = shared.finer_codebooks[part][int(shared.finer_codes[place][part])]
+        for part in range(3 if rank < 100 else 0):
+            entry = quantised.finer_codebooks[part][int(quantised.finer_codes[rank][part])]
             for number in range(4):
                 turned[4 * part + number] += float(entry[number])
-        expected = shared.centre.clone()
-        for value, axis in zip(turned, shared.rotation, strict=True):
+        expected = quantised.centre.clone()
+        for value, axis in zip(turned, quantised.rotation, strict=True):
             expected += value * axis
         torch.testing.assert_close(row, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_each_part_names_the_nearest_entry_of_its_codebook() -> None:
+def test_codes_select_the_nearest_codebook_entry() -> None:
     table = decaying(rows=700, width=8)
-    shared = ProductQuantisedEmbedding.from_table(
+    quantised = ProductQuantisedEmbedding.from_table(
         table, torch.arange(700.0), parts=2, finer_parts=2, frequent=10
     )
-    turned = (table.flip(0) - shared.centre) @ shared.rotation.T  # the most frequent was the last
+    turned = (
+        table.flip(0) - quantised.centre
+    ) @ quantised.rotation.T  # the last word is the most frequent
     for part in range(2):
-        distances = torch.cdist(turned[:, 4 * part : 4 * part + 4], shared.codebooks[part])
-        chosen = distances.gather(1, shared.codes[:, part : part + 1].long())
+        distances = torch.cdist(turned[:, 4 * part : 4 * part + 4], quantised.codebooks[part])
+        chosen = distances.gather(1, quantised.codes[:, part : part + 1].long())
         assert (chosen <= distances.amin(1, keepdim=True) + 1e-4).all()
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
-def test_the_rotation_is_one_and_deals_variance_evenly(scale: float) -> None:
+def test_the_rotation_is_orthogonal_and_balances_variance(scale: float) -> None:
     rows = decaying(scale=scale)
     rows -= rows.mean(0)
     rotation = _balanced_rotation(rows, 4)
@@ -247,16 +249,16 @@ def test_the_rotation_is_one_and_deals_variance_evenly(scale: float) -> None:
     off_diagonal = torch.corrcoef(turned.T) - torch.eye(32)
     assert off_diagonal.abs().max() < 1e-2  # principal axes
     products = turned.var(0).log().view(4, 8).sum(1)
-    # One part of the eight largest and one of the eight smallest would be 62 apart.
+    # Parts of the eight largest and the eight smallest would differ by 62.
     assert products.max() - products.min() < 3
 
 
-def test_few_words_each_keep_an_entry() -> None:
+def test_fewer_words_than_codes_are_exact() -> None:
     table = decaying(rows=40)
-    shared = ProductQuantisedEmbedding.from_table(
+    quantised = ProductQuantisedEmbedding.from_table(
         table, torch.arange(40.0), parts=4, finer_parts=2, frequent=90
     )
-    assert error_of(table, shared).max() < 1e-6
+    assert error_of(table, quantised).max() < 1e-6
     with pytest.raises(PolyglanceError, match="set frequent to 1 or more"):
         ProductQuantisedEmbedding.from_table(
             table, torch.arange(40.0), parts=4, finer_parts=2, frequent=0
@@ -264,7 +266,7 @@ def test_few_words_each_keep_an_entry() -> None:
 
 
 @pytest.mark.parametrize(("parts", "finer_parts"), [(5, 4), (4, 5), (0, 4)])
-def test_rows_that_do_not_divide_are_one_sentence(parts: int, finer_parts: int) -> None:
+def test_indivisible_rows_raise_a_clear_error(parts: int, finer_parts: int) -> None:
     with pytest.raises(PolyglanceError, match=r"are not divisible into [05] parts: change"):
         ProductQuantisedEmbedding.from_table(
             decaying(40), torch.arange(40.0), parts=parts, finer_parts=finer_parts, frequent=9
@@ -273,7 +275,7 @@ def test_rows_that_do_not_divide_are_one_sentence(parts: int, finer_parts: int) 
         quantise_4bit(normal(2, 100))
 
 
-def test_what_cannot_be_compressed_is_told_beforehand() -> None:
+def test_check_compressible_refuses_before_training() -> None:
     settings = {"parts": 16, "finer_parts": 16, "frequent": 9}
     check_compressible(tiny(), **settings)
     with pytest.raises(PolyglanceError, match="32 weights is not divisible into blocks of 64"):
@@ -290,19 +292,21 @@ def cosines(first: Tensor, second: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("text_pooling", ["transformer", "mean"])
-def test_a_compressed_model_is_near_the_whole_one(text_pooling: str) -> None:
-    whole = outputs(tiny(text_pooling=text_pooling))
+def test_a_compressed_model_is_close_to_the_original(text_pooling: str) -> None:
+    original = outputs(tiny(text_pooling=text_pooling))
     compressed = outputs(small(tiny(text_pooling=text_pooling), parts=32))
-    for before, after in zip(whole, compressed, strict=True):
+    for before, after in zip(original, compressed, strict=True):
         assert not torch.allclose(before, after, atol=1e-4)
         assert cosines(before, after).min() > 0.99
         assert cosines(before, after.roll(1, 0)).mean() < cosines(before, after).min() - 0.01
     coarse = outputs(small(tiny(text_pooling=text_pooling), parts=4))
-    assert cosines(whole[0], coarse[0]).mean() < cosines(whole[0], compressed[0]).mean() - 0.01
+    assert (
+        cosines(original[0], coarse[0]).mean() < cosines(original[0], compressed[0]).mean() - 0.01
+    )
 
 
 @pytest.mark.parametrize("changes", [{}, {"share_pooling": True}, {"text_pooling": "mean"}])
-def test_stored_and_loaded_it_acts_as_before(changes: dict[str, bool | str]) -> None:
+def test_a_loaded_compact_state_gives_the_same_vectors(changes: dict[str, bool | str]) -> None:
     model = small(tiny(**changes))
     state = compact_state(model)
     fresh = tiny(**changes)
@@ -311,12 +315,12 @@ def test_stored_and_loaded_it_acts_as_before(changes: dict[str, bool | str]) -> 
     load_compact(fresh, state)
     for before, after in zip(outputs(model), outputs(fresh), strict=True):
         torch.testing.assert_close(before, after, rtol=0, atol=1e-3)
-    whole = sum(4 * value.numel() for value in fresh.state_dict().values())
+    original = sum(4 * value.numel() for value in fresh.state_dict().values())
     stored = sum(value.numel() * value.element_size() for value in state.values())
-    assert stored < 0.75 * whole  # even where codebooks are larger than what they stand for
+    assert stored < 0.75 * original  # although codebooks are larger than the table here
 
 
-def test_two_codes_share_a_byte_the_earlier_in_its_low_half(compressed: MMP) -> None:
+def test_two_codes_share_a_byte_the_first_in_its_low_half(compressed: MMP) -> None:
     state = compact_state(compressed)
     codes, scales = quantise_4bit(compressed.visual_input.weight)
     packed = state["visual_input.weight.codes"]
@@ -337,7 +341,7 @@ WRONG: list[tuple[Callable[[], MMP], str]] = [
 
 
 @pytest.mark.parametrize(("make", "message"), WRONG)
-def test_another_model_s_weights_are_one_sentence(
+def test_weights_of_another_model_raise_a_clear_error(
     compressed: MMP, make: Callable[[], MMP], message: str
 ) -> None:
     state, model = compact_state(compressed), make()
@@ -349,6 +353,6 @@ def test_another_model_s_weights_are_one_sentence(
         assert torch.equal(value, before[name])
 
 
-def test_weights_of_an_uncompressed_model_are_one_sentence() -> None:
+def test_weights_of_an_uncompressed_model_raise_a_clear_error() -> None:
     with pytest.raises(PolyglanceError, match=r"encoder\.words\.codes is missing"):
         load_compact(tiny(), dict(tiny().state_dict()))

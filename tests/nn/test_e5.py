@@ -1,4 +1,4 @@
-"""multilingual-e5-small in our encoder: what the weights are worth here."""
+"""multilingual-e5-small in our encoder: parity and retrieval quality."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def e5() -> tuple[Encoder, Tokenizer]:
 
 
 def encode(e5: tuple[Encoder, Tokenizer], texts: Sequence[str]) -> torch.Tensor:
-    """Mean of the last layer over ``query: TEXT``, of unit length, as e5 is meant to be used."""
+    """Mean-pool the last layer over ``query: TEXT`` to unit length, as e5 is meant to be used."""
     encoder, tokenizer = e5
     vectors = []
     with torch.inference_mode():
@@ -43,13 +43,13 @@ def encode(e5: tuple[Encoder, Tokenizer], texts: Sequence[str]) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def vectors(e5: tuple[Encoder, Tokenizer]) -> dict[str, torch.Tensor]:
-    """What the encoder makes of the test sentences, by language."""
+    """Return vectors of the test sentences by language."""
     texts = [text for sentences in SENTENCES.values() for text in sentences]
     counts = [len(sentences) for sentences in SENTENCES.values()]
     return dict(zip(SENTENCES, encode(e5, texts).split(counts), strict=True))
 
 
-def test_agrees_with_the_package_s_own_engine(vectors: dict[str, torch.Tensor]) -> None:
+def test_agrees_with_the_packages_own_engine(vectors: dict[str, torch.Tensor]) -> None:
     texts = [text for sentences in SENTENCES.values() for text in sentences]
     assert len(texts) == 100
     assert len(SENTENCES) == 10
@@ -58,18 +58,18 @@ def test_agrees_with_the_package_s_own_engine(vectors: dict[str, torch.Tensor]) 
     assert cosines.min() >= 0.999
 
 
-def test_translations_lie_nearest_to_each_other(vectors: dict[str, torch.Tensor]) -> None:
-    for language, found in vectors.items():
-        nearest = (found @ vectors["en"].T).argmax(1)
+def test_translations_are_nearest_neighbours(vectors: dict[str, torch.Tensor]) -> None:
+    for language, queries in vectors.items():
+        nearest = (queries @ vectors["en"].T).argmax(1)
         assert nearest.tolist() == list(range(10)), language
 
 
 @pytest.mark.real_data
-def test_english_finds_german_among_a_hundred(
+def test_english_retrieves_german_among_a_hundred(
     e5: tuple[Encoder, Tokenizer], real_data: Path
 ) -> None:
     with gzip.open(real_data / "text" / "multi30k-parallel.jsonl.gz", "rt") as lines:
         pairs = [json.loads(line) for line in islice(lines, 100)]
     english, german = (encode(e5, [pair[code] for pair in pairs]) for code in ("en", "de"))
-    found = (english @ german.T).argmax(1).numpy()
-    assert np.mean(found == np.arange(100)) >= 0.96
+    queries = (english @ german.T).argmax(1).numpy()
+    assert np.mean(queries == np.arange(100)) >= 0.96

@@ -31,7 +31,7 @@ def make(**changes: Any) -> Encoder:
     return Encoder(replace(SMALL, **changes))
 
 
-def test_freezing_keeps_gradients_and_dropout_above(ids: torch.Tensor) -> None:
+def test_freezing_leaves_gradients_and_dropout_to_later_layers(ids: torch.Tensor) -> None:
     encoder = make(dropout=0.5).train()
     encoder.freeze_below(3)
     packing = Packing.of(LENGTHS)
@@ -46,11 +46,11 @@ def test_freezing_keeps_gradients_and_dropout_above(ids: torch.Tensor) -> None:
     assert encoder.layers[0].training
 
 
-def test_gradient_checkpointing_changes_no_gradient(ids: torch.Tensor) -> None:
+def test_gradient_checkpointing_keeps_gradients(ids: torch.Tensor) -> None:
     packing = Packing.of(LENGTHS)
     gradients = []
     for checkpointing in (False, True):
-        encoder = make(dropout=0.5).train()  # must fall on the same places the second time
+        encoder = make(dropout=0.5).train()  # must hit the same values in the recomputation
         encoder.gradient_checkpointing = checkpointing
         rows = encoder.embed(ids, packing)
         encoder.contextualise(
@@ -62,12 +62,12 @@ def test_gradient_checkpointing_changes_no_gradient(ids: torch.Tensor) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
-def test_bfloat16_stays_near_float32(ids: torch.Tensor) -> None:
+def test_bfloat16_is_close_to_float32(ids: torch.Tensor) -> None:
     encoder = make().eval()
     packing = Packing.of(LENGTHS)
     exact = encoder(ids, packing)
-    # A processor without bfloat16 would fail in oneDNN, which torch then gives up for good:
-    # every convolution of the tests that follow would take twice as long.
+    # On a CPU without bfloat16, oneDNN fails and torch disables it for good: every convolution
+    # in later tests would take twice as long.
     with torch.backends.mkldnn.flags(enabled=False):
         rounded = encoder.to(torch.bfloat16)(ids, packing)
     assert rounded.dtype is torch.bfloat16
@@ -87,7 +87,7 @@ def test_regions_can_pass_through_the_layers() -> None:
 
 
 @pytest.mark.parametrize("layer", [None, 1, 0])
-def test_rows_that_are_wanted_alone_are_the_same(layer: int | None) -> None:
+def test_output_rows_equal_the_same_rows_of_all(layer: int | None) -> None:
     encoder = make().eval()
     rows, packing, only = torch.randn(6, 16), Packing.of([2, 4]), torch.tensor([5, 0])
     every = encoder.contextualise(rows, packing, layer=layer)
@@ -95,7 +95,7 @@ def test_rows_that_are_wanted_alone_are_the_same(layer: int | None) -> None:
     torch.testing.assert_close(some, every[only])
 
 
-def test_too_long_and_no_such_layer_are_said_plainly(ids: torch.Tensor) -> None:
+def test_too_long_inputs_and_unknown_layers_raise_clear_errors(ids: torch.Tensor) -> None:
     encoder = make()
     with pytest.raises(ValueError, match="19 sub-words and the encoder takes 18"):
         encoder(torch.zeros(19, dtype=torch.long), Packing.of([19]))

@@ -9,18 +9,18 @@ from polyglance.nn.gradient_reversal import ReversalSchedule, reverse_gradient
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.25, torch.tensor(3.0)])
-def test_forwards_nothing_changes_and_backwards_the_sign_does(
+def test_identity_forwards_and_negated_gradient_backwards(
     strength: float | torch.Tensor,
 ) -> None:
     rows = torch.randn(4, 3, requires_grad=True)
-    seen = reverse_gradient(rows, strength)
-    assert torch.equal(seen, rows)
+    output = reverse_gradient(rows, strength)
+    assert torch.equal(output, rows)
     weight = torch.randn(4, 3)
-    (seen * weight).sum().backward()
+    (output * weight).sum().backward()
     torch.testing.assert_close(rows.grad, -float(strength) * weight)
 
 
-def test_the_ramp_follows_the_steps_of_training_and_survives_a_checkpoint() -> None:
+def test_the_schedule_follows_training_steps_and_survives_a_checkpoint() -> None:
     ramp = ReversalSchedule(steps=8).train()
     strengths = [float(ramp()) for _ in range(10)]
     expected = [2 / (1 + math.exp(-10 * min(1, step / 8))) - 1 for step in range(10)]

@@ -22,15 +22,15 @@ def build(projection: Projection = "language", own_words: int | None = 2) -> Hyb
     )  # fmt: skip
 
 
-def test_common_words_own_a_vector_and_rare_ones_share_a_token() -> None:
+def test_frequent_words_have_own_vectors_and_rare_words_share_tokens() -> None:
     words = build()
     rows = words(torch.arange(9))
-    # Words 4 and 8 share token 5 across languages; word 5 has token 9. Token 8 is left over.
+    # Words 4 and 8 share token 5 across languages; word 5 has token 9. Token 8 is unused.
     torch.testing.assert_close(rows[[4, 5, 8]], LATENT[[5, 9, 5]])
     assert words.latent.shape == (2, 4)
     for language, numbers in enumerate([[2, 3], [6, 7]]):
-        spoken = language == LANGUAGE_OF
-        own = principal_components(VECTORS[spoken], 3)[:2]
+        in_language = language == LANGUAGE_OF
+        own = principal_components(VECTORS[in_language], 3)[:2]
         torch.testing.assert_close(rows[numbers], words.projections[language](own))
     assert not rows[0].any()
     torch.testing.assert_close(rows[1], words.mask[0])
@@ -41,11 +41,11 @@ def test_common_words_own_a_vector_and_rare_ones_share_a_token() -> None:
     [
         ("language", 2, 4 + 2 * 4 + 4 * 3 + 2 * (3 * 4 + 4)),
         ("shared", 2, 4 + 2 * 4 + 4 * 3 + (3 * 4 + 4)),
-        ("language", 0, 4 + 3 * 4),  # all three tokens are used, and nothing else is there
+        ("language", 0, 4 + 3 * 4),  # the mask and all three tokens
         ("language", None, 4 + 7 * 3 + 2 * (3 * 4 + 4)),
     ],
 )
-def test_parameters_are_those_of_the_table(
+def test_parameter_count_is_that_of_the_table(
     projection: Projection, own_words: int | None, parameters: int
 ) -> None:
     words = build(projection, own_words)
@@ -54,7 +54,7 @@ def test_parameters_are_those_of_the_table(
     assert all(p.grad is not None for p in words.parameters() if p.numel())
 
 
-def test_without_a_projection_vectors_stay_as_they_are() -> None:
+def test_without_a_projection_vectors_are_unchanged() -> None:
     words = HybridEmbedding.build(
         VECTORS, LANGUAGE_OF, RANKS, own_words=None, own_width=6, width=6, projection="none"
     )
@@ -63,7 +63,7 @@ def test_without_a_projection_vectors_stay_as_they_are() -> None:
         build("none")
 
 
-def test_gradients_reach_only_the_words_that_were_read() -> None:
+def test_gradients_reach_only_words_of_the_batch() -> None:
     words = build()
     words(torch.tensor([3, 5])).sum().backward()
     grads = [p.grad for p in (words.own[0], words.own[1], words.latent)]
@@ -74,7 +74,7 @@ def test_gradients_reach_only_the_words_that_were_read() -> None:
     ]
 
 
-def test_drift_is_the_squared_way_from_the_beginning() -> None:
+def test_drift_is_the_squared_distance_from_initial_vectors() -> None:
     words = build()
     assert words.drift().item() == 0
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_drift_is_the_squared_way_from_the_beginning() -> None:
 
 
 @pytest.mark.parametrize("projection", ["language", "shared"])
-def test_a_language_that_comes_later_is_all_that_learns(projection: Projection) -> None:
+def test_only_an_added_language_is_trainable(projection: Projection) -> None:
     words = build(projection)
     before = words(torch.arange(9)).detach()
     own = torch.randn(2, 3)
@@ -98,7 +98,7 @@ def test_a_language_that_comes_later_is_all_that_learns(projection: Projection) 
     assert learned == 2 * 3 + (3 * 4 + 4 if projection == "language" else 0)
 
 
-def test_principal_components_keep_what_varies_most() -> None:
+def test_principal_components_keep_the_most_variance() -> None:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(50, 6)) * [5, 1, 3, 0.1, 0.1, 0.1] + 7
     reduced = principal_components(torch.from_numpy(vectors), 2)

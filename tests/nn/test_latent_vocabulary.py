@@ -15,23 +15,23 @@ def make(gradient: ChoiceGradient = "straight-through", explore: float = 0.2) ->
         candidates=CANDIDATES, gradient=gradient,
     )  # fmt: skip
     with torch.no_grad():
-        model.latent.copy_(torch.eye(TOKENS))  # a word's vector names its token
+        model.latent.copy_(torch.eye(TOKENS))  # the vector identifies the token
     return model
 
 
-def test_exploring_takes_one_of_the_best_at_the_given_rate() -> None:
+def test_exploration_draws_a_candidate_at_the_given_rate() -> None:
     model = make().train()
     chosen = model(torch.arange(WORDS)).argmax(1)
     scores = model.scores(model.features)
     rank = (scores > scores.gather(1, chosen[:, None])).sum(1)
     assert rank.max() == CANDIDATES - 1
-    # One of five times a random choice is the best after all.
+    # One random choice in five is the best candidate.
     assert (rank > 0).float().mean().item() == pytest.approx(0.2 * 4 / 5, abs=0.02)
     others = torch.bincount(rank, minlength=CANDIDATES)[1:] / WORDS
     torch.testing.assert_close(others, torch.full((4,), 0.04), atol=0.012, rtol=0)
 
 
-def test_a_word_is_one_token_wherever_it_stands_in_a_batch() -> None:
+def test_a_word_has_one_token_per_batch() -> None:
     rows = make(explore=1.0).train()(torch.tensor([7, 3, 7, 7, 3]))
     assert torch.equal(rows[0], rows[2])
     assert torch.equal(rows[0], rows[3])
@@ -39,14 +39,14 @@ def test_a_word_is_one_token_wherever_it_stands_in_a_batch() -> None:
 
 
 @pytest.mark.parametrize("gradient", ["straight-through", "weighted"])
-def test_at_rest_every_word_has_its_best_token(gradient: ChoiceGradient) -> None:
+def test_in_evaluation_every_word_has_its_best_token(gradient: ChoiceGradient) -> None:
     model = make(gradient, explore=1.0).eval()
     best = model.scores(model.features).argmax(1)
     assert torch.equal(model(torch.arange(WORDS)).argmax(1), best)
     assert torch.equal(model.assign(), best)
 
 
-def test_words_that_come_later_choose_among_the_tokens_that_are_left() -> None:
+def test_added_words_get_one_of_the_remaining_tokens() -> None:
     model = make()
     later = torch.randn(50, 8)
     scores = model.scores(later)
@@ -58,7 +58,7 @@ def test_words_that_come_later_choose_among_the_tokens_that_are_left() -> None:
 
 
 @pytest.mark.parametrize("gradient", ["straight-through", "weighted"])
-def test_vectors_and_gradients_are_those_of_the_definition(gradient: ChoiceGradient) -> None:
+def test_vectors_and_gradients_agree_with_the_definition(gradient: ChoiceGradient) -> None:
     model = make(gradient).eval()
     torch.nn.init.normal_(model.latent)
     weight = torch.randn(TOKENS)

@@ -10,7 +10,7 @@ from polyglance.nn.packing import Packing, concat_packings
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
 
-def test_the_example_of_the_docstring() -> None:
+def test_the_docstrings_example() -> None:
     packing = Packing.of([3, 1, 2])
     assert packing.cu_seqlens.tolist() == [0, 3, 4, 6]
     assert packing.positions.tolist() == [0, 1, 2, 0, 0, 1]
@@ -45,7 +45,9 @@ def test_padding_and_back_and_means_agree_with_loops(lengths: list[int]) -> None
 
 
 @given(LENGTHS, st.data())
-def test_join_lays_each_sequence_after_its_partner(lengths: list[int], data: st.DataObject) -> None:
+def test_concat_packings_puts_each_sequence_after_its_partner(
+    lengths: list[int], data: st.DataObject
+) -> None:
     others = data.draw(st.lists(st.integers(0, 5), min_size=len(lengths), max_size=len(lengths)))
     first = torch.arange(sum(lengths))
     second = -1 - torch.arange(sum(others))
@@ -58,6 +60,6 @@ def test_join_lays_each_sequence_after_its_partner(lengths: list[int], data: st.
     assert joint.max_seqlen >= max(len(piece) for piece in expected)
 
 
-def test_join_refuses_batches_of_different_size() -> None:
+def test_concat_packings_refuses_batches_of_different_size() -> None:
     with pytest.raises(ValueError, match="cannot be joined"):
         concat_packings(Packing.of([1]), Packing.of([1, 2]))

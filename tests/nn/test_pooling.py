@@ -11,7 +11,7 @@ def make() -> PoolingHead:
     return PoolingHead(16, heads=4).eval()
 
 
-def test_one_vector_a_sequence_whatever_its_company() -> None:
+def test_pooling_does_not_depend_on_other_sequences() -> None:
     head, rows = make(), torch.randn(9, 16)
     packed = head(rows, Packing.of([4, 5]))
     assert packed.shape == (2, 16)
@@ -19,7 +19,7 @@ def test_one_vector_a_sequence_whatever_its_company() -> None:
     torch.testing.assert_close(packed[1:], head(rows[4:], Packing.of([5])))
 
 
-def test_no_positions_only_the_first_row_is_special() -> None:
+def test_pooling_has_no_positions_except_for_the_first_row() -> None:
     head, rows = make(), torch.randn(5, 16)
     shuffled = rows[[0, 3, 1, 4, 2]]
     torch.testing.assert_close(head(rows, Packing.of([5])), head(shuffled, Packing.of([5])))
@@ -27,7 +27,7 @@ def test_no_positions_only_the_first_row_is_special() -> None:
     assert not torch.allclose(head(rows, Packing.of([5])), head(swapped, Packing.of([5])))
 
 
-def test_a_context_extends_keys_and_values_by_equation_6() -> None:
+def test_context_extends_keys_and_values_as_in_equation_6() -> None:
     head, text, clip = make(), torch.randn(5, 16), torch.randn(7, 16)
     sentences, clips = Packing.of([2, 3]), Packing.of([4, 3])
     conditional = head(text, sentences, clip, clips)
@@ -40,7 +40,7 @@ def test_a_context_extends_keys_and_values_by_equation_6() -> None:
     assert not torch.allclose(conditional, head(text, sentences))
 
 
-def test_the_mean_is_of_all_rows_and_of_the_context_s_too() -> None:
+def test_the_mean_includes_the_context() -> None:
     head, text, clip = MeanHead(16), torch.randn(5, 16), torch.randn(7, 16)
     sentences, clips = Packing.of([2, 3]), Packing.of([4, 3])
     alone, conditional = head(text, sentences), head(text, sentences, clip, clips)
@@ -50,7 +50,7 @@ def test_the_mean_is_of_all_rows_and_of_the_context_s_too() -> None:
         torch.testing.assert_close(conditional[number], torch.cat([x, v]).mean(0))
 
 
-def test_what_the_mean_goes_through_is_learned() -> None:
+def test_the_mean_heads_layer_is_trainable() -> None:
     head, rows = MeanHead(16), torch.randn(5, 16)
     with torch.no_grad():
         head.linear.weight.copy_(torch.randn(16, 16))

@@ -29,7 +29,7 @@ LENGTHS = [[4], [1, 30, 7], [12, 12, 12], [2, 3, 5, 7, 11, 13, 17, 19]]
 
 
 def published(kind: str, shape: dict[str, int], folder: Path) -> torch.nn.Module:
-    """A transformers model with random weights of a lively size, saved as a folder."""
+    """Save a transformers model with random weights of considerable size."""
     torch.manual_seed(3)
     common = {"vocab_size": 99, "initializer_range": 0.2, **shape}
     model = (
@@ -42,7 +42,7 @@ def published(kind: str, shape: dict[str, int], folder: Path) -> torch.nn.Module
         else BertModel(BertConfig(max_position_embeddings=38, type_vocab_size=2, **common))
     )
     for parameter in model.parameters():
-        if parameter.ndim == 1:  # layer norms and biases begin at 1 and 0, which hides mistakes
+        if parameter.ndim == 1:  # initial 1 and 0 would hide mistakes
             torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=0.1)
     model.save_pretrained(folder)
     return model.eval()
@@ -75,7 +75,7 @@ def test_parity_with_transformers(kind: str, shape: dict[str, int], tmp_path: Pa
             assert (ours(ids, packing) - alone).abs().max() < 1e-5
 
 
-def test_segments_are_berts(tmp_path: Path) -> None:
+def test_segments_agree_with_bert(tmp_path: Path) -> None:
     theirs = published("bert", SHAPES[0], tmp_path)
     ours = load_encoder(tmp_path)
     ids, segments = torch.randint(4, 99, (9,)), torch.tensor([0] * 4 + [1] * 5)
@@ -88,11 +88,11 @@ def test_segments_are_berts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["xlm-roberta", "bert"])
-def test_what_we_save_transformers_reads(kind: str, tmp_path: Path) -> None:
+def test_transformers_loads_saved_encoders(kind: str, tmp_path: Path) -> None:
     theirs = published(kind, SHAPES[1], tmp_path / "theirs")
     save_encoder(load_encoder(tmp_path / "theirs"), tmp_path / "ours")
-    reader = XLMRobertaModel if kind == "xlm-roberta" else BertModel
-    again = reader.from_pretrained(tmp_path / "ours", add_pooling_layer=False).eval()
+    model_class = XLMRobertaModel if kind == "xlm-roberta" else BertModel
+    again = model_class.from_pretrained(tmp_path / "ours", add_pooling_layer=False).eval()
     ids = torch.randint(4, 99, (2, 8))
     with torch.no_grad():
         torch.testing.assert_close(
@@ -100,7 +100,7 @@ def test_what_we_save_transformers_reads(kind: str, tmp_path: Path) -> None:
         )
 
 
-def test_heads_with_a_prefix_and_older_files_are_read(tmp_path: Path) -> None:
+def test_prefixed_names_and_bin_files_load(tmp_path: Path) -> None:
     theirs = published("xlm-roberta", SHAPES[0], tmp_path)
     expected = load_encoder(tmp_path).state_dict()
     (tmp_path / "model.safetensors").unlink()
@@ -110,7 +110,7 @@ def test_heads_with_a_prefix_and_older_files_are_read(tmp_path: Path) -> None:
     assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
-def test_mberts_own_names_of_layer_norms_are_read(tmp_path: Path) -> None:
+def test_mberts_layer_norm_names_load(tmp_path: Path) -> None:
     published("bert", SHAPES[0], tmp_path)
     expected = load_encoder(tmp_path).state_dict()
     weights = load_file(tmp_path / "model.safetensors")
@@ -125,12 +125,12 @@ def test_mberts_own_names_of_layer_norms_are_read(tmp_path: Path) -> None:
     assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
-def test_shards_are_read(tmp_path: Path) -> None:
+def test_sharded_weights_load(tmp_path: Path) -> None:
     theirs = published("bert", SHAPES[1], tmp_path / "whole")
     theirs.save_pretrained(tmp_path / "shards", max_shard_size="50KB")
     assert (tmp_path / "shards" / "model.safetensors.index.json").exists()
-    whole, shards = load_encoder(tmp_path / "whole"), load_encoder(tmp_path / "shards")
-    for name, value in whole.state_dict().items():
+    single, shards = load_encoder(tmp_path / "whole"), load_encoder(tmp_path / "shards")
+    for name, value in single.state_dict().items():
         assert torch.equal(value, shards.state_dict()[name])
 
 
@@ -155,7 +155,7 @@ def test_loaded_weights_can_be_trained(tmp_path: Path) -> None:
         ({"hidden_act": "silu"}, "only gelu and relu"),
     ],
 )
-def test_a_wrong_configuration_is_one_sentence(
+def test_a_wrong_configuration_raises_a_clear_error(
     change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     published("bert", SHAPES[0], tmp_path)
@@ -166,7 +166,7 @@ def test_a_wrong_configuration_is_one_sentence(
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_missing_and_broken_files_are_one_sentence(tmp_path: Path) -> None:
+def test_missing_and_broken_files_raise_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match=r"config\.json does not exist"):
         load_encoder(tmp_path)
     published("bert", SHAPES[0], tmp_path)

@@ -13,10 +13,10 @@ def rows_of(lengths: list[int], width: int = 5) -> torch.Tensor:
     return torch.randn(sum(lengths), width, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_the_last_state_is_that_of_each_sequence_alone(both_ways: bool) -> None:
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_final_state_equals_that_of_each_sequence_alone(bidirectional: bool) -> None:
     torch.manual_seed(0)
-    layer = PackedGRU(5, 4, bidirectional=both_ways)
+    layer = PackedGRU(5, 4, bidirectional=bidirectional)
     rows = rows_of(LENGTHS)
     together = layer(rows, Packing.of(LENGTHS))
     for state, alone in zip(together, rows.split(LENGTHS), strict=True):
@@ -27,10 +27,10 @@ def test_the_last_state_is_that_of_each_sequence_alone(both_ways: bool) -> None:
             assert not state.any()
 
 
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_the_state_is_in_the_precision_that_was_asked_for(both_ways: bool) -> None:
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_state_has_autocasts_dtype(bidirectional: bool) -> None:
     torch.manual_seed(0)
-    layer = PackedGRU(5, 4, bidirectional=both_ways)
+    layer = PackedGRU(5, 4, bidirectional=bidirectional)
     rows = rows_of(LENGTHS).requires_grad_(True)
     with torch.autocast("cpu", torch.bfloat16):
         states = layer(rows, Packing.of(LENGTHS))
@@ -43,7 +43,7 @@ def test_the_state_is_in_the_precision_that_was_asked_for(both_ways: bool) -> No
     assert rows.grad.any(1).all()
 
 
-def test_gradients_reach_every_row_and_no_other_sentence() -> None:
+def test_gradients_reach_every_row_of_a_sentence_and_no_other() -> None:
     layer = SentenceGRU(5, 4, 6)
     rows = rows_of(LENGTHS).requires_grad_(True)
     vectors = layer(rows, Packing.of(LENGTHS))
@@ -54,13 +54,13 @@ def test_gradients_reach_every_row_and_no_other_sentence() -> None:
     assert moved == [False] * 4 + [True] * 7 + [False] * 9
 
 
-def test_nothing_at_all_has_no_vectors_and_empty_sentences_have_one() -> None:
+def test_empty_batches_have_no_vectors_and_empty_sentences_have_one() -> None:
     layer = PackedGRU(5, 4)
     assert layer(torch.zeros(0, 5), Packing.of([])).shape == (0, 4)
     assert not layer(torch.zeros(0, 5), Packing.of([0, 0])).any()
 
 
-def test_every_language_has_its_branch() -> None:
+def test_every_language_has_its_own_branch() -> None:
     torch.manual_seed(0)
     layer = LanguageBranches(3, 5, 4, 6)
     rows, languages = rows_of(LENGTHS), torch.tensor([2, 0, 0, 2, 1, 1])

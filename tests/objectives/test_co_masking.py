@@ -9,7 +9,7 @@ from polyglance.objectives.masked_language import MaskedTokens, TokenMasking
 
 MASK, PAIRS = 99, 4000
 MASKING = TokenMasking(MASK, (4, 90))
-# <s> a b c </s> beside <s> A B C D </s>; a-A, b-C and b-D mean the same, and nothing means c.
+# <s> a b c </s> beside <s> A B C D </s>; a-A, b-C and b-D are aligned; c and B are not.
 FIRST, SECOND = (0, 10, 11, 12, 2), (0, 20, 21, 22, 23, 2)
 LINKS = ((1, 1), (2, 3), (2, 4))
 
@@ -17,38 +17,38 @@ LINKS = ((1, 1), (2, 3), (2, 4))
 def pair(count: int = PAIRS) -> CaptionPair:
     first, second = Packing.of([len(FIRST)] * count), Packing.of([len(SECOND)] * count)
     numbers = torch.arange(count)[:, None]
-    places = torch.tensor(LINKS).T
-    ours = numbers * len(FIRST) + places[0]
-    theirs = first.num_tokens + numbers * len(SECOND) + places[1]
+    links = torch.tensor(LINKS).T
+    ours = numbers * len(FIRST) + links[0]
+    theirs = first.num_tokens + numbers * len(SECOND) + links[1]
     ids = torch.cat([torch.tensor(FIRST).repeat(count), torch.tensor(SECOND).repeat(count)])
     return CaptionPair(ids, first, second, torch.stack([ours.flatten(), theirs.flatten()]))
 
 
 def hidden(masked: MaskedTokens, count: int = PAIRS) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which sub-words are to be told, pairs x places, in first captions and in second ones."""
-    told = torch.zeros(len(masked.ids), dtype=torch.bool)
-    told[masked.positions] = True
+    """Return which sub-words are chosen in first and second captions, ``(pairs, positions)``."""
+    chosen = torch.zeros(len(masked.ids), dtype=torch.bool)
+    chosen[masked.positions] = True
     cut = count * len(FIRST)
-    return told[:cut].view(count, -1), told[cut:].view(count, -1)
+    return chosen[:cut].view(count, -1), chosen[cut:].view(count, -1)
 
 
-def test_what_is_linked_is_hidden_together() -> None:
+def test_aligned_words_are_masked_together() -> None:
     torch.manual_seed(0)
     first, second = hidden(co_mask(pair(), MASKING))
     assert torch.equal(first[:, 1], second[:, 1])
-    # Both of b's words are hidden with b; from the other side each hides b, but not its brother.
+    # C and D are both masked with b; from the other side each masks b, but not the other.
     assert (second[:, 3:5].any(1) == first[:, 2]).all()
     both = (second[:, 3] & second[:, 4]).float().mean()
     assert both == pytest.approx(0.5 * 0.15 + 0.5 * 0.15**2, abs=0.015)
     assert not first[:, [0, 4]].any()
     assert not second[:, [0, 5]].any()
-    # Each side begins half of the time: c and B, without links, are hidden by themselves.
+    # Either side is drawn half of the time: c and B, unaligned, are masked by themselves.
     assert first[:, 3].float().mean() == pytest.approx(0.075, abs=0.015)
     assert second[:, 2].float().mean() == pytest.approx(0.075, abs=0.015)
     assert first[:, 1].float().mean() == pytest.approx(0.15, abs=0.02)
 
 
-def test_it_is_the_same_as_following_links_one_by_one() -> None:
+def test_co_masking_agrees_with_a_loop_over_links() -> None:
     torch.manual_seed(1)
     masked = co_mask(pair(300), MASKING)
     first, second = hidden(masked, 300)
@@ -62,21 +62,21 @@ def test_it_is_the_same_as_following_links_one_by_one() -> None:
         assert from_first or from_second
 
 
-def test_the_fate_is_shared_and_as_in_bert() -> None:
+def test_aligned_words_share_berts_treatment() -> None:
     torch.manual_seed(2)
     given = pair()
     masked = co_mask(given, MASKING)
     assert torch.equal(masked.targets, given.ids[masked.positions])
     cut = given.first.num_tokens
     ours, theirs = masked.ids[:cut].view(PAIRS, -1)[:, 1], masked.ids[cut:].view(PAIRS, -1)[:, 1]
-    assert torch.equal(ours == MASK, theirs == MASK)  # neither gives the other away
-    told, _ = hidden(masked)
-    shown = ours[told[:, 1]]
+    assert torch.equal(ours == MASK, theirs == MASK)  # neither reveals the other
+    chosen, _ = hidden(masked)
+    shown = ours[chosen[:, 1]]
     assert (shown == MASK).float().mean() == pytest.approx(0.8, abs=0.05)
     assert (shown == FIRST[1]).float().mean() == pytest.approx(0.1, abs=0.05)
 
 
-def test_some_pairs_may_be_masked_plainly() -> None:
+def test_share_leaves_some_pairs_to_plain_masking() -> None:
     torch.manual_seed(3)
     first, second = hidden(co_mask(pair(), MASKING, share=0.0))
     both = (first[:, 1] & second[:, 1]).float().mean()

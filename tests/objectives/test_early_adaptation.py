@@ -13,7 +13,7 @@ SHARES = torch.tensor([[0.6, 0.2], [0.5, 0.5], [0.4, 0.0]])
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_it_is_the_divergence_of_what_the_detector_believes(temperature: float) -> None:
+def test_early_adaptation_is_the_divergence_from_the_detector(temperature: float) -> None:
     total = 0.0
     for near, labels, shares in zip(
         COSINES.tolist(), LABELS.tolist(), SHARES.tolist(), strict=True
@@ -23,11 +23,11 @@ def test_it_is_the_divergence_of_what_the_detector_believes(temperature: float) 
             believed = share / sum(shares)
             if believed > 0:
                 total += believed * math.log(believed / (likely[label] / sum(likely)))
-    found = early_adaptation(COSINES, LABELS, SHARES, temperature=temperature)
-    assert found.item() == pytest.approx(total / 3, rel=1e-5)
+    loss = early_adaptation(COSINES, LABELS, SHARES, temperature=temperature)
+    assert loss.item() == pytest.approx(total / 3, rel=1e-5)
 
 
-def test_a_perfect_guess_costs_nothing_and_no_share_no_nan() -> None:
+def test_a_perfect_prediction_costs_nothing_and_zero_shares_are_finite() -> None:
     near = torch.tensor([[40.0, -40.0]], requires_grad=True)
     loss = early_adaptation(near, torch.tensor([[0, 1]]), torch.tensor([[0.7, 0.0]]))
     loss.backward()

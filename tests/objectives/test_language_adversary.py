@@ -9,7 +9,7 @@ from torch import nn
 from polyglance.objectives.language_adversary import language_adversary
 
 
-def test_agrees_with_loops_and_turns_the_gradient_of_the_rows_alone() -> None:
+def test_agrees_with_loops_and_reverses_only_the_gradient_of_rows() -> None:
     torch.manual_seed(0)
     rows, languages = torch.randn(7, 4, requires_grad=True), torch.tensor([0, 1, 2, 2, 1, 0, 0])
     classifier = nn.Linear(4, 3)

@@ -7,7 +7,7 @@ from torch import nn
 from polyglance.objectives.masked_cross_language import mask_random_words, mclm_loss
 
 
-def test_a_fifth_of_the_words_is_hidden_wherever_they_stand() -> None:
+def test_a_fifth_of_the_words_is_masked_at_any_position() -> None:
     torch.manual_seed(0)
     ids = torch.randint(2, 99, (40_000,))
     hidden = mask_random_words(ids, mask_id=1)
@@ -48,7 +48,7 @@ def test_agrees_with_loops(languages: int) -> None:
     assert fast.item() == pytest.approx(by_loops(masked, whole, present, predict), abs=1e-6)
 
 
-def test_sentences_that_are_whole_already_cost_nothing() -> None:
+def test_unmasked_sentences_cost_nothing() -> None:
     whole, nothing = torch.randn(3, 4, 5), nn.Linear(10, 10)
     nn.init.zeros_(nothing.weight)
     nn.init.zeros_(nothing.bias)

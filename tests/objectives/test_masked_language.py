@@ -18,7 +18,7 @@ from polyglance.objectives.masked_language import (
 MASKING = TokenMasking(mask_id=99, words=(4, 99))
 
 
-def test_fifteen_percent_are_chosen_and_shown_as_the_paper_says() -> None:
+def test_fifteen_percent_are_chosen_and_treated_80_10_10() -> None:
     sentences = Packing.of([40, 60, 20] * 1000)
     ids = torch.randint(4, 99, (sentences.num_tokens,))
     torch.manual_seed(1)
@@ -28,7 +28,7 @@ def test_fifteen_percent_are_chosen_and_shown_as_the_paper_says() -> None:
     assert torch.equal(masked.targets, ids[masked.positions])
     shown = masked.ids[masked.positions]
     hidden, same = shown == 99, shown == masked.targets
-    # One random word in 95 is the word itself.
+    # One random replacement in 95 is the word itself.
     assert hidden.float().mean().item() == pytest.approx(0.8, abs=0.01)
     assert same.float().mean().item() == pytest.approx(0.1 + 0.1 / 95, abs=0.008)
     others = shown[~hidden & ~same]
@@ -40,7 +40,7 @@ def test_fifteen_percent_are_chosen_and_shown_as_the_paper_says() -> None:
     assert torch.equal(masked.ids[untouched], ids[untouched])
 
 
-def test_the_signs_that_begin_and_end_a_sentence_are_never_chosen() -> None:
+def test_special_tokens_are_never_chosen() -> None:
     sentences = Packing.of([1, 2, 3, 5])
     slow = []
     for length in (1, 2, 3, 5):
@@ -51,7 +51,7 @@ def test_the_signs_that_begin_and_end_a_sentence_are_never_chosen() -> None:
     assert masked.positions.tolist() == [place for place, inside in enumerate(slow) if inside]
 
 
-def test_only_words_that_may_be_hidden_are() -> None:
+def test_only_maskable_tokens_are_chosen() -> None:
     everything = TokenMasking(mask_id=99, words=(4, 99), rate=1.0, masked=1.0, random=0.0)
     maskable = torch.tensor([True, False, False, True, False])
     masked = mask_tokens(torch.arange(5), Packing.of([2, 3]), everything, maskable=maskable)
@@ -59,7 +59,7 @@ def test_only_words_that_may_be_hidden_are() -> None:
     assert masked.targets.tolist() == [0, 3]
 
 
-def test_the_loss_is_that_of_a_loop() -> None:
+def test_mlm_loss_agrees_with_a_loop() -> None:
     logits, targets = torch.randn(7, 5), torch.randint(5, (7,))
     slow = 0.0
     for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
@@ -69,7 +69,7 @@ def test_the_loss_is_that_of_a_loop() -> None:
     assert nothing.item() == 0
 
 
-def test_the_way_back_is_torch_s_own_in_either_precision() -> None:
+def test_gradients_equal_torchs_in_either_precision() -> None:
     targets = torch.randint(50, (9,))
     exact = (3 * torch.randn(9, 50)).bfloat16().float().requires_grad_()
     rough = exact.detach().bfloat16().requires_grad_()
@@ -85,6 +85,6 @@ def test_the_way_back_is_torch_s_own_in_either_precision() -> None:
     )
 
 
-def test_shares_beyond_all_words_are_refused() -> None:
+def test_shares_above_one_are_refused() -> None:
     with pytest.raises(PolyglanceError, match="1 or less"):
         TokenMasking(mask_id=1, words=(2, 9), masked=0.8, random=0.3)

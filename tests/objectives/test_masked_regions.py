@@ -13,7 +13,7 @@ from polyglance.objectives.masked_regions import (
 )
 
 
-def test_fifteen_percent_are_chosen_and_nine_in_ten_of_them_hidden() -> None:
+def test_fifteen_percent_are_chosen_and_nine_in_ten_of_them_masked() -> None:
     features = torch.rand(40_000, 3) + 0.1
     torch.manual_seed(0)
     hidden = mask_regions(features)
@@ -28,14 +28,14 @@ def test_fifteen_percent_are_chosen_and_nine_in_ten_of_them_hidden() -> None:
     assert torch.equal(hidden.features[rest], features[rest])
 
 
-def test_only_regions_that_may_be_hidden_are_and_the_published_code_hides_all() -> None:
+def test_only_maskable_regions_are_chosen_and_hidden_1_masks_all() -> None:
     maskable = torch.tensor([True, False, True, False])
     hidden = mask_regions(torch.ones(4, 2), rate=1.0, hidden=1.0, maskable=maskable)
     assert hidden.positions.tolist() == [0, 2]
     assert hidden.features.tolist() == [[0, 0], [1, 1], [0, 0], [1, 1]]
 
 
-def test_what_stands_in_their_place_is_learned() -> None:
+def test_the_mask_vector_gets_gradients() -> None:
     torch.manual_seed(0)
     mask = torch.full((3,), 7.0, requires_grad=True)
     hidden = mask_regions(torch.rand(100, 3), rate=1.0, hidden=0.5, mask=mask)
@@ -46,7 +46,7 @@ def test_what_stands_in_their_place_is_learned() -> None:
     assert mask.grad.tolist() == [replaced] * 3
 
 
-def test_a_whole_picture_gives_no_hidden_region_away() -> None:
+def test_global_features_are_masked_with_their_regions() -> None:
     pictures, regions = 3000, 10
     parts = torch.rand(pictures, regions, 4)
     features = torch.cat([parts.mean(1, keepdim=True), parts], 1).flatten(0, 1)
@@ -61,7 +61,7 @@ def test_a_whole_picture_gives_no_hidden_region_away() -> None:
     assert not (hidden.positions % (regions + 1) == 0).any()
 
 
-def test_both_losses_are_those_of_loops() -> None:
+def test_both_losses_agree_with_loops() -> None:
     predicted, targets = torch.randn(6, 4), torch.randn(6, 4)
     squares = sum(
         (a - b) ** 2
@@ -82,6 +82,6 @@ def test_both_losses_are_those_of_loops() -> None:
     assert region_classification(torch.randn(2, 4), unknown).item() == 0
 
 
-def test_a_batch_without_hidden_regions_costs_nothing() -> None:
+def test_a_batch_without_masked_regions_costs_nothing() -> None:
     assert region_regression(torch.randn(0, 4), torch.randn(0, 4)).item() == 0
     assert region_classification(torch.randn(0, 4), torch.zeros(0, dtype=torch.long)).item() == 0

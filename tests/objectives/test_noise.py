@@ -6,7 +6,7 @@ from polyglance.nn.packing import Packing
 from polyglance.objectives.noise import noise_features, noise_tokens
 
 
-def test_five_percent_of_words_are_masked_but_not_the_ends() -> None:
+def test_five_percent_of_tokens_are_masked_but_not_special_ones() -> None:
     lengths = [3, 40, 2, 60] * 500
     sentences = Packing.of(lengths)
     ids = torch.randint(10, 99, (sentences.num_tokens,))
@@ -17,12 +17,12 @@ def test_five_percent_of_words_are_masked_but_not_the_ends() -> None:
     rate = changed.sum().item() / (sentences.num_tokens - 2 * len(lengths))
     assert abs(rate - 0.05) < 0.003
     everything = noise_tokens(ids, sentences, mask_id=5, rate=1.0)
-    kept = (everything == ids).nonzero().flatten().tolist()
+    unchanged = (everything == ids).nonzero().flatten().tolist()
     ends = sentences.cu_seqlens.tolist()
-    assert kept == sorted({*ends[:-1], *(end - 1 for end in ends[1:])})
+    assert unchanged == sorted({*ends[:-1], *(end - 1 for end in ends[1:])})
 
 
-def test_rows_of_features_are_zeroed_whole() -> None:
+def test_whole_rows_of_features_are_zeroed() -> None:
     features = torch.rand(20_000, 3) + 0.1
     torch.manual_seed(0)
     noised = noise_features(features, rate=0.1)

@@ -6,7 +6,7 @@ import torch
 from polyglance.objectives.similarity import cosines
 
 
-def test_every_row_with_every_row() -> None:
+def test_cosines_agree_with_loops() -> None:
     first = torch.tensor([[3.0, 0.0], [1.0, 1.0]])
     second = torch.tensor([[0.0, 2.0], [-5.0, 0.0], [4.0, 4.0]])
     half = 0.5**0.5
@@ -15,7 +15,7 @@ def test_every_row_with_every_row() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_half_precision_is_left_behind(dtype: torch.dtype) -> None:
+def test_cosines_are_never_in_half_precision(dtype: torch.dtype) -> None:
     first, second = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(0)).to(dtype)
     with torch.autocast("cpu", torch.bfloat16):
         scores = cosines(first, second)

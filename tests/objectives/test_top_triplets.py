@@ -1,4 +1,4 @@
-"""Triplets against loops over every pair, with sentences missing here and there."""
+"""Triplet losses against loops over every pair, with some sentences missing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from polyglance.objectives.top_triplets import (
     top_triplets,
 )
 
-PICTURES, LANGUAGES, EACH, WIDTH = 5, 3, 2, 4
-DESCRIBES = torch.arange(PICTURES).repeat(EACH)
+IMAGES, LANGUAGES, EACH, WIDTH = 5, 3, 2, 4
+DESCRIBES = torch.arange(IMAGES).repeat(EACH)
 
 
 def grid() -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    sentences = torch.randn(LANGUAGES, EACH * PICTURES, WIDTH, generator=generator).double()
-    present = torch.rand(LANGUAGES, PICTURES, generator=generator).repeat(1, EACH) < 0.7
-    pictures = torch.randn(PICTURES, WIDTH, generator=generator).double()
+    sentences = torch.randn(LANGUAGES, EACH * IMAGES, WIDTH, generator=generator).double()
+    present = torch.rand(LANGUAGES, IMAGES, generator=generator).repeat(1, EACH) < 0.7
+    images = torch.randn(IMAGES, WIDTH, generator=generator).double()
     assert not present.all()
-    return pictures, sentences, present
+    return images, sentences, present
 
 
 def far(a: Tensor, b: Tensor, distance: Distance) -> float:
@@ -44,39 +44,41 @@ def mean(values: list[float]) -> float:
 
 
 def matching_by_loops(rule: TripletRule) -> float:
-    pictures, sentences, present = grid()
+    images, sentences, present = grid()
     from_pictures, from_sentences = [], []
     for language in range(LANGUAGES):
-        there = [c for c in range(EACH * PICTURES) if present[language, c]]
+        there = [c for c in range(EACH * IMAGES) if present[language, c]]
 
-        def apart(picture: int, column: int, language: int = language) -> float:
-            return far(pictures[picture], sentences[language, column], rule.distance)
+        def distance(picture: int, column: int, language: int = language) -> float:
+            return far(images[picture], sentences[language, column], rule.distance)
 
         for column in there:
-            own = column % PICTURES
-            wrong = [apart(p, column) for p in range(PICTURES) if p != own]
-            from_sentences += violations(apart(own, column), wrong, rule)
-            wrong = [apart(own, c) for c in there if c % PICTURES != own]
-            from_pictures += violations(apart(own, column), wrong, rule)
+            own = column % IMAGES
+            wrong = [distance(p, column) for p in range(IMAGES) if p != own]
+            from_sentences += violations(distance(own, column), wrong, rule)
+            wrong = [distance(own, c) for c in there if c % IMAGES != own]
+            from_pictures += violations(distance(own, column), wrong, rule)
     return mean(from_pictures) + 1.5 * mean(from_sentences)
 
 
 def neighbours_by_loops(rule: TripletRule) -> float:
     _, sentences, present = grid()
-    found = []
-    places = [(i, c) for i in range(LANGUAGES) for c in range(EACH * PICTURES) if present[i, c]]
-    for language, column in places:
+    all_violations = []
+    sentences_present = [
+        (i, c) for i in range(LANGUAGES) for c in range(EACH * IMAGES) if present[i, c]
+    ]
+    for language, column in sentences_present:
         for other in range(LANGUAGES):
             positives, negatives = [], []
-            for there, candidate in places:
+            for there, candidate in sentences_present:
                 if there != other or (there, candidate) == (language, column):
                     continue
                 d = far(sentences[language, column], sentences[there, candidate], rule.distance)
-                same = candidate % PICTURES == column % PICTURES
+                same = candidate % IMAGES == column % IMAGES
                 (positives if same else negatives).append(d)
             if positives:
-                found += violations(max(positives), negatives, rule)
-    return mean(found)
+                all_violations += violations(max(positives), negatives, rule)
+    return mean(all_violations)
 
 
 RULES = [
@@ -88,8 +90,8 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES)
 def test_matching_agrees_with_loops(rule: TripletRule) -> None:
-    pictures, sentences, present = grid()
-    fast = matching_triplets(pictures, sentences, present, DESCRIBES, rule)
+    images, sentences, present = grid()
+    fast = matching_triplets(images, sentences, present, DESCRIBES, rule)
     assert fast.item() == pytest.approx(matching_by_loops(rule), abs=1e-6)
 
 
@@ -101,22 +103,22 @@ def test_neighbours_agree_with_loops(rule: TripletRule) -> None:
 
 
 def test_only_the_most_violated_count() -> None:
-    apart = torch.tensor([[0.5, 0.1, 0.3, 0.52, 0.9]])
+    distance = torch.tensor([[0.5, 0.1, 0.3, 0.52, 0.9]])
     same = torch.tensor([[True, False, False, False, False]])
-    two = top_triplets(apart, same, ~same, TripletRule(margin=0.05, negatives=2))
+    two = top_triplets(distance, same, ~same, TripletRule(margin=0.05, negatives=2))
     assert two.item() == pytest.approx((0.45 + 0.25) / 2)
-    four = top_triplets(apart, same, ~same, TripletRule(margin=0.05, negatives=9))
+    four = top_triplets(distance, same, ~same, TripletRule(margin=0.05, negatives=9))
     assert four.item() == pytest.approx((0.45 + 0.25 + 0.03 + 0) / 4)
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_gradients_are_finite_even_where_a_caption_is_drawn_twice(distance: Distance) -> None:
-    pictures, sentences, present = grid()
-    sentences[:, PICTURES:] = sentences[:, :PICTURES]
+    images, sentences, present = grid()
+    sentences[:, IMAGES:] = sentences[:, :IMAGES]
     sentences[~present] = 0
     sentences.requires_grad_(True)
     rule = TripletRule(margin=0.3, distance=distance)
-    loss = matching_triplets(pictures, sentences, present, DESCRIBES, rule)
+    loss = matching_triplets(images, sentences, present, DESCRIBES, rule)
     (loss + neighbour_triplets(sentences, present, DESCRIBES, rule)).backward()
     assert sentences.grad is not None
     assert sentences.grad.isfinite().all()

@@ -141,9 +141,9 @@ def cross_encoder_class(system: str) -> type[CrossEncoderModel]:
     except ModuleNotFoundError:
         module = None
     for member in vars(module).values() if module else ():
-        if isinstance(member, type) and issubclass(member, CrossEncoderModel):
-            if member.__module__ == f"polyglance.models.{system}":
-                return member
+        own = getattr(member, "__module__", "") == f"polyglance.models.{system}"
+        if own and isinstance(member, type) and issubclass(member, CrossEncoderModel):
+            return member
     raise PolyglanceError(f"there is no cross-encoder {system!r}: expected uc2 or m3p")
 
 

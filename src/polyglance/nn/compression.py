@@ -167,7 +167,7 @@ def _check_parts(width: int, parts: int, finer_parts: int, frequent: int) -> Non
                 f"vectors of size {width} are not divisible into {value} parts: change {name}"
             )
     if frequent < 1:
-        raise PolyglanceError(f"{frequent} words cannot have finer codes: set frequent to 1 or more")
+        raise PolyglanceError(f"frequent is {frequent}, too few words: set frequent to 1 or more")
 
 
 def _look_up(codebooks: Tensor, codes: Tensor) -> Tensor:
