@@ -10,10 +10,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from helpers.colour_encoder import write_image
+from helpers.tiny_cross_encoders import save_vqa_model, write_parts
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.text.lexicon import Lexicon
-from tiny_readers import make_parts, save_answerer
 
 QUESTIONS = {
     "en": ["what colour is the circle", "how many squares are there"],
@@ -24,9 +24,9 @@ QUESTIONS = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("asked")
-    parts = make_parts(folder, [text for texts in QUESTIONS.values() for text in texts])
+    parts = write_parts(folder, [text for texts in QUESTIONS.values() for text in texts])
     write_image(folder / "red.png", (220, 30, 30), (64, 64))
-    folder_of_model = save_answerer(folder / "model", parts)
+    folder_of_model = save_vqa_model(folder / "model", parts)
     Lexicon.from_texts(QUESTIONS).save(folder_of_model)
     return folder_of_model
 

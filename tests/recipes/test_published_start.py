@@ -1,4 +1,4 @@
-"""Training that begins with a checkpoint which others published; how these are read: models."""
+"""Training that begins with a published checkpoint; tests/models checks how these are read."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from polyglance.models.train import M3P, UC2, M3PConfig, UC2Config
-from polyglance.recipes.train import train
 
 from helpers.toy_regions import WIDTH, write_region_data
 from polyglance.errors import PolyglanceError
+from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.recipes.cross_encoder import build
-from polyglance.recipes.cross_encoder.data import CaptionedImages
+from polyglance.recipes.cross_encoder.config import CaptionedImages
+from polyglance.recipes.m3p import train as m3p_train
 from polyglance.recipes.m3p.config import M3PRecipe
-from polyglance.recipes.m3p.data import World as M3PWorld
+from polyglance.recipes.m3p.data import load_data as load_m3p_data
+from polyglance.recipes.uc2 import train as uc2_train
 from polyglance.recipes.uc2.config import UC2Recipe
-from polyglance.recipes.uc2.data import World as UC2World
+from polyglance.recipes.uc2.data import load_data as load_uc2_data
 from polyglance.training.loop import LoopConfig
 
 ENCODER = EncoderConfig(
@@ -37,7 +38,7 @@ ENCODER = EncoderConfig(
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
     write_region_data(folder, ("en", "de"), {"train": 20, "test": 6})
-    (folder / "theirs.pt").write_bytes(b"read by a stand-in")
+    (folder / "published.pt").write_bytes(b"the reader is replaced in these tests")
     return folder
 
 
@@ -49,50 +50,50 @@ def settings(data: Path) -> dict[str, Any]:
         "test": CaptionedImages("test.jsonl", "regions"),
         "pretraining": None,
         "fine_tuning": None,
-        "initialise_from": str(data / "theirs.pt"),
+        "initialise_from": str(data / "published.pt"),
         "dropout": 0.3,
         "loop": LoopConfig(steps=1),
     }
 
 
-def test_uc2_begins_with_what_others_trained(
+def test_uc2_begins_with_the_published_weights(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs = UC2(UC2Config(ENCODER, WIDTH, variant="reference"))
-    monkeypatch.setattr(build, "load_uc2", lambda path: theirs)
-    recipe = UC2Recipe(form="reference", early_adaptation=None, **settings(data))
-    world = UC2World.open(recipe, data, "cpu")
-    model = train.build_model(recipe, world)
+    published = UC2(UC2Config(ENCODER, WIDTH, variant="reference"))
+    monkeypatch.setattr(uc2_train, "load_uc2", lambda path: published)
+    recipe = UC2Recipe(variant="reference", early_adaptation=None, **settings(data))
+    uc2_data = load_uc2_data(recipe, data, "cpu")
+    model = uc2_train.build_model(recipe, uc2_data)
     assert model.config.encoder.first_position == 0
     assert all(
-        torch.equal(a, b) for a, b in zip(model.parameters(), theirs.parameters(), strict=True)
+        torch.equal(a, b) for a, b in zip(model.parameters(), published.parameters(), strict=True)
     )
     assert model.encoder.dropout.p == 0.3
-    report = train.run(recipe, data, tmp_path)
+    report = uc2_train.train(recipe, data, tmp_path)
     assert 0 < report["test"]["all_pairs"]["average"]["mR"] <= 100
-    with pytest.raises(PolyglanceError, match="set form to reference"):
-        train.build_model(replace(recipe, form="paper"), world)
+    with pytest.raises(PolyglanceError, match="set variant to reference"):
+        uc2_train.build_model(replace(recipe, variant="paper"), uc2_data)
     wider = UC2(UC2Config(ENCODER, WIDTH + 1, variant="reference"))
-    monkeypatch.setattr(build, "load_uc2", lambda path: wider)
-    with pytest.raises(PolyglanceError, match=f"sees features {WIDTH + 1} wide"):
-        train.build_model(recipe, world)
-    few = UC2(UC2Config(replace(ENCODER, vocab_size=9), WIDTH, variant="reference"))
-    monkeypatch.setattr(build, "load_uc2", lambda path: few)
-    with pytest.raises(PolyglanceError, match="knows 9 sub-words, and the tokenizer has"):
-        train.build_model(recipe, world)
+    monkeypatch.setattr(uc2_train, "load_uc2", lambda path: wider)
+    with pytest.raises(PolyglanceError, match=f"takes features of size {WIDTH + 1}"):
+        uc2_train.build_model(recipe, uc2_data)
+    few_words = UC2(UC2Config(replace(ENCODER, vocab_size=9), WIDTH, variant="reference"))
+    monkeypatch.setattr(uc2_train, "load_uc2", lambda path: few_words)
+    with pytest.raises(PolyglanceError, match="knows 9 sub-words and the tokenizer has"):
+        uc2_train.build_model(recipe, uc2_data)
 
 
-def test_m3p_begins_with_what_others_trained_but_for_their_languages(
+def test_m3p_begins_with_the_published_weights_except_language_embeddings(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbered = tuple(map(str, range(5)))
-    theirs = M3P(M3PConfig(ENCODER, numbered, WIDTH, num_labels=1600, variant="reference"))
-    torch.nn.init.normal_(theirs.languages.weight)
-    monkeypatch.setattr(build, "load_m3p", lambda path: theirs)
-    recipe = M3PRecipe(layout="reference", **settings(data))
-    model = train.build_model(recipe, M3PWorld.open(recipe, data, "cpu"))
+    published = M3P(M3PConfig(ENCODER, numbered, WIDTH, num_labels=1600, variant="reference"))
+    torch.nn.init.normal_(published.languages.weight)
+    monkeypatch.setattr(m3p_train, "load_m3p", lambda path: published)
+    recipe = M3PRecipe(variant="reference", **settings(data))
+    model = m3p_train.build_model(recipe, load_m3p_data(recipe, data, "cpu"))
     assert model.config.languages == ("en", "de")
     assert model.languages.weight.abs().sum() == 0
-    assert torch.equal(model.encoder.words.weight, theirs.encoder.words.weight)
-    report = train.run(recipe, data, tmp_path)
+    assert torch.equal(model.encoder.words.weight, published.encoder.words.weight)
+    report = m3p_train.train(recipe, data, tmp_path)
     assert 0 < report["test"]["all_pairs"]["average"]["mR"] <= 100

@@ -19,12 +19,12 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.testclient import TestClient
 
+from helpers.tiny_cross_encoders import save_cross_encoder, save_vqa_model, tiny_uc2, write_parts
 from polyglance.cross_encoders.explain import Explainer
 from polyglance.cross_encoders.vqa import VQA
 from polyglance.demo.photographs import photographs
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
-from tiny_readers import make_parts, save_answerer, save_reader, tiny_uc2
 
 PAGE_TIMEOUT = 300_000
 """Milliseconds; only a page that hangs takes this long, however busy the machine is."""
@@ -85,10 +85,10 @@ def client(library: Library) -> TestClient:
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Tiny models that explain hits and answer questions, with random weights."""
     folder = tmp_path_factory.mktemp("models")
-    parts = make_parts(folder, ["a horse on the meadow and two dogs at a door", "what is it"])
+    parts = write_parts(folder, ["a horse on the meadow and two dogs at a door", "what is it"])
     return {
-        "explainer": Explainer.open(save_reader(folder / "pair", parts, tiny_uc2(parts))),
-        "answerer": VQA.open(save_answerer(folder / "vqa", parts)),
+        "explainer": Explainer.open(save_cross_encoder(folder / "pair", parts, tiny_uc2(parts))),
+        "answerer": VQA.open(save_vqa_model(folder / "vqa", parts)),
     }
 
 

@@ -11,13 +11,13 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from helpers.tiny_cross_encoders import ANSWERS, save_vqa_model, write_parts
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
 from polyglance.serve.explain import MAX_WORDS, STEPS
 from polyglance.vision.pictures import read_picture
-from tiny_readers import ANSWERS, make_parts, save_answerer
 
 QUERY = "a horse on the meadow"
 
@@ -160,7 +160,7 @@ def test_one_question_runs_at_a_time_and_the_queue_is_bounded(library: Library) 
 
 
 def test_vqa_model_as_cross_encoder_is_refused(library: Library, tmp_path: Path) -> None:
-    answerer = save_answerer(tmp_path / "vqa", make_parts(tmp_path, ["a horse", "a dog"]))
+    answerer = save_vqa_model(tmp_path / "vqa", write_parts(tmp_path, ["a horse", "a dog"]))
     command = ["serve", "--library", str(library.path), "--cross-encoder", str(answerer)]
     with pytest.raises(PolyglanceError, match="this as --answerer"):
         CliRunner().invoke(app, command, catch_exceptions=False)

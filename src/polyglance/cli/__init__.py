@@ -155,6 +155,13 @@ def export(
         size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
         dual_weight = config.dual_weight or 0.0
         print(f"{out}: re-ranker exported (dual_weight {dual_weight:g}), {size / 1e6:.1f} MB")
+        if config.dual_weight is None:
+            print(
+                f"{run} has no dual_weight, so the search's own scores count nothing among the hits"
+                " that are re-ranked: train with reranking.validation_embeddings, which tunes it,"
+                " or with reranking.dual_weight",
+                file=sys.stderr,
+            )
         return
     if run.is_dir():
         reason = f"{run} is not a run of UC2 or M3P; only these take"

@@ -1,0 +1,36 @@
+"""Run folders: the recipe that a run is resumed with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.recipes import open_recipe
+from polyglance.recipes.mmp.config import MMPRecipe
+from polyglance.recipes.run_folder import require_files, save_recipe
+from polyglance.training.loop import LoopConfig
+
+
+def test_run_resumes_only_with_its_own_recipe(tmp_path: Path) -> None:
+    recipe = MMPRecipe(width=64)
+    save_recipe(recipe, "mmp", tmp_path)
+    assert open_recipe(tmp_path / "recipe.yaml").settings == recipe
+    save_recipe(replace(recipe, width=32), "mmp", tmp_path)  # nothing was trained yet
+    (tmp_path / "latest").mkdir()
+    longer = replace(recipe, width=32, loop=LoopConfig(steps=9999))
+    save_recipe(longer, "mmp", tmp_path)  # the loop checks its own settings
+    with pytest.raises(PolyglanceError, match="a run with another recipe"):
+        save_recipe(recipe, "mmp", tmp_path)
+    assert open_recipe(tmp_path / "recipe.yaml").settings == longer
+
+
+def test_missing_files_are_named_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("")
+    require_files(tmp_path, "train.jsonl")
+    with pytest.raises(DataError) as caught:
+        require_files(tmp_path, "train.jsonl", "val.jsonl", "test.jsonl", "val.jsonl")
+    missing = f"{tmp_path / 'val.jsonl'}, {tmp_path / 'test.jsonl'}: there is no such file"
+    assert str(caught.value).startswith(missing)
