@@ -36,7 +36,7 @@ def switch(switcher: CodeSwitcher, text: str, seed: int = 0) -> str:
 
 
 def is_consistent(original: str, found: CodeSwitchedText) -> bool:
-    """Whether putting the originals back where the spans say gives the text back."""
+    """Return whether undoing the replacements gives the original text."""
     text, at = "", 0
     for span in found.replacements:
         text += found.text[at : span.start] + span.original
@@ -68,7 +68,7 @@ def test_words_case_and_punctuation(text: str, expected: str) -> None:
     assert is_consistent(text, found)
 
 
-def test_words_of_addresses_stay() -> None:
+def test_addresses_are_not_changed() -> None:
     text = "A dog at www.dog.org/dog-box, http://box.de or dog@box.com, a box."
     found = always(de=GERMAN)(text, np.random.default_rng(0))
     assert found.text == (
@@ -77,7 +77,7 @@ def test_words_of_addresses_stay() -> None:
     assert is_consistent(text, found)
 
 
-def test_phrases_if_asked_for() -> None:
+def test_phrases_up_to_max_phrase_words() -> None:
     switcher = CodeSwitcher({"de": GERMAN}, beta=1, max_phrase_words=3)
     assert switch(switcher, "Ice cream, a big ice") == "Eis, ein big Glatteis"
 
@@ -95,7 +95,7 @@ def test_languages_without_spaces() -> None:
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.15, 0.5, 0.8, 1.0])
-def test_the_stated_share_of_words_is_touched(beta: float) -> None:
+def test_share_of_replaced_words_is_beta(beta: float) -> None:
     """Of 20,000 words that are known; no more than four deviations from what is stated."""
     text = "a dog runs beside a dog"  # five words are known, one is not
     prepared = CodeSwitcher({"de": GERMAN, "ja": JAPANESE}, beta=beta).prepare([text] * 4000)
@@ -128,7 +128,7 @@ def test_languages_and_translations_are_drawn_by_weight() -> None:
     assert three_to_one["犬"] == pytest.approx(2250, abs=200)
 
 
-def test_one_word_a_sentence() -> None:
+def test_one_word_per_sentence() -> None:
     switcher = CodeSwitcher({"de": GERMAN}, beta=0.1, one_per_sentence=True)
     texts = ["a dog runs", "", "cats only", "dog"] * 500
     found = switcher.prepare(texts).draw(np.random.default_rng(5))
@@ -160,7 +160,7 @@ def toy_captions(count: int) -> list[str]:
     return [picture.captions["en"][0].text for picture in ToyDataset(seed=1).pictures(count)]
 
 
-def test_the_same_seed_makes_the_same_texts() -> None:
+def test_same_seed_gives_same_texts() -> None:
     texts, switcher = toy_captions(50), toy_switcher()
     first, second = (switcher.prepare(texts).draw_texts(np.random.default_rng(9)) for _ in range(2))
     assert first == second
@@ -173,7 +173,7 @@ def test_the_same_seed_makes_the_same_texts() -> None:
     )
 
 
-def test_rows_are_drawn_as_asked_for() -> None:
+def test_chosen_rows_are_drawn() -> None:
     prepared = always(de=GERMAN).prepare(["a dog", "cats", "a box", ""])
     rng = np.random.default_rng(0)
     assert prepared.draw_texts(rng, [2, 0, 2, 3]) == ["ein Kiste", "ein Hund", "ein Kiste", ""]
@@ -183,7 +183,7 @@ def test_rows_are_drawn_as_asked_for() -> None:
     assert always(de=GERMAN).prepare([]).draw_texts(rng) == []
 
 
-def test_spans_lie_where_they_say() -> None:
+def test_replacements_give_positions_in_the_new_text() -> None:
     texts = toy_captions(200)
     found = toy_switcher().prepare(texts).draw(np.random.default_rng(2))
     assert {span.language for one in found for span in one.replacements} == set(LANGUAGES) - {"en"}
@@ -202,7 +202,7 @@ def tokenizer() -> Tokenizer:
     return open_tokenizer("e5-small")
 
 
-def test_what_needs_another_word_after_it_is_no_translation(tokenizer: Tokenizer) -> None:
+def test_elided_forms_are_not_translations(tokenizer: Tokenizer) -> None:
     """The aligner learns *quelqu'* and *l’*, as its words are cut."""
     learned = [
         ("someone", "quelqu'"),
@@ -218,7 +218,7 @@ def test_what_needs_another_word_after_it_is_no_translation(tokenizer: Tokenizer
         assert not [e for e in edges if start < e < end and found.text[start:e].strip()]
 
 
-def test_tokenisation_is_never_broken(tokenizer: Tokenizer) -> None:
+def test_code_switching_keeps_tokenisation_intact(tokenizer: Tokenizer) -> None:
     """Nothing unknown, no token across a span's edge, and all other tokens as they were."""
     texts = toy_captions(300)
     for text, found in zip(
@@ -243,7 +243,7 @@ def test_tokenisation_is_never_broken(tokenizer: Tokenizer) -> None:
 
 
 @given(st.text(max_size=40), st.integers(0, 5), st.sampled_from(["en", "zh", "fr", "th"]))
-def test_any_text_comes_through(text: str, seed: int, source: str) -> None:
+def test_any_text_is_handled(text: str, seed: int, source: str) -> None:
     texts = [text, text + " dog A"]
     for beta in (0.0, 0.7):
         switcher = CodeSwitcher({"de": GERMAN, "ja": JAPANESE}, beta=beta, source=source)
@@ -257,7 +257,7 @@ def test_any_text_comes_through(text: str, seed: int, source: str) -> None:
                 assert one == CodeSwitchedText(original, ())
 
 
-def test_words_come_before_phrases_and_explanations_are_none() -> None:
+def test_words_come_before_phrases_and_explanations_are_dropped() -> None:
     white = Dictionary([("white", "White River"), ("white", "weiß"), ("white", "as snow is white")])
     assert always(de=white).translations("White", "de") == ("weiß", "White River")
     assert is_translation("Hund")
@@ -282,8 +282,8 @@ def test_words_come_before_phrases_and_explanations_are_none() -> None:
         ({"weights": {"de": float("inf")}}, "weights"),
     ],
 )
-def test_what_makes_no_sense(options: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(PolyglanceError, match=message):
         CodeSwitcher({"de": GERMAN}, **options)  # type: ignore[arg-type]
-    with pytest.raises(PolyglanceError, match="one language at least"):
+    with pytest.raises(PolyglanceError, match="at least one language"):
         CodeSwitcher({})

@@ -75,7 +75,7 @@ def test_a_damaged_vec_file_is_one_sentence(tmp_path: Path, text: str, message: 
 def test_a_damaged_archive_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "bad.vec.gz"
     path.write_bytes(gzip.compress(PUBLISHED.encode())[:-12])
-    with pytest.raises(DataError, match="cannot be read on"):
+    with pytest.raises(DataError, match="cannot be read further"):
         read_vec(path)
 
 

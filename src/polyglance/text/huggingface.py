@@ -1,4 +1,4 @@
-"""Hugging Face tokenizers: ``tokenizer.json`` without transformers, the rest with it."""
+"""Hugging Face tokenizers: ``tokenizer.json`` without transformers, others with it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _CONFIG_KEYS = {
 class FastTokenizer:
     """A tokenizer of the ``tokenizers`` library.
 
-    ``names`` are the special tokens by role (bos, eos, pad, unk, mask); without
-    them the usual ones are looked for in the vocabulary.
+    ``names`` maps roles (bos, eos, pad, unk, mask) to special tokens; roles it lacks get
+    the usual token, if the vocabulary has it.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None) -> None:
@@ -51,33 +51,33 @@ class FastTokenizer:
 
     @property
     def bos_id(self) -> int | None:
-        """``<s>`` or what takes its place."""
+        """Begin-of-sequence token, such as ``<s>``."""
         return self._ids["bos"]
 
     @property
     def eos_id(self) -> int | None:
-        """``</s>`` or what takes its place."""
+        """End-of-sequence token, such as ``</s>``."""
         return self._ids["eos"]
 
     @property
     def pad_id(self) -> int | None:
-        """``<pad>`` or what takes its place."""
+        """Padding token."""
         return self._ids["pad"]
 
     @property
     def unk_id(self) -> int | None:
-        """``<unk>`` or what takes its place."""
+        """Token for anything outside the vocabulary."""
         return self._ids["unk"]
 
     @property
     def mask_id(self) -> int | None:
-        """``<mask>`` or what takes its place."""
+        """Mask token."""
         return self._ids["mask"]
 
     def encode(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
-        """The ids of a text."""
+        """Return the token ids of a text."""
         ids = self.backend.encode(replace_lone_surrogates(text), add_special_tokens=False).ids
         return self._wrap(ids, add_special_tokens, max_length)
 
@@ -88,32 +88,32 @@ class FastTokenizer:
         add_special_tokens: bool = True,
         max_length: int | None = None,
     ) -> list[list[int]]:
-        """The ids of many texts, on all cores."""
-        found = self.backend.encode_batch_fast(
+        """Return the token ids of each text, computed on all cores."""
+        encodings = self.backend.encode_batch_fast(
             [replace_lone_surrogates(text) for text in texts], add_special_tokens=False
         )
-        return [self._wrap(encoding.ids, add_special_tokens, max_length) for encoding in found]
+        return [self._wrap(encoding.ids, add_special_tokens, max_length) for encoding in encodings]
 
     def encode_with_spans(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
-        """The same ids with their spelling and their places in the text."""
-        found = self.backend.encode(replace_lone_surrogates(text), add_special_tokens=False)
-        ids = self._wrap(found.ids, add_special_tokens, max_length)
+        """Return the ids of `encode` together with their tokens and spans."""
+        encoding = self.backend.encode(replace_lone_surrogates(text), add_special_tokens=False)
+        ids = self._wrap(encoding.ids, add_special_tokens, max_length)
         before, after = (len(self._before), len(self._after)) if add_special_tokens else (0, 0)
-        spans = found.offsets[: len(ids) - before - after]
+        spans = encoding.offsets[: len(ids) - before - after]
         return Encoding(ids, self.tokens(ids), [(0, 0)] * before + spans + [(0, 0)] * after)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text again, without specials."""
+        """Return readable text, without special tokens."""
         return self.backend.decode(list(ids), skip_special_tokens=True)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The spelling of ids in the vocabulary."""
+        """Return the tokens of ids, as the vocabulary spells them."""
         return [_spelling(self.backend.id_to_token(i), i) for i in ids]
 
     def save(self, folder: Path) -> None:
-        """Write ``tokenizer.json`` and the roles of its specials."""
+        """Write ``tokenizer.json`` and ``special_tokens_map.json``."""
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / "tokenizer.json"), pretty=False)
         names = {
@@ -131,7 +131,7 @@ class FastTokenizer:
         return None
 
     def _wrapping(self) -> tuple[list[int], list[int]]:
-        """What goes before and after a text, seen on one."""
+        """Return the special token ids before and after a text, observed on an example."""
         bare = self.backend.encode("a", add_special_tokens=False)
         full = self.backend.encode("a")
         before = next((i for i, s in enumerate(full.special_tokens_mask) if not s), len(full.ids))
@@ -140,12 +140,12 @@ class FastTokenizer:
     def _wrap(self, ids: list[int], add_special_tokens: bool, max_length: int | None) -> list[int]:
         if not add_special_tokens:
             return ids[:max_length]
-        room = max_content_length(max_length, len(self._before) + len(self._after))
-        return [*self._before, *ids[:room], *self._after]
+        max_tokens = max_content_length(max_length, len(self._before) + len(self._after))
+        return [*self._before, *ids[:max_tokens], *self._after]
 
 
 class SlowTokenizer:
-    """A tokenizer that only transformers can run, in Python."""
+    """A tokenizer that runs only in transformers, in Python."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
@@ -159,14 +159,14 @@ class SlowTokenizer:
     def encode(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
-        """The ids of a text."""
+        """Return the token ids of a text."""
         ids: list[int] = self.backend(replace_lone_surrogates(text), add_special_tokens=False)[
             "input_ids"
         ]
         if not add_special_tokens:
             return ids[:max_length]
-        room = max_content_length(max_length, self.backend.num_special_tokens_to_add())
-        return list(self.backend.build_inputs_with_special_tokens(ids[:room]))
+        max_tokens = max_content_length(max_length, self.backend.num_special_tokens_to_add())
+        return list(self.backend.build_inputs_with_special_tokens(ids[:max_tokens]))
 
     def encode_batch(
         self,
@@ -175,7 +175,7 @@ class SlowTokenizer:
         add_special_tokens: bool = True,
         max_length: int | None = None,
     ) -> list[list[int]]:
-        """The ids of many texts, one after another."""
+        """Return the token ids of each text."""
         return [
             self.encode(t, add_special_tokens=add_special_tokens, max_length=max_length)
             for t in texts
@@ -184,44 +184,44 @@ class SlowTokenizer:
     def encode_with_spans(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
-        """The same ids with their spelling; where they lie in the text is not known."""
+        """Return the ids of `encode` with their tokens; the spans are None."""
         ids = self.encode(text, add_special_tokens=add_special_tokens, max_length=max_length)
         return Encoding(ids, self.tokens(ids), None)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text again, without specials."""
+        """Return readable text, without special tokens."""
         return str(self.backend.decode(list(ids), skip_special_tokens=True))
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The spelling of ids in the vocabulary."""
+        """Return the tokens of ids, as the vocabulary spells them."""
         return [_spelling(self.backend.convert_ids_to_tokens(i), i) for i in ids]
 
     def save(self, folder: Path) -> None:
-        """Write the folder as transformers does."""
+        """Write the folder as ``save_pretrained`` does."""
         self.backend.save_pretrained(str(folder))
 
 
 def open_tokenizer_json(path: Path) -> FastTokenizer:
-    """Open a ``tokenizer.json``; the files beside it say which special token has which role."""
+    """Open a ``tokenizer.json``; the config files beside it give the roles of special tokens."""
     import tokenizers
 
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for whatever is wrong
         raise DataError(
-            f"{path}: expected a tokenizer of Hugging Face's library ({error})"
+            f"{path}: expected a tokenizer.json of Hugging Face's tokenizers ({error})"
         ) from error
     return FastTokenizer(backend, _special_names(path.parent))
 
 
 def open_with_transformers(folder: Path) -> Tokenizer:
-    """Open a folder without ``tokenizer.json`` in the way that transformers knows for it."""
+    """Open a folder without ``tokenizer.json`` by transformers' ``AutoTokenizer``."""
     if find_spec("transformers") is None:
         raise MissingExtraError(f"the tokenizer in {folder}", "train")
     from transformers import AutoTokenizer
 
     try:
-        found = AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # as many kinds as there are tokenizers
@@ -229,18 +229,18 @@ def open_with_transformers(folder: Path) -> Tokenizer:
             f"{folder} holds no tokenizer that transformers can open ({_first_line(error)}): "
             "expected tokenizer.json, a SentencePiece model or a vocabulary"
         ) from error
-    if not found.is_fast:
-        return SlowTokenizer(found)
+    if not tokenizer.is_fast:
+        return SlowTokenizer(tokenizer)
     roles = {
         role: name
         for role, keys in _CONFIG_KEYS.items()
-        if (name := _first(*(getattr(found, key) for key in keys))) is not None
+        if (name := _first(*(getattr(tokenizer, key) for key in keys))) is not None
     }
-    return FastTokenizer(found.backend_tokenizer, roles)
+    return FastTokenizer(tokenizer.backend_tokenizer, roles)
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """The text with lone surrogates, which broken JSON brings and UTF-8 forbids, replaced."""
+    """Replace lone surrogates, which broken JSON may contain and UTF-8 forbids."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,10 +1,9 @@
-"""Cutting text into words, in any script, without a dictionary unless one is asked for.
+"""Word segmentation of text in any script.
 
-Scripts that put spaces between words are cut at spaces and punctuation. Where
-there are none, the script itself gives the cuts: Chinese falls into characters,
-Japanese into runs of kanji, hiragana and katakana, Thai and Lao into clusters of
-a consonant with its vowels and tones. Segmenters with dictionaries (jieba for
-Chinese, MeCab with UniDic for Japanese) are the extra ``segment``.
+Scripts with spaces are split at spaces and punctuation. Others are split by character
+class: Chinese into characters, Japanese into runs of kanji, hiragana and katakana, Thai
+and Lao into clusters of a consonant with its vowels and tones. Dictionary-based
+segmenters (jieba for Chinese, MeCab with UniDic for Japanese) are the extra ``segment``.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any
 
 from polyglance.errors import MissingExtraError, PolyglanceError
 
-Replacement = tuple[int, int]
-"""Start and end of a word in the text."""
+Span = tuple[int, int]
+"""Start and end of a word or token in a text, in characters."""
 
 UNSPACED = frozenset({"zh", "yue", "wuu", "ja", "th", "lo"})
-"""Languages written without spaces between words."""
+"""Languages whose words are joined without spaces; their scripts are split here."""
 
 _ELIDING = frozenset({"fr", "it", "ca", "oc"})
 """Languages in which an apostrophe ends a word: l'homme, dell'arte."""
@@ -32,7 +31,7 @@ _DOTTED_I = frozenset({"tr", "az"})
 
 _APOSTROPHES = frozenset("'’ʼ＇")
 _SPELLINGS = (("’", "'"), ("ʼ", "'"), ("\u0e4d\u0e32", "\u0e33"), ("\u0ecd\u0eb2", "\u0eb3"))
-"""One apostrophe; and the Thai and Lao vowel am, which NFKC takes apart, in one piece."""
+"""One apostrophe, and the Thai and Lao vowel am as one character, which NFKC decomposes."""
 _ZERO_WIDTH_SPACE = "\u200b"
 _JOINERS = frozenset("\u200c\u200d")
 """Zero-width (non-)joiners are part of a word's spelling in Persian and Indic scripts."""
@@ -44,44 +43,47 @@ _ADDRESS = re.compile(
     r"|(?<![\w.-])(?:[a-z0-9-]+\.)+(?:com|edu|gov|info|net|org)\b(?:/\S*)?",
     re.IGNORECASE | re.ASCII,
 )
-"""Of the web, up to a space or a letter of those who write none; of mail; of the web in short."""
+"""URLs, up to a space or a character of a script without spaces; mail addresses; bare domains."""
 
 
-def word_spans(text: str, language: str, *, use_segmenter: bool = False) -> list[Replacement]:
-    """Where the words of a text lie; punctuation and symbols belong to none.
+def word_spans(text: str, language: str, *, use_segmenter: bool = False) -> list[Span]:
+    """Return start and end of each word; punctuation and symbols belong to none.
 
-    With ``dictionary`` Chinese and Japanese are cut by a real segmenter.
+    Args:
+        text: The text.
+        language: Its language, by whose rules it is split.
+        use_segmenter: Split Chinese or Japanese by a dictionary-based segmenter.
     """
     if use_segmenter:
-        return list(_dictionary_cuts(text, language))
-    return list(_script_cuts(text, language))
+        return list(_segmenter_spans(text, language))
+    return list(_script_spans(text, language))
 
 
-def address_spans(text: str) -> list[Replacement]:
-    """Where addresses of the web and of mail lie, whose words mean nothing there."""
-    return [found.span() for found in _ADDRESS.finditer(text)]
+def address_spans(text: str) -> list[Span]:
+    """Return start and end of each web and mail address."""
+    return [match.span() for match in _ADDRESS.finditer(text)]
 
 
 def normalise_word(word: str, language: str, *, lower: bool = True) -> str:
-    """One spelling of a word: NFKC, no invisible characters, lower case if asked for."""
+    """Return a word in NFKC without invisible characters, in lower case if ``lower``."""
     word = unicodedata.normalize("NFKC", word)
     if lower:
         if language in _DOTTED_I:
             word = word.replace("İ", "i").replace("I", "ı")
-        # a second NFKC, for a capital may have no composed small letter
+        # again NFKC, since a capital may have no composed small letter
         word = unicodedata.normalize("NFKC", word.lower())
     for odd, usual in _SPELLINGS:
         word = word.replace(odd, usual)
     return "".join(c for c in word if c in _JOINERS or unicodedata.category(c) != "Cf")
 
 
-def _script_cuts(text: str, language: str) -> Iterator[Replacement]:
+def _script_spans(text: str, language: str) -> Iterator[Span]:
     start = 0
-    previous = ""  # kind of the word that is open, "" for none
+    previous = ""  # character class of the current word, "" for none
     for at, character in enumerate(text):
         kind = _kind(character)
         if previous and kind == "apostrophe":
-            # inside a word if a letter follows; a French word ends with it
+            # within a word if a letter follows; ends a French word
             if previous == "letter" and at + 1 < len(text) and _kind(text[at + 1]) == "letter":
                 if language in _ELIDING:
                     yield start, at + 1
@@ -98,7 +100,7 @@ def _script_cuts(text: str, language: str) -> Iterator[Replacement]:
 
 
 def _continues(previous: str, kind: str, language: str) -> bool:
-    """Whether a character of this kind goes on with the word before it."""
+    """Return whether a character of this class continues the word before it."""
     if kind == "han":
         return previous == "han" and language == "ja"
     if kind == "southeast":
@@ -110,7 +112,7 @@ def _continues(previous: str, kind: str, language: str) -> bool:
 
 @cache
 def _kind(character: str) -> str:
-    """What a character is to the cutting of words."""
+    """Return the character class by which words are split."""
     if character in _APOSTROPHES:
         return "apostrophe"
     if character == _ZERO_WIDTH_SPACE:
@@ -138,12 +140,12 @@ def _southeast_kind(thai: int) -> str:
     return "southeast"
 
 
-def _dictionary_cuts(text: str, language: str) -> Iterator[Replacement]:
+def _segmenter_spans(text: str, language: str) -> Iterator[Span]:
     segmenter = _SEGMENTERS.get(language)
     if segmenter is None:
         raise PolyglanceError(
-            f"there is no segmenter with a dictionary for {language!r}, only for "
-            f"{' and '.join(_SEGMENTERS)}: cut by script instead"
+            f"there is no word segmenter for {language!r}, only for "
+            f"{' and '.join(_SEGMENTERS)}: split by script instead"
         )
     at = 0
     for word in segmenter()(text):
@@ -156,22 +158,22 @@ def _dictionary_cuts(text: str, language: str) -> Iterator[Replacement]:
 @cache
 def _jieba() -> Callable[[str], list[str]]:
     if find_spec("jieba") is None:
-        raise MissingExtraError("cutting Chinese with a dictionary", "segment")
+        raise MissingExtraError("segmenting Chinese into words", "segment")
     import logging
     import warnings
 
-    with warnings.catch_warnings():  # of the library's own old habits
+    with warnings.catch_warnings():  # jieba uses deprecated syntax
         warnings.simplefilter("ignore")
         import jieba
     jieba.setLogLevel(logging.WARNING)
-    words: Callable[[str], list[str]] = jieba.lcut
-    return words
+    split: Callable[[str], list[str]] = jieba.lcut
+    return split
 
 
 @cache
 def _mecab() -> Callable[[str], list[str]]:
     if find_spec("fugashi") is None or find_spec("unidic_lite") is None:
-        raise MissingExtraError("cutting Japanese with a dictionary", "segment")
+        raise MissingExtraError("segmenting Japanese into words", "segment")
     import fugashi
 
     tagger: Any = fugashi.Tagger()

@@ -1,4 +1,4 @@
-"""The one protocol of all tokenizers."""
+"""The protocol that every tokenizer follows."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from polyglance.errors import PolyglanceError
-
-Span = tuple[int, int]
+from polyglance.text.segment import Span
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A text in tokens: their ids, their spelling, and where each lies in the text."""
+    """The tokens of a text: ids, spelling, and position in the text."""
 
     ids: list[int]
     tokens: list[str]
     spans: list[Span] | None
-    """Start and end in characters of the text as given; specials are empty spans at (0, 0).
-    None where the tokenizer does not know."""
+    """Start and end of each token in characters of the given text; special tokens are (0, 0).
+    None where the tokenizer cannot tell."""
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to numbers and back.
+    """Text to token ids and back.
 
-    With ``specials`` the ids are wrapped as the model expects them (``<s> … </s>``
-    for XLM-R; nothing for words). With ``max_length`` text is cut at its end so
-    that the ids, specials included, are no more than that: the closing special
-    stays. An id is None where a tokenizer has no such token.
+    ``add_special_tokens`` wraps the ids as the model expects them (``<s> … </s>`` for
+    XLM-R; nothing for words). ``max_length`` truncates the text so that the ids,
+    special tokens included, are no more than that; the closing special token stays.
+    A special token's id is None where a tokenizer has no such token.
     """
 
     @property
@@ -39,28 +38,28 @@ class Tokenizer(Protocol):
 
     @property
     def bos_id(self) -> int | None:
-        """What stands before a text."""
+        """Begin-of-sequence token, placed before a text."""
 
     @property
     def eos_id(self) -> int | None:
-        """What stands after a text."""
+        """End-of-sequence token, placed after a text."""
 
     @property
     def pad_id(self) -> int | None:
-        """What fills up a batch."""
+        """Padding token."""
 
     @property
     def unk_id(self) -> int | None:
-        """What stands for anything not in the vocabulary."""
+        """Token for anything outside the vocabulary."""
 
     @property
     def mask_id(self) -> int | None:
-        """What hides a token that is to be guessed."""
+        """Mask token of masked language modelling."""
 
     def encode(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
-        """The ids of a text."""
+        """Return the token ids of a text."""
 
     def encode_batch(
         self,
@@ -69,30 +68,30 @@ class Tokenizer(Protocol):
         add_special_tokens: bool = True,
         max_length: int | None = None,
     ) -> list[list[int]]:
-        """The ids of many texts, the same as one by one, but faster."""
+        """Return the token ids of each text; the same as `encode`, but faster."""
 
     def encode_with_spans(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
-        """The same ids with their spelling and their places in the text."""
+        """Return the ids of `encode` together with their tokens and spans."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text again, without specials."""
+        """Return readable text, without special tokens."""
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The spelling of ids in the vocabulary."""
+        """Return the tokens of ids, as the vocabulary spells them."""
 
     def save(self, folder: Path) -> None:
-        """Write what `open_tokenizer` needs into a folder."""
+        """Write the files that `open_tokenizer` needs into a folder."""
 
 
-def max_content_length(max_length: int | None, add_special_tokens: int) -> int | None:
-    """How many tokens of a text fit when so many specials go around them; None for all."""
+def max_content_length(max_length: int | None, num_special_tokens: int) -> int | None:
+    """Return how many tokens of a text fit beside its special tokens; None is no limit."""
     if max_length is None:
         return None
-    if max_length < add_special_tokens:
+    if max_length < num_special_tokens:
         raise PolyglanceError(
-            f"a maximum length of {max_length} has no room for the {add_special_tokens} special tokens: "
-            "raise it"
+            f"a maximum length of {max_length} leaves no room for the {num_special_tokens} special "
+            "tokens: raise it"
         )
-    return max_length - add_special_tokens
+    return max_length - num_special_tokens

@@ -1,4 +1,4 @@
-"""A sentence word by word in another language: what a dictionary can do for a translator."""
+"""Word-by-word translation of a sentence with a bilingual dictionary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.english import lemmas
-from polyglance.text.segment import UNSPACED, word_spans
+from polyglance.text.segment import UNSPACED, Span, word_spans
 
 
 def translate_words(
@@ -18,66 +18,83 @@ def translate_words(
     max_phrase_words: int = 1,
     keep_unknown: bool = True,
 ) -> str:
-    """The text with each word as its first translation, in the order of the text.
+    """Replace each word by its first translation, in the order of the text.
 
-    ``language`` is the text's, by whose rules it is cut; ``target`` that of the
-    translations. With ``longest`` above one, phrases of so many words that the
-    dictionary has come before single words; English words may be known by their base
-    form. What lies between words stays; where nothing does (Chinese; l'eau), a space
-    sets them apart. In a target without spaces, translations touch. A capital stays
-    where it begins the text, and so do words all in capitals. Unknown words stay as
-    they are or, without ``keep_unknown``, are left out with what lies before them.
+    Whatever lies between words stays; where nothing does (Chinese; l'eau), a space is
+    inserted, unless the target is written without spaces. Capitals stay at the beginning
+    of the text and in words all in capitals.
+
+    Args:
+        text: The sentence.
+        dictionary: From ``language`` to ``target``. English words that it lacks are
+            looked up in their base form.
+        language: Language of the text, by whose rules it is split into words.
+        target: Language of the translations.
+        max_phrase_words: Prefer known phrases of up to so many words to single words.
+        keep_unknown: Keep unknown words; otherwise they are dropped with the gap before them.
+
+    Returns:
+        The translated sentence.
     """
-    cuts = word_spans(text, language)
+    spans = word_spans(text, language)
     pieces: list[str] = []
     done, at, after_known = 0, 0, True
-    while at < len(cuts):
-        found, taken = _longest_match(text, cuts[at : at + max_phrase_words], dictionary, language)
-        start, end = cuts[at][0], cuts[at + taken - 1][1]
-        if found is not None or keep_unknown:
-            gap, word, known = text[done:start], text[start:end], found is not None
-            touching = target in UNSPACED and known and after_known
-            pieces.append(_between(gap, target, is_first=not pieces, touching=touching))
-            pieces.append(word if found is None else match_case(found, word, begins=at == 0))
-            after_known = known
-        done, at = end, at + taken
+    while at < len(spans):
+        translation, length = _longest_match(
+            text, spans[at : at + max_phrase_words], dictionary, language
+        )
+        start, end = spans[at][0], spans[at + length - 1][1]
+        if translation is not None or keep_unknown:
+            gap, word, is_known = text[done:start], text[start:end], translation is not None
+            joined = target in UNSPACED and is_known and after_known
+            pieces.append(_separator(gap, target, is_first=not pieces, joined=joined))
+            pieces.append(
+                word
+                if translation is None
+                else match_case(translation, word, begins_sentence=at == 0)
+            )
+            after_known = is_known
+        done, at = end, at + length
     return "".join([*pieces, text[done:]]).strip()
 
 
 def _longest_match(
-    text: str, cuts: list[tuple[int, int]], dictionary: Dictionary, language: str
+    text: str, spans: list[Span], dictionary: Dictionary, language: str
 ) -> tuple[str | None, int]:
-    """The first translation of the longest known phrase here, and how many words it takes."""
-    for taken in range(len(cuts), 0, -1):
-        found = look_up(text[cuts[0][0] : cuts[taken - 1][1]], dictionary, language)
-        if found:
-            return found[0], taken
+    """Return the first translation of the longest known phrase here, and its number of words."""
+    for length in range(len(spans), 0, -1):
+        entries = look_up(text[spans[0][0] : spans[length - 1][1]], dictionary, language)
+        if entries:
+            return entries[0], length
     return None, 1
 
 
 def look_up(word: str, dictionary: Dictionary, language: str) -> Sequence[str]:
-    """What a dictionary has of a word, of an English one by its base form if need be."""
-    found = dictionary.translations(word)
-    if not found and language == "en":
-        bases = (dictionary.translations(base) for base in lemmas(dictionary.normalise(word)))
-        found = next(filter(None, bases), ())
-    return found
+    """Return a word's translations; of an English word those of its base form if need be."""
+    entries = dictionary.translations(word)
+    if not entries and language == "en":
+        of_lemmas = (dictionary.translations(base) for base in lemmas(dictionary.normalise(word)))
+        entries = next(filter(None, of_lemmas), ())
+    return entries
 
 
-def _between(gap: str, target: str, *, is_first: bool, touching: bool) -> str:
-    """What separates two words in the target's way of writing.
+def _separator(gap: str, target: str, *, is_first: bool, joined: bool) -> str:
+    """Return what separates two words in the target language.
 
-    Words of a script without spaces touch; one that stayed as it was is still set apart.
+    Translations into a language without spaces are joined; unknown words keep their gap.
     """
-    if touching:
+    if joined:
         return gap.strip()
     return gap or ("" if is_first or target in UNSPACED else " ")
 
 
-def match_case(translation: str, word: str, *, begins: bool) -> str:
-    """The translation with the capitals of the word it stands for, if it ``begins`` a sentence."""
+def match_case(translation: str, word: str, *, begins_sentence: bool) -> str:
+    """Return the translation capitalised like the word that it replaces.
+
+    An initial capital is copied only where the word begins a sentence.
+    """
     if len(word) > 1 and word.isupper():
         return translation.upper()
-    if begins and word[:1].isupper():
+    if begins_sentence and word[:1].isupper():
         return translation[:1].upper() + translation[1:]
     return translation

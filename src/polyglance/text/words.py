@@ -1,4 +1,4 @@
-"""Whole words as tokens, one vocabulary a language, as SMALR (Burns et al. 2020) takes text."""
+"""Word-level tokenizer with one vocabulary per language, as in SMALR (Burns et al. 2020)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.records import atomic_write
-from polyglance.text.segment import UNSPACED, Replacement, normalise_word, word_spans
+from polyglance.text.segment import UNSPACED, Span, normalise_word, word_spans
 from polyglance.text.tokenizer import Encoding, max_content_length
 
 UnknownPolicy = Literal["drop", "map"]
@@ -20,10 +20,10 @@ PAD, UNK = "<pad>", "<unk>"
 
 
 class WordTokenizer:
-    """Words of one language by number: ``<pad>`` 0, ``<unk>`` 1, then the commonest word first.
+    """Words of one language: ``<pad>`` 0, ``<unk>`` 1, then words by falling frequency.
 
-    Words outside the vocabulary are dropped, as in SMALR, or with
-    ``unknown="map"`` become ``<unk>``. There are no tokens around a text.
+    Words outside the vocabulary are dropped, as in SMALR, or become ``<unk>`` with
+    ``unknown="map"``. No special tokens are added around a text.
     """
 
     bos_id: int | None = None
@@ -42,11 +42,9 @@ class WordTokenizer:
         unknown: UnknownPolicy = "drop",
     ) -> None:
         if unknown not in get_args(UnknownPolicy):
-            raise PolyglanceError(
-                f"unknown words are dropped or mapped ('drop', 'map'), not {unknown!r}"
-            )
+            raise PolyglanceError(f"unknown must be 'drop' or 'map', not {unknown!r}")
         self.counts = dict(counts)
-        """How often each word was seen when the vocabulary was made, in the order of the ids."""
+        """The count of each word in the corpus of the vocabulary, in the order of the ids."""
         self.language = normalise_language(language)
         self.lower = lower
         self.use_segmenter = use_segmenter
@@ -66,13 +64,22 @@ class WordTokenizer:
         use_segmenter: bool = False,
         unknown: UnknownPolicy = "drop",
     ) -> WordTokenizer:
-        """Make the vocabulary of a corpus: its words seen at least ``min_count`` times,
-        at most ``max_words`` of them, the commonest first and then by spelling."""
+        """Build the vocabulary of a corpus, by falling frequency and then by spelling.
+
+        Args:
+            texts: The corpus.
+            language: Its language.
+            min_count: Leave out words that occur less often.
+            max_words: Keep only so many words.
+            lower: Lower-case words.
+            use_segmenter: Split Chinese or Japanese by a dictionary-based segmenter.
+            unknown: Drop words outside the vocabulary, or map them to ``<unk>``.
+        """
         empty = cls((), language, lower=lower, use_segmenter=use_segmenter, unknown=unknown)
         counts = Counter(word for text in texts for word in empty.words(text))
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        kept = [(word, count) for word, count in ranked if count >= min_count][:max_words]
-        return cls(kept, language, lower=lower, use_segmenter=use_segmenter, unknown=unknown)
+        frequent = [(word, count) for word, count in ranked if count >= min_count][:max_words]
+        return cls(frequent, language, lower=lower, use_segmenter=use_segmenter, unknown=unknown)
 
     @property
     def vocab_size(self) -> int:
@@ -80,13 +87,13 @@ class WordTokenizer:
         return len(self._words)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text as they are spelled in a vocabulary, known or not."""
-        return [word for word, _ in self._cut(text)]
+        """Return the normalised words of a text, in the vocabulary or not."""
+        return [word for word, _ in self._split(text)]
 
     def encode(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
-        """The ids of a text's words."""
+        """Return the ids of a text's words."""
         return self.encode_with_spans(
             text, add_special_tokens=add_special_tokens, max_length=max_length
         ).ids
@@ -98,7 +105,7 @@ class WordTokenizer:
         add_special_tokens: bool = True,
         max_length: int | None = None,
     ) -> list[list[int]]:
-        """The ids of many texts."""
+        """Return the word ids of each text."""
         return [
             self.encode(t, add_special_tokens=add_special_tokens, max_length=max_length)
             for t in texts
@@ -107,25 +114,27 @@ class WordTokenizer:
     def encode_with_spans(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
-        """The same ids with their spelling and the places of the words in the text."""
-        room = max_content_length(max_length, 0)
-        known = [(word, cut) for word, cut in self._cut(text) if self._keeps(word)][:room]
+        """Return the ids of `encode` together with their words and spans."""
+        max_words = max_content_length(max_length, 0)
+        known = [(word, span) for word, span in self._split(text) if self._is_encoded(word)][
+            :max_words
+        ]
         ids = [self._ids.get(word, 1) for word, _ in known]
-        return Encoding(ids, self.tokens(ids), [cut for _, cut in known])
+        return Encoding(ids, self.tokens(ids), [span for _, span in known])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words one after another, with the spaces of the language."""
+        """Return the words, joined as the language is written."""
         words = [word for word in self.tokens(ids) if word != PAD]
         return ("" if self.language in UNSPACED else " ").join(words)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The words of these ids."""
-        found = []
+        """Return the words of these ids."""
+        words = []
         for number in ids:
             if not 0 <= number < len(self._words):
                 raise PolyglanceError(f"the tokenizer has no token of id {number}")
-            found.append(self._words[number])
-        return found
+            words.append(self._words[number])
+        return words
 
     def save(self, folder: Path) -> None:
         """Write ``words.json``: the settings, and each word with its count."""
@@ -142,12 +151,12 @@ class WordTokenizer:
 
     @classmethod
     def open(cls, path: Path) -> WordTokenizer:
-        """Read a ``words.json`` or the folder that holds it."""
+        """Open a ``words.json``, or the one in a folder."""
         path = path / "words.json" if path.is_dir() else path
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise DataError(f"{path}: expected a vocabulary of words as JSON ({error})") from error
+            raise DataError(f"{path}: expected a word vocabulary as JSON ({error})") from error
         kinds = {"language": str, "lower": bool, "dictionary": bool, "unknown": str, "words": dict}
         if not isinstance(content, dict) or set(content) != set(kinds):
             raise DataError(f"{path}: expected an object of {', '.join(kinds)}")
@@ -159,13 +168,13 @@ class WordTokenizer:
             raise DataError(f"{path}: expected each word with its count")
         return cls(words.items(), use_segmenter=content.pop("dictionary"), **content)
 
-    def _cut(self, text: str) -> list[tuple[str, Replacement]]:
-        found = []
+    def _split(self, text: str) -> list[tuple[str, Span]]:
+        words = []
         for start, end in word_spans(text, self.language, use_segmenter=self.use_segmenter):
             word = normalise_word(text[start:end], self.language, lower=self.lower)
-            # One character may be a whole sentence, as U+FDFA is.
-            found += [(part, (start, end)) for part in word.split()]
-        return found
+            # NFKC expands U+FDFA, for one, to several words.
+            words += [(part, (start, end)) for part in word.split()]
+        return words
 
-    def _keeps(self, word: str) -> bool:
+    def _is_encoded(self, word: str) -> bool:
         return self.unknown == "map" or word in self._ids

@@ -43,7 +43,7 @@ def translate_all(
     missing = sorted((text for text in wanted if text not in done.texts), key=len)
     size = translator.batch_size if batch_size is None else batch_size
     what = f"translating into {get_language(translator.target).english_name}"
-    with progress(what, len(wanted), done=done.num_cached, quiet=quiet) as advance:
+    with progress(what, len(wanted), completed=done.num_cached, quiet=quiet) as advance:
         for start in range(0, len(missing), size):
             block = missing[start : start + size]
             new, failed = _translate(translator, block)
