@@ -100,11 +100,11 @@ def test_another_lexicon_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_broken_folder_raises_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="train one by a recipe of kind words"):
+    with pytest.raises(DataError, match="train one with a recipe whose system is smalr"):
         load_smalr(tmp_path)
     save_smalr(make(), LEXICON, tmp_path, feature_info=FEATURE_INFO)
     config = json.loads((tmp_path / "config.json").read_text())
     config["model"]["gru_width"] = 9
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(DataError, match="train one by a recipe of kind words"):
+    with pytest.raises(DataError, match="train one with a recipe whose system is smalr"):
         load_smalr(tmp_path)

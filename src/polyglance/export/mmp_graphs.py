@@ -87,7 +87,7 @@ def write_image_graph(graph: GraphWriter, model: MMP, settings: ImagePreprocessi
 
 
 def shared_table(graph: GraphWriter, places: str, name: str) -> str:
-    """Look up rows of a `polyglance.nn.compression.SharedTable`: (batch, steps, width)."""
+    """Look up rows of a `ProductQuantisedEmbedding`: (batch, steps, width)."""
     rows = _look_up(graph, places, f"{name}.codes", f"{name}.codebooks")
     frequent = len(graph.state[f"{name}.finer_codes"])
     clamped = graph.node("Min", places, graph.constant(frequent - 1, "int64"))

@@ -133,8 +133,8 @@ def load_smalr(folder: str | Path) -> SMALRFolder:
         chooser = TokenChooser(**tensors) if tensors else None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
-            f"{folder} holds no word model as training leaves it ({error_reason(error)}):"
-            " train one by a recipe of kind words"
+            f"{folder} is not a trained SMALR model ({error_reason(error)}):"
+            " train one with a recipe whose system is smalr"
         ) from error
     return SMALRFolder(config, lexicon, text.eval(), image_branch.eval(), feature_info, chooser)
 
