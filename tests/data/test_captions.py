@@ -30,7 +30,7 @@ def texts(table: CaptionTable, rows: Sequence[int]) -> list[str]:
     return ["".join(map(chr, piece[:-1])) for piece in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
-def test_captions_lie_by_record_then_language() -> None:
+def test_captions_are_ordered_by_record_then_language() -> None:
     table = CaptionTable.build(RECORDS, Letters())
     assert table.language_codes == ("de", "en", "cs")
     assert texts(table, range(len(table))) == ["ab", "c", "d", "efg", "h", "ij", "k"]
@@ -49,7 +49,7 @@ def test_chosen_languages_and_their_order() -> None:
 
 def test_a_tokenizer_for_each_language() -> None:
     class Capitals:
-        """Another tokenizer than the others have."""
+        """Encode capitals, unlike `Letters`."""
 
         def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
             return [[*map(ord, text.upper()), 0] for text in texts]
@@ -57,11 +57,11 @@ def test_a_tokenizer_for_each_language() -> None:
     tokenizers = {"de": Letters(), "en": Capitals(), "cs": Letters(), "fr": Letters()}
     table = CaptionTable.build(RECORDS, tokenizers)
     assert texts(table, range(len(table))) == ["ab", "c", "D", "EFG", "H", "IJ", "k"]
-    with pytest.raises(PolyglanceError, match="no tokenizer for captions in 'de', only for en"):
+    with pytest.raises(PolyglanceError, match="no tokenizer for captions in 'de': give one"):
         CaptionTable.build(RECORDS, {"en": Capitals()})
 
 
-def test_long_captions_keep_their_end() -> None:
+def test_long_captions_keep_their_last_token() -> None:
     table = CaptionTable.build(RECORDS, Letters(), max_tokens=3)
     assert table.gather(np.array([3]))[0].tolist() == [ord("e"), ord("f"), 0]
 
@@ -121,15 +121,15 @@ def test_a_second_language_keeps_the_ratio_of_the_weights() -> None:
     assert set(counts) == {"a", "c"}
 
 
-def test_captions_in_a_language_are_those_of_the_record_or_none() -> None:
-    spoken = [{"en": ("a", "b"), "de": ("c",)}, {}, {"en": ("e",)}, {"de": ("g", "h", "i")}]
-    records = [Record(captions=captions) for captions in spoken]
+def test_captions_in_a_language_belong_to_the_record_or_are_missing() -> None:
+    captions_of = [{"en": ("a", "b"), "de": ("c",)}, {}, {"en": ("e",)}, {"de": ("g", "h", "i")}]
+    records = [Record(captions=captions) for captions in captions_of]
     table = CaptionTable.build(records, Letters())
     wanted = np.tile(np.arange(4), 600)
     for name in ("en", "de"):
         language = np.full(len(wanted), table.language_codes.index(name))
         rows = table.sample_in_languages(wanted, language, np.random.default_rng(0))
-        has = np.array([name in captions for captions in spoken])[wanted]
+        has = np.array([name in captions for captions in captions_of])[wanted]
         assert (rows[~has] == -1).all()
         assert (table.record_ids[rows[has]] == wanted[has]).all()
         assert (table.language_ids[rows[has]] == language[has]).all()
@@ -138,7 +138,7 @@ def test_captions_in_a_language_are_those_of_the_record_or_none() -> None:
         assert counts.min() > 150
 
 
-def test_captions_of_which_nothing_is_left_are_left_out() -> None:
+def test_captions_without_tokens_are_dropped() -> None:
     class Vowels:
         """Drops what it does not know, and has no sign at the end."""
 

@@ -1,4 +1,4 @@
-"""What is said during a clip."""
+"""Cues nearest to a clip, and rolling subtitles."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from polyglance.records import Cue
 CUES = (Cue(0, 2, "a"), Cue(2, 4, "b"), Cue(3.5, 6, "c"), Cue(10, 12, "d"))
 
 
-def said(start: float, end: float) -> str:
+def nearest(start: float, end: float) -> str:
     return "".join(cue.text for cue in nearest_cues(CUES, start, end))
 
 
 def test_the_cues_during_a_clip() -> None:
-    assert said(1, 3) == "ab"
-    assert said(0, 100) == "abcd"
-    assert said(3.7, 3.8) == "bc"
-    assert said(2, 3) == "b"  # "a" ends where the clip starts
-    assert said(11, 11) == "d"  # a moment inside a cue
+    assert nearest(1, 3) == "ab"
+    assert nearest(0, 100) == "abcd"
+    assert nearest(3.7, 3.8) == "bc"
+    assert nearest(2, 3) == "b"  # "a" ends where the clip starts
+    assert nearest(11, 11) == "d"  # a moment inside a cue
 
 
-def test_the_nearest_cue_where_nothing_is_said() -> None:
-    assert said(7, 7.5) == "c"
-    assert said(8.5, 9) == "d"
-    assert said(50, 60) == "d"
-    assert said(7, 9) == "c"  # both a second away: the earlier
+def test_the_nearest_cue_where_none_overlaps() -> None:
+    assert nearest(7, 7.5) == "c"
+    assert nearest(8.5, 9) == "d"
+    assert nearest(50, 60) == "d"
+    assert nearest(7, 9) == "c"  # both a second away: the earlier
     assert nearest_cues((), 0, 1) == ()
 
 
@@ -36,7 +36,7 @@ def test_the_nearest_cue_where_nothing_is_said() -> None:
     st.integers(0, 60),
     st.integers(0, 20),
 )
-def test_against_a_count_of_common_moments(
+def test_overlap_agrees_with_a_count_of_common_moments(
     spans: list[tuple[int, int]], start: int, length: int
 ) -> None:
     """With times as sets of moments, overlap is a common one and distance the least gap."""
@@ -59,7 +59,7 @@ def test_against_a_count_of_common_moments(
         assert min(map(distance, cues)) == min(map(distance, chosen))
 
 
-def test_unrolling_orders_by_time_and_keeps_what_is_said_twice() -> None:
+def test_cues_are_ordered_by_time_and_repeated_text_is_kept() -> None:
     shown = [(4.0, 5.0, ["no"]), (0.0, 1.0, ["yes"]), (2.0, 3.0, ["no"]), (3.0, 3.5, ["", ""])]
     assert merge_rolling_cues(shown) == (
         Cue(0.0, 1.0, "yes"),
@@ -68,6 +68,6 @@ def test_unrolling_orders_by_time_and_keeps_what_is_said_twice() -> None:
     )
 
 
-def test_unrolling_two_lines_at_a_time() -> None:
+def test_two_rolling_lines_at_a_time() -> None:
     shown = [(0.0, 1.0, ["a", "b"]), (1.0, 2.0, ["a", "b", "c"]), (2.0, 3.0, ["b", "c"])]
     assert merge_rolling_cues(shown) == (Cue(0.0, 1.0, "a b"), Cue(1.0, 3.0, "c"))

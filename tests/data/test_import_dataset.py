@@ -35,7 +35,7 @@ def test_bad_lines_are_skipped_and_counted(source: Path, tmp_path: Path) -> None
     assert str(result.problems.items[0]).startswith(f"{source}:2: expected valid JSON")
 
 
-def test_what_a_machine_made_is_known_of_the_import_too(tmp_path: Path) -> None:
+def test_marks_of_machine_captions_are_imported_too(tmp_path: Path) -> None:
     source, out = tmp_path / "many.jsonl", tmp_path / "out" / "m.jsonl"
     records = [Record(image=f"{n}.jpg", captions={"en": ("x",), "de": ("y",)}) for n in range(2)]
     write_manifest(source, records)
@@ -54,7 +54,7 @@ def test_strict_stops_and_writes_nothing(source: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-def test_pictures_are_found_from_the_manifest(source: Path, tmp_path: Path) -> None:
+def test_image_paths_are_relative_to_the_manifest(source: Path, tmp_path: Path) -> None:
     for out in (tmp_path / "out" / "m.jsonl", source.parent / "m.jsonl", tmp_path / "m.jsonl.gz"):
         import_dataset("jsonl", source, out)
         picture, clip = read_manifest(out)
@@ -63,7 +63,7 @@ def test_pictures_are_found_from_the_manifest(source: Path, tmp_path: Path) -> N
         assert clip.video == "bare-id"
 
 
-def test_the_folder_of_pictures_is_given_from_here(
+def test_the_image_folder_is_relative_to_the_working_directory(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = {"images": [{"filename": "1.webp", "sentences": [{"raw": "A dog."}]}]}
@@ -92,7 +92,7 @@ def test_a_source_without_records_is_an_error_that_says_why(tmp_path: Path) -> N
     ):
         import_dataset("karpathy", path, tmp_path / "out.jsonl")
     path.write_text('{"images": []}')
-    with pytest.raises(DataError, match=r"no record of format 'karpathy' in it$"):
+    with pytest.raises(DataError, match=r"no record of format 'karpathy'$"):
         import_dataset("karpathy", path, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
 
@@ -103,7 +103,7 @@ def test_an_unknown_format_is_an_error(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.real_data
-def test_the_research_data_is_read_without_a_problem(real_data: Path, tmp_path: Path) -> None:
+def test_research_data_is_imported_without_a_problem(real_data: Path, tmp_path: Path) -> None:
     counts = {
         "flickr8k/train.jsonl": 5868,
         "flickr8k/val.jsonl": 1081,
@@ -120,8 +120,8 @@ def test_the_research_data_is_read_without_a_problem(real_data: Path, tmp_path: 
         assert result.records == count
 
 
-def test_a_source_is_not_written_over(source: Path) -> None:
-    with pytest.raises(PolyglanceError, match="is the source itself"):
+def test_a_source_is_not_overwritten(source: Path) -> None:
+    with pytest.raises(PolyglanceError, match="is the source: give"):
         import_dataset("jsonl", source, source)
     assert source.read_text() == LINES
 

@@ -55,7 +55,7 @@ def test_one_file_as_fast_align_reads_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("languages", [None, ["en", "de"]])
-def test_what_is_missing_empty_or_no_text_is_named_so(
+def test_missing_empty_and_binary_files_are_refused(
     languages: list[str] | None, tmp_path: Path
 ) -> None:
     missing, empty, picture, damaged = (
@@ -68,7 +68,7 @@ def test_what_is_missing_empty_or_no_text_is_named_so(
         (missing, "nope: no such file or folder"),
         ("x" * 300, "x: no such file or folder"),
         (empty, r"empty\.txt is empty; give"),
-        (picture, r"dog\.png is no text in UTF-8; give"),
+        (picture, r"dog\.png is not UTF-8 text; give"),
         (damaged, r"damaged\.txt\.gz: cannot be read further"),
     ):
         with pytest.raises(DataError, match=message):
@@ -86,13 +86,13 @@ def test_a_format_is_used_or_refused(tmp_path: Path) -> None:
     there.write_text("Ein\n")
     with pytest.raises(PolyglanceError, match="no format is called 'bogus'"):
         read_parallel([here, there], format="bogus")
-    with pytest.raises(PolyglanceError, match="two text files are none: leave tatoeba out"):
+    with pytest.raises(PolyglanceError, match="--format tatoeba needs one dataset"):
         read_parallel([here, there], format="tatoeba")
     with pytest.raises(DataError, match="a:1: expected"):
         read_parallel([here], ["en", "de"], format="jsonl")
 
 
-def test_marks_inside_json_are_no_mark_of_fast_align(tmp_path: Path) -> None:
+def test_separators_inside_json_are_not_fast_align(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     write_manifest(path, [Record(captions={"en": ("a ||| b",), "de": ("c",)})])
     assert read_parallel([path], ["en", "de"]).pairs == [(["a", "b"], ["c"])]
@@ -109,8 +109,8 @@ def test_sentences_by_language_and_other_formats(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"flat\.jsonl\.gz:2"):
         read_parallel([flat], ["de", "en"])
 
-    for code, said in (("en", "A dog.\nA cat.\n"), ("de", "Ein Hund.\nEine Katze.\n")):
-        (tmp_path / f"train.{code}").write_text(said, encoding="utf-8")
+    for code, text in (("en", "A dog.\nA cat.\n"), ("de", "Ein Hund.\nEine Katze.\n")):
+        (tmp_path / f"train.{code}").write_text(text, encoding="utf-8")
     (tmp_path / "train_images.txt").write_text("1.jpg\n2.jpg\n", encoding="utf-8")
     text = read_parallel([tmp_path], ["en", "de"], format="multi30k-task1")
     assert text.pairs[1] == (["A", "cat"], ["Eine", "Katze"])

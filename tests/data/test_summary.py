@@ -37,7 +37,7 @@ RECORDS = [
 ]
 
 
-def shown(summary: ManifestSummary, samples: int = 3, width: int = 100) -> str:
+def printed(summary: ManifestSummary, samples: int = 3, width: int = 100) -> str:
     out = io.StringIO()
     print_summary(summary, Console(file=out, width=width), samples)
     return out.getvalue()
@@ -58,20 +58,20 @@ def test_counts() -> None:
     assert len(summary.problems) == 0
 
 
-def test_a_manifest_is_counted_with_its_bad_lines(tmp_path: Path) -> None:
+def test_bad_lines_of_a_manifest_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "manifest.jsonl"
     write_manifest(path, RECORDS)
     path.write_text(path.read_text() + "oops\n")
     summary = summarise_manifest(path)
     assert (summary.records, len(summary.problems)) == (6, 1)
-    assert "malformed lines skipped: 1" in shown(summary)
-    assert "manifest.jsonl:7: expected valid JSON" in shown(summary)
+    assert "malformed lines skipped: 1" in printed(summary)
+    assert "manifest.jsonl:7: expected valid JSON" in printed(summary)
     with pytest.raises(DataError, match="no such manifest"):
         summarise_manifest(tmp_path / "none.jsonl")
 
 
 def test_the_tables() -> None:
-    lines = [" ".join(line.split()) for line in shown(summarise_manifest(RECORDS)).splitlines()]
+    lines = [" ".join(line.split()) for line in printed(summarise_manifest(RECORDS)).splitlines()]
     assert lines[0] == "6 records: 4 with a picture, 1 with a clip, 1 of text alone"
     assert "│ train │ en English │ 2 │ 3 │ 2.3 │ 8.3 │" in lines
     assert "│ │ zh Chinese │ 1 │ 1 │ – │ 1.0 │" in lines
@@ -83,13 +83,13 @@ def test_the_tables() -> None:
 def test_samples_differ_in_language() -> None:
     many = [Record(image=f"{n}.jpg", captions={"en": ("A dog.",)}) for n in range(20)]
     rare = Record(image="rare.jpg", captions={"sw": ("Mbwa.",)})
-    text = shown(summarise_manifest([*many, rare]), samples=2)
+    text = printed(summarise_manifest([*many, rare]), samples=2)
     assert "Mbwa." in text
     assert text.count("A dog.") == 1
-    assert "A dog." not in shown(summarise_manifest(many), samples=0)
+    assert "A dog." not in printed(summarise_manifest(many), samples=0)
 
 
-def test_samples_are_drawn_from_everywhere_and_the_same_each_time() -> None:
+def test_samples_cover_the_manifest_and_are_reproducible() -> None:
     records = [Record(id=str(number)) for number in range(2000)]
     drawn = [record.key for record in summarise_manifest(records).samples]
     assert drawn == [record.key for record in summarise_manifest(records).samples]
@@ -98,15 +98,15 @@ def test_samples_are_drawn_from_everywhere_and_the_same_each_time() -> None:
     assert 16 < halves < 48
 
 
-def test_text_from_right_to_left_is_set_apart() -> None:
-    text = shown(summarise_manifest(RECORDS))
+def test_right_to_left_text_is_isolated() -> None:
+    text = printed(summarise_manifest(RECORDS))
     assert "\u2068كلب صغير\u2069" in text
     assert "\u2068A small dog." not in text
 
 
-def test_text_cannot_steer_the_terminal() -> None:
+def test_control_characters_are_removed() -> None:
     evil = "\x1b[31mred\x07 \u202eback [bold]bold[/bold] [/oops]\nnext"
-    text = shown(
+    text = printed(
         summarise_manifest(
             [Record(image="\x1b]0;x\x07.jpg", split="\x1b", captions={"en": (evil,)})]
         )
@@ -119,7 +119,7 @@ def test_text_cannot_steer_the_terminal() -> None:
 
 
 def test_long_text_is_cut_to_the_width() -> None:
-    text = shown(
+    text = printed(
         summarise_manifest([Record(image="1.jpg", captions={"ja": ("犬" * 200,)})]), width=60
     )
     line = next(line for line in text.splitlines() if "犬犬" in line)
@@ -127,5 +127,5 @@ def test_long_text_is_cut_to_the_width() -> None:
     assert line.count("犬") <= 26
 
 
-def test_nothing_at_all() -> None:
-    assert shown(summarise_manifest([])) == "0 records\n"
+def test_an_empty_manifest() -> None:
+    assert printed(summarise_manifest([])) == "0 records\n"

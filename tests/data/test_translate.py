@@ -42,7 +42,7 @@ def cache(tmp_path: Path) -> TranslationCache:
     return TranslationCache(tmp_path / "cache.sqlite3")
 
 
-def test_captions_are_added_and_those_of_people_stay(
+def test_translations_are_added_and_human_captions_stay(
     manifest: Path, cache: TranslationCache
 ) -> None:
     out = manifest.with_name("many.jsonl.gz")
@@ -60,7 +60,7 @@ def test_captions_are_added_and_those_of_people_stay(
     assert translators[1].requests == [["A dog runs.", "Two dogs play here."]], "each text once"
 
 
-def test_the_cache_serves_other_manifests_and_the_same_bytes_come_out(
+def test_the_cache_serves_other_manifests_and_output_is_reproducible(
     manifest: Path, cache: TranslationCache
 ) -> None:
     translate_manifest(manifest, manifest.with_name("a.jsonl"), [CountingTranslator()], cache=cache)
@@ -73,7 +73,7 @@ def test_the_cache_serves_other_manifests_and_the_same_bytes_come_out(
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_dropped_translation_is_counted_and_the_others_know_their_source(
+def test_a_dropped_translation_is_counted_and_the_others_keep_their_source(
     manifest: Path, cache: TranslationCache
 ) -> None:
     class Stutters(CountingTranslator):
@@ -90,11 +90,11 @@ def test_a_dropped_translation_is_counted_and_the_others_know_their_source(
     assert machine == {"de": (1,)}
 
 
-def test_captions_without_a_letter_are_counted_and_no_translator_sees_them(
+def test_captions_without_a_letter_are_counted_and_not_translated(
     manifest: Path, cache: TranslationCache
 ) -> None:
-    said = ("A dog runs.", "", " ", "...", "🐕 12!")
-    write_manifest(manifest, [Record(image="1.jpg", captions={"en": said})])
+    captions = ("A dog runs.", "", " ", "...", "🐕 12!")
+    write_manifest(manifest, [Record(image="1.jpg", captions={"en": captions})])
     translator = CountingTranslator()
     report = translate_manifest(manifest, manifest.with_name("x.jsonl"), [translator], cache=cache)
     about = report.languages["de"]
@@ -103,7 +103,7 @@ def test_captions_without_a_letter_are_counted_and_no_translator_sees_them(
     assert ("...", "") in about.examples["empty"]
 
 
-def test_where_nothing_can_be_translated_nothing_is_written(
+def test_without_captions_to_translate_nothing_is_written(
     manifest: Path, cache: TranslationCache
 ) -> None:
     out = manifest.with_name("good.jsonl")
@@ -118,7 +118,7 @@ def test_where_nothing_can_be_translated_nothing_is_written(
 
     refused(
         CountingTranslator(source="fr", target="es"),
-        r"in French \(fr\), only in cs, de, en: name one as",
+        r"in French \(fr\), only in cs, de, en: name one with",
     )
     manifest.write_text("{\n[]\n")
     refused(
@@ -126,12 +126,12 @@ def test_where_nothing_can_be_translated_nothing_is_written(
         r"no record to translate, all 2 lines are malformed .*english\.jsonl:1: exp",
     )
     manifest.write_text("")
-    refused(CountingTranslator(), "it is empty")
+    refused(CountingTranslator(), "the file is empty")
     manifest.write_text('{"image": "1.jpg"}\n')
     refused(CountingTranslator(), r"no caption in English \(en\), nor any other")
 
 
-def test_translated_again_into_more_languages_what_was_by_machine_remains_so(
+def test_marks_survive_translation_into_more_languages(
     manifest: Path, cache: TranslationCache
 ) -> None:
     first, second = manifest.with_name("de.jsonl"), manifest.with_name("de-fr.jsonl")
@@ -142,7 +142,7 @@ def test_translated_again_into_more_languages_what_was_by_machine_remains_so(
     assert list(read_human_captions(second)) == RECORDS
 
 
-def test_paths_lead_from_the_new_folder_and_ids_stay(
+def test_paths_are_relative_to_the_new_folder_and_ids_stay(
     manifest: Path, cache: TranslationCache
 ) -> None:
     out = manifest.parent / "deep" / "many.jsonl"
@@ -150,11 +150,11 @@ def test_paths_lead_from_the_new_folder_and_ids_stay(
     assert [record.image for record in read_manifest(out)] == ["../1.jpg", "2.jpg", "3.jpg"]
 
 
-def test_a_manifest_changed_since_is_not_trusted(manifest: Path, cache: TranslationCache) -> None:
+def test_a_changed_manifest_is_refused(manifest: Path, cache: TranslationCache) -> None:
     out = manifest.with_name("many.jsonl")
     translate_manifest(manifest, out, [CountingTranslator()], cache=cache)
     write_manifest(out, list(read_manifest(out))[1:])
-    with pytest.raises(DataError, match="is of another manifest"):
+    with pytest.raises(DataError, match="does not match"):
         list(read_human_captions(out))
     machine_captions_path(out).unlink()
     assert len(list(read_human_captions(out))) == 2
@@ -173,7 +173,7 @@ class _Animals:
         raise NotImplementedError
 
 
-def test_meanings_by_an_encoder_and_by_the_way_back(cache: TranslationCache) -> None:
+def test_embedding_and_round_trip_checks(cache: TranslationCache) -> None:
     pairs = [("a dog", "ein Hund"), ("a dog", "ein Zug"), ("a train", "ein Zug")]
     assert embedding_check(_Animals())(pairs, "en", "de") == [True, False, True]
 
@@ -181,18 +181,18 @@ def test_meanings_by_an_encoder_and_by_the_way_back(cache: TranslationCache) -> 
         def translate(self, texts: Sequence[str]) -> list[str]:
             return [text.replace("ein Hund", "a dog") for text in texts]
 
-    check = round_trip_check([Back(source="de", target="en")], least=0.9, cache=cache)
+    check = round_trip_check([Back(source="de", target="en")], min_chrf=0.9, cache=cache)
     assert check([("a dog", "ein Hund"), ("a cat", "ein Hund")], "en", "de") == [True, False]
 
 
-def test_translators_must_agree(manifest: Path) -> None:
-    with pytest.raises(PolyglanceError, match="all from one language"):
+def test_translators_need_one_source_and_different_targets(manifest: Path) -> None:
+    with pytest.raises(PolyglanceError, match="all from the same language"):
         translate_manifest(
             manifest,
             "x.jsonl",
             [CountingTranslator(), CountingTranslator(source="fr", target="es")],
         )
-    with pytest.raises(PolyglanceError, match="in de twice"):
+    with pytest.raises(PolyglanceError, match="several translators into de"):
         translate_manifest(manifest, "x.jsonl", [CountingTranslator(), CountingTranslator()])
 
 
@@ -208,8 +208,8 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    told = "de: 2 captions by words; of 2 texts 0 from the cache, dropped: none; 1 record has"
-    assert told in done.output
+    line = "de: 2 captions by words; of 2 texts 0 from the cache, dropped: none; 1 record has"
+    assert line in done.output
     assert next(read_manifest(out)).captions["de"] == (
         "Ein Hund läuft.",
         "Zwei Hunde spielen hier.",
@@ -223,9 +223,7 @@ def test_the_command_with_a_dictionary(manifest: Path, tmp_path: Path) -> None:
     assert "--min-similarity needs a comparison of meanings" in str(unused.exception)
 
 
-def test_the_command_refuses_options_that_leave_nothing_or_do_nothing(
-    manifest: Path, tmp_path: Path
-) -> None:
+def test_the_command_refuses_contradictory_options(manifest: Path, tmp_path: Path) -> None:
     words, out = tmp_path / "en-de.txt", tmp_path / "many.jsonl"
     words.write_text("dog Hund\n")
     command = [
@@ -250,7 +248,7 @@ def test_the_command_refuses_options_that_leave_nothing_or_do_nothing(
     assert "there is no manifest" in str(done.exception)  # before any dictionary is looked for
 
 
-def test_the_command_says_what_it_found_to_do(manifest: Path, tmp_path: Path) -> None:
+def test_the_command_reports_what_it_did(manifest: Path, tmp_path: Path) -> None:
     words = tmp_path / "en-sw.txt"
     words.write_text("is ni\n")
     out = tmp_path / "many.jsonl"
@@ -272,10 +270,10 @@ def test_the_command_says_what_it_found_to_do(manifest: Path, tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     assert "sw: nothing to translate" in done.output
     assert "de: " in done.output
-    for wrong, said in (("es,de", "expected a language code"), ("en", "English already: give")):
+    for wrong, message in (("es,de", "expected a language code"), ("en", "English already: give")):
         done = CliRunner().invoke(app, [*german, "--to", wrong])
         assert isinstance(done.exception, PolyglanceError)
-        assert said in str(done.exception)
+        assert message in str(done.exception)
     words.with_name("en-de.txt").rename(words)
     kite = "A kite surfer is doing a flip over the waves."
     write_manifest(manifest, [Record(image="1.jpg", captions={"en": (kite, "")})])
@@ -286,7 +284,7 @@ def test_the_command_says_what_it_found_to_do(manifest: Path, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(shutil.which("apertium") is None, reason="apertium is not installed")
-def test_apertium_for_real(manifest: Path, tmp_path: Path) -> None:
+def test_apertium(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "spanish.jsonl"
     command = ["data", "translate", str(manifest), "--to", "es", "--translator", "apertium",
                "--cache", str(tmp_path / "cache"), "--out", str(out)]  # fmt: skip

@@ -1,7 +1,7 @@
-"""The captions of a corpus, tokenised ahead of time, so that a batch is one gather.
+"""The captions of a corpus, tokenised ahead of time into flat arrays.
 
-A Python loop over captions costs more than the accelerator's work; here a batch
-of any size is a few vectorised reads of flat arrays.
+A batch of any size is a few vectorised reads; a Python loop over captions would take longer
+than the accelerator's step.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from numpy.typing import NDArray
 
 from polyglance.errors import PolyglanceError
 from polyglance.records import Record
+from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
 
 
 class BatchTokenizer(Protocol):
-    """What is needed of a tokenizer here."""
+    """A tokenizer that encodes many texts at once."""
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        """The ids of each text."""
+        """Return the token ids of each text."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionTable:
-    """All captions, ordered by record, then language; row ``r`` is one caption."""
+    """All captions, ordered by record, then by language; one row per caption."""
 
     token_ids: NDArray[np.int32]
-    """The sub-words of all captions, end to end."""
+    """Token ids of all captions, concatenated."""
     offsets: Indices
-    """Where each caption begins in ``ids``, and at last where the last one ends."""
+    """Offsets of the captions in ``token_ids``, (captions + 1)."""
     record_ids: Indices
-    """The record that each caption describes."""
+    """Index of the record that each caption belongs to, (captions,)."""
     language_ids: Indices
-    """Each caption's language, as a position in ``names``."""
+    """Index of each caption's language in ``language_codes``, (captions,)."""
     language_codes: tuple[str, ...]
     num_records: int
-    """How many records there are, those without captions included."""
+    """Number of records, including those without captions."""
 
     @classmethod
     def build(
@@ -53,10 +54,14 @@ class CaptionTable:
         languages: Sequence[str] | None = None,
         max_tokens: int | None = None,
     ) -> CaptionTable:
-        """Tokenise the captions of all records; ``longest`` keeps that many sub-words and the end.
+        """Tokenise the captions of records.
 
-        With ``languages`` only those are taken, and ``names`` has their order. There is
-        one tokenizer for all, or one for each language.
+        Args:
+            records: The corpus.
+            tokenizer: One tokenizer for all languages, or one for each.
+            languages: The languages to take, in the order of ``language_codes``; by default
+                all.
+            max_tokens: Maximum length; a longer caption is cut but keeps its last token.
         """
         names = list(languages or ())
         texts: list[str] = []
@@ -73,8 +78,8 @@ class CaptionTable:
             for language_index, captions in sorted(by_language):
                 texts += captions
                 places += [(count - 1, language_index)] * len(captions)
-        encoded = [_shorten(ids, max_tokens) for ids in _encode(texts, places, names, tokenizer)]
-        # A tokenizer that drops unknown words may leave nothing, and nothing has no meaning.
+        encoded = [_truncate(ids, max_tokens) for ids in _encode(texts, places, names, tokenizer)]
+        # A tokenizer that drops unknown words may leave an empty caption: drop those.
         places = [place for place, ids in zip(places, encoded, strict=True) if len(ids)]
         encoded = [ids for ids in encoded if len(ids)]
         offsets = np.zeros(len(encoded) + 1, np.int64)
@@ -88,19 +93,17 @@ class CaptionTable:
 
     @property
     def present_languages(self) -> set[str]:
-        """The languages with captions in the table, which may be fewer than `language_codes`."""
+        """Return the languages that have captions, perhaps fewer than ``language_codes``."""
         return {self.language_codes[number] for number in set(self.language_ids.tolist())}
 
     def gather(self, rows: Indices) -> tuple[NDArray[np.int32], Indices]:
-        """The sub-words of these captions end to end, and the length of each."""
+        """Return the token ids of the given captions, concatenated, and their lengths."""
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
-        before = np.cumsum(lengths) - lengths
-        places = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
-        return self.token_ids[places], lengths
+        return self.token_ids[ragged_arange(starts, lengths)], lengths
 
     def rows_in_language(self, language: str) -> Indices:
-        """The rows of one language, in the order of the records."""
+        """Return the rows of one language, in the order of the records."""
         if language not in self.language_codes:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.language_ids == self.language_codes.index(language))
@@ -113,23 +116,28 @@ class CaptionTable:
         weights: Mapping[str, float] | None = None,
         avoid_language_of: Indices | None = None,
     ) -> Indices:
-        """One caption a record: first a language that it has, then one of its captions.
+        """Draw one caption per record: first one of its languages, then one of its captions.
 
-        Languages are drawn evenly, or by ``weights`` (one for each language that
-        is to be drawn at all). Every record must have a caption to draw. Where
-        captions ``beside`` of the same records were drawn before, the language is
-        another than theirs wherever the record has another.
+        Args:
+            records: Record indices, each with at least one caption to draw.
+            generator: The source of randomness.
+            weights: Sampling weight of each language, 0 if absent; by default all equal.
+            avoid_language_of: Rows drawn before for the same records; another language is
+                drawn wherever the record has one.
+
+        Returns:
+            A row per record.
         """
-        groups, total = self._groups, self._groups.even
+        groups, total = self._groups, self._groups.uniform
         if weights is not None:
             mass = np.array([weights.get(name, 0.0) for name in self.language_codes])
             total = np.concatenate([[0.0], np.cumsum(mass[groups.language])])
         first, last = groups.of_record[records], groups.of_record[records + 1]
         low, high = total[first], total[last]
         if not (high > low).all():
-            bare = int(records[np.flatnonzero(high <= low)[0]])
-            raise ValueError(f"record {bare} has no caption in a language that is drawn")
-        gap, size = high, np.zeros(len(records))  # where the language beside would be drawn
+            record = int(records[np.flatnonzero(high <= low)[0]])
+            raise ValueError(f"record {record} has no caption in a language with a weight")
+        gap, size = high, np.zeros(len(records))  # the interval of the language to avoid
         if avoid_language_of is not None:
             other = np.searchsorted(groups.start, avoid_language_of, side="right") - 1
             gap, size = total[other], total[other + 1] - total[other]
@@ -145,41 +153,41 @@ class CaptionTable:
     def sample_in_languages(
         self, records: Indices, languages: Indices, generator: np.random.Generator
     ) -> Indices:
-        """One caption a record in the language of this number; -1 where it has none."""
+        """Draw one caption per record in the given language index; -1 where it has none."""
         groups = self._groups
-        wanted = records * len(self.language_codes) + languages
-        group = np.minimum(np.searchsorted(groups.place, wanted), len(groups.place) - 1)
+        key = records * len(self.language_codes) + languages
+        group = np.minimum(np.searchsorted(groups.key, key), len(groups.key) - 1)
         rows = groups.start[group] + generator.integers(groups.size[group])
-        return np.where(groups.place[group] == wanted, rows, -1)
+        return np.where(groups.key[group] == key, rows, -1)
 
     @property
     def languages_per_record(self) -> Indices:
-        """In how many languages each record has captions."""
+        """Number of languages in which each record has captions, (records,)."""
         counts: Indices = np.diff(self._groups.of_record)
         return counts
 
     @cached_property
     def _groups(self) -> _Groups:
         """Runs of captions of one record in one language."""
-        place = self.record_ids * max(1, len(self.language_codes)) + self.language_ids
-        start = np.flatnonzero(np.diff(place, prepend=-1))
-        size = np.diff(np.append(start, len(place)))
+        key = self.record_ids * max(1, len(self.language_codes)) + self.language_ids
+        start = np.flatnonzero(np.diff(key, prepend=-1))
+        size = np.diff(np.append(start, len(key)))
         of_record = np.searchsorted(self.record_ids[start], np.arange(self.num_records + 1))
-        even = np.arange(len(start) + 1, dtype=np.float64)
-        return _Groups(place[start], start, size, self.language_ids[start], of_record, even)
+        uniform = np.arange(len(start) + 1, dtype=np.float64)
+        return _Groups(key[start], start, size, self.language_ids[start], of_record, uniform)
 
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    place: Indices
-    """Which record and language each is of, in one number, ascending."""
+    key: Indices
+    """Record and language of each group in one ascending number."""
     start: Indices
     size: Indices
     language: Indices
     of_record: Indices
-    """The first group of each record, and at last the number of groups."""
-    even: NDArray[np.float64]
-    """Running totals of the groups' weights where all weigh the same."""
+    """The first group of each record, then the number of groups, (records + 1)."""
+    uniform: NDArray[np.float64]
+    """Cumulative weights of the groups when all are equal, (groups + 1)."""
 
 
 def _encode(
@@ -188,7 +196,7 @@ def _encode(
     names: Sequence[str],
     tokenizer: BatchTokenizer | Mapping[str, BatchTokenizer],
 ) -> Sequence[Sequence[int]]:
-    """The ids of each text by the one tokenizer, or by that of its language."""
+    """Encode texts with the one tokenizer, or each with that of its language."""
     if not isinstance(tokenizer, Mapping):
         return tokenizer.encode_batch(texts)
     encoded: list[Sequence[int]] = [()] * len(texts)
@@ -196,17 +204,18 @@ def _encode(
         rows = [row for row, (_, language) in enumerate(places) if language == index]
         if rows and name not in tokenizer:
             raise PolyglanceError(
-                f"there is no tokenizer for captions in {name!r}, only for {', '.join(tokenizer)}"
+                f"there is no tokenizer for captions in {name!r}: give one, or only captions in "
+                f"{', '.join(tokenizer)}"
             )
         if rows:
-            found = tokenizer[name].encode_batch([texts[row] for row in rows])
-            for row, ids in zip(rows, found, strict=True):
+            batch = tokenizer[name].encode_batch([texts[row] for row in rows])
+            for row, ids in zip(rows, batch, strict=True):
                 encoded[row] = ids
     return encoded
 
 
-def _shorten(ids: Sequence[int], longest: int | None) -> Sequence[int]:
-    """Cut a caption that is too long, keeping the sign that ends it."""
-    if longest is None or len(ids) <= longest:
+def _truncate(ids: Sequence[int], max_tokens: int | None) -> Sequence[int]:
+    """Cut a caption to ``max_tokens`` tokens, keeping its last one."""
+    if max_tokens is None or len(ids) <= max_tokens:
         return ids
-    return [*ids[: longest - 1], ids[-1]]
+    return [*ids[: max_tokens - 1], ids[-1]]

@@ -1,4 +1,4 @@
-"""Subtitles in time: which are said during a clip, and cues from what a player shows."""
+"""Subtitle cues: those nearest to a clip, and cues from the text a player shows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import replace
 from polyglance.records import Cue
 
 ScreenText = tuple[float, float, Sequence[str]]
-"""Lines on the screen from a start to an end in seconds."""
+"""Start and end in seconds, and the lines that are on the screen between them."""
 
-_PAUSE = 0.05
-"""Cues closer than this follow each other without a break, whatever was rounded."""
+_MAX_GAP = 0.05
+"""Cues at most this many seconds apart count as consecutive, despite rounding."""
 
 
 def nearest_cues(cues: Sequence[Cue], start: float, end: float) -> tuple[Cue, ...]:
-    """The consecutive cues that are closest in time to a clip (MMP, section 5.3).
+    """Return the consecutive cues closest in time to a clip (MMP, section 5.3).
 
-    They are those said during the clip, or, when nothing is said during it,
-    the one that is least far away; of two equally far the earlier.
+    These are the cues that overlap the clip or, if none does, the nearest one; of two
+    equally near the earlier.
     """
     gaps = [max(cue.start - end, start - cue.end) for cue in cues]
     during = tuple(cue for cue, gap in zip(cues, gaps, strict=True) if gap < 0)
@@ -27,33 +27,32 @@ def nearest_cues(cues: Sequence[Cue], start: float, end: float) -> tuple[Cue, ..
     return (cues[min(range(len(cues)), key=gaps.__getitem__)],)
 
 
-def merge_rolling_cues(shown: Iterable[ScreenText]) -> tuple[Cue, ...]:
-    """Cues in order of time, each line once.
+def merge_rolling_cues(screens: Iterable[ScreenText]) -> tuple[Cue, ...]:
+    """Return cues in order of time, each line once.
 
-    Automatic subtitles roll: a line appears below, is shown alone for a
-    hundredth of a second, then moves up while the next one appears. Lines that
-    are still on the screen from the cue before are therefore not said again;
-    they only last longer.
+    Automatic subtitles roll: a line appears at the bottom, is shown alone for a hundredth
+    of a second, then moves up while the next one appears. A line that is still on the
+    screen from the previous cue extends that cue instead of starting a new one.
     """
     cues: list[Cue] = []
-    before: Sequence[str] = ()
-    for start, end, lines in sorted(shown, key=lambda cue: (cue[0], cue[1])):
+    previous: Sequence[str] = ()
+    for start, end, lines in sorted(screens, key=lambda cue: (cue[0], cue[1])):
         lines = [line for line in lines if line]
         if not lines:
             continue
-        rolls = bool(cues) and start <= cues[-1].end + _PAUSE
-        fresh = lines[_still_shown(before, lines) if rolls else 0 :]
-        if fresh:
-            cues.append(Cue(start, end, " ".join(fresh)))
+        rolls = bool(cues) and start <= cues[-1].end + _MAX_GAP
+        new = lines[_overlap(previous, lines) if rolls else 0 :]
+        if new:
+            cues.append(Cue(start, end, " ".join(new)))
         else:
             cues[-1] = replace(cues[-1], end=max(end, cues[-1].end))
-        before = lines
+        previous = lines
     return tuple(cues)
 
 
-def _still_shown(before: Sequence[str], lines: Sequence[str]) -> int:
-    """How many of the first lines were the last lines of the cue before."""
-    for count in range(min(len(before), len(lines)), 0, -1):
-        if list(before[-count:]) == list(lines[:count]):
+def _overlap(previous: Sequence[str], lines: Sequence[str]) -> int:
+    """Count the first lines that were the last lines of the previous cue."""
+    for count in range(min(len(previous), len(lines)), 0, -1):
+        if list(previous[-count:]) == list(lines[:count]):
             return count
     return 0

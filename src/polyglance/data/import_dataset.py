@@ -1,4 +1,4 @@
-"""From a dataset's published files to a manifest: what ``polyglance data import`` does."""
+"""Import a dataset's published files into a manifest (``polyglance data import``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from polyglance.utils.progress import progress
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """How many records were written, and what was malformed and skipped."""
+    """The number of records written, and the malformed entries skipped."""
 
     records: int
     problems: Problems
@@ -35,19 +35,25 @@ def import_dataset(
     strict: bool = False,
     quiet: bool = True,
 ) -> ImportResult:
-    """Write the manifest ``out`` of a dataset in its published format.
+    """Write a dataset in its published format as a manifest.
 
-    ``options.images`` is the folder of the pictures as seen from here; the
-    manifest has them as seen from its own folder. Malformed entries are
-    skipped and counted, or, with ``strict``, the first one is an error; so is
-    a source without any record, for which nothing is written. What a manifest
-    says of captions that a machine made is said beside the new one too.
+    If the source is itself a manifest, its marks of machine captions are copied too. A source
+    without any record is an error, and nothing is written.
+
+    Args:
+        format: One of `polyglance.data.readers.FORMATS`.
+        source: The dataset's file or folder.
+        out: The manifest to write.
+        options: What the files do not say; ``options.images`` is relative to the working
+            directory and is rewritten relative to the manifest's folder.
+        strict: Raise the first malformed entry as an error instead of skipping it.
+        quiet: Show no progress bar.
     """
     if Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
-        raise PolyglanceError(f"{printable(str(out))} is the source itself: give another --out")
+        raise PolyglanceError(f"{printable(str(out))} is the source: give another --out")
     problems = Problems(strict=strict)
-    options = _seen_from_manifest(format, Path(source), Path(out), options or ReadOptions())
-    records = _counted(
+    options = _relative_to_manifest(format, Path(source), Path(out), options or ReadOptions())
+    records = _with_progress(
         read_dataset(format, source, options, problems), format, source, problems, quiet
     )
     marks = None
@@ -58,7 +64,7 @@ def import_dataset(
     return ImportResult(count, problems)
 
 
-def _counted(
+def _with_progress(
     records: Iterator[Record], format: str, source: str | Path, problems: Problems, quiet: bool
 ) -> Iterator[Record]:
     count = 0
@@ -68,22 +74,23 @@ def _counted(
             if count % 1000 == 0:
                 advance(1000)
     if count == 0:
-        why = f"; {problems.items[0]}" if problems else ""
+        reason = f"; {problems.items[0]}" if problems else ""
         more = f" (and {len(problems) - 1:,} more problems)" if len(problems) > 1 else ""
         where = printable(str(source))
-        raise DataError(f"{where}: no record of format {format!r} in it{why}{more}")
+        raise DataError(f"{where}: no record of format {format!r}{reason}{more}")
 
 
-def _seen_from_manifest(format: str, source: Path, out: Path, options: ReadOptions) -> ReadOptions:
-    """The options with the folder of the pictures as the manifest has to name it.
+def _relative_to_manifest(
+    format: str, source: Path, out: Path, options: ReadOptions
+) -> ReadOptions:
+    """Return the options with ``images`` relative to the manifest's folder.
 
-    The lines of a ``jsonl`` file name pictures from the file's own folder, so
-    that is where they are unless ``images`` says otherwise.
+    A ``jsonl`` file names pictures relative to its own folder, unless ``images`` is given.
     """
     folder = options.images
     if not folder and find_format(format).name == "jsonl":
         folder = str(source if source.is_dir() else source.parent)
     elif not folder or "://" in folder or Path(folder).is_absolute():
         return options
-    seen = os.path.relpath(folder, out.parent).replace(os.sep, "/")
-    return replace(options, images="" if seen == "." else seen)
+    relative = os.path.relpath(folder, out.parent).replace(os.sep, "/")
+    return replace(options, images="" if relative == "." else relative)

@@ -1,10 +1,10 @@
-"""Which captions of a manifest a machine made: a file beside it, a line for each record.
+"""Mark machine-translated captions in a file beside the manifest, one line per record.
 
     captions.jsonl            {"image": "1.jpg", "captions": {"en": [...], "de": [...]}}
     captions.machine.jsonl    {"record": "1.jpg", "machine": {"de": [0, 2]}}
 
-says that the two German captions are translations of the first and the third in
-the source language. Languages that a line does not name were written by people.
+Here the two German captions are translations of the first and the third caption in the
+source language. Languages that a line does not name are human captions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from polyglance.errors import DataError, Problems
 from polyglance.records import Record, atomic_write, parse_json, read_lines, read_manifest
 
 MachineCaptions: TypeAlias = Mapping[str, tuple[int, ...]]
-"""By language, of which caption of the source language each caption is a translation."""
+"""By language, the index of the source caption that each caption translates."""
 
 
 def machine_captions_path(manifest: str | Path) -> Path:
-    """Where it says which captions of a manifest a machine made."""
+    """Return the path of the file that marks a manifest's machine captions."""
     path = Path(manifest)
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".machine.jsonl")
 
@@ -32,7 +32,7 @@ def machine_captions_path(manifest: str | Path) -> Path:
 def write_machine_captions(
     manifest: str | Path, records: Iterable[tuple[Record, MachineCaptions]]
 ) -> None:
-    """Write the file beside a manifest."""
+    """Write the file that marks a manifest's machine captions."""
     with atomic_write(machine_captions_path(manifest)) as out:
         for record, machine in records:
             line = {"record": record.key, "machine": {k: list(v) for k, v in machine.items()}}
@@ -42,14 +42,21 @@ def write_machine_captions(
 def update_machine_captions(
     manifest: str | Path, records: Sequence[Record], marks: Sequence[MachineCaptions] | None
 ) -> None:
-    """Say beside a manifest just written what of each record a machine made; None for nothing."""
+    """Mark the machine captions of a manifest just written, or with None remove an old file.
+
+    Args:
+        manifest: The manifest just written.
+        records: Its records.
+        marks: The machine captions of each record; None if there are none.
+    """
     if marks is None:
-        machine_captions_path(manifest).unlink(missing_ok=True)  # of what was there before
+        machine_captions_path(manifest).unlink(missing_ok=True)
         return
     if len(marks) != len(records):
         raise DataError(
-            f"{manifest}: {len(records):,} records were written of {len(marks):,} that a file"
-            " says which captions a machine made of: mend what is malformed, or remove that file"
+            f"{manifest}: {len(records):,} records were written, but machine captions are marked"
+            f" for {len(marks):,}: correct the malformed records of the source, or remove its"
+            " .machine.jsonl file"
         )
     write_machine_captions(manifest, zip(records, marks, strict=True))
 
@@ -57,29 +64,29 @@ def update_machine_captions(
 def read_with_machine_captions(
     manifest: str | Path, problems: Problems | None = None
 ) -> Iterator[tuple[Record, MachineCaptions]]:
-    """The records of a manifest, each with what of it a machine made.
+    """Yield the records of a manifest, each with its machine captions.
 
-    Without the file beside it nothing is. Where there is one the manifest must be as it
-    was written together with it; then a malformed line of it is an error.
+    Without a file of marks all captions are human. With one, the manifest must be unchanged
+    since both were written, and a malformed line is an error.
     """
-    beside = machine_captions_path(manifest)
-    if not beside.exists():
+    path = machine_captions_path(manifest)
+    if not path.exists():
         for record in read_manifest(manifest, problems):
             yield record, {}
         return
-    lines = read_lines(beside, Problems(strict=True))
+    lines = read_lines(path, Problems(strict=True))
     for record in read_manifest(manifest):
         number, line = next(lines, (0, ""))
-        key, machine = _parse(beside, number, line)
+        key, machine = _parse(path, number, line)
         if key != record.key:
-            raise _apart(beside, manifest)
+            raise _mismatch(path, manifest)
         yield record, machine
     if next(lines, None) is not None:
-        raise _apart(beside, manifest)
+        raise _mismatch(path, manifest)
 
 
 def count_machine_captions(manifest: str | Path, split: str | None = None) -> Mapping[str, int]:
-    """How many captions of a manifest, or one split of it, a machine made, by language."""
+    """Count the machine captions of a manifest, or of one split, by language."""
     counts: Counter[str] = Counter()
     if not machine_captions_path(manifest).exists():
         return counts
@@ -90,7 +97,7 @@ def count_machine_captions(manifest: str | Path, split: str | None = None) -> Ma
 
 
 def read_human_captions(manifest: str | Path) -> Iterator[Record]:
-    """The records of a manifest with the captions that people wrote, to measure on."""
+    """Yield the records of a manifest with human captions only, for evaluation."""
     for record, machine in read_with_machine_captions(manifest):
         human = {code: texts for code, texts in record.captions.items() if code not in machine}
         yield replace(record, captions=human)
@@ -99,14 +106,16 @@ def read_human_captions(manifest: str | Path) -> Iterator[Record]:
 def _parse(path: Path, number: int, line: str) -> tuple[str, MachineCaptions]:
     try:
         content: Any = parse_json(line)
-        machine = {str(code): tuple(map(int, of)) for code, of in content["machine"].items()}
+        machine = {
+            str(code): tuple(map(int, indices)) for code, indices in content["machine"].items()
+        }
         return str(content["record"]), machine
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{path}:{number}: expected a record and its languages") from None
 
 
-def _apart(beside: Path, manifest: str | Path) -> DataError:
+def _mismatch(path: Path, manifest: str | Path) -> DataError:
     return DataError(
-        f"{beside} is of another manifest than {manifest} is now: translate it again, or delete"
-        " that file if people wrote all captions"
+        f"{path} does not match {manifest}, which has changed: translate it again, or delete"
+        " that file if all captions are human"
     )

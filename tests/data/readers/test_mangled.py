@@ -139,16 +139,16 @@ def dumped(document: Any) -> bytes:
     return text.replace('"@huge@"', "9" * 6000).encode()
 
 
-def spots(value: Any) -> list[tuple[Any, Any]]:
+def positions(value: Any) -> list[tuple[Any, Any]]:
     """Every place in a JSON tree, as a container and a key of it."""
     keys = value.keys() if isinstance(value, dict) else range(len(value))
     if not isinstance(value, dict | list):
         return []
-    found = [(value, key) for key in keys]
+    result = [(value, key) for key in keys]
     for key in keys:
         if isinstance(value[key], dict | list):
-            found += spots(value[key])
-    return found
+            result += positions(value[key])
+    return result
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -167,7 +167,7 @@ def test_odd_values_anywhere_in_json(
     at = data.draw(st.integers(0, len(documents) - 1))
     document = json.loads(documents[at])
     for _ in range(data.draw(st.integers(1, 3))):
-        if not (places := spots(document)):
+        if not (places := positions(document)):
             break
         container, key = places[data.draw(st.integers(0, len(places) - 1))]
         match data.draw(st.sampled_from(["change", "change", "change", "remove", "rename"])):
@@ -193,10 +193,10 @@ def test_each_odd_value_in_each_place_of_json(
     for name in files:
         if ".json" not in name or name.endswith("jsonl"):
             continue
-        for place in range(len(spots(json.loads(files[name])))):
+        for place in range(len(positions(json.loads(files[name])))):
             for odd in (None, True, -1, math.inf, math.nan, 10**400, "", "\ud800", [], {}):
                 document = json.loads(files[name])
-                container, key = spots(document)[place]
+                container, key = positions(document)[place]
                 container[key] = odd
                 check(format, write(folder, {**files, name: dumped(document)}))
 

@@ -188,7 +188,7 @@ def test_stair_names_pictures_by_their_address(read_files, samples) -> None:
     ]
 
 
-def test_stair_tokenized_is_joined_and_read_only_for_want_of_the_other(read_files) -> None:
+def test_stair_tokenized_is_joined_and_read_only_if_alone(read_files) -> None:
     tokenized = {"annotations": [{"image_id": 9, "tokenized_caption": "皿 の 上"}]}
     files: dict[str, object] = {"stair_captions_v1.2_val_tokenized.json": tokenized}
     records, _ = read_files("stair", files)

@@ -1,4 +1,4 @@
-"""The formats, how they are found, and what every reader shares."""
+"""The registry of formats, and what all readers share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_format_is_described_and_readable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("typed", "format"),
     [
         ("multi30k", "multi30k-task1' or 'multi30k-task2"),
         ("coco_captions", "coco-captions"),
@@ -35,17 +35,17 @@ def test_every_format_is_described_and_readable() -> None:
         ("cc3m-conceptual-captions", "conceptual-captions"),
     ],
 )
-def test_a_wrong_name_suggests_the_nearest(written: str, meant: str) -> None:
-    with pytest.raises(PolyglanceError, match=rf"did you mean '{meant}'\?"):
-        find_format(written)
+def test_a_wrong_name_suggests_the_nearest(typed: str, format: str) -> None:
+    with pytest.raises(PolyglanceError, match=rf"did you mean '{format}'\?"):
+        find_format(typed)
 
 
-def test_a_name_like_none_lists_them_all() -> None:
+def test_an_unknown_name_lists_all_formats() -> None:
     with pytest.raises(PolyglanceError, match="there are multi30k-task1, multi30k-task2"):
         find_format("zzz")
 
 
-def test_a_missing_source_says_what_it_should_be(tmp_path: Path) -> None:
+def test_a_missing_source_is_an_error_with_the_expected_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no such file or folder; expected .*dataset_coco\.json"):
         read_dataset("karpathy", tmp_path / "none.json", ReadOptions(), Problems())
     with pytest.raises(DataError, match="no such file or folder"):
@@ -53,19 +53,19 @@ def test_a_missing_source_says_what_it_should_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_empty_folder_says_what_it_should_hold(format: str, tmp_path: Path) -> None:
+def test_an_empty_folder_is_an_error_with_the_expected_files(format: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected"):
         list(read_dataset(format, tmp_path, ReadOptions(), Problems()))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_neither_file_nor_folder_is_refused(format: str, tmp_path: Path) -> None:
+def test_a_source_that_is_neither_file_nor_folder_is_refused(format: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match=r"pipe: (expected|cannot be read)"):
         list(read_dataset(format, tmp_path / "pipe", ReadOptions(), Problems()))
 
 
-def test_readers_are_imported_when_asked_for() -> None:
+def test_readers_are_imported_lazily() -> None:
     code = (
         "import sys, polyglance.data.readers as r\n"
         "assert not any(f.module in sys.modules for f in r.FORMATS.values())\n"
@@ -74,7 +74,7 @@ def test_readers_are_imported_when_asked_for() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_language_that_is_none_is_refused_at_once() -> None:
+def test_an_invalid_language_is_refused() -> None:
     assert ReadOptions(language="cz").language == "cs"
     with pytest.raises(PolyglanceError, match="language: expected a language code"):
         ReadOptions(language="??")
@@ -102,11 +102,11 @@ def test_paths_of_pictures() -> None:
         ("yjcaptions26k_clean.json", None),
     ],
 )
-def test_the_split_that_a_file_is_named_for(name: str, split: str | None) -> None:
+def test_split_in_a_file_name(name: str, split: str | None) -> None:
     assert split_in_name(Path(name)) == split
 
 
-def test_one_name_a_split() -> None:
+def test_split_names_are_normalised() -> None:
     names = ("train", "validate", "validation", "dev", "test", "restval", "test_2016_flickr")
     assert [normalise_split(name) for name in names] == [
         *("train", "val", "val", "val", "test", "restval", "test_2016_flickr")
@@ -125,5 +125,5 @@ def test_one_name_a_split() -> None:
         ("caption.json", None),
     ],
 )
-def test_the_language_that_a_file_is_named_for(name: str, language: str | None) -> None:
+def test_language_in_a_file_name(name: str, language: str | None) -> None:
     assert language_in_name(name) == language

@@ -72,7 +72,7 @@ intro
     )
 
 
-def test_rolling_lines_of_automatic_subtitles_are_said_once(tmp_path: Path) -> None:
+def test_rolling_lines_of_automatic_subtitles_are_read_once(tmp_path: Path) -> None:
     content = """WEBVTT
 
 00:00:00.160 --> 00:00:02.470 align:start position:0%
@@ -105,7 +105,7 @@ to the show
         Cue(0.16, 2.48, "hello everyone"),
         Cue(2.48, 4.96, "welcome back"),
         Cue(4.96, 6.0, "to the show"),
-        Cue(9.0, 10.0, "to the show"),  # said again after a pause
+        Cue(9.0, 10.0, "to the show"),  # repeated after a pause
     )
 
 
@@ -190,7 +190,7 @@ def test_json_in_many_shapes(tmp_path: Path, content: str) -> None:
     assert not problems
 
 
-def test_names_that_say_too_little_or_too_much(read_files) -> None:
+def test_file_names_without_a_language_or_with_a_repeated_one(read_files) -> None:
     srt = "1\n00:00:01,000 --> 00:00:02,000\nhi\n"
     files = {"a.srt": srt, "b.zh-Hans.srt": srt, "b.zh-Hant.srt": srt, "c.en.srt": "", "d.txt": ""}
     records, problems = read_files("subtitles", files)

@@ -26,7 +26,7 @@ def test_wikipedia(read_files, samples) -> None:
     ]
 
 
-def test_wikipedia_finds_the_language_in_the_source_or_is_told(read_files) -> None:
+def test_wikipedia_takes_the_language_from_the_source_or_the_options(read_files) -> None:
     records, _ = read_files("wikipedia", {"sw/AA/wiki_00": "Mbwa.\n"}, "sw")
     assert records == [Record(captions={"sw": ("Mbwa.",)})]
     records, problems = read_files("wikipedia", {"my_corpus/AF/wiki_00": "Hund.\n"}, "my_corpus")
@@ -59,7 +59,7 @@ def test_wikipedia_names_a_bad_page(read_files) -> None:
     ],
 )
 def test_lines_stream(tmp_path: Path, format: str, name: str, line: bytes) -> None:
-    """The first records come before the end of the file is seen: here it is damaged."""
+    """Records are yielded before the end of the file is read: here the end is damaged."""
     content = gzip.compress(line * 50_000)
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     problems = Problems()
