@@ -1,4 +1,4 @@
-"""An install for search alone, in an environment of its own: no torch, and it works."""
+"""A search-only install in its own environment works without torch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a fresh environment that has Polyglance without extras."""
+    """The Python of a fresh environment with Polyglance and no extras."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
-    # What is never imported needs no byte code, and to write that takes longer than to unpack.
+    # Without byte code: compiling what is never imported takes longer than unpacking.
     pip(
         python, "install", "--quiet", "--no-compile", "--constraint", ROOT / "constraints.txt", ROOT
     )
@@ -26,7 +26,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pip(python: Path, *arguments: object) -> str:
-    """The pip that runs the tests, at work in another environment."""
+    """Run this environment's pip on another environment."""
     command = [sys.executable, "-m", "pip", "--python", python, *arguments]
     return subprocess.run(
         list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True
@@ -37,35 +37,46 @@ def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([python, "-I", *arguments], capture_output=True, text=True, check=False)
 
 
-def test_no_torch_is_pulled(bare: Path) -> None:
-    listed = pip(bare, "list", "--format", "freeze").lower()
-    assert "onnxruntime==" in listed
+def test_torch_is_not_installed(bare: Path) -> None:
+    packages = pip(bare, "list", "--format", "freeze").lower()
+    assert "onnxruntime==" in packages
     for heavy in ("torch==", "transformers==", "nvidia", "safetensors=="):
-        assert heavy not in listed
+        assert heavy not in packages
 
 
-def test_the_command_line_and_the_ground_floor_work_without_extras(bare: Path) -> None:
-    shown = subprocess.run(
+def test_the_command_line_and_the_lower_layers_work_without_extras(bare: Path) -> None:
+    completed = subprocess.run(
         [bare.parent / "polyglance", "--help"], capture_output=True, text=True, check=False
     )
-    assert shown.returncode == 0
-    assert "features" in shown.stdout
-    floors = (
+    assert completed.returncode == 0
+    assert "features" in completed.stdout
+    imports = (
         "import polyglance, polyglance.records, polyglance.config, polyglance.weights,"
         "polyglance.text, polyglance.vision.pictures, polyglance.vision.store,"
         "polyglance.data.import_dataset, polyglance.data.toy, polyglance.evaluation.retrieval,"
         "polyglance.search.render.html_page; import sys; assert 'torch' not in sys.modules"
     )
-    imported = run(bare, "-c", floors)
+    imported = run(bare, "-c", imports)
     assert imported.returncode == 0, imported.stderr
 
 
-def test_the_default_model_came_along(bare: Path) -> None:
+def test_the_default_model_is_included(bare: Path) -> None:
     script = (
         "import polyglance; encoder = polyglance.load();"
         "vectors = encoder.encode_texts(['a dog', 'ein Hund', 'a train']);"
         "assert vectors.shape == (3, encoder.width);"
         "assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.3"
+    )
+    done = run(bare, "-c", script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_public_names_are_listed_and_imported_lazily(bare: Path) -> None:
+    script = (
+        "import sys, polyglance; names = {'load', 'Library', 'CrossEncoder', 'PolyglanceError'};"
+        "assert {*names, '__version__'} == {*polyglance.__all__} == {*dir(polyglance)};"
+        "assert not {'numpy', 'torch'} & {*sys.modules};"
+        "polyglance.Library, polyglance.load, polyglance.PolyglanceError"
     )
     done = run(bare, "-c", script)
     assert done.returncode == 0, done.stderr
@@ -78,22 +89,22 @@ def test_the_demo_needs_no_extra_and_answers_most_queries(bare: Path, tmp_path: 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    told = " ".join(done.stdout.split())
-    assert "polyglance-small was loaded in" in told
+    output = " ".join(done.stdout.split())
+    assert "polyglance-small was loaded in" in output
     counted = re.search(
         r"among the first 4 for (\d+) of the 14 queries, and the very first for (\d+);"
-        r" in the 7 languages that nobody wrote captions in, for (\d+) and \d+\.",
-        told,
+        r" in the 7 languages without captions in training, for (\d+) and \d+\.",
+        output,
     )
-    assert counted is not None, told
-    found, first, uncaptioned = map(int, counted.groups())
-    assert first >= 8  # by chance none
-    assert found >= 10
+    assert counted is not None, output
+    among_first, first, uncaptioned = map(int, counted.groups())
+    assert first >= 8  # none by chance
+    assert among_first >= 10
     assert uncaptioned >= 4
     assert (tmp_path / "out" / "sheet.html").stat().st_size > 100_000
 
 
-def test_what_needs_an_extra_says_which(bare: Path, tmp_path: Path) -> None:
+def test_a_missing_extra_is_named(bare: Path, tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")

@@ -1,4 +1,4 @@
-"""Models of open_clip: with the package where it can be imported, else with a stand-in for it."""
+"""open_clip models, with the package where it can be imported, else with a fake of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from polyglance.encoders import Encoder
 from polyglance.encoders.open_clip_encoder import OpenClipEncoder
 from polyglance.errors import DataError, PolyglanceError
 
-STAND_INS = Path(__file__).parent.parent / "stand_ins"
+FAKES = Path(__file__).parents[1] / "helpers" / "fakes"
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
 MODEL = {
     "embed_dim": 12,
@@ -32,8 +32,8 @@ MODEL = {
 def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     try:
         import open_clip
-    except Exception:  # it is not there, or the torchvision beside it does not fit torch
-        monkeypatch.syspath_prepend(STAND_INS)
+    except Exception:  # not installed, or its torchvision does not fit torch
+        monkeypatch.syspath_prepend(FAKES)
         import open_clip
     return open_clip
 

@@ -14,7 +14,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.vision.detection import Detector, open_detector
 from polyglance.vision.labels import object_names
 from polyglance.weights.ssdlite import convert
-from small_detectors import package_weights, write_package
+from helpers.small_detector import package_weights, write_package
 
 
 @pytest.fixture(scope="module")

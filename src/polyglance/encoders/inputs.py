@@ -41,8 +41,9 @@ def check_texts(texts: Sequence[str]) -> list[str]:
 
 def open_picture(picture: Picture) -> Image.Image:
     """Return a picture in any form as upright RGB in full resolution."""
-    is_file = isinstance(picture, str | Path)
-    return read_picture(picture) if is_file else picture_from_memory(picture)
+    if isinstance(picture, str | Path):
+        return read_picture(picture)
+    return picture_from_memory(picture)
 
 
 def picture_from_memory(picture: object) -> Image.Image:

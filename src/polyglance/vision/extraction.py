@@ -145,7 +145,7 @@ def extract(
         size = settings.shard_size
         shards = [items[number * size : (number + 1) * size] for number in pending]
         before = len(items) - sum(map(len, shards))
-        with progress("Extracting features", len(items), done=before, quiet=quiet) as advance:
+        with progress("Extracting features", len(items), completed=before, quiet=quiet) as advance:
             encoded = _encode(shards, backbone, settings, advance)
             for number, tokens in zip(pending, encoded, strict=True):
                 writer.write(number, tokens)

@@ -54,7 +54,7 @@ def import_regions(
             pending = sorted([*writer.pending, *repairable])
             before = len(regions.keys) - sum(len(writer.keys_of(number)) for number in pending)
             total = len(regions.keys)
-            with progress("Importing regions", total, done=before, quiet=quiet) as advance:
+            with progress("Importing regions", total, completed=before, quiet=quiet) as advance:
                 for number in pending:
                     keys = writer.keys_of(number)
                     writer.write(number, [_region_tokens(regions, key, info) for key in keys])

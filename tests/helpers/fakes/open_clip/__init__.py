@@ -1,8 +1,8 @@
-"""As much of open_clip as Polyglance calls, for machines on which the package cannot be installed.
+"""A fake of the parts of open_clip that Polyglance calls, for machines without the package.
 
-It depends on torchvision, of which some machines have no build that fits their torch. The
-same tests run with the package itself where it can be imported. Names, arguments and
-files are the package's (version 3); the networks are a layer each.
+The package depends on torchvision, for which some machines have no build that fits their
+torch. The same tests run with the package itself where it can be imported. Names, arguments
+and files are those of version 3; each network is a single layer.
 """
 
 from __future__ import annotations
