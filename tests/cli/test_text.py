@@ -370,7 +370,7 @@ def test_preview_in_a_terminal(
     [
         (["align", "only-one"], "only-one: no such file or folder; give two text files"),
         (["align", "a", "b", "--format", "bogus"], "no format is called 'bogus'"),
-        (["align", "a", "b", "--format", "tatoeba"], "--format is a dataset's"),
+        (["align", "a", "b", "--format", "tatoeba"], "--format tatoeba needs one dataset"),
         (["align", "a", "b", "--links", "c", "--symmetry", "union"], "so --symmetry has no effect"),
         (["align", "a", "b", "--links", "c", "--fast-align"], "so --fast-align has no effect"),
         (["code-switch", "a dog", "--dictionaries", ".", "--preference", "nan"], "not nan"),

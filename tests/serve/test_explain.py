@@ -39,7 +39,7 @@ def test_attributions_are_those_of_the_explainer(
     assert [one["word"] for one in words] == QUERY.split()
     picture = read_picture(photos / "holiday/animals/horse.webp")
     expected = models["explainer"].explain(picture, QUERY, steps=STEPS)
-    for one, cells in zip(words, expected.cells, strict=True):
+    for one, cells in zip(words, expected.heatmaps, strict=True):
         most = max(cells.max(), 1e-12)  # a word may have no attribution
         np.testing.assert_allclose(one["cells"], cells / most, atol=2e-3)
     assert np.max([one["cells"] for one in words]) == 1

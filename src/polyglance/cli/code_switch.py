@@ -115,7 +115,7 @@ def rank_by_captions(
                     normalise_word(text[start:end], language)
                     for start, end in word_spans(text, language)
                 )
-    return {language: found.ranked(counts[language]) for language, found in dictionaries.items()}
+    return {code: entries.ranked(counts[code]) for code, entries in dictionaries.items()}
 
 
 def print_texts(

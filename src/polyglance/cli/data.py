@@ -232,11 +232,11 @@ def data_translate(
             "--encoder is the model of --check embedding: add that, or leave --encoder out"
         )
     checks = standard_checks(
-        shortest=min_length_ratio,
-        longest=max_length_ratio,
-        repeats=max_repeats,
+        min_length_ratio=min_length_ratio,
+        max_length_ratio=max_length_ratio,
+        max_repeats=max_repeats,
         margin=margin,
-        copied=max_copied,
+        max_copied=max_copied,
         examples=examples or (),
     )
     source, targets = parse_language(source), [parse_language(language) for language in to]
@@ -254,7 +254,7 @@ def data_translate(
 
             checks.append(
                 embedding_check(
-                    load(encoder), least=0.7 if min_similarity is None else min_similarity
+                    load(encoder), min_similarity=0.7 if min_similarity is None else min_similarity
                 )
             )
         elif check == "round-trip":
@@ -266,7 +266,7 @@ def data_translate(
             threshold = 0.4 if min_similarity is None else min_similarity
             checks.append(
                 round_trip_check(
-                    back_translators, least=threshold, cache=translation_cache, quiet=quiet
+                    back_translators, min_chrf=threshold, cache=translation_cache, quiet=quiet
                 )
             )
         result = translate_manifest(
@@ -275,7 +275,7 @@ def data_translate(
             translators,
             cache=translation_cache,
             checks=checks,
-            batch=batch,
+            batch_size=batch,
             problems=problems,
             quiet=quiet,
         )
