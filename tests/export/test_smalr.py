@@ -109,7 +109,7 @@ def test_a_run_without_a_report_is_exported(smalr_run: Path, tmp_path: Path) -> 
 
 def test_a_damaged_run_is_refused(smalr_run: Path, tmp_path: Path) -> None:
     (smalr_run / "words" / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(DataError, match="holds no word model"):
+    with pytest.raises(DataError, match="is not a trained SMALR model"):
         export_run(smalr_run, tmp_path / "model", name="x")
     assert not (tmp_path / "model").exists()
 
