@@ -44,7 +44,7 @@ def embed(manifest: Path, out: Path, model: str | None = None, threads: int | No
     layout = read_layout(manifest)
     out.mkdir(parents=True, exist_ok=True)
     (out / "model.txt").write_text(encoder.fingerprint + "\n", encoding="utf-8")
-    paths = [manifest.parent / str(record.image) for record in layout.pictures]
+    paths = [manifest.parent / str(record.image) for record in layout.records]
     _save(out / "pictures.npy", encoder.encode_pictures, paths)
     for language, texts in layout.captions.items():
         _save(out / f"{language}.npy", encoder.encode_texts, texts)

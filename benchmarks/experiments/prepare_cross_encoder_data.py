@@ -61,10 +61,9 @@ def extract_features(recipe: Any, data: Path, cache: Path, device: str) -> Chang
         return ()
 
     def make(partial: Path) -> None:
-        with tempfile.TemporaryDirectory() as towers:
-            shutil.copytree(
-                split_model(None, Path(towers)).image_backbone, partial, dirs_exist_ok=True
-            )
+        with tempfile.TemporaryDirectory() as folder:
+            backbone = split_model(None, Path(folder)).image_backbone
+            shutil.copytree(backbone, partial, dirs_exist_ok=True)
 
     network = make_once(cache / f"pictures-{fingerprint(find_model(None))}", Path.is_dir, make)
     settings = ExtractionSettings(str(network), grid=GRID, labels_by=LABELS_BY)

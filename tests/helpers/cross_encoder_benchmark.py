@@ -70,7 +70,7 @@ class BenchmarkCommand:
         monkeypatch.setattr(
             extraction, "extract", lambda _, out, *a, **k: _write_regions(out, keys)
         )
-        monkeypatch.setattr(split_model, "unpack", _unpack)
+        monkeypatch.setattr(split_model, "split_model", _split_model)
         texts = [Record(captions=_record("", *kind).captions) for kind in CLASSES * 3]
         write_manifest(folder / "data" / "text" / "multi30k-parallel.jsonl.gz", texts)
         captions = [text for record in texts for some in record.captions.values() for text in some]
@@ -110,7 +110,7 @@ class BenchmarkCommand:
         return load_file(max(folder.rglob("model.safetensors")))
 
 
-def _unpack(_: object, out: Path) -> split_model.SplitModel:
+def _split_model(_: object, out: Path) -> split_model.SplitModel:
     """Write folders like those of the default model's two encoders."""
     for folder in (out / "text", out / "image_backbone"):
         folder.mkdir()

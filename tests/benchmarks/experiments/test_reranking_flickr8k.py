@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from polyglance.recipes.cross_encoder.folder import export_cross_encoder, load_cross_encoder
 
 from benchmarks.experiments import reranking_flickr8k
 from benchmarks.reports import reranking_page as page
 from helpers.small_mmp import WIDTH, small_model
+from polyglance.cross_encoders.model_folder import export_cross_encoder, load_cross_encoder
 from polyglance.data.toy import ToyDataset
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import dictionaries
@@ -33,9 +33,9 @@ def report(**recalls: float) -> dict[str, Any]:
         "fine_tuning": trained,
         "validation": {"dual_weight": 4.0},
         "test": {
-            way: {code: {"mR": mean + more} for code, more in
+            protocol: {code: {"mR": mean + more} for code, more in
                   (("en", 5.0), ("zh", -5.0), ("average", 0.0))}
-            for way, mean in recalls.items()
+            for protocol, mean in recalls.items()
         },
     }  # fmt: skip
 
@@ -94,7 +94,7 @@ def make_pictures(folder: Path) -> None:
 
 
 class Command:
-    """The benchmark as a command, on the toy world's pictures and a small model's towers."""
+    """The benchmark's command line on toy images, initialised from a small dual encoder."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
@@ -111,9 +111,10 @@ class Command:
     def __call__(self, system: str, *changes: str) -> Any:
         folder = self.folder
         few = (
-            f"towers={self.model}", "eyes.size=64", "eyes.grid=2", "eyes.views=2",
-            "eyes.looks=[96]", "more=[]", "longest_text=30", "fine_tuning.batch=4",
-            "fine_tuning.lookalikes=0", "loop.steps=2", "loop.precision=float32",
+            f"init_from_dual_encoder={self.model}", "image_backbone.size=64",
+            "image_backbone.grid=2", "image_backbone.views=2", "image_backbone.tta_sizes=[96]",
+            "extra_train=[]", "max_text_tokens=30", "fine_tuning.batch=4",
+            "fine_tuning.hard_negative_pool=0", "loop.steps=2", "loop.precision=float32",
             "loop.validate_every=0", "reranking.candidates=3", *changes,
         )  # fmt: skip
         options = [
@@ -131,24 +132,24 @@ def test_the_command_trains_each_system_once_and_fills_the_page(
 ) -> None:
     command = Command(tmp_path, monkeypatch)
     of_m3p = (
-        "texts=[{manifest: text/train.jsonl}]", "switching.languages=[de]",
+        "texts=[{manifest: text/train.jsonl}]", "code_switching.languages=[de]",
         "pretraining.batch=4", "pretraining.text_batch=4", "pretraining.steps=2",
-        f"imitation.model={command.model}", "imitation.batch=4", "imitation.steps=2",
+        f"distillation.model={command.model}", "distillation.batch=4", "distillation.steps=2",
     )  # fmt: skip
-    of_uc2 = ("alignment.batch=4", "alignment.steps=2")
+    of_uc2 = ("contrastive_stage.batch=4", "contrastive_stage.steps=2")
     m3p = command("m3p", *of_m3p)
-    assert m3p["steps"] == {"pretraining": 2, "imitation": 2, "fine_tuning": 2}
+    assert m3p["steps"] == {"pretraining": 2, "distillation": 2, "fine_tuning": 2}
     assert set(m3p["test"]) == {"all_pairs", "dual", "dual_tta", "reranked"}
     assert len(list((tmp_path / "cache").glob("dictionaries-*/en-de.tsv"))) == 1
     uc2 = command("uc2", *of_uc2)
-    assert uc2["steps"] == {"alignment": 2, "fine_tuning": 2}
+    assert uc2["steps"] == {"contrastive_stage": 2, "fine_tuning": 2}
     assert set(uc2["test"]) == {"dual", "dual_tta", "reranked"}
     assert uc2["test"]["dual"] == m3p["test"]["dual"]
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "Not measured yet" not in text
     assert "| M3P alone, every pair scored |" in text
     assert "| its top 50, re-ranked with UC2 |" in text
-    # Embeddings are of the model whose towers runs begin with, and made once for both.
+    # Embeddings are of the model that runs are initialised from, and computed once for both.
     assert len(list((tmp_path / "cache").glob("dual-*/de.npy"))) == 2
 
     run = tmp_path / "runs" / "uc2" / "0"
@@ -156,7 +157,7 @@ def test_the_command_trains_each_system_once_and_fills_the_page(
     assert command("uc2", *of_uc2)["test"] == uc2["test"]
     assert (run / "report.json").stat().st_mtime_ns == written
 
-    # A run has all that is needed to read with it, and so has what is exported.
+    # A run, and so an exported model, does not need the model that it was initialised from.
     shutil.rmtree(command.model)
     export_cross_encoder(run, tmp_path / "exported", half=False)
     shutil.rmtree(run)
@@ -177,23 +178,23 @@ def test_embeddings_of_another_model_are_refused(
         command("uc2")
 
 
-def test_towers_of_another_model_are_not_taken(tmp_path: Path) -> None:
-    from polyglance.recipes.cross_encoder.towers import towers_of
+def test_a_dual_encoder_is_split_again_unless_the_run_has_begun(tmp_path: Path) -> None:
+    from polyglance.recipes.cross_encoder.build import split_dual_encoder
 
     one = small_model(text_pooling="mean").export(tmp_path / "one")
     other = small_model(text_pooling="mean", seed=1).export(tmp_path / "other")
-    first = towers_of(str(one), tmp_path / "run")
+    first = split_dual_encoder(str(one), tmp_path / "run")
     weights = (first.text / "model.safetensors").read_bytes()
     written = (first.text / "model.safetensors").stat().st_mtime_ns
-    assert towers_of(str(one), tmp_path / "run") == first
+    assert split_dual_encoder(str(one), tmp_path / "run") == first
     assert (first.text / "model.safetensors").stat().st_mtime_ns == written
-    towers_of(str(other), tmp_path / "run")
+    split_dual_encoder(str(other), tmp_path / "run")
     others = (first.text / "model.safetensors").read_bytes()
     assert others != weights
-    # Once it has begun, a run keeps those it began with, but what is missing is made again.
-    (tmp_path / "run" / "alignment" / "latest").mkdir(parents=True)
-    towers_of(str(one), tmp_path / "run")
+    # A run that has begun keeps its parts; only missing ones are written again.
+    (tmp_path / "run" / "contrastive_stage" / "latest").mkdir(parents=True)
+    split_dual_encoder(str(one), tmp_path / "run")
     assert (first.text / "model.safetensors").read_bytes() == others
     (first.text / "model.safetensors").unlink()
-    towers_of(str(other), tmp_path / "run")
+    split_dual_encoder(str(other), tmp_path / "run")
     assert (first.text / "model.safetensors").read_bytes() == others

@@ -153,7 +153,7 @@ class Command:
         make_toy_word_corpus(folder / "data", pictures=60)
         shutil.rmtree(folder / "data" / "flickr8k" / "dictionaries")
         recipe = replace(RECIPE, dictionaries="learned")
-        (folder / "toy.yaml").write_text("kind: words\n" + dump(recipe), encoding="utf-8")
+        (folder / "toy.yaml").write_text("system: smalr\n" + dump(recipe), encoding="utf-8")
         marks = ("models", "coverage", "tuning", "consistency", "order", "how")
         (folder / "doc.md").write_text(
             "".join(f"<!-- {mark} -->\n<!-- end of {mark} -->\n" for mark in marks)

@@ -139,9 +139,10 @@ class Command:
     def __call__(self, *more: object) -> Any:
         folder, data = self.folder, self.folder / "data"
         changes = (
-            "towers=null", f"encoder={data / 'encoder'}", f"eyes.backbone={data / 'eyes'}",
-            "objects=null", "eyes.size=64", "eyes.views=2", "train=[{manifest: train.jsonl}]",
-            "test=[{manifest: test.jsonl}]", "answers.least=1", "held_out=0.1", "batch=16",
+            "init_from_dual_encoder=null", f"encoder={data / 'encoder'}",
+            f"image_backbone.backbone={data / 'image_backbone'}", "object_tags=null",
+            "image_backbone.size=64", "image_backbone.views=2", "train=[{manifest: train.jsonl}]",
+            "test=[{manifest: test.jsonl}]", "answers.min_score=1", "held_out=0.1", "batch=16",
             "loop.steps=2", "loop.validate_every=0", "loop.precision=float32",
         )  # fmt: skip
         options = [
@@ -192,7 +193,7 @@ def test_the_command_trains_each_seed_once(tmp_path: Path, monkeypatch: pytest.M
     assert command.report_times()["0"] == before["0"]
     assert command.report_times()["1"] != before["1"]
     before = command.report_times()
-    command("--seeds", 0, "--set", "new_rate=2")
+    command("--seeds", 0, "--set", "head_lr_multiplier=2")
     after = command.report_times()
     assert after["0"] != before["0"]
     assert after["1"] == before["1"]
