@@ -53,7 +53,7 @@ def test_the_toy_world_s_languages_are_told_apart() -> None:
 def test_without_letters_it_is_the_first_language() -> None:
     lexicon = Lexicon.from_texts(SENTENCES)
     assert detect_language("", lexicon) == detect_language("?!", lexicon) == lexicon.languages[0]
-    with pytest.raises(PolyglanceError, match="no language"):
+    with pytest.raises(PolyglanceError, match="needs a lexicon with words"):
         detect_language("dog", Lexicon({}))
 
 

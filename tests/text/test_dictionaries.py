@@ -43,11 +43,11 @@ def test_articles_give_their_translations_and_nothing_else() -> None:
 
 def test_articles_of_other_makers() -> None:
     wikdict = "owl //aʊl// /[æʊl]/ <n>\n1. burung hantu, celepuk\na bird\n2. kukuk 2.\nat night\n"
-    assert list(parse_article(wikdict, explained=True)) == [
+    assert list(parse_article(wikdict, has_definitions=True)) == [
         ("owl", "burung hantu"), ("owl", "celepuk"), ("owl", "kukuk"),
     ]  # fmt: skip
     one = "owlet /ˈaʊlɪt/\nanak burung hantu\na young owl\n"
-    assert list(parse_article(one, explained=True)) == [("owlet", "anak burung hantu")]
+    assert list(parse_article(one, has_definitions=True)) == [("owlet", "anak burung hantu")]
     # A line between, numbers before and after the grammar, deeper senses, sentences' ends.
     assert list(parse_article("owl /aʊl/\n\nκουκουβάγια\n")) == [("owl", "κουκουβάγια")]
     polish = "hoot /huːt/\nI.  <N>  pohukiwanie\nII.  <V> 1.  huczeć\n 2.  pohukiwać.\n - o sowie\n"

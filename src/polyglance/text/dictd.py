@@ -1,18 +1,17 @@
-"""FreeDict's dictionaries as Debian installs them for dictd (``dict-freedict-eng-deu``).
+"""Read dictionaries in dictd's format, such as FreeDict's Debian packages.
 
-They are read where they lie, for example ``/usr/share/dictd/freedict-eng-deu.index``.
-
-Beside each other lie an index, ``headword<TAB>offset<TAB>length`` a line with
-numbers in base 64, and the articles, zipped (``.dict.dz``, which gzip reads) or
-not (``.dict``). An article is a line with the headword, its sound and grammar,
-a line or more of translations, and then examples, notes and synonyms, indented:
+A dictionary is two files, for example ``/usr/share/dictd/freedict-eng-deu.index``, with
+lines of ``headword<TAB>offset<TAB>length`` (numbers in base 64), and the articles beside
+it, gzipped (``.dict.dz``) or not (``.dict``). An article is a line with the headword, its
+pronunciation and grammar, one or more lines of translations, and then examples, notes
+and synonyms, indented:
 
     bicycle /bˈaɪsɪkəl/
     Fahrrad <neut>, Rad <neut>, Velo <neut> [Schw.]
           "man's bicycle"  - Herrenrad
        Synonyms: {cycle}, {bike}
 
-Dictionaries that WikDict made explain each sense in a line of its own, in the
+Dictionaries made by WikDict have a line after each sense that defines it, in the
 language of the headword:
 
     dog //dɒɡ// <n>
@@ -48,20 +47,19 @@ _REST = re.compile(r"^(?:   | see: |$)", re.MULTILINE)
 _NUMBERING = re.compile(r"^\s*(?:\d+|[IVX]+)\.\s+")
 _NO_WORD = re.compile(r"…|^\s*-|/")
 _END = re.compile(r" \d+\.$|(?<=\w\w\w\w) ?\.$")
-_ABOUT = "00database"
-"""How headwords begin that tell of the dictionary itself, hyphens left out."""
+_METADATA_PREFIX = "00database"
+"""Prefix, without hyphens, of the headwords that describe the dictionary itself."""
 
-_TELLS = 4000
-"""In so many bytes a dictionary has told who made it."""
+_HEADER_BYTES = 4000
+"""Bytes at the beginning that name the dictionary's publisher."""
 
 
 def read_dictd(path: str | Path) -> Iterator[tuple[str, str]]:
-    """Each headword with each of its translations, in the order of the index."""
+    """Yield each headword with each of its translations, in the order of the index."""
     path = Path(path)
     index, articles = _files(path)
-    # The dictionary tells of itself before its first article.
-    explained = b"WikDict" in articles[:_TELLS]
-    seen = set()
+    has_definitions = b"WikDict" in articles[:_HEADER_BYTES]
+    offsets = set()
     for number, line in enumerate(index, start=1):
         columns = line.split("\t")
         try:
@@ -70,47 +68,46 @@ def read_dictd(path: str | Path) -> Iterator[tuple[str, str]]:
             raise DataError(
                 f"{path}: line {number} of the index is not a headword, an offset and a length"
             ) from None
-        # Several headwords lead to one article where spellings differ.
-        if headword.replace("-", "").startswith(_ABOUT) or start in seen:
+        # Spelling variants of a headword share one article.
+        if headword.replace("-", "").startswith(_METADATA_PREFIX) or start in offsets:
             continue
-        seen.add(start)
+        offsets.add(start)
         if start + length > len(articles):
             raise DataError(f"{path}: the index and the articles do not belong together")
         article = articles[start : start + length].decode(errors="replace")
-        yield from parse_article(article, explained=explained)
+        yield from parse_article(article, has_definitions=has_definitions)
 
 
-def parse_article(article: str, *, explained: bool = False) -> Iterator[tuple[str, str]]:
-    """The headword of an article with each of its translations.
+def parse_article(article: str, *, has_definitions: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the headword of an article with each of its translations.
 
-    ``explained``: each sense has a line that explains it, as WikDict's have.
+    ``has_definitions``: each sense is followed by a line that defines it, as in WikDict.
     """
     first, _, rest = article.partition("\n")
-    headword = _plain(_ASIDES.sub(" ", _SOUND.sub(" ", first)))
-    # One space goes before a domain, two before a sense; what is indented more, or
-    # refers, is not a translation.
+    headword = _clean(_ASIDES.sub(" ", _SOUND.sub(" ", first)))
+    # One space indents a domain, two a sense; lines indented more are not translations.
     lines = _REST.split(rest.lstrip("\n"), maxsplit=1)[0].split("\n")
-    if explained:
+    if has_definitions:
         lines = [line for line in lines if _NUMBERING.match(line)] or lines[:1]
     for line in lines if headword else ():
-        # A number may stand before the grammar and after it.
+        # A sense number may stand before the grammar or after it.
         bare = _NUMBERING.sub("", _ASIDES.sub(" ", _SOUND.sub(" ", _NUMBERING.sub("", line))))
         for part in bare.split(","):
-            if translation := _plain(part):
+            if translation := _clean(part):
                 yield headword, translation
 
 
-def _plain(text: str) -> str:
-    """Words with single spaces, nothing left of numbering and sentences' ends.
+def _clean(text: str) -> str:
+    """Return words with single spaces, without numbering and full stops.
 
-    Parts of words (``Haus…``), explanations (``- to be wet``) and choices within
-    phrases (``make/pass water``) are none.
+    Parts of words (``Haus…``), explanations (``- to be wet``) and alternatives within
+    phrases (``make/pass water``) give an empty text.
     """
     return "" if _NO_WORD.search(text) else _END.sub("", " ".join(text.replace("~", " ").split()))
 
 
 def dictd_files(path: Path) -> tuple[Path, Path, Path]:
-    """The index, the articles and the articles not zipped, whichever of them was named."""
+    """Return the paths of the index, the gzipped and the plain articles, given any of them."""
     stem = path.with_name(re.sub(r"\.(index|dict|dict\.dz)$", "", path.name))
     index, zipped, plain = (
         stem.with_name(stem.name + ending) for ending in (".index", ".dict.dz", ".dict")
@@ -119,7 +116,7 @@ def dictd_files(path: Path) -> tuple[Path, Path, Path]:
 
 
 def _files(path: Path) -> tuple[list[str], bytes]:
-    """The lines of the index and all articles, whichever of the files was named."""
+    """Return the lines of the index and all articles, given any of the files."""
     index, zipped, plain = dictd_files(path)
     try:
         lines = index.read_text(encoding="utf-8").split("\n")
@@ -127,7 +124,8 @@ def _files(path: Path) -> tuple[list[str], bytes]:
     except OSError as error:
         name = error.filename or zipped
         raise DataError(
-            f"{name}: cannot be read ({error_reason(error)}); a dictionary is a .index beside a .dict.dz"
+            f"{name}: cannot be read ({error_reason(error)}); a dictionary is a .index beside a"
+            " .dict.dz"
         ) from error
     except (ValueError, EOFError, zlib.error) as error:
         raise DataError(

@@ -1,8 +1,8 @@
-"""Bilingual dictionaries: words of one language and what they are in another.
+"""Bilingual dictionaries: words of one language and their translations into another.
 
-Read from what there is: pairs of words a line, as MUSE (Conneau et al. 2018)
-publishes them; tables with tabs, as PanLex is exported; dictd's files, as
-FreeDict's dictionaries are installed (`polyglance.text.dictd`).
+Formats: one word pair per line, as MUSE (Conneau et al. 2018) publishes them;
+tab-separated tables, as exported from PanLex; dictd's files, as FreeDict's are installed
+(`polyglance.text.dictd`).
 """
 
 from __future__ import annotations
@@ -21,57 +21,63 @@ _DICTD = (".index", ".dict", ".dict.dz")
 
 
 class Dictionary:
-    """Words and phrases with their translations, the first the best, as far as is known.
+    """Words and phrases with their translations, best first where that is known.
 
-    Looking up does not mind capitals; translations keep their spelling.
+    Look-up ignores case; translations keep their spelling.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]], *, source: str = "") -> None:
-        """``source`` is the language of the words, for those whose capitals are their own."""
+        """Build from (word, translation) pairs; ``source`` is the words' language, for its case rules."""
         self.source = source
         entries: dict[str, dict[str, None]] = {}
-        for word, together in groupby(pairs, key=itemgetter(0)):
-            found = entries.setdefault(self.normalise(word), {})
-            found.update((translation, None) for _, translation in together if translation)
-        self._entries = {word: tuple(found) for word, found in entries.items() if word and found}
+        for word, group in groupby(pairs, key=itemgetter(0)):
+            translations = entries.setdefault(self.normalise(word), {})
+            translations.update((translation, None) for _, translation in group if translation)
+        self._entries = {
+            word: tuple(translations)
+            for word, translations in entries.items()
+            if word and translations
+        }
 
     def translations(self, word: str) -> tuple[str, ...]:
-        """What a word is in the other language; nothing where the dictionary lacks it."""
+        """Return a word's translations; none where the dictionary lacks it."""
         return self._entries.get(self.normalise(word), ())
 
     def normalise(self, word: str) -> str:
-        """The spelling under which a word is looked up."""
+        """Return the spelling under which a word is looked up."""
         return _folded(word, self.source)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Each word with each of its translations."""
-        for word, found in self._entries.items():
-            for translation in found:
+        """Yield each word with each of its translations."""
+        for word, translations in self._entries.items():
+            for translation in translations:
                 yield word, translation
 
     def reversed(self, *, source: str = "") -> Dictionary:
-        """The dictionary from the other language to this one; ``source`` is the other's code."""
-        return Dictionary(((there, here) for here, there in self.pairs()), source=source)
+        """Return the dictionary in the other direction; ``source`` is the translations' language."""
+        pairs = ((translation, word) for word, translation in self.pairs())
+        return Dictionary(pairs, source=source)
 
     def ranked(self, counts: Mapping[str, int]) -> Dictionary:
-        """The same with each word's translations by how common they are, commonest first.
+        """Return the dictionary with each word's translations sorted by frequency.
 
-        Dictionaries list every sense a word ever had: a dog is a clamp before it
-        is an animal. ``counts`` are of lower-case words, as a lexicon's. Among
-        those not counted, words come before phrases.
+        Dictionaries list every sense of a word, and rare ones may come first.
+        ``counts`` are of lower-case words, as a lexicon's. Among translations without a
+        count, words come before phrases.
         """
 
-        def place(translation: str) -> tuple[int, int]:
+        def sort_key(translation: str) -> tuple[int, int]:
             return -counts.get(translation.lower(), 0), translation.count(" ")
 
         ranked = Dictionary((), source=self.source)
         ranked._entries = {
-            word: tuple(sorted(found, key=place)) for word, found in self._entries.items()
+            word: tuple(sorted(translations, key=sort_key))
+            for word, translations in self._entries.items()
         }
         return ranked
 
     def __or__(self, other: Dictionary) -> Dictionary:
-        """Both dictionaries; this one's translations come first."""
+        """Merge two dictionaries; this one's translations come first."""
         return Dictionary((*self.pairs(), *other.pairs()), source=self.source)
 
     def __contains__(self, word: str) -> bool:
@@ -84,7 +90,7 @@ class Dictionary:
         return len(self._entries)
 
     def save(self, path: str | Path) -> None:
-        """Write a word and a translation a line, with a tab between, as `open_dictionary` reads."""
+        """Write one ``word<TAB>translation`` per line, as `open_dictionary` reads."""
         with atomic_write(path) as out:
             for word, translation in self.pairs():
                 out.write(f"{word}\t{translation}\n")
@@ -93,12 +99,16 @@ class Dictionary:
 def open_dictionary(
     path: str | Path, *, source: str = "", problems: Problems | None = None, reverse: bool = False
 ) -> Dictionary:
-    """Read a dictionary: dictd's ``.index``, ``.dict`` or ``.dict.dz``, else pairs a line.
+    """Open a dictionary file.
 
-    A line is ``word translation`` or, with tabs, ``word<TAB>translation`` and
-    perhaps a third column, a score by which translations are put in order, the
-    highest first. Malformed lines go to ``problems``; without it the first is an
-    error. ``backwards`` reads it from the translations, in ``source``, to the words.
+    Args:
+        path: dictd's ``.index``, ``.dict`` or ``.dict.dz``; or a text file with
+            ``word translation`` on each line, or ``word<TAB>translation``, optionally
+            with a third column, a score by which translations are sorted, highest first.
+        source: Language of the words that are looked up.
+        problems: Collects malformed lines; without it the first is an error.
+        reverse: Look up the file's translations, which are in ``source``, instead of
+            its words.
     """
     from polyglance.text.dictd import read_dictd
 
@@ -109,12 +119,12 @@ def open_dictionary(
     problems = Problems(strict=True) if problems is None else problems
     found = Dictionary(_read_pairs(path, source, problems, backwards=reverse), source=source)
     if not len(found):
-        raise DataError(f"{path}: expected a word and its translation a line, and there is none")
+        raise DataError(f"{path}: expected a word and its translation on each line; there are none")
     return found
 
 
 def dictionary_exists(path: Path) -> bool:
-    """Whether there is something that `open_dictionary` could read."""
+    """Return whether the files that `open_dictionary` would read exist."""
     from polyglance.text.dictd import dictd_files
 
     if path.name.endswith(_DICTD):
@@ -131,13 +141,13 @@ def _folded(word: str, source: str) -> str:
 def _read_pairs(
     path: Path, source: str, problems: Problems, *, backwards: bool
 ) -> Iterator[tuple[str, str]]:
-    """Words in the order of the file, the translations of each by their scores."""
+    """Yield words in the order of the file, the translations of each by falling score."""
     entries: dict[str, list[tuple[str, str, float]]] = {}
     for here, there, score in _read_rows(path, problems):
         word, translation = (there, here) if backwards else (here, there)
         entries.setdefault(_folded(word, source), []).append((word, translation, score))
     for found in entries.values():
-        # Python's sort leaves those of the same score as the file has them.
+        # The sort is stable: translations of equal score keep the file's order.
         for word, translation, _ in sorted(found, key=lambda row: -row[2]):
             yield word, translation
 
