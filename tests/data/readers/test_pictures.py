@@ -49,8 +49,8 @@ def test_multi30k_stays_aligned_past_bad_lines(read_files) -> None:
     assert [str(problem).rsplit("/", 1)[-1] for problem in problems.items] == [
         "train.en:2: expected UTF-8 text",
         "train.en:3: expected a sentence not to be empty",
-        "train.de:5: expected as many lines as its companions have",
-        "train.en:6: expected as many lines as its companions have",
+        "train.de:5: expected as many lines as the other files",
+        "train.en:6: expected as many lines as the other files",
     ]
 
 
@@ -59,7 +59,7 @@ def test_multi30k_without_pictures_is_parallel_text(read_files) -> None:
     records, problems = read_files("multi30k-task1", files)
     assert records == [Record(captions={"en": ("a dog",), "fr": ("un chien",)}, split="val")]
     assert [problem.expected for problem in problems.items] == [
-        "expected val.txt with the names of the pictures"
+        "expected val.txt with the names of the images"
     ]
 
 
@@ -236,7 +236,7 @@ def test_coco_cn_names_bad_lines_and_leaves_other_files_alone(read_files) -> Non
     records, problems = read_files("coco-cn", files)
     assert [record.captions for record in records] == [{"zh": ("好",)}]
     assert [problem.line for problem in problems.items] == [1, 2]
-    assert "PICTURE#NUMBER<TAB>SENTENCE" in problems.items[0].expected
+    assert "IMAGE#NUMBER<TAB>CAPTION" in problems.items[0].expected
     records, _ = read_files("coco-cn", {}, "imageid.manually-translated-caption.txt")
     assert [record.captions for record in records] == [{"zh": ("翻译",)}]
 
@@ -259,4 +259,4 @@ def test_conceptual_captions_names_bad_lines(read_files) -> None:
     records, problems = read_files("conceptual-captions", {"x.tsv": "a\n\tb\n\nok\thttp://x\n"})
     assert len(records) == 1
     assert [problem.line for problem in problems.items] == [1, 2, 3]
-    assert problems.items[0].expected == "expected 'CAPTION<TAB>ADDRESS'"
+    assert problems.items[0].expected == "expected 'CAPTION<TAB>URL'"

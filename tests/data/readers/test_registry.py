@@ -41,7 +41,7 @@ def test_a_wrong_name_suggests_the_nearest(typed: str, format: str) -> None:
 
 
 def test_an_unknown_name_lists_all_formats() -> None:
-    with pytest.raises(PolyglanceError, match="there are multi30k-task1, multi30k-task2"):
+    with pytest.raises(PolyglanceError, match="use one of multi30k-task1, multi30k-task2"):
         find_format("zzz")
 
 

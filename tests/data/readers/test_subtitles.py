@@ -135,7 +135,7 @@ def test_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
     cues, problems = cues_of(tmp_path, "x.de.srt", content)
     assert cues == ()
     assert [(problem.line, problem.expected) for problem in problems.items] == [
-        (3, "expected UTF-8 text (or UTF-16 with its mark)")
+        (3, "expected UTF-8 text (or UTF-16 with a byte order mark)")
     ]
 
 

@@ -1,12 +1,13 @@
-"""Readers: one small file per dataset, each turning the published files into `Record`s.
+"""Dataset readers: one small module per published format, each yielding `Record`s.
 
     problems = Problems()
-    for record in read("karpathy", Path("dataset_coco.json"), ReadOptions(images="coco"), problems):
+    source, options = Path("dataset_coco.json"), ReadOptions(images="coco")
+    for record in read_dataset("karpathy", source, options, problems):
         ...
 
-A reader is a module with ``read(source, options, problems)``; it is imported
-when its format is asked for. Malformed places go to ``problems``; whatever is
-on disk, nothing but a `PolyglanceError` comes out.
+A reader is a module with ``read(source, options, problems)``, imported on first use. Malformed
+entries are added to ``problems``; whatever the files contain, the only exception raised is a
+`PolyglanceError`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["FORMATS", "Format", "ReadOptions", "find_format", "read_all_records"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A dataset's published format: what it is, what SOURCE is, and which module reads it."""
+    """A dataset's published format: its name, a help line, what SOURCE is, and its module."""
 
     name: str
     help: str
@@ -49,7 +50,7 @@ FORMATS = dict(
         ),
         _format(
             "multi30k-task2",
-            "Multi30K, task 2: a picture with five descriptions a language",
+            "Multi30K, task 2: a picture with five descriptions per language",
             "the folder with train.1.en ... train.5.de (data/task2 or its raw/)",
         ),
         _format(
@@ -79,17 +80,17 @@ FORMATS = dict(
         ),
         _format(
             "conceptual-captions",
-            "Conceptual Captions: a caption and the address of its picture a line",
+            "Conceptual Captions: a caption and an image URL per line",
             "Train_GCC-training.tsv, or the folder with both files",
         ),
         _format(
             "wikipedia",
-            "plain text by language: one sentence a line",
-            "de.txt, a folder of such files, or what WikiExtractor wrote into folders de/, fr/ ...",
+            "plain text by language: one sentence per line",
+            "de.txt, a folder of such files, or WikiExtractor's output in folders de/, fr/ ...",
         ),
         _format(
             "tatoeba",
-            "Tatoeba pairs: language, sentence and English sentence a line",
+            "Tatoeba pairs: language, sentence and English sentence per line",
             "tatoeba.tsv",
         ),
         _format(
@@ -124,7 +125,7 @@ FORMATS = dict(
         ),
         _format(
             "jsonl",
-            "one JSON object a line: a manifest, questions, or sentences by language",
+            "JSON Lines: a manifest, questions, or sentences by language",
             "train.jsonl, or a folder of .jsonl and .jsonl.gz files",
         ),
     )
@@ -132,7 +133,7 @@ FORMATS = dict(
 
 
 def find_format(name: str) -> Format:
-    """The format of this name; an unknown one is an error that suggests the nearest."""
+    """Return the format of this name; an unknown name is an error with suggestions."""
     if name in FORMATS:
         return FORMATS[name]
     wanted = name.lower().replace("_", "-")
@@ -140,29 +141,36 @@ def find_format(name: str) -> Format:
         known for known in FORMATS if wanted and (wanted in known or known in wanted)
     ] or difflib.get_close_matches(wanted, FORMATS, n=1, cutoff=0.5)
     names = " or ".join(repr(known) for known in near)
-    hint = f"did you mean {names}?" if near else f"there are {', '.join(FORMATS)}"
+    hint = f"did you mean {names}?" if near else f"use one of {', '.join(FORMATS)}"
     raise PolyglanceError(f"no format is called {printable(name)!r}: {hint}")
 
 
 def read_dataset(
     format: str, source: str | Path, options: ReadOptions, problems: Problems
 ) -> Iterator[Record]:
-    """Yield the records of a dataset in its published format."""
+    """Yield the records of a dataset in its published format.
+
+    Args:
+        format: One of `FORMATS`.
+        source: The dataset's file or folder.
+        options: What the files do not say.
+        problems: Collects malformed entries.
+    """
     module = importlib.import_module(find_format(format).module)
     source = Path(source)
     if not os.path.exists(source):  # noqa: PTH110 (unlike Path.exists it never raises)
         expected = FORMATS[format].source
         raise DataError(f"{printable(str(source))}: no such file or folder; expected {expected}")
-    return _guarded(source, module.read(source, options, problems))
+    return _convert_os_errors(source, module.read(source, options, problems))
 
 
 def read_all_records(format: str, source: str | Path) -> list[Record]:
-    """All records of a dataset; the first malformed place is an error."""
+    """Return all records of a dataset; the first malformed entry is an error."""
     return list(read_dataset(format, source, ReadOptions(), Problems(strict=True)))
 
 
-def _guarded(source: Path, records: Iterator[Record]) -> Iterator[Record]:
-    """The same records; a disk that fails or a file that vanishes meanwhile is an error of ours."""
+def _convert_os_errors(source: Path, records: Iterator[Record]) -> Iterator[Record]:
+    """Yield the same records; turn an `OSError` on the way into a `DataError`."""
     try:
         yield from records
     except OSError as error:

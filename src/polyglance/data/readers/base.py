@@ -1,4 +1,4 @@
-"""What every reader is given, and what it may assume of names on disk."""
+"""What readers share: their options, and splits and languages from file names."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from polyglance.languages import is_language_code, normalise_language
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What the files themselves do not say."""
+    """What a dataset's files do not say."""
 
     images: str = ""
-    """Put before the name of every picture or video: the folder that they are in."""
+    """The folder of the pictures or videos, put before their names."""
     language: str | None = None
-    """The language of texts whose files name none, instead of the dataset's own."""
+    """The language of texts whose files name none, in place of the dataset's default."""
     split: str | None = None
     """The split of records whose files name none."""
     extension: str = ".mp4"
-    """How the video files of a dataset end that names its videos by id; empty for bare ids."""
+    """The extension of video files that a dataset names by id; empty for bare ids."""
     untrimmed: bool = False
-    """The videos are whole uploads, not the dataset's clips: a clip is then a span of one."""
+    """Whether the videos are whole uploads, of which the dataset's clips are spans."""
     flat: bool = False
-    """All pictures lie in one folder, not in those that the dataset is published with."""
+    """Whether all pictures are in one folder instead of the published subfolders."""
 
     def __post_init__(self) -> None:
         if self.extension and not self.extension.startswith("."):
@@ -38,7 +38,7 @@ class ReadOptions:
                 raise PolyglanceError(f"language: expected {error}") from None
 
     def path(self, name: str) -> str:
-        """Where a picture or video of this published name is."""
+        """Return the path of a picture or video by its published name."""
         if self.flat:
             name = name.rsplit("/", 1)[-1] or name
         if not self.images or name.startswith("/") or "://" in name:
@@ -46,20 +46,26 @@ class ReadOptions:
         return f"{self.images.rstrip('/')}/{name}"
 
     def video_path(self, name: str) -> str:
-        """Where the video of this id is."""
+        """Return the path of the video of this id."""
         return self.path(name + self.extension)
 
 
-def find_files(source: Path, wanted: Callable[[str], bool], expected: str) -> list[Path]:
-    """The source itself if it is a file, else the wanted files in it; none is an error."""
+def find_files(source: Path, matches: Callable[[str], bool], expected: str) -> list[Path]:
+    """Return the source if it is a file, else the matching files in it; none is an error.
+
+    Args:
+        source: A file or a folder.
+        matches: Whether a file name belongs to the dataset.
+        expected: What the error says was expected.
+    """
     if source.is_file():
         return [source]
-    # "._name" is what macOS leaves in archives; hidden files are nobody's data.
+    # Skip hidden files, such as the "._name" files of macOS archives.
     names = sorted(path.name for path in source.iterdir() if not path.name.startswith("."))
-    found = [source / name for name in names if wanted(name) and (source / name).is_file()]
-    if not found:
+    files = [source / name for name in names if matches(name) and (source / name).is_file()]
+    if not files:
         raise DataError(f"{printable(str(source))}: expected {expected}")
-    return found
+    return files
 
 
 _SPLITS = {
@@ -76,22 +82,22 @@ _SPLITS = {
 
 
 def normalise_split(name: str) -> str:
-    """One name a split: "validate" and "validation" are "val"; other names stay."""
+    """Return the standard name of a split: "val" for "validation"; other names stay."""
     return _SPLITS.get(name.lower(), name)
 
 
 def split_in_name(path: Path) -> str | None:
-    """The split that a file is named for: ``captions_train2014.json`` is "train"."""
+    """Return the split in a file name: "train" for ``captions_train2014.json``."""
     words = re.split(r"[^a-z]+", path.name.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
 def language_in_name(name: str) -> str | None:
-    """The language that a file is named for, in its last word that is a code: ``wiki.de.txt``."""
+    """Return the language in a file name, its last part that is a code: ``wiki.de.txt``."""
     words = reversed(re.split(r"[._]+", name))
     return next((normalise_language(word) for word in words if is_language_code(word)), None)
 
 
 def without_gz(name: str) -> str:
-    """A file's name as it is once unzipped."""
+    """Return a file name without ``.gz``."""
     return name.removesuffix(".gz")

@@ -1,9 +1,11 @@
-"""What the datasets on MSCOCO's pictures share: caption files in its format, and picture names.
+"""MSCOCO's caption files and image names, which several datasets share.
+
+A caption file is one JSON object:
 
     {"images": [{"id": 9, "file_name": "COCO_train2014_000000000009.jpg"}, ...],
      "annotations": [{"id": 1, "image_id": 9, "caption": "..."}, ...]}
 
-Pictures are published in folders named for their part: ``train2014/COCO_train2014_...jpg``.
+Images are published in folders by subset: ``train2014/COCO_train2014_000000000009.jpg``.
 """
 
 from __future__ import annotations
@@ -19,48 +21,54 @@ from polyglance.data.readers.validation import check_integer, check_text, report
 from polyglance.errors import Problems
 from polyglance.records import Record
 
-_PART_IN_PICTURE = re.compile(r"COCO_([a-z]+\d{4})_\d+")
-_PART_IN_FILE = re.compile(r"(train|val|test)\d{4}")
+_SUBSET_IN_IMAGE = re.compile(r"COCO_([a-z]+\d{4})_\d+")
+_SUBSET_IN_FILE = re.compile(r"(train|val|test)\d{4}")
 
 
-def image_path(name: str, part: str | None = None) -> str:
-    """A picture in the folder that it is published in, where its name or the part tells."""
-    found = _PART_IN_PICTURE.match(name)
-    folder = found[1] if found else part
+def image_path(name: str, subset: str | None = None) -> str:
+    """Return an image name with its published folder, if its name or ``subset`` gives one."""
+    match = _SUBSET_IN_IMAGE.match(name)
+    folder = match[1] if match else subset
     return f"{folder}/{name}" if folder and "/" not in name else name
 
 
-def image_name(image_id: int, part: str) -> str:
-    """What MSCOCO calls the picture of an id; from 2017 on without the part."""
+def image_name(image_id: int, subset: str) -> str:
+    """Return MSCOCO's file name of an image id; from 2017 on without the subset."""
     number = f"{image_id:012d}.jpg"
-    return number if part.endswith("2017") else f"COCO_{part}_{number}"
+    return number if subset.endswith("2017") else f"COCO_{subset}_{number}"
 
 
 def subset_in_name(path: Path) -> str | None:
-    """The part of MSCOCO that a file is named for: "train2014" of ``captions_train2014.json``."""
-    found = _PART_IN_FILE.search(path.name)
-    return found[0] if found else None
+    """Return the subset in a file name: "train2014" for ``captions_train2014.json``."""
+    match = _SUBSET_IN_FILE.search(path.name)
+    return match[0] if match else None
 
 
 def read_captions(
     path: Path,
     language: str,
-    part: str | None,
+    subset: str | None,
     options: ReadOptions,
     problems: Problems,
-    sentence: Callable[[dict[str, Any]], str] | None = None,
+    parse_caption: Callable[[dict[str, Any]], str] | None = None,
 ) -> Iterator[Record]:
-    """Yield a record a picture that has captions, in the order of the pictures.
+    """Yield one record per captioned image of a caption file, in the order of the images.
 
-    A picture that the file does not name is named from its id and ``part``.
+    Args:
+        path: The caption file.
+        language: The language of the captions.
+        subset: Names images that the file does not name, such as "train2014".
+        options: The image folder and the split.
+        problems: Collects malformed entries.
+        parse_caption: Returns the caption of an annotation; by default its "caption".
     """
-    sentence = sentence or (lambda entry: check_text(entry.get("caption"), "'caption'"))
+    parse_caption = parse_caption or (lambda entry: check_text(entry.get("caption"), "'caption'"))
     document = load_json(path, problems, dict)
     captions: dict[int, list[str]] = {}
     for place, entry in entries(path, document, "annotations", problems):
         with reporting(problems, path, place=place):
             image_id = check_integer(entry.get("image_id"), "'image_id'")
-            captions.setdefault(image_id, []).append(sentence(entry))
+            captions.setdefault(image_id, []).append(parse_caption(entry))
     names: dict[int, str] = {}
     images = document if "images" in document else {}
     for place, entry in entries(path, images, "images", problems):
@@ -68,19 +76,19 @@ def read_captions(
             names[check_integer(entry.get("id"), "'id'")] = _file_name(entry)
     unnamed = (key for key in captions if key not in names)
     for image_id in (*(key for key in names if key in captions), *unnamed):
-        name = names.get(image_id) or (image_name(image_id, part) if part else None)
+        name = names.get(image_id) or (image_name(image_id, subset) if subset else None)
         if name is None:
-            problems.report(path, None, f"expected 'images' to name picture {image_id}")
+            problems.report(path, None, f"expected 'images' to name image {image_id}")
             continue
         yield Record(
-            image=options.path(image_path(name, part)),
+            image=options.path(image_path(name, subset)),
             captions={language: tuple(captions[image_id])},
             split=options.split or split_in_name(path),
         )
 
 
 def _file_name(entry: dict[str, Any]) -> str:
-    """The picture's file, which some releases give only as the end of its address."""
+    """Return the image's file name, which some releases give only as the end of its URL."""
     for key in ("file_name", "filename"):
         if key in entry:
             return check_text(entry[key], repr(key))

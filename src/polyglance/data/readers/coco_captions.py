@@ -1,4 +1,8 @@
-"""MSCOCO captions (Chen et al., 2015): ``captions_train2014.json``, ``captions_val2017.json``."""
+"""MSCOCO captions (Chen et al., 2015).
+
+Layout: ``captions_train2014.json``, ``captions_val2017.json`` ..., each one JSON object
+(`polyglance.data.readers.coco`).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ from polyglance.records import Record
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a picture; in another language than English with ``language``."""
+    """Yield one record per image; ``options.language`` replaces English."""
     expected = "files named captions_train2014.json, captions_val2014.json ..."
     for path in find_files(source, _is_captions, expected):
-        part = coco.subset_in_name(path)
-        yield from coco.read_captions(path, options.language or "en", part, options, problems)
+        subset = coco.subset_in_name(path)
+        yield from coco.read_captions(path, options.language or "en", subset, options, problems)
 
 
 def _is_captions(name: str) -> bool:

@@ -1,13 +1,12 @@
-"""COCO-CN (Li et al., 2019): MSCOCO's 2014 pictures with sentences written in Chinese.
+"""COCO-CN (Li et al., 2019): Chinese captions of MSCOCO's 2014 images.
 
-``imageid.human-written-caption.txt`` holds a sentence a line, with its picture:
+Layout: ``imageid.human-written-caption.txt`` has one caption per line, with its image:
 
     COCO_train2014_000000000009#0<TAB>sentence
 
-``coco-cn_train.txt``, ``coco-cn_val.txt`` and ``coco-cn_test.txt`` beside it list
-the pictures of each split. From a folder the sentences written for the pictures
-are read, not the translated nor the segmented ones; give another file of this
-layout by its name.
+``coco-cn_train.txt``, ``coco-cn_val.txt`` and ``coco-cn_test.txt`` beside it list the images
+of each split. From a folder only the human-written captions are read, neither the translated
+nor the segmented ones; to read another file of this layout, name it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CAPTIONS = re.compile(r"imageid\.human(-written)?-caption\.txt(\.gz)?")
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a picture, in the order of their first sentences."""
+    """Yield one record per image, in the order of their first captions."""
     expected = "imageid.human-written-caption.txt"
     for path in find_files(source, lambda name: bool(_CAPTIONS.fullmatch(name)), expected):
         splits = _read_splits(path.parent, problems)
@@ -35,22 +34,22 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
             if not line.strip():
                 continue
             with reporting(problems, path, number):
-                picture, sentence = _parse(line)
-                captions.setdefault(picture, []).append(sentence)
-        for picture, sentences in captions.items():
+                image, caption = _parse(line)
+                captions.setdefault(image, []).append(caption)
+        for image, texts in captions.items():
             yield Record(
-                image=options.path(coco.image_path(f"{picture}.jpg")),
-                captions={options.language or "zh": tuple(sentences)},
-                split=splits.get(picture, options.split),
+                image=options.path(coco.image_path(f"{image}.jpg")),
+                captions={options.language or "zh": tuple(texts)},
+                split=splits.get(image, options.split),
             )
 
 
 def _parse(line: str) -> tuple[str, str]:
     name, *rest = line.split(maxsplit=1)
-    picture, mark, _ = name.partition("#")
-    if not rest or not mark:
-        raise ValueError("'PICTURE#NUMBER<TAB>SENTENCE'")
-    return check_text(picture, "the name of a picture"), check_text(rest[0], "a sentence")
+    image, separator, _ = name.partition("#")
+    if not rest or not separator:
+        raise ValueError("'IMAGE#NUMBER<TAB>CAPTION'")
+    return check_text(image, "an image name"), check_text(rest[0], "a caption")
 
 
 def _read_splits(folder: Path, problems: Problems) -> dict[str, str]:

@@ -1,11 +1,12 @@
-"""Conceptual Captions (Sharma et al., 2018): a caption and the address of its picture a line.
+"""Conceptual Captions (Sharma et al., 2018).
+
+Layout: ``Train_GCC-training.tsv`` ..., a caption and the URL of its image per line:
 
     a very typical bus station<TAB>http://lh6.ggpht.com/.../KXi_7.jpg
 
-A third column, where there is one, is the picture's file. Without it and with
-``images`` the file is named as the downloader of ViLBERT, VOLTA and UC2 names
-it, by the CRC-32 of the address; without ``images`` the record keeps the
-address. Lines stream: three million of them need no memory.
+An optional third column is the image file. Without it, ``images`` gives the folder of files
+named by the CRC-32 of the URL, as the downloader of ViLBERT, VOLTA and UC2 does; without
+``images`` the record keeps the URL. Lines are streamed, three million of them without memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from polyglance.records import Record, read_lines
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a line."""
+    """Yield one record per line."""
     expected = "files named Train_GCC-training.tsv, Validation_GCC-1.1.0-Validation.tsv"
     language = options.language or "en"
     for path in find_files(source, lambda name: without_gz(name).endswith(".tsv"), expected):
@@ -35,10 +36,10 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
 def _parse(line: str, options: ReadOptions) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) not in (2, 3):
-        raise ValueError("'CAPTION<TAB>ADDRESS'")
-    caption, address = check_text(columns[0], "a caption"), check_text(columns[1], "an address")
+        raise ValueError("'CAPTION<TAB>URL'")
+    caption, url = check_text(columns[0], "a caption"), check_text(columns[1], "a URL")
     if len(columns) == 3:
-        return caption, options.path(check_text(columns[2], "a picture's file"))
+        return caption, options.path(check_text(columns[2], "an image file"))
     if options.images:
-        return caption, options.path(str(zlib.crc32(address.encode())))
-    return caption, address
+        return caption, options.path(str(zlib.crc32(url.encode())))
+    return caption, url

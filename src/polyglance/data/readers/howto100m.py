@@ -1,12 +1,13 @@
-"""HowTo100M (Miech et al., 2019) and Multi-HowTo100M (Huang et al., 2021): videos with subtitles.
+"""HowTo100M (Miech et al., 2019) and Multi-HowTo100M (Huang et al., 2021).
+
+Layout: one JSON object of videos with their subtitles:
 
     {"VIDEO": {"start": [8.39, ...], "end": [15.25, ...], "text": ["...", ...]}, ...}
 
-``raw_caption.json`` has the narration as it was recognised, ``caption.json``
-without its stop words; ``how2_en.json``, ``how2_de.json`` ... hold a language
-each, and from a folder of them a video's tracks become one record. The files
-have gigabytes: they are walked, not loaded, and of the further languages only
-the places of the videos are kept in memory.
+``raw_caption.json`` is the recognised speech, ``caption.json`` the same without stop words;
+``how2_en.json``, ``how2_de.json`` ... have one language each, and a folder of them gives one
+record per video with all its languages. The files have gigabytes, so they are scanned, not
+loaded: only the byte ranges of the further languages' videos are kept in memory.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ from polyglance.records import Cue, Record
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a video, with its subtitles by language."""
+    """Yield one record per video, with its subtitles by language."""
     files: dict[str, Path] = {}
     for path in find_files(source, _is_captions, "how2_en.json, how2_de.json ... or caption.json"):
         language = language_in_name(path.name) or options.language or "en"
-        # Sorted by name, so that raw_caption.json comes last and wins over caption.json.
+        # Sorted by name: raw_caption.json comes last and replaces caption.json.
         files[language] = path
     tracks = {language: JsonMembers(path, problems) for language, path in files.items()}
-    places = {
+    ranges = {
         language: dict(members.byte_ranges(problems))
         for language, members in list(tracks.items())[1:]
     }
     for language, members in tracks.items():
-        found = places.pop(language, None)
-        for video, place in members.byte_ranges(problems) if found is None else found.items():
-            here = {language: place}
-            for other, videos in places.items():
+        remaining = ranges.pop(language, None)
+        items = members.byte_ranges(problems) if remaining is None else remaining.items()
+        for video, byte_range in items:
+            by_language = {language: byte_range}
+            for other, videos in ranges.items():
                 if video in videos:
-                    here[other] = videos.pop(video)
-            yield from _record(video, here, tracks, options, problems)
+                    by_language[other] = videos.pop(video)
+            yield from _record(video, by_language, tracks, options, problems)
 
 
 def _is_captions(name: str) -> bool:
@@ -53,16 +55,16 @@ def _is_captions(name: str) -> bool:
 
 def _record(
     video: str,
-    places: dict[str, ByteRange],
+    ranges: dict[str, ByteRange],
     tracks: dict[str, JsonMembers],
     options: ReadOptions,
     problems: Problems,
 ) -> Iterator[Record]:
     subtitles: dict[str, tuple[Cue, ...]] = {}
-    for language, place in places.items():
+    for language, byte_range in ranges.items():
         members = tracks[language]
         with reporting(problems, members.path, place=repr(video[:20])):
-            value = members.load(place)
+            value = members.load(byte_range)
             if cues := cues_in_columns(members.path, value, repr(video[:20]), problems):
                 subtitles[language] = cues
     if subtitles:

@@ -1,4 +1,4 @@
-"""Whole files of JSON, read so that nothing but a reported problem comes of bad ones."""
+"""Read JSON files; whatever is malformed becomes a reported problem."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
 
 def load_json(path: Path, problems: Problems, kind: type[Kind]) -> Kind:
-    """The JSON object or list that a file holds, unzipping ``.gz``.
+    """Load a JSON object or list from a file, unzipping ``.gz``.
 
-    What cannot be read is reported, with the line where it stops being JSON,
-    and stands for an empty one.
+    A file that cannot be read is reported, with the line of the error, and counts as empty.
     """
     try:
         data = path.read_bytes()
@@ -49,7 +48,7 @@ def load_json(path: Path, problems: Problems, kind: type[Kind]) -> Kind:
 def entries(
     path: Path, document: dict[str, Any], key: str, problems: Problems, *, inside: str = ""
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects in the list under a key, each with its place such as ``images[3]``."""
+    """Yield the objects in the list under ``key``, each with its place such as ``images[3]``."""
     values = document.get(key)
     if isinstance(values, list):
         yield from objects(path, values, inside + key, problems)
@@ -60,7 +59,7 @@ def entries(
 def objects(
     path: Path, values: list[Any], key: str, problems: Problems
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects in a list with their places; what is no object is reported."""
+    """Yield the objects in a list with their places; other values are reported."""
     for index, value in enumerate(values):
         if isinstance(value, dict):
             yield f"{key}[{index}]", value
@@ -68,20 +67,19 @@ def objects(
             problems.report(path, None, f"{key}[{index}]: expected an object")
 
 
-# Strings are taken whole, so that braces in them do not count; possessively, so that a quote
-# that is never closed costs one pass and no memory.
-_MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
+# Strings match as a whole, so that braces inside do not count; possessively, so that an
+# unterminated string costs one pass and no memory.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"\s*:")
 
 ByteRange = tuple[int, int]
 
 
 class JsonMembers:
-    """The members of one huge JSON object ``{"key": {...}, ...}``, found without loading it.
+    """The members of one huge JSON object ``{"key": {...}, ...}``, without loading it.
 
-    HowTo100M's ``caption.json`` has more than ten gigabytes. The file is mapped
-    into memory and walked once, from mark to mark; a member is parsed only when
-    it is asked for. (A zipped file has to be unzipped in memory.)
+    HowTo100M's ``caption.json`` has more than ten gigabytes. The file is memory-mapped and
+    scanned once; a member is parsed only by `load`. (A zipped file is unzipped in memory.)
     """
 
     def __init__(self, path: Path, problems: Problems) -> None:
@@ -97,42 +95,42 @@ class JsonMembers:
             problems.report(path, None, f"cannot be read ({error_reason(error)})")
 
     def byte_ranges(self, problems: Problems) -> Iterator[tuple[str, ByteRange]]:
-        """Yield each key with where its value is; where the file breaks off, report it and end."""
+        """Yield each key with the byte range of its value; report a truncated file and stop."""
         depth, key, start = 0, b"", 0
-        for found in _MARK.finditer(self._data):
-            mark = found.group()
-            if mark in (b"{", b"["):
-                if depth == 0 and mark == b"[":
+        for match in _TOKEN.finditer(self._data):
+            token = match.group()
+            if token in (b"{", b"["):
+                if depth == 0 and token == b"[":
                     break
                 depth += 1
                 if depth == 2:
-                    start = found.start()
-            elif mark in (b"}", b"]"):
+                    start = match.start()
+            elif token in (b"}", b"]"):
                 depth -= 1
                 if depth == 1:
-                    with reporting(problems, self.path, place=_shown(key)):
+                    with reporting(problems, self.path, place=_printable_key(key)):
                         name = check_text(parse_json(key), "the key of a member")
-                        yield name, (start, found.end())
+                        yield name, (start, match.end())
                     key = b""
                 elif depth == 0:
                     self._expect_no(key, problems)
                     return
-            elif len(mark) == 1:
+            elif len(token) == 1:
                 break
-            elif depth == 1 and _COLON.match(self._data, found.end()):
+            elif depth == 1 and _COLON.match(self._data, match.end()):
                 self._expect_no(key, problems)
-                key = mark
-        where = 1 if depth == 0 else self._count_lines()
-        problems.report(self.path, where, 'expected a whole JSON object {"id": {...}, ...}')
+                key = token
+        line = 1 if depth == 0 else self._count_lines()
+        problems.report(self.path, line, 'expected a whole JSON object {"id": {...}, ...}')
 
-    def load(self, place: ByteRange) -> dict[str, Any]:
-        """The object at a place; a `ValueError` says what was expected."""
-        start, end = place
+    def load(self, byte_range: ByteRange) -> dict[str, Any]:
+        """Parse the object in a byte range; a `ValueError` says what was expected."""
+        start, end = byte_range
         return check_object(parse_json(self._data[start:end]), "the member")
 
     def _expect_no(self, key: bytes, problems: Problems) -> None:
         if key:
-            problems.report(self.path, None, f"{_shown(key)}: expected an object")
+            problems.report(self.path, None, f"{_printable_key(key)}: expected an object")
 
     def _count_lines(self) -> int:
         step = 2**24
@@ -140,5 +138,5 @@ class JsonMembers:
         return 1 + sum(self._data[start : start + step].count(b"\n") for start in starts)
 
 
-def _shown(key: bytes) -> str:
+def _printable_key(key: bytes) -> str:
     return repr(key[1:-1][:20].decode("utf-8", "replace"))

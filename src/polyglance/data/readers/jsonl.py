@@ -1,11 +1,11 @@
-"""One JSON object a line, in a file ``.jsonl`` or ``.jsonl.gz``. A line is one of
+"""JSON Lines: one JSON object per line of a ``.jsonl`` or ``.jsonl.gz`` file. A line is one of
 
-- a record, as a manifest has it: ``{"image": "1.jpg", "captions": {"en": ["..."]}}``,
+- a manifest record: ``{"image": "1.jpg", "captions": {"en": ["..."]}}``,
 - a question: ``{"image": "1.jpg", "question": "...", "answers": ["..."], "language": "en"}``,
 - sentences that are translations of each other: ``{"en": "...", "de": "..."}``.
 
-A picture or video that is named by a bare id, without folder or ending, is left
-so. The split is the record's own, else the one that the file is named for.
+A picture or video named by a bare id, without folder or extension, keeps that name. The split
+is the record's own, else the one in the file name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from polyglance.records import Record, parse_json, read_lines
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a line."""
+    """Yield one record per line."""
     for path in find_files(source, lambda name: without_gz(name).endswith(".jsonl"), "*.jsonl"):
         split = options.split or split_in_name(path)
         for number, line in read_lines(path, problems):
@@ -33,8 +33,8 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
                 record = _parse(check_object(parse_json(line), "the line"), options)
                 yield replace(
                     record,
-                    image=_placed(record.image, options),
-                    video=_placed(record.video, options),
+                    image=_media_path(record.image, options),
+                    video=_media_path(record.video, options),
                     split=record.split or split,
                 )
 
@@ -42,7 +42,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
 def _parse(line: dict[str, Any], options: ReadOptions) -> Record:
     if "question" in line:
         return _parse_question(line, options)
-    if line.keys() != {"id"} and _are_languages(line):
+    if line.keys() != {"id"} and _has_language_keys(line):
         captions: dict[str, tuple[str, ...]] = {}
         for code, sentence in line.items():
             language = normalise_language(code)
@@ -51,8 +51,8 @@ def _parse(line: dict[str, Any], options: ReadOptions) -> Record:
     return Record.from_json(line)
 
 
-def _are_languages(line: dict[str, Any]) -> bool:
-    """Whether every key names a language, which no field of a record but "id" does."""
+def _has_language_keys(line: dict[str, Any]) -> bool:
+    """Return whether every key is a language code; of a record's fields only "id" is one."""
     try:
         return bool([normalise_language(code) for code in line])
     except ValueError:
@@ -60,21 +60,21 @@ def _are_languages(line: dict[str, Any]) -> bool:
 
 
 def _parse_question(line: dict[str, Any], options: ReadOptions) -> Record:
-    ident = line.get("id", line.get("question_id"))
+    question_id = line.get("id", line.get("question_id"))
     question = {
         "text": line["question"],
         "language": line.get("language", options.language),
         "answers": line.get("answers", []),
         "answer_type": line.get("answer_type"),
-        "id": None if ident is None else check_name(ident, "'id'"),
+        "id": None if question_id is None else check_name(question_id, "'id'"),
     }
     record: dict[str, Any] = {"questions": [question]}
     record |= {key: line[key] for key in ("image", "video", "split") if key in line}
     return Record.from_json(record)
 
 
-def _placed(name: str | None, options: ReadOptions) -> str | None:
-    """The path with the folder of the pictures before it; a bare id is no path."""
+def _media_path(name: str | None, options: ReadOptions) -> str | None:
+    """Return a path in the image folder; a bare id stays as it is."""
     if name is None or not ("/" in name or "." in name):
         return name
     return options.path(name)

@@ -1,9 +1,9 @@
 """Karpathy's splits (Karpathy and Fei-Fei, 2015) of Flickr8k, Flickr30k and MSCOCO.
 
-One JSON object; each entry of ``images`` has its ``filename``, ``split`` and
-``sentences`` with the ``raw`` text. MSCOCO's also have a ``filepath``
-("val2014") and a fourth split, "restval": what is left of the validation
-pictures, commonly added to the training ones. It keeps its name here.
+Layout: ``dataset_coco.json`` and the like, one JSON object; each entry of ``images`` has a
+``filename``, a ``split`` and ``sentences`` with their ``raw`` text. MSCOCO's also has a
+``filepath`` ("val2014") and a fourth split, "restval": the remaining validation images, often
+added to training. It keeps its name here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from polyglance.records import Record
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a picture."""
+    """Yield one record per image."""
     for path in find_files(source, _is_dataset, "files named dataset_coco.json ..."):
         document = load_json(path, problems, dict)
         for place, entry in entries(path, document, "images", problems):

@@ -1,11 +1,13 @@
-"""MSR-VTT (Xu et al., 2016): ten thousand clips with twenty sentences each.
+"""MSR-VTT (Xu et al., 2016): ten thousand clips with twenty captions each.
+
+Layout: ``train_val_videodatainfo.json`` and the like, one JSON object:
 
     {"videos": [{"video_id": "video0", "split": "train", "url": "https://www.youtube.com/watch?v=...",
                  "start time": 137.72, "end time": 149.44}, ...],
      "sentences": [{"video_id": "video0", "caption": "..."}, ...]}
 
-The clips are published cut out, as ``video0.mp4``. With ``untrimmed`` a record
-names the upload and the span instead.
+The clips are published as files ``video0.mp4``. With ``untrimmed`` a record names the upload
+and the span instead.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from polyglance.records import Record
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a clip; in another language than English with ``language``."""
+    """Yield one record per clip; ``options.language`` replaces English."""
     for path in find_files(source, _is_info, "files named train_val_videodatainfo.json ..."):
         document = load_json(path, problems, dict)
         captions: dict[str, list[str]] = {}
@@ -61,7 +63,7 @@ def _record(
 
 
 def _upload(url: str) -> str:
-    """The id of the upload in its address."""
+    """Return the id of the upload in its URL."""
     ids = parse_qs(urlsplit(url).query).get("v")
     if not ids:
         raise ValueError("'url' to be https://www.youtube.com/watch?v=ID")

@@ -1,8 +1,8 @@
-"""What both tasks of Multi30K share: files whose lines belong together by their number.
+"""The layout that both tasks of Multi30K share: parallel files by line number.
 
-The sentences of a split are spread over files, the same picture's on the same
-line of each; an image list names the pictures in the same order. A COCO picture
-is named together with its caption: ``COCO_val2014_000000157771.jpg#2282``.
+The captions of a split are in several files, those of one image on the same line of each; an
+image list names the images in the same order. COCO images are named together with a caption:
+``COCO_val2014_000000157771.jpg#2282``.
 """
 
 from __future__ import annotations
@@ -18,23 +18,31 @@ from polyglance.languages import normalise_language
 from polyglance.records import Record, read_lines
 
 LANGUAGE = r"(?P<language>(?!txt|md)[a-z]{2,3})"
-"""How a file of sentences ends; image lists end in ``txt``."""
+"""The extension of a caption file; image lists end in ``txt``."""
 
 
 def read_splits(
     source: Path, pattern: re.Pattern[str], expected: str, options: ReadOptions, problems: Problems
 ) -> Iterator[Record]:
-    """Yield a record a picture from the files whose names fit a pattern of split and language."""
+    """Yield one record per image from the files that match ``pattern``.
+
+    Args:
+        source: The folder.
+        pattern: Matches file names, with the groups ``split`` and ``language``.
+        expected: What the error for a missing file says was expected.
+        options: The image folder.
+        problems: Collects malformed lines.
+    """
     if not source.is_dir():
         raise DataError(f"{printable(str(source))}: expected the folder with {expected}")
     folder = source / "raw" if (source / "raw").is_dir() else source
-    found = find_files(folder, lambda name: bool(pattern.fullmatch(without_gz(name))), expected)
+    files = find_files(folder, lambda name: bool(pattern.fullmatch(without_gz(name))), expected)
     splits: dict[str, dict[Path, str]] = {}
-    # Where both train.en and train.en.gz are there, the first is enough.
-    for name, path in {without_gz(path.name): path for path in reversed(found)}.items():
-        fit = pattern.fullmatch(name)
-        assert fit is not None
-        splits.setdefault(fit["split"], {})[path] = normalise_language(fit["language"])
+    # Of train.en and train.en.gz only the first is read.
+    for name, path in {without_gz(path.name): path for path in reversed(files)}.items():
+        match = pattern.fullmatch(name)
+        assert match is not None
+        splits.setdefault(match["split"], {})[path] = normalise_language(match["language"])
     for split in sorted(splits):
         languages = dict(sorted(splits[split].items()))
         yield from _read_split(folder, split, languages, options, problems)
@@ -45,10 +53,10 @@ def _read_split(
 ) -> Iterator[Record]:
     images = _find_image_list(folder, split)
     if images is None:
-        problems.report(folder, None, f"expected {split}.txt with the names of the pictures")
+        problems.report(folder, None, f"expected {split}.txt with the names of the images")
     paths = [*languages, *([images] if images else [])]
     for number, lines in _read_in_parallel(paths, problems):
-        picture = lines.pop(images, None) if images else None
+        image = lines.pop(images, None) if images else None
         captions: dict[str, tuple[str, ...]] = {}
         for path, line in lines.items():
             with reporting(problems, path, number):
@@ -57,11 +65,11 @@ def _read_split(
         if images is None:
             if captions:
                 yield Record(captions=captions, split=normalise_split(split))
-        elif picture is not None:
+        elif image is not None:
             with reporting(problems, images, number):
-                name, _, caption = check_text(picture, "the name of a picture").partition("#")
+                name, _, caption = check_text(image, "an image name").partition("#")
                 yield Record(
-                    image=options.path(check_text(name, "the name of a picture")),
+                    image=options.path(check_text(name, "an image name")),
                     captions=captions,
                     split=normalise_split(split),
                     id=f"{name}#{caption}" if caption else None,
@@ -71,30 +79,30 @@ def _read_split(
 def _read_in_parallel(
     paths: list[Path], problems: Problems
 ) -> Iterator[tuple[int, dict[Path, str]]]:
-    """Yield each line number with the line of every file that has one there.
+    """Yield each line number with the lines of all files that have one.
 
-    A line that cannot be read is missing in its file alone, so that the others
-    stay aligned. A file that ends before the rest is reported once.
+    A line that cannot be read is missing from its own file only, so that the others stay
+    aligned. A file that ends before the others is reported once.
     """
     streams = {path: read_lines(path, problems) for path in paths}
-    heads = {path: next(stream, None) for path, stream in streams.items()}
+    current = {path: next(stream, None) for path, stream in streams.items()}
     ended: set[Path] = set()
-    while present := [head[0] for head in heads.values() if head is not None]:
+    while present := [head[0] for head in current.values() if head is not None]:
         number = min(present)
         lines = {}
-        for path, head in heads.items():
+        for path, head in current.items():
             if head is None:
                 if path not in ended:
                     ended.add(path)
-                    problems.report(path, number, "expected as many lines as its companions have")
+                    problems.report(path, number, "expected as many lines as the other files")
             elif head[0] == number:
                 lines[path] = head[1]
-                heads[path] = next(streams[path], None)
+                current[path] = next(streams[path], None)
         yield number, lines
 
 
 def _find_image_list(folder: Path, split: str) -> Path | None:
-    """The file that names a split's pictures, one a line, where the releases put it."""
+    """Return the file that names a split's images, one per line, where the releases put it."""
     names = (f"{split}.txt", f"{split}_images.txt", f"split_{split}.txt")
     places = (folder, folder / "image_splits", folder.parent / "image_splits")
     candidates = (place / name for place in places for name in names)

@@ -1,7 +1,7 @@
-"""Multi30K, task 1 (Elliott et al., 2016): a sentence for each picture and its translations.
+"""Multi30K, task 1 (Elliott et al., 2016): one caption per image and its translations.
 
-``train.en``, ``train.de`` ... (perhaps ``.gz``, perhaps ``train.lc.norm.tok.en``)
-hold one sentence a line; ``image_splits/train.txt`` names the pictures.
+Layout: ``train.en``, ``train.de`` ... (or ``.gz``, or ``train.lc.norm.tok.en``) with one caption
+per line; ``image_splits/train.txt`` names the images.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ _NAME = re.compile(rf"(?P<split>[^.]+)(\.lc\.norm\.tok)?\.{LANGUAGE}")
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a picture, with one sentence in each language."""
+    """Yield one record per image, with one caption in each language."""
     return read_splits(source, _NAME, "files named train.en, train.de ...", options, problems)

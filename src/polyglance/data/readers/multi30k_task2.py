@@ -1,7 +1,7 @@
-"""Multi30K, task 2 (Elliott et al., 2016): five independent descriptions a language.
+"""Multi30K, task 2 (Elliott et al., 2016): five independent captions per language.
 
-``train.1.en`` ... ``train.5.de`` (perhaps ``.gz``, perhaps ``train.lc.norm.tok.1.en``)
-hold one description a line; ``image_splits/train_images.txt`` names the pictures.
+Layout: ``train.1.en`` ... ``train.5.de`` (or ``.gz``, or ``train.lc.norm.tok.1.en``) with one
+caption per line; ``image_splits/train_images.txt`` names the images.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ _NAME = re.compile(rf"(?P<split>[^.]+)(\.lc\.norm\.tok)?\.\d\.{LANGUAGE}")
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a picture, with up to five descriptions in each language."""
+    """Yield one record per image, with up to five captions in each language."""
     return read_splits(source, _NAME, "files named train.1.en ... train.5.de", options, problems)

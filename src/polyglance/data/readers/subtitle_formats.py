@@ -1,8 +1,8 @@
-"""Subtitles in the formats that they come in: SRT, WebVTT and several shapes of JSON.
+"""Parse subtitle files: SRT, WebVTT and several JSON layouts.
 
-Each parser yields what a player would show, with the line or place where it
-stands, and reports what it cannot make sense of. See the WebVTT
-recommendation of the W3C; SRT was never written down, and is read as players do.
+Each parser yields the text that a player would show and reports what is malformed, with its
+line or place. WebVTT follows the W3C recommendation; SRT has no specification and is read as
+players read it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FORMATS = ("vtt", "srt", "json", "json3")
 _STAMP = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,](\d{1,9}))?"
 _TIMES = re.compile(rf"\s*{_STAMP}\s*-->\s*{_STAMP}(?:\s.*)?", re.ASCII)
 _BLOCKS = re.compile(r"(NOTE|STYLE|REGION)\b|WEBVTT")
-# <b>, </font>, <c.yellow>, <v Roger>, the <00:00:01.200> of a word, SRT's {\an8}, readings of ruby
+# <b>, </font>, <c.yellow>, <v Roger>, <00:00:01.200> before a word, SRT's {\an8}, ruby text
 _STYLING = re.compile(r"<rt>.*?</rt>|</?[a-zA-Z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
 
 
 def read_cues(path: Path, problems: Problems) -> tuple[Cue, ...]:
-    """The cues of one subtitle file, in order of time, each line said once."""
+    """Read the cues of a subtitle file, in order of time, each line once."""
     try:
         data = path.read_bytes()
         content = _decode(data)
@@ -44,7 +44,7 @@ def read_cues(path: Path, problems: Problems) -> tuple[Cue, ...]:
         problems.report(path, None, f"cannot be read ({error_reason(error)})")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        problems.report(path, line, "expected UTF-8 text (or UTF-16 with its mark)")
+        problems.report(path, line, "expected UTF-8 text (or UTF-16 with a byte order mark)")
     else:
         if path.suffix.startswith(".json"):
             return merge_rolling_cues(_parse_json(path, content, problems))
@@ -55,13 +55,13 @@ def read_cues(path: Path, problems: Problems) -> tuple[Cue, ...]:
 def cues_in_columns(
     path: Path, value: dict[str, Any], place: str, problems: Problems
 ) -> tuple[Cue, ...]:
-    """Cues as HowTo100M holds them: ``{"start": [...], "end": [...], "text": [...]}``."""
+    """Parse cues in HowTo100M's columns: ``{"start": [...], "end": [...], "text": [...]}``."""
     cues: tuple[Cue, ...] = ()
     with reporting(problems, path, place=place):
         columns = [check_list(value.get(key), repr(key)) for key in ("start", "end", "text")]
         if len({len(column) for column in columns}) > 1:
             raise ValueError("'start', 'end' and 'text' of one length")
-        cues = merge_rolling_cues(_shown(path, zip(*columns, strict=True), place, problems))
+        cues = merge_rolling_cues(_screen_texts(path, zip(*columns, strict=True), place, problems))
     return cues
 
 
@@ -71,7 +71,7 @@ def _decode(data: bytes) -> str:
 
 
 def _parse_timed(path: Path, content: str, problems: Problems) -> Iterator[ScreenText]:
-    """SRT and WebVTT alike: a line of times, then text up to an empty line."""
+    """Parse SRT or WebVTT: a line of times, then text up to an empty line."""
     lines = re.split(r"\r\n|\r|\n", content)
     if path.suffix == ".vtt" and not lines[0].startswith("WEBVTT"):
         problems.report(path, 1, "expected 'WEBVTT' on the first line")
@@ -93,7 +93,7 @@ def _parse_timed(path: Path, content: str, problems: Problems) -> Iterator[Scree
 
 
 def _end_of_text(lines: list[str], at: int) -> int:
-    """Text ends at an empty line, or, where that was forgotten, at the next cue."""
+    """Return where a cue's text ends: at an empty line or, if that is missing, the next cue."""
     while at < len(lines) and lines[at] and "-->" not in lines[at]:
         if _is_identifier(lines, at) and lines[at].strip().isdigit():
             break
@@ -112,15 +112,15 @@ def _end_of_block(lines: list[str], at: int) -> int:
 
 
 def _is_identifier(lines: list[str], at: int) -> bool:
-    """A cue may have a number or a name on the line before its times."""
+    """Return whether a line is a cue's number or name, just before its times."""
     return at + 1 < len(lines) and "-->" in lines[at + 1]
 
 
 def _times(line: str) -> tuple[float, float]:
-    found = _TIMES.fullmatch(line)
-    if found is None:
+    match = _TIMES.fullmatch(line)
+    if match is None:
         raise ValueError("'HH:MM:SS.mmm --> HH:MM:SS.mmm'")
-    stamps = found.groups(default="0")
+    stamps = match.groups(default="0")
     start, end = (
         int(hours) * 3600 + int(minutes) * 60 + float(f"{int(seconds)}.{fraction}")
         for hours, minutes, seconds, fraction in (stamps[:4], stamps[4:])
@@ -129,12 +129,12 @@ def _times(line: str) -> tuple[float, float]:
 
 
 def _plain(line: str) -> str:
-    """A line without styling, entities and needless white space."""
+    """Remove styling, entities and superfluous white space from a line."""
     return " ".join(html.unescape(_STYLING.sub("", line)).split())
 
 
 def _parse_json(path: Path, content: str, problems: Problems) -> Iterator[ScreenText]:
-    """Columns, or a list of cues: bare, of a recogniser (segments) or of YouTube (events)."""
+    """Parse columns, or a list of cues: bare, a recogniser's segments or YouTube's events."""
     with reporting(problems, path):
         document = parse_json(content)
         if isinstance(document, dict) and isinstance(document.get("text"), list):
@@ -143,13 +143,13 @@ def _parse_json(path: Path, content: str, problems: Problems) -> Iterator[Screen
             return
         if isinstance(document, dict):
             document = next((document[key] for key in _LISTS if key in document), document)
-        yield from _shown(path, check_list(document, "the subtitles"), "subtitles", problems)
+        yield from _screen_texts(path, check_list(document, "the subtitles"), "subtitles", problems)
 
 
 _LISTS = ("segments", "events", "cues", "captions", "subtitles", "body")
 
 
-def _shown(
+def _screen_texts(
     path: Path, cues: Iterable[object], place: str, problems: Problems
 ) -> Iterator[ScreenText]:
     for index, cue in enumerate(cues):
@@ -160,7 +160,7 @@ def _shown(
 
 
 def _parts(cue: object) -> tuple[object, object, object]:
-    """Start, end and text of a cue, whatever they are called; nothing is checked yet."""
+    """Return start, end and text of a cue under any of the usual names, not yet validated."""
     if isinstance(cue, list | tuple) and len(cue) == 3:
         return cue[0], cue[1], cue[2]
     cue = check_object(cue, "a subtitle")
@@ -169,15 +169,15 @@ def _parts(cue: object) -> tuple[object, object, object]:
         pieces = [
             check_object(piece, "a piece") for piece in check_list(cue.get("segs", []), "'segs'")
         ]
-        spoken = "".join(check_string(piece.get("utf8", ""), "'utf8'") for piece in pieces)
+        text = "".join(check_string(piece.get("utf8", ""), "'utf8'") for piece in pieces)
         return (
             start,
             start + check_number(cue.get("dDurationMs", 0), "'dDurationMs'") / 1000,
-            spoken,
+            text,
         )
-    begin, end = cue.get("start", cue.get("from")), cue.get("end", cue.get("to"))
+    start, end = cue.get("start", cue.get("from")), cue.get("end", cue.get("to"))
     if end is None:
-        end = check_number(begin, "'start'") + check_number(
+        end = check_number(start, "'start'") + check_number(
             cue.get("duration", cue.get("dur")), "'end'"
         )
-    return begin, end, cue.get("text", cue.get("content"))
+    return start, end, cue.get("text", cue.get("content"))

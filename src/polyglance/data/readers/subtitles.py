@@ -1,8 +1,8 @@
-"""Subtitle files of videos: ``VIDEO.en.vtt``, ``VIDEO.de.srt``, ``VIDEO.fr.json`` in one folder.
+"""Subtitle files of videos.
 
-The tracks of a video become one record; their cues carry their own times, so
-that `polyglance.data.cues.nearest_cues` finds what is said in each language
-during any part of the video.
+Layout: ``VIDEO.en.vtt``, ``VIDEO.de.srt``, ``VIDEO.fr.json`` ... in one folder. The tracks of a
+video become one record; cues keep their times, so that `polyglance.data.cues.nearest_cues` finds
+those of any clip in each language.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a video, with its subtitles by language."""
+    """Yield one record per video, with its subtitles by language."""
     files = find_files(
         source,
         lambda name: bool(_NAME.fullmatch(name)),
@@ -48,11 +48,11 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
 
 
 def _parse_name(name: str, options: ReadOptions) -> tuple[str, str]:
-    found = _NAME.fullmatch(check_text(name, "the file's name"))
-    language = (found and found["language"]) or options.language
-    if not found or not language:
+    match = _NAME.fullmatch(check_text(name, "the file's name"))
+    language = (match and match["language"]) or options.language
+    if not match or not language:
         raise ValueError("a name with the language in it, such as VIDEO.en.vtt")
-    return found["video"], normalise_language(language)
+    return match["video"], normalise_language(language)
 
 
 def _read_track(path: Path, problems: Problems) -> tuple[Cue, ...]:

@@ -1,6 +1,9 @@
-"""Tatoeba pairs: a language (ISO 639-3), a sentence in it and its English translation a line.
+"""Tatoeba sentence pairs.
 
-deu<TAB>Ich liebe dich.<TAB>I love you.
+Layout: ``tatoeba.tsv`` with a language (ISO 639-3), a sentence and its English translation per
+line:
+
+    deu<TAB>Ich liebe dich.<TAB>I love you.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from polyglance.records import Record, read_lines
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a pair, of text alone."""
+    """Yield one record of text alone per pair."""
     for path in find_files(source, lambda name: without_gz(name).endswith(".tsv"), "tatoeba.tsv"):
         for number, line in read_lines(path, problems):
             with reporting(problems, path, number):

@@ -1,7 +1,7 @@
-"""Checks of values from outside: each returns the value, or a `ValueError` says what was expected.
+"""Validate values from files: return the value, or raise a `ValueError` with the expectation.
 
-A reader checks one entry inside `reporting`, which turns that into a `Problem`
-of the file; so one bad entry does not stop the rest.
+Readers validate each entry inside `reporting`, which turns the error into a `Problem` of the
+file, so that one bad entry does not stop the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from polyglance.records import is_valid_text
 
 
 class reporting:  # noqa: N801 (read as a verb: "with reporting(...)")
-    """Report what a check inside did not find, at a line or at a place such as ``images[3]``."""
+    """Report a `ValueError` inside as a problem at a line or a place such as ``images[3]``."""
 
     __slots__ = ("line", "path", "place", "problems")
 
@@ -27,7 +27,7 @@ class reporting:  # noqa: N801 (read as a verb: "with reporting(...)")
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+    def __exit__(self, error_type: object, error: object, traceback: object) -> bool:
         if not isinstance(error, ValueError):
             return False
         place = f"{self.place}: " if self.place else ""
@@ -36,28 +36,28 @@ class reporting:  # noqa: N801 (read as a verb: "with reporting(...)")
 
 
 def check_string(value: object, what: str) -> str:
-    """Text, as it is."""
+    """Return text unchanged."""
     if not isinstance(value, str) or not is_valid_text(value):
         raise ValueError(f"{what} to be text")
     return value
 
 
 def check_text(value: object, what: str) -> str:
-    """Text that says something, without white space around it."""
+    """Return non-empty text without surrounding white space."""
     if not (stripped := check_string(value, what).strip()):
         raise ValueError(f"{what} not to be empty")
     return stripped
 
 
 def check_name(value: object, what: str) -> str:
-    """Text, or a number that serves as a name."""
+    """Return text, or an integer as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(check_integer(value, what))
     return check_text(value, what)
 
 
 def check_number(value: object, what: str) -> float:
-    """A finite number, also where it is written as text."""
+    """Return a finite number, also from text."""
     if isinstance(value, str):
         try:
             value = float(value)
@@ -75,7 +75,7 @@ def check_number(value: object, what: str) -> float:
 
 
 def check_integer(value: object, what: str) -> int:
-    """A whole number from 0, also where it is written as text."""
+    """Return an integer of 0 or more, also from text."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
@@ -84,7 +84,7 @@ def check_integer(value: object, what: str) -> int:
 
 
 def check_span(start: object, end: object, what: str) -> tuple[float, float]:
-    """A start and an end in seconds, in this order."""
+    """Return a start and an end in seconds, in order."""
     first, last = (
         check_number(start, f"the start of {what}"),
         check_number(end, f"the end of {what}"),
@@ -95,14 +95,14 @@ def check_span(start: object, end: object, what: str) -> tuple[float, float]:
 
 
 def check_list(value: object, what: str) -> list[Any]:
-    """A JSON list."""
+    """Return a JSON list."""
     if not isinstance(value, list):
         raise ValueError(f"{what} to be a list")
     return value
 
 
 def check_object(value: object, what: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Return a JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} to be an object")
     return value

@@ -1,10 +1,12 @@
 """VATEX (Wang et al., 2019): clips with ten English and ten Chinese captions each.
 
+Layout: ``vatex_training_v1.0.json`` and the like, one JSON list:
+
     [{"videoID": "Ptf_2VRj-V0_000122_000132", "enCap": [...], "chCap": [...]}, ...]
 
-The last five captions of both languages are translations of each other. The
-clips are Kinetics', cut out and named by ``videoID``: the upload and its first
-and last second. With ``untrimmed`` a record names the upload and the span.
+The last five captions of both languages are translations of each other. The clips are those of
+Kinetics, and ``videoID`` is the upload with its first and last second. With ``untrimmed`` a
+record names the upload and the span.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _CLIP = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})")
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a clip; one of the private test has no captions."""
+    """Yield one record per clip; those of the private test set have no captions."""
     for path in find_files(source, _is_vatex, "files named vatex_training_v1.0.json ..."):
         split = options.split or split_in_name(path)
         for place, entry in objects(path, load_json(path, problems, list), "", problems):

@@ -1,9 +1,11 @@
 """Japanese Visual Genome VQA (Shimizu et al., 2018): questions with one answer each.
 
+Layout: ``question_answers.json``, one JSON list of images:
+
     [{"id": 1, "qas": [{"qa_id": 7, "image_id": 1, "question": "...", "answer": "..."}, ...]}, ...]
 
-The format is that of Visual Genome's own ``question_answers.json``, which is
-read with ``language`` "en". Its pictures are named by their id: ``1.jpg``.
+This is the format of Visual Genome's own ``question_answers.json``, which is read with
+``language`` "en". Images are named by their id: ``1.jpg``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from polyglance.records import Question, Record
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a picture, with all questions about it."""
+    """Yield one record per image, with all questions about it."""
     language = options.language or "ja"
     for path in find_files(source, _is_answers, "a file named question_answers.json"):
         for place, entry in objects(path, load_json(path, problems, list), "", problems):
@@ -42,10 +44,10 @@ def _is_answers(name: str) -> bool:
 
 
 def _question(pair: dict[str, Any], language: str) -> Question:
-    ident = pair.get("qa_id")
+    question_id = pair.get("qa_id")
     return Question(
         text=check_text(pair.get("question"), "'question'"),
         language=language,
         answers=(check_text(pair.get("answer"), "'answer'"),),
-        id=None if ident is None else check_name(ident, "'qa_id'"),
+        id=None if question_id is None else check_name(question_id, "'qa_id'"),
     )

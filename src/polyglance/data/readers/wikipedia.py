@@ -1,9 +1,9 @@
-"""Plain text by language, as drawn from Wikipedia: one sentence (or paragraph) a line.
+"""Plain text by language, such as Wikipedia's: one sentence or paragraph per line.
 
-SOURCE is a file or folder named for its language (``de.txt``, ``wiki.de.txt.gz``,
-``de/AA/wiki_00``) or a folder of such. What WikiExtractor wrote is understood
-in both its forms: between ``<doc ...>`` and ``</doc>``, and as JSON lines with
-a ``text``. Lines stream, so the size of the corpus does not matter.
+Layout: a file or folder named by its language (``de.txt``, ``wiki.de.txt.gz``,
+``de/AA/wiki_00``), or a folder of such. WikiExtractor's output is read in both its forms:
+between ``<doc ...>`` and ``</doc>``, and as JSON Lines with a ``text``. Lines are streamed, so
+the size of the corpus does not matter.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _DOCUMENT = re.compile(r'<doc\b.*?(?:\btitle="(?P<title>[^"]*)")?\s*>')
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a line, of text alone."""
+    """Yield one record of text alone per line."""
     empty = True
-    for path in _walk(source):
+    for path in _files(source):
         empty = False
         language = _language_of(path, source) or options.language
         if language is None:
@@ -40,7 +40,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
         raise DataError(f"{printable(str(source))}: expected files named de.txt, fr.txt ...")
 
 
-def _walk(source: Path) -> Iterator[Path]:
+def _files(source: Path) -> Iterator[Path]:
     if source.is_file():
         yield source
     for folder, folders, files in os.walk(source):
@@ -49,9 +49,9 @@ def _walk(source: Path) -> Iterator[Path]:
 
 
 def _language_of(path: Path, source: Path) -> str | None:
-    """The language that the file or one of its folders is named for, from the inside out.
+    """Return the language in the name of the file, else of its nearest folder that has one.
 
-    WikiExtractor's own folders (AA, AB ...) are in capitals, which no code is.
+    WikiExtractor's own folders (AA, AB ...) are in capitals, unlike language codes.
     """
     folders = [source.name, *path.relative_to(source).parts[:-1]]
     named = (normalise_language(name) for name in reversed(folders) if is_language_code(name))
@@ -73,6 +73,6 @@ def _sentences(path: Path, problems: Problems) -> Iterator[tuple[int, str]]:
                     if paragraph.strip():
                         yield number, paragraph
         elif stripped == title:
-            title = None  # the heading of a page repeats its title
+            title = None  # the first line of a page repeats its title
         else:
             yield number, line

@@ -1,7 +1,7 @@
-"""YJ Captions 26k (Miyazaki and Shimizu, 2016): MSCOCO's 2014 training pictures in Japanese.
+"""YJ Captions 26k (Miyazaki and Shimizu, 2016): Japanese captions of MSCOCO train2014.
 
-The format is MSCOCO's (``yjcaptions26k_clean.json``); a picture that the file
-does not name is one of ``train2014``.
+Layout: ``yjcaptions26k_clean.json`` in MSCOCO's format (`polyglance.data.readers.coco`). An
+image that the file does not name belongs to ``train2014``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from polyglance.records import Record
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
-    """Yield a record a picture."""
+    """Yield one record per image."""
     for path in find_files(source, _is_yj, "a file named yjcaptions26k_clean.json"):
         language = options.language or "ja"
         yield from coco.read_captions(path, language, "train2014", options, problems)
