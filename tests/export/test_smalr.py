@@ -86,15 +86,15 @@ def test_the_command_detects_a_smalr_run(smalr_run: Path, tmp_path: Path) -> Non
     out = tmp_path / "model"
     done = CliRunner().invoke(app, ["export", str(smalr_run), "--out", str(out), "--name", "mine"])
     assert done.exit_code == 0, done.output
-    assert "mine, 16 wide, " in done.output
+    assert "mine, 16 dimensions, " in done.output
     assert load(out).name == "mine"
-    done = CliRunner().invoke(app, ["export", str(smalr_run), "--out", str(out), "--features", "x"])
-    assert "is no run of UC2 or M3P, which alone take --features: leave that out" in str(
+    done = CliRunner().invoke(app, ["export", str(smalr_run), "--out", str(out), "--backbone", "x"])
+    assert "is not a run of UC2 or M3P; only these take --backbone: leave that out" in str(
         done.exception
     )
 
 
-def test_the_same_run_makes_the_same_bytes(smalr_run: Path, tmp_path: Path) -> None:
+def test_export_of_a_run_is_deterministic(smalr_run: Path, tmp_path: Path) -> None:
     first, second = (export_run(smalr_run, tmp_path / name, name="x") for name in ("a", "b"))
     assert first.files == second.files
 
