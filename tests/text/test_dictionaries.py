@@ -143,7 +143,7 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
     assert [problem.line for problem in problems.items] == [2, 3, 4, 5]
     for nothing in ("\n", "cat\n", "red\trot\tnan\n"):
         path.write_text(nothing)
-        with pytest.raises(PolyglanceError, match="there is none"):
+        with pytest.raises(PolyglanceError, match="there are none"):
             open_dictionary(path, problems=Problems())
 
 

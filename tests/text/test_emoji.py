@@ -27,10 +27,10 @@ def test_names_stand_together_by_emoji(tmp_path: Path) -> None:
         assert emoji_names(place) == [{"en": "owl", "tr": "baykuş"}, {"en": "crab"}]
 
 
-def test_what_is_no_annotations_is_one_sentence(tmp_path: Path) -> None:
+def test_files_that_are_not_annotations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="cldr-annotations-full"):
         emoji_names(tmp_path)
     (tmp_path / "en").mkdir()
     (tmp_path / "en" / "annotations.json").write_text("[]")
-    with pytest.raises(PolyglanceError, match="not annotations of emoji"):
+    with pytest.raises(PolyglanceError, match="not emoji annotations"):
         emoji_names(tmp_path)

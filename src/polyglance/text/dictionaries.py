@@ -45,7 +45,7 @@ class Dictionary:
 
     def normalise(self, word: str) -> str:
         """Return the spelling under which a word is looked up."""
-        return _folded(word, self.source)
+        return _normalise(word, self.source)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield each word with each of its translations."""
@@ -114,13 +114,13 @@ def open_dictionary(
 
     path = Path(path).expanduser()
     if path.name.endswith(_DICTD):
-        found = Dictionary(read_dictd(path), source="" if reverse else source)
-        return found.reversed(source=source) if reverse else found
+        dictionary = Dictionary(read_dictd(path), source="" if reverse else source)
+        return dictionary.reversed(source=source) if reverse else dictionary
     problems = Problems(strict=True) if problems is None else problems
-    found = Dictionary(_read_pairs(path, source, problems, backwards=reverse), source=source)
-    if not len(found):
+    dictionary = Dictionary(_read_pairs(path, source, problems, reverse=reverse), source=source)
+    if not len(dictionary):
         raise DataError(f"{path}: expected a word and its translation on each line; there are none")
-    return found
+    return dictionary
 
 
 def dictionary_exists(path: Path) -> bool:
@@ -133,22 +133,22 @@ def dictionary_exists(path: Path) -> bool:
     return path.is_file()
 
 
-def _folded(word: str, source: str) -> str:
-    plain = word.isascii() and source not in ("tr", "az")  # whose I is not our i
+def _normalise(word: str, source: str) -> str:
+    plain = word.isascii() and source not in ("tr", "az")  # in these I is not the capital of i
     return word.lower() if plain else normalise_word(word, source)
 
 
 def _read_pairs(
-    path: Path, source: str, problems: Problems, *, backwards: bool
+    path: Path, source: str, problems: Problems, *, reverse: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield words in the order of the file, the translations of each by falling score."""
     entries: dict[str, list[tuple[str, str, float]]] = {}
-    for here, there, score in _read_rows(path, problems):
-        word, translation = (there, here) if backwards else (here, there)
-        entries.setdefault(_folded(word, source), []).append((word, translation, score))
-    for found in entries.values():
+    for first, second, score in _read_rows(path, problems):
+        word, translation = (second, first) if reverse else (first, second)
+        entries.setdefault(_normalise(word, source), []).append((word, translation, score))
+    for rows in entries.values():
         # The sort is stable: translations of equal score keep the file's order.
-        for word, translation, _ in sorted(found, key=lambda row: -row[2]):
+        for word, translation, _ in sorted(rows, key=lambda row: -row[2]):
             yield word, translation
 
 

@@ -1,7 +1,7 @@
-"""Finding bilingual dictionaries by the languages in their files' names.
+"""Find bilingual dictionaries by the languages in their file names.
 
-``freedict-eng-deu.index`` as Debian installs FreeDict for dictd, ``en-de.txt`` or
-``en-de.0-5000.txt`` as MUSE names them, ``panlex-eng-deu.tsv``, or what
+Such as ``freedict-eng-deu.index`` (FreeDict as Debian installs it for dictd), ``en-de.txt``
+or ``en-de.0-5000.txt`` (MUSE), ``panlex-eng-deu.tsv``, or a file that
 `polyglance text align` wrote.
 """
 
@@ -19,26 +19,28 @@ from polyglance.text.dictionaries import Dictionary, open_dictionary
 from polyglance.utils.progress import progress
 
 FREEDICT_FOLDER = "/usr/share/dictd"
-"""Where Debian's packages ``dict-freedict-*`` put their dictionaries."""
+"""Folder of Debian's ``dict-freedict-*`` packages."""
 
 _ENDINGS = (".index", ".txt", ".tsv", ".txt.gz", ".tsv.gz")
 _CODES = re.compile(r"(?<![a-z])(?=([a-z]{2,3})[-_]([a-z]{2,3})(?![a-z]))")
 
 
 def find_dictionaries(locations: Sequence[str | Path]) -> dict[tuple[str, str], list[Path]]:
-    """The dictionaries in folders, or named by files or patterns (``dir/en-*.txt``),
-    by the languages from and to which they lead."""
-    found: dict[tuple[str, str], list[Path]] = {}
-    for place in locations:
-        for path in _files(Path(place).expanduser()):
+    """Return the dictionary files by (source, target) language.
+
+    ``locations`` are folders, files or patterns (``dir/en-*.txt``).
+    """
+    paths_by_pair: dict[tuple[str, str], list[Path]] = {}
+    for location in locations:
+        for path in _files(Path(location).expanduser()):
             languages = languages_in_name(path)
             if languages is not None:
-                found.setdefault(languages, []).append(path)
-    return found
+                paths_by_pair.setdefault(languages, []).append(path)
+    return paths_by_pair
 
 
 def languages_in_name(path: Path) -> tuple[str, str] | None:
-    """The language of a dictionary's words and that of its translations, by the file's name."""
+    """Return the source and target language in a dictionary's file name, or None."""
     for source, target in _CODES.findall(path.name.lower()):
         if is_language_code(source) and is_language_code(target):
             return normalise_language(source), normalise_language(target)
@@ -53,20 +55,29 @@ def open_dictionaries(
     problems: Problems | None = None,
     quiet: bool = True,
 ) -> dict[str, Dictionary]:
-    """Dictionaries from one language to others: those asked for, or all there are.
+    """Open the dictionaries from one language to others.
 
-    Where several files lead to a language, the translations of those found first
-    come first. Where none does but one leads back, that is turned around.
-    Malformed lines go to ``problems``; without it the first is an error.
+    Several files of one target are merged, the first file's translations first. A
+    target that has only dictionaries back to ``source`` gets these reversed.
+
+    Args:
+        locations: Folders, files or patterns.
+        source: Language of the words.
+        languages: Target languages; None for all that there are.
+        problems: Collects malformed lines; without it the first is an error.
+        quiet: Show no progress.
+
+    Returns:
+        One dictionary per target language.
     """
     source = normalise_language(source)
-    found = find_dictionaries(locations)
+    paths_by_pair = find_dictionaries(locations)
     if languages is None:
-        ours = {there for here, there in found if here == source}
-        languages = sorted(ours | {here for here, there in found if there == source})
+        targets = {second for first, second in paths_by_pair if first == source}
+        languages = sorted(targets | {first for first, second in paths_by_pair if second == source})
     chosen: dict[str, list[Path]] = {}
     for language in map(normalise_language, languages):
-        paths = found.get((source, language)) or found.get((language, source))
+        paths = paths_by_pair.get((source, language)) or paths_by_pair.get((language, source))
         if paths is None:
             raise PolyglanceError(_missing(source, language, locations))
         chosen[language] = paths
@@ -84,30 +95,30 @@ def open_dictionaries(
 
 
 def _open(path: Path, source: str, problems: Problems | None) -> Dictionary:
-    here, _ = languages_in_name(path) or ("", "")
-    return open_dictionary(path, source=source, problems=problems, reverse=here != source)
+    first, _ = languages_in_name(path) or ("", "")
+    return open_dictionary(path, source=source, problems=problems, reverse=first != source)
 
 
-def _files(place: Path) -> list[Path]:
-    if place.is_dir():
-        return sorted(path for path in place.iterdir() if path.name.endswith(_ENDINGS))
-    if place.exists():
-        return [place]
-    named = sorted(place.parent.glob(place.name)) if place.parent.is_dir() else []
-    if not named:
+def _files(location: Path) -> list[Path]:
+    if location.is_dir():
+        return sorted(path for path in location.iterdir() if path.name.endswith(_ENDINGS))
+    if location.exists():
+        return [location]
+    matches = sorted(location.parent.glob(location.name)) if location.parent.is_dir() else []
+    if not matches:
         raise PolyglanceError(
-            f"{place}: no dictionaries there; install Debian's dict-freedict-eng-deu, for example, "
+            f"{location}: no dictionaries there; install Debian's dict-freedict-eng-deu, for example, "
             "or name a folder of files like en-de.txt"
         )
-    return [path for path in named if path.name.endswith(_ENDINGS)]
+    return [path for path in matches if path.name.endswith(_ENDINGS)]
 
 
-def _missing(source: str, language: str, places: Sequence[str | Path]) -> str:
+def _missing(source: str, language: str, locations: Sequence[str | Path]) -> str:
     names = [
         get_language(code).english_name if is_language_code(code) else code
         for code in (source, language)
     ]
     return (
-        f"no dictionary from {names[0]} to {names[1]} in {', '.join(map(str, places))}: install "
+        f"no dictionary from {names[0]} to {names[1]} in {', '.join(map(str, locations))}: install "
         f"Debian's dict-freedict packages, or name files like {source}-xx.txt with --dictionaries"
     )

@@ -1,7 +1,6 @@
-"""English words and the forms under which a dictionary has them: dogs, dog; sitting, sit.
+"""English lemmatisation by rules and a list of irregular forms: dogs, dog; sitting, sit.
 
-Rules and a short list of what follows none. They propose; whether a proposal is
-a word, the dictionary knows.
+The rules propose candidates; the caller checks them against a dictionary.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ _IRREGULAR = {
 
 
 def lemmas(word: str) -> Iterator[str]:
-    """Base forms that a lower-case word may have, the likeliest first; the word is not among them.
+    """Yield candidate base forms of a lower-case word, most probable first, without the word.
 
-    Plurals and third persons (-s), -ing, -ed and -est. Not -er: a player is no
-    degree of play.
+    Plurals and third persons (-s), -ing, -ed and -est. Not -er, which mostly derives
+    nouns (player).
     """
     if (base := _IRREGULAR.get(word)) is not None:
         yield base
@@ -72,13 +71,13 @@ def lemmas(word: str) -> Iterator[str]:
 
 
 def strip_possessive(word: str) -> str:
-    """The word before a possessive 's, as *dog* of *dog's*; of other words the word itself."""
+    """Return a word without a possessive 's, as *dog* of *dog's*."""
     head = word.removesuffix("'s").removesuffix("’s")
     return word if head.lower() in _CONTRACTED else head
 
 
 def _stems(stem: str, ending: str) -> Iterator[str]:
-    """What a word was before -ing, -ed or -est was added."""
+    """Yield what a word may be without -ing, -ed or -est."""
     if stem.endswith("i") and ending != "ing":
         yield stem[:-1] + "y"  # carried, happiest
     elif stem.endswith("y") and ending == "ing" and len(stem) == 2:
@@ -94,5 +93,5 @@ def _stems(stem: str, ending: str) -> Iterator[str]:
 
 
 def _is_short(stem: str) -> bool:
-    """Whether a stem ends in one vowel and one consonant, as smil does and wait does not."""
+    """Return whether a stem ends in one vowel and one consonant, as smil does and wait does not."""
     return len(stem) > 2 and stem[-2] in _VOWELS and stem[-3] not in _VOWELS
