@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from polyglance.recipes.uc2.label_names import Labels
+from polyglance.recipes.uc2.labels import LabelNamesConfig
 from typer.testing import CliRunner
 
 from helpers.toy_regions import write_region_data
@@ -19,7 +19,7 @@ from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
 from polyglance.recipes.cross_encoder.data import CaptionedImages, TextFile
-from polyglance.recipes.cross_encoder.evaluation import RerankingConfig
+from polyglance.recipes.cross_encoder.config import RerankingConfig
 from polyglance.recipes.uc2 import data
 from polyglance.recipes.uc2.config import (
     EarlyAdaptationConfig,
@@ -29,8 +29,8 @@ from polyglance.recipes.uc2.config import (
     Translations,
     UC2Recipe,
 )
-from polyglance.recipes.uc2.data import World
-from polyglance.recipes.uc2.train import run
+from polyglance.recipes.uc2.data import load_data
+from polyglance.recipes.uc2.train import train as run
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
 
@@ -66,7 +66,7 @@ def recipe(data: Path) -> UC2Recipe:
         train=CaptionedImages("train.jsonl", "regions"),
         validation=CaptionedImages("val.jsonl", "regions"),
         test=CaptionedImages("test.jsonl", "regions"),
-        labels=Labels("labels.tsv"),
+        labels=LabelNamesConfig("labels.tsv"),
         translations=Translations(texts=(TextFile("texts.jsonl"),), cache_dir="linked"),
         early_adaptation=EarlyAdaptationConfig(
             batch=60, temperature=0.1, steps=60, learning_rate=1e-2
@@ -91,13 +91,13 @@ def test_all_stages_run_and_the_report_tells_of_each(
     assert report["languages"] == ["en", "de", "fr"]
     assert report["labels"]["named"] == {"en": 1.0, "de": 1.0, "fr": 1.0}
     # Where the word of a region's own label comes among all 48: what early adaptation is for.
-    adapted = report["adaptation"]
+    adapted = report["early_adaptation"]
     assert adapted["rank_before"]["en"]["mean"] > 10
     assert adapted["rank_after"]["en"]["mean"] < 0.5 * adapted["rank_before"]["en"]["mean"]
     assert tasks_of(tmp_path / "run" / "pretraining") <= {"itm", "mlm", "mrtm", "vtlm"}
     assert len(tasks_of(tmp_path / "run" / "pretraining")) > 1
     assert report["fine_tuning"]["best_step"] == 2
-    assert str(report["validation"]["trust"]) in report["validation"]["by_trust"]
+    assert str(report["validation"]["dual_weight"]) in report["validation"]["by_dual_weight"]
     assert set(report["test"]) == {"all_pairs", "dual", "reranked"}
     assert set(report["translate_test"]) == {"all_pairs"}
     for found in (*report["test"].values(), *report["translate_test"].values()):
@@ -138,7 +138,7 @@ def test_the_test_is_translated_by_any_translator(
     monkeypatch.setattr(data, "open_translator", opened)
     (data / "marian-de").mkdir()
     (data / "marian-fr").mkdir()
-    world = World.open(recipe, data, "cpu")
+    world = load_data(recipe, data, "cpu")
     assert world.test is not None
     found = world.translated(world.test, "marian-{source}")
     assert asked == [(str(data / "marian-de"), "de"), (str(data / "marian-fr"), "fr")]
@@ -166,7 +166,7 @@ def test_a_missing_translator_is_found_out_before_training(
 def test_early_adaptation_has_the_regions_of_every_corpus(data: Path, recipe: UC2Recipe) -> None:
     shutil.copytree(data / "regions", data / "more-regions", dirs_exist_ok=True)
     more = replace(recipe, more=(CaptionedImages("val.jsonl", "more-regions"),))
-    world, alone = (World.open(one, data, "cpu") for one in (more, recipe))
+    world, alone = (load_data(one, data, "cpu") for one in (more, recipe))
     assert len(world.believed()) > len(alone.believed())
 
 
@@ -187,7 +187,7 @@ def test_the_paper_s_ablations_are_settings(
     changes, expected = ABLATIONS[name]
     stage = Pretraining(batch=4, steps=16, learning_rate=1e-3, **changes)
     few = replace(recipe, adaptation=None, pretraining=stage, fine_tuning=None, test=None)
-    few = replace(few, form="reference" if name == "without both" else "paper")
+    few = replace(few, variant="reference" if name == "without both" else "paper")
     report = run(few, data, tmp_path)
     assert set(report) - {"labels"} == {"languages", "pretraining"}
     assert ("labels" in report) == ("mrtm" in expected)
@@ -198,7 +198,7 @@ def test_matching_may_come_first(data: Path, recipe: UC2Recipe, tmp_path: Path) 
     stage = Pretraining(batch=4, steps=2, itm_only_steps=6, learning_rate=1e-3)
     few = replace(recipe, adaptation=None, pretraining=stage, fine_tuning=None, test=None)
     report = run(few, data, tmp_path)
-    assert report["matching"]["steps"] == 6
+    assert report["itm_only"]["steps"] == 6
     assert tasks_of(tmp_path / "matching") == {"itm"}
     without = replace(
         stage, mixture=ObjectiveWeights(itm=0)
@@ -213,7 +213,7 @@ def test_pivoting_on_english_shows_no_picture_beside_another_language(
 ) -> None:
     from polyglance.recipes.uc2.train import _objectives, build_model
 
-    world = World.open(recipe, data, "cpu")
+    world = load_data(recipe, data, "cpu")
     model = build_model(recipe, world)
     for pivot, languages in (("image", {"en", "de", "fr"}), ("english", {"en"})):
         stage = Pretraining(batch=4, pivot=pivot)  # type: ignore[arg-type]
@@ -234,7 +234,7 @@ def test_languages_that_are_not_named_are_not_seen_by_any_objective(
     """Else a model that is to meet French for the first time has read it beside English."""
     from polyglance.recipes.uc2.train import _objectives, build_model
 
-    world = World.open(recipe, data, "cpu")
+    world = load_data(recipe, data, "cpu")
     model, stage = build_model(recipe, world), Pretraining(batch=4, pivot=pivot)
     some = replace(stage, languages=("en", "de"))
     tasks: dict[str, Any] = _objectives(recipe, some, model, world).tasks
@@ -247,8 +247,8 @@ def test_languages_that_are_not_named_are_not_seen_by_any_objective(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": Labels()}, None),
-        ({"labels": Labels("few.tsv")}, "more labels than the 2 that have names"),
+        ({"labels": LabelNamesConfig()}, None),
+        ({"labels": LabelNamesConfig("few.tsv")}, "more labels than the 2 that have names"),
         ({"initialise_from": "nowhere"}, "no checkpoint to start from"),
         ({"reranking": RerankingConfig("nowhere")}, "no embeddings of the dual encoder"),
         ({"translations": Translations(languages=("cs",))}, "captions in both en and cs"),
@@ -261,7 +261,7 @@ def test_what_is_missing_is_said_plainly(
     (data / "few.tsv").write_text("en\tde\tfr\na\tb\tc\nd\te\tf\n", encoding="utf-8")
     few = replace(recipe, **changes)
     if message is None:  # ImageNet's names serve any store of so many labels
-        assert World.open(few, data, "cpu").labels.own == {"en": 1.0, "de": 0.0, "fr": 1.0}
+        assert load_data(few, data, "cpu").labels.own == {"en": 1.0, "de": 0.0, "fr": 1.0}
         return
     with pytest.raises(PolyglanceError, match=message):
         run(few, data, tmp_path)
@@ -299,7 +299,7 @@ def test_all_dictionaries_of_labels_that_are_missing_are_said_at_once(
     data: Path, recipe: UC2Recipe, tmp_path: Path
 ) -> None:
     (data / "english.tsv").write_text("en\n" + "a\n" * 48, encoding="utf-8")
-    labels = Labels("english.tsv", "none/{source}-{target}.tsv")
+    labels = LabelNamesConfig("english.tsv", "none/{source}-{target}.tsv")
     lacking = replace(recipe, labels=labels, train=CaptionedImages("train.jsonl", "nowhere"))
     with pytest.raises(PolyglanceError) as told:
         run(lacking, data, tmp_path / "run")
