@@ -1,4 +1,4 @@
-"""A small exported model, and it at work."""
+"""A small exported model and its encoder."""
 
 from __future__ import annotations
 

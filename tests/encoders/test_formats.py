@@ -1,4 +1,4 @@
-"""What a folder holds is told by its files, and known again by their content."""
+"""Formats are detected by files, and fingerprints depend on their content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clip(tmp_path: Path) -> Path:
     ("files", "expected"),
     [
         ({"model.json": {}}, "polyglance"),
-        ({"text.onnx": {}}, "polyglance"),  # whose description was lost
+        ({"text.onnx": {}}, "polyglance"),  # the description is missing
         ({"modules.json": [], "config.json": {"model_type": "clip"}}, "sentence-transformers"),
         ({"config.json": {"model_type": "clip"}}, "transformers"),
         ({"open_clip_config.json": {}}, "open_clip"),
@@ -38,14 +38,16 @@ def clip(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_formats_by_their_files(tmp_path: Path, files: dict[str, object], expected: str) -> None:
+def test_formats_are_detected_by_files(
+    tmp_path: Path, files: dict[str, object], expected: str
+) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))
     assert detect_format(tmp_path) == expected
 
 
 @pytest.mark.parametrize("config", [None, "no json", "[]", '{"hidden_size": 3}'])
-def test_a_folder_without_a_model(tmp_path: Path, config: str | None) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path, config: str | None) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with pytest.raises(DataError, match="holds no known model"):
@@ -59,7 +61,7 @@ def test_pickles_are_refused(clip: Path, name: str) -> None:
         polyglance.load(clip)
 
 
-def test_a_pickle_beside_sound_weights_is_left_alone(clip: Path) -> None:
+def test_a_pickle_beside_safetensors_is_ignored(clip: Path) -> None:
     (clip / "pytorch_model.bin").write_bytes(b"anything")
     assert polyglance.load(clip).width == 12
 
@@ -73,7 +75,7 @@ def test_a_pickle_beside_sound_weights_is_left_alone(clip: Path) -> None:
         ("sentence_transformers", "modules.json", "sentence-transformers"),
     ],
 )
-def test_what_is_not_installed_is_named(
+def test_a_missing_package_is_named(
     package: str, file: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
@@ -86,7 +88,7 @@ def test_what_is_not_installed_is_named(
         polyglance.load(tmp_path)
 
 
-def test_a_fingerprint_is_of_the_content(clip: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_content_alone(clip: Path, tmp_path: Path) -> None:
     first = polyglance.load(clip).fingerprint
     assert len(first) == 64
     copied = tmp_path / "other name"
@@ -106,7 +108,7 @@ def test_a_fingerprint_is_of_the_content(clip: Path, tmp_path: Path) -> None:
         assert polyglance.load(changed).fingerprint != first
 
 
-def test_a_fingerprint_of_our_own_models(folder: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_of_exported_models(folder: Path, tmp_path: Path) -> None:
     own = polyglance.load(folder).fingerprint
     assert own != polyglance.load().fingerprint
     copied = tmp_path / "copied"
@@ -125,7 +127,7 @@ def test_a_fingerprint_of_our_own_models(folder: Path, tmp_path: Path) -> None:
         )
 
 
-def test_a_model_in_the_hub_s_cache_has_its_name(clip: Path, tmp_path: Path) -> None:
+def test_a_model_in_the_hub_cache_has_its_own_name(clip: Path, tmp_path: Path) -> None:
     snapshot = tmp_path / "models--openai--clip-vit" / "snapshots" / "3d74acf9"
     snapshot.parent.mkdir(parents=True)
     clip.rename(snapshot)

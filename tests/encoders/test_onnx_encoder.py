@@ -1,4 +1,4 @@
-"""A model folder at work."""
+"""The ONNX encoder of an exported model."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ SIZE = 64
 
 @pytest.fixture(scope="module")
 def picture() -> Image.Image:
-    """A picture with something in every corner, not square."""
+    """A non-square picture with different corners."""
     rows, columns = np.mgrid[0:150, 0:200]
     pixels = np.stack([rows * 1.7, columns * 1.2, (rows * columns) % 255], axis=-1)
     return Image.fromarray(pixels.astype(np.uint8))
 
 
-def test_it_is_an_encoder(encoder: Encoder, folder: Path) -> None:
+def test_the_model_is_an_encoder(encoder: Encoder, folder: Path) -> None:
     assert isinstance(encoder, Encoder)
     assert (encoder.name, encoder.width) == ("small", 64)
     assert polyglance.load(str(folder)).name == "small"
 
 
-def test_texts_are_what_torch_makes_of_them(encoder: Encoder, folder: Path) -> None:
+def test_text_vectors_agree_with_torch(encoder: Encoder, folder: Path) -> None:
     found = encoder.encode_texts(TEXTS)
     assert found.dtype == np.float32
     assert found.shape == (100, 64)
@@ -44,15 +44,15 @@ def test_texts_are_what_torch_makes_of_them(encoder: Encoder, folder: Path) -> N
     assert cosines(found, torch_texts(load_torch(folder), ids)).min() > 0.999
 
 
-def test_a_text_is_the_same_alone_and_among_others(encoder: Encoder) -> None:
-    texts = [TEXTS[3], "", "a", " ".join(TEXTS[:9]), *TEXTS]  # more than one block, all lengths
+def test_a_text_vector_does_not_depend_on_its_batch(encoder: Encoder) -> None:
+    texts = [TEXTS[3], "", "a", " ".join(TEXTS[:9]), *TEXTS]  # several batches, all lengths
     together = encoder.encode_texts(texts)
     alone = np.concatenate([encoder.encode_texts([text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=2e-3)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
 
 
-def test_a_long_text_is_cut(encoder: Encoder, folder: Path) -> None:
+def test_a_long_text_is_truncated(encoder: Encoder, folder: Path) -> None:
     text = " ".join(TEXTS)
     ids = tokenizer().encode(text, max_length=40)
     assert len(ids) == 40
@@ -60,11 +60,11 @@ def test_a_long_text_is_cut(encoder: Encoder, folder: Path) -> None:
     assert cosines(found, torch_texts(load_torch(folder), [ids])).min() > 0.999
 
 
-def test_pictures_are_what_torch_makes_of_them(
+def test_picture_vectors_agree_with_torch(
     encoder: Encoder, folder: Path, picture: Image.Image
 ) -> None:
-    """As in training: squashed with Pillow's bicubic filter, the whole and then the cells."""
-    many = [picture.rotate(turn) for turn in range(0, 360, 30)]  # more than one block
+    """As in training: squashed with Pillow's bicubic filter; global feature, then cells."""
+    many = [picture.rotate(turn) for turn in range(0, 360, 30)]  # several batches
     squares = [one.resize((SIZE, SIZE), Image.Resampling.BICUBIC, reducing_gap=3) for one in many]
     settings = small_model(size=SIZE).pictures
     expected = torch_pictures(
@@ -74,14 +74,14 @@ def test_pictures_are_what_torch_makes_of_them(
     assert cosines(expected[:1], expected[5:6])[0] < 0.9999
 
 
-def test_a_picture_is_the_same_in_every_form(
+def test_a_picture_has_the_same_vector_in_every_form(
     encoder: Encoder, picture: Image.Image, tmp_path: Path
 ) -> None:
     path = tmp_path / "picture.png"
     picture.save(path)
     turned = tmp_path / "turned.png"
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned right by a quarter when shown
+    exif[0x0112] = 6  # rotate by 90 degrees for display
     picture.transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
     see_through = picture.convert("RGBA")
     see_through.putalpha(Image.new("L", picture.size, 255))
@@ -95,13 +95,13 @@ def test_a_picture_is_the_same_in_every_form(
     np.testing.assert_allclose(blank[0], blank[1], atol=1e-5)
 
 
-def test_nothing_gives_nothing(encoder: Encoder) -> None:
+def test_empty_lists_give_empty_arrays(encoder: Encoder) -> None:
     for found in (encoder.encode_texts([]), encoder.encode_pictures([])):
         assert found.shape == (0, 64)
         assert found.dtype == np.float32
 
 
-def test_graphs_are_loaded_when_they_are_needed(folder: Path, picture: Image.Image) -> None:
+def test_graphs_are_loaded_when_first_needed(folder: Path, picture: Image.Image) -> None:
     encoder = load(folder)
     assert isinstance(encoder, OnnxEncoder)
     encoder.encode_texts(["a dog"])
@@ -111,7 +111,7 @@ def test_graphs_are_loaded_when_they_are_needed(folder: Path, picture: Image.Ima
     assert not {"_text", "_tokenizer"} & set(vars(other))
 
 
-def test_mistakes_are_one_sentence(encoder: Encoder, folder: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(encoder: Encoder, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="brackets"):
         encoder.encode_texts("a dog")
     with pytest.raises(PolyglanceError, match="brackets"):
@@ -128,7 +128,7 @@ def test_mistakes_are_one_sentence(encoder: Encoder, folder: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("name", [TEXT, PICTURE, VOCABULARY, "model.json"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
-def test_a_damaged_folder_says_so(
+def test_a_damaged_folder_is_refused(
     folder: Path, tmp_path: Path, picture: Image.Image, name: str, damage: str
 ) -> None:
     broken = tmp_path / "model"
@@ -152,7 +152,7 @@ def test_a_damaged_folder_says_so(
         use()
 
 
-def test_a_folder_of_the_future_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_newer_format_is_refused(folder: Path, tmp_path: Path) -> None:
     newer = tmp_path / "model"
     shutil.copytree(folder, newer)
     plain = json.loads((newer / "model.json").read_text())

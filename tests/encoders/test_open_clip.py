@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import polyglance
-from helpers.clip_models import TEXTS, pictures, save_clip, shaken
+from helpers.clip_models import TEXTS, perturb, pictures, save_clip
 from polyglance.encoders import Encoder
 from polyglance.encoders.open_clip_encoder import OpenClipEncoder
 from polyglance.errors import DataError, PolyglanceError
@@ -40,7 +40,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def model(package: Any) -> Any:
-    return shaken(package.CLIP(**MODEL))
+    return perturb(package.CLIP(**MODEL))
 
 
 @pytest.fixture
@@ -62,25 +62,25 @@ def units(rows: list[torch.Tensor]) -> np.ndarray:
     return torch.nn.functional.normalize(torch.cat(rows), dim=1).numpy()
 
 
-def test_it_is_known_by_its_config(encoder: Encoder) -> None:
+def test_the_format_is_detected_by_its_config(encoder: Encoder) -> None:
     assert isinstance(encoder, OpenClipEncoder)
     assert isinstance(encoder, Encoder)
     assert (encoder.name, encoder.width) == ("tiny-open-clip", 12)
 
 
 @torch.inference_mode()
-def test_texts_are_what_the_package_makes_of_them(
+def test_text_vectors_agree_with_the_package(
     encoder: Encoder, folder: Path, model: Any, package: Any
 ) -> None:
     tokenizer = package.get_tokenizer(f"local-dir:{folder}")
-    texts = ["", *TEXTS, " ".join(TEXTS)] * 3  # more than one block
+    texts = ["", *TEXTS, " ".join(TEXTS)] * 3  # several batches
     expected = units([model.encode_text(tokenizer([text])) for text in texts])
     np.testing.assert_allclose(encoder.encode_texts(texts), expected, atol=1e-5)
 
 
 @torch.inference_mode()
-def test_pictures_are_what_the_package_makes_of_them(encoder: Encoder, model: Any) -> None:
-    """The shorter side to 32 with Pillow's bicubic filter, the middle of it, normalised."""
+def test_picture_vectors_agree_with_the_package(encoder: Encoder, model: Any) -> None:
+    """Shorter side to 32 with Pillow's bicubic filter, centre crop, normalised."""
     rows = []
     for picture in pictures():
         width, height = picture.size
@@ -95,7 +95,7 @@ def test_pictures_are_what_the_package_makes_of_them(encoder: Encoder, model: An
 
 
 def test_a_pickle_is_never_opened(folder: Path, tmp_path: Path) -> None:
-    """Before a model.safetensors the package would take the pickle that lies beside it."""
+    """The package would prefer a pickle to a model.safetensors."""
     (folder / "open_clip_pytorch_model.bin").write_bytes(b"anything")
     assert polyglance.load(folder).width == 12
     (folder / "open_clip_model.safetensors").rename(folder / "model.safetensors")
@@ -103,7 +103,7 @@ def test_a_pickle_is_never_opened(folder: Path, tmp_path: Path) -> None:
         polyglance.load(folder)
 
 
-def test_the_same_model_of_transformers_goes_before(folder: Path) -> None:
+def test_transformers_weights_are_preferred(folder: Path) -> None:
     save_clip(folder)
     encoder = polyglance.load(folder)
     assert type(encoder).__name__ == "TransformersEncoder"
@@ -111,7 +111,7 @@ def test_the_same_model_of_transformers_goes_before(folder: Path) -> None:
     assert isinstance(polyglance.load(folder), OpenClipEncoder)
 
 
-def test_what_cannot_be_opened_is_one_sentence(folder: Path) -> None:
+def test_a_damaged_config_is_refused(folder: Path) -> None:
     (folder / "open_clip_config.json").write_text('{"model_cfg": {}}')
     with pytest.raises(DataError, match="cannot be opened by open_clip"):
         polyglance.load(folder).encode_texts(["a dog"])

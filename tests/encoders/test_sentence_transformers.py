@@ -1,4 +1,4 @@
-"""Models of sentence-transformers: those that read and see, and those that only read."""
+"""sentence-transformers models that encode texts and pictures, or texts only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from PIL import Image
 from transformers import BertConfig, BertModel
 
 import polyglance
-from helpers.clip_models import LAYERS, TEXTS, pictures, save_clip, shaken, word_tokenizer
+from helpers.clip_models import LAYERS, TEXTS, perturb, pictures, save_clip, word_tokenizer
 from polyglance.encoders import Encoder
 from polyglance.encoders.sentence_transformers_encoder import SentenceTransformersEncoder
 from polyglance.encoders.translated_queries import consistency_scores
 from polyglance.errors import DataError, PolyglanceError
 
 OLD = "sentence_transformers.models"
-"""Where classes were when most of the published models were saved."""
+"""The module of the classes when most published models were saved."""
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,15 @@ def clip(request: pytest.FixtureRequest, package: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reader(package: Any, tmp_path: Path) -> Path:
-    """A model that only reads, as clip-ViT-B-32-multilingual-v1: words, their mean, a layer."""
+    """A text-only model like clip-ViT-B-32-multilingual-v1: words, their mean, a layer."""
     folder = tmp_path / "tiny-reader"
     words = sorted({word for text in TEXTS for word in text.split()})
     tokenizer = word_tokenizer(["[CLS]", "[PAD]", "[UNK]", *words], start="[CLS]", end=None)
     config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=20, **LAYERS)
-    shaken(BertModel(config), seed=3).save_pretrained(folder)
+    perturb(BertModel(config), seed=3).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     modules = package.sentence_transformer.modules
-    dense = shaken(modules.Dense(16, 12, bias=False, activation_function=torch.nn.Identity()))
+    dense = perturb(modules.Dense(16, 12, bias=False, activation_function=torch.nn.Identity()))
     package.SentenceTransformer(
         modules=[modules.Transformer(str(folder)), modules.Pooling(16, "mean"), dense]
     ).save(str(folder))
@@ -75,7 +75,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_it_reads_and_sees_as_the_package_does(package: Any, clip: Path) -> None:
+def test_vectors_agree_with_the_package(package: Any, clip: Path) -> None:
     encoder = polyglance.load(clip, threads=1)
     assert isinstance(encoder, SentenceTransformersEncoder)
     assert isinstance(encoder, Encoder)
@@ -89,7 +89,7 @@ def test_it_reads_and_sees_as_the_package_does(package: Any, clip: Path) -> None
     assert len(np.unique(seen.round(3), axis=0)) == len(seen)
 
 
-def test_it_agrees_with_transformers(clip: Path, tmp_path: Path) -> None:
+def test_vectors_agree_with_transformers(clip: Path, tmp_path: Path) -> None:
     encoder, bare = polyglance.load(clip), polyglance.load(save_clip(tmp_path / "bare"))
     np.testing.assert_allclose(encoder.encode_texts(TEXTS), bare.encode_texts(TEXTS), atol=1e-5)
     np.testing.assert_allclose(
@@ -97,7 +97,9 @@ def test_it_agrees_with_transformers(clip: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_model_that_only_reads_is_given_eyes(package: Any, reader: Path, tmp_path: Path) -> None:
+def test_a_text_model_uses_the_image_model_inside(
+    package: Any, reader: Path, tmp_path: Path
+) -> None:
     blind = polyglance.load(reader)
     own = package.SentenceTransformer(str(reader), device="cpu")
     np.testing.assert_allclose(blind.encode_texts(TEXTS), unit(own.encode(TEXTS)), atol=1e-5)
@@ -121,7 +123,7 @@ def test_the_image_encoder_must_have_the_same_dimension(reader: Path) -> None:
         polyglance.load(reader).encode_pictures([Image.new("RGB", (9, 9))])
 
 
-def test_a_fingerprint_knows_every_module(reader: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_covers_every_module(reader: Path, tmp_path: Path) -> None:
     first = polyglance.load(reader).fingerprint
     other = tmp_path / "other"
     shutil.copytree(reader, other)
@@ -149,14 +151,14 @@ def test_no_module_is_opened_from_a_pickle(reader: Path) -> None:
         ({"": f"{OLD}.Nonsense"}, "cannot be opened by sentence-transformers"),
     ],
 )
-def test_modules_that_are_not_opened(reader: Path, modules: dict[str, str], message: str) -> None:
+def test_foreign_modules_are_refused(reader: Path, modules: dict[str, str], message: str) -> None:
     _write_modules(reader, modules)
     with pytest.raises(PolyglanceError, match=message):
         polyglance.load(reader).encode_texts(["a dog"])
 
 
 @pytest.mark.parametrize("content", ["", "{}x", '["a"]', '[{"idx": 0}]', "3"])
-def test_a_damaged_list_of_modules(reader: Path, content: str) -> None:
+def test_a_damaged_list_of_modules_is_refused(reader: Path, content: str) -> None:
     (reader / "modules.json").write_text(content)
     with pytest.raises(DataError, match="does not list its modules"):
         polyglance.load(reader)

@@ -81,9 +81,7 @@ def test_the_folder_is_small(folder: ModelFolder) -> None:
 def test_the_description_has_languages_and_figures(folder: ModelFolder) -> None:
     description = folder.description
     assert description.name == "polyglance-small"
-    assert description.languages == tuple(
-        sorted((*TRAINED, "es"))
-    )  # es: machine-translated
+    assert description.languages == tuple(sorted((*TRAINED, "es")))  # es: machine-translated
     assert description.figures["test"]["average"]["mR"] >= 48
     assert description.figures["test"]["en"]["text_to_image_R@1"] >= 26
 
@@ -103,7 +101,7 @@ def test_vectors_agree_with_torch(folder: ModelFolder, encoder: Encoder) -> None
     assert cosines(encoder.encode_pictures(paths), expected).min() >= 0.999
 
 
-def test_translations_lie_near_each_other(encoder: Encoder) -> None:
+def test_translations_have_similar_vectors(encoder: Encoder) -> None:
     vectors = {language: encoder.encode_texts(TRANSLATIONS[language]) for language in TRAINED}
     right, margins = [], []
     for one, other in permutations(TRAINED, 2):

@@ -1,4 +1,4 @@
-"""CLIP, SigLIP and SigLIP 2 in folders of transformers, beside transformers itself."""
+"""CLIP, SigLIP, SigLIP 2 and MetaCLIP 2 folders, compared with transformers itself."""
 
 from __future__ import annotations
 
@@ -63,21 +63,19 @@ def units(rows: list[torch.Tensor]) -> np.ndarray:
 
 
 def apart(vectors: np.ndarray) -> float:
-    """By how much the two likest differ: parity would say nothing if all were alike."""
+    """The smallest difference between two vectors: agreement means nothing if all are equal."""
     return float(1 - np.sort((vectors @ vectors.T)[np.triu_indices(len(vectors), 1)])[-1])
 
 
-def test_it_is_an_encoder(encoder: Encoder, kind: str) -> None:
+def test_the_model_is_an_encoder(encoder: Encoder, kind: str) -> None:
     assert isinstance(encoder, Encoder)
     assert (encoder.name, encoder.width) == (f"tiny-{kind}", 16 if "sig" in kind else 12)
     assert encoder.encode_texts([]).shape == encoder.encode_pictures([]).shape == (0, encoder.width)
 
 
 @torch.inference_mode()
-def test_texts_are_what_transformers_makes_of_them(
-    encoder: Encoder, folder: Path, kind: str
-) -> None:
-    """Each alone, with the model's own class; here sorted into blocks and padded."""
+def test_text_vectors_agree_with_transformers(encoder: Encoder, folder: Path, kind: str) -> None:
+    """The package encodes each text alone; the encoder sorts and pads batches."""
     _, model_class, told = KINDS[kind]
     model, processor = model_class.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
     texts = ["", "dog", *TEXTS, " ".join(TEXTS), *(text[:15] for text in TEXTS), "a", "cat"]
@@ -93,9 +91,7 @@ def test_texts_are_what_transformers_makes_of_them(
 
 
 @torch.inference_mode()
-def test_pictures_are_what_transformers_makes_of_them(
-    encoder: Encoder, folder: Path, kind: str
-) -> None:
+def test_picture_vectors_agree_with_transformers(encoder: Encoder, folder: Path, kind: str) -> None:
     model, processor = KINDS[kind][1].from_pretrained(folder), AutoProcessor.from_pretrained(folder)
     rows = [
         model.get_image_features(
@@ -109,8 +105,8 @@ def test_pictures_are_what_transformers_makes_of_them(
 
 
 @torch.inference_mode()
-def test_clip_sees_what_its_paper_says(clip: Path) -> None:
-    """The shorter side to 32 with Pillow's bicubic filter, the middle of it, normalised."""
+def test_clip_preprocessing_is_that_of_the_paper(clip: Path) -> None:
+    """Shorter side to 32 with Pillow's bicubic filter, centre crop, normalised."""
     model, rows = CLIPModel.from_pretrained(clip), []
     mean = np.float32([0.48145466, 0.4578275, 0.40821073])
     std = np.float32([0.26862954, 0.26130258, 0.27577711])
@@ -128,8 +124,8 @@ def test_clip_sees_what_its_paper_says(clip: Path) -> None:
     np.testing.assert_allclose(found, units(rows), atol=1e-4)
 
 
-def test_a_folder_as_it_was_written_years_ago(clip: Path, tmp_path: Path) -> None:
-    """As openai/clip-vit-base-patch32 lies in the hub: other files and names for the same."""
+def test_a_folder_of_an_older_transformers_is_opened(clip: Path, tmp_path: Path) -> None:
+    """As openai/clip-vit-base-patch32 on the hub: other files and names of the same things."""
     old = tmp_path / "old"
     shutil.copytree(clip, old)
     settings = json.loads((old / "processor_config.json").read_text())["image_processor"]
@@ -142,7 +138,7 @@ def test_a_folder_as_it_was_written_years_ago(clip: Path, tmp_path: Path) -> Non
     (old / "vocab.json").write_text(json.dumps(vocabulary))
     (old / "merges.txt").write_text("#version: 0.2\n")
     config = json.loads((old / "config.json").read_text())
-    config["text_config"]["eos_token_id"] = 2  # as all had it by mistake
+    config["text_config"]["eos_token_id"] = 2  # a mistake in all old configs
     (old / "config.json").write_text(json.dumps(config))
     new, encoder = polyglance.load(clip), polyglance.load(old)
     np.testing.assert_allclose(encoder.encode_texts(TEXTS), new.encode_texts(TEXTS), atol=1e-5)
@@ -151,18 +147,18 @@ def test_a_folder_as_it_was_written_years_ago(clip: Path, tmp_path: Path) -> Non
     )
 
 
-def test_a_picture_is_the_same_in_every_form(encoder: Encoder, tmp_path: Path) -> None:
+def test_a_picture_has_the_same_vector_in_every_form(encoder: Encoder, tmp_path: Path) -> None:
     picture = pictures()[0]
     path, turned = tmp_path / "picture.png", tmp_path / "turned.png"
     picture.save(path)
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned right by a quarter when shown
+    exif[0x0112] = 6  # rotate by 90 degrees for display
     picture.transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
     found = encoder.encode_pictures([picture, path, str(path), np.asarray(picture), turned])
     np.testing.assert_allclose(found, np.repeat(found[:1], 5, 0), atol=1e-5)
 
 
-def test_a_query_and_its_translations_decide_together(encoder: Encoder) -> None:
+def test_translated_queries_work_with_any_encoder(encoder: Encoder) -> None:
     seen = encoder.encode_pictures(pictures())
     german = WordByWord(Dictionary([("dog", "Hund"), ("cat", "Katze")]), "en", "de")
     told = translate_queries(["dog", "cat", "bird"], "en", [german])
@@ -173,7 +169,7 @@ def test_a_query_and_its_translations_decide_together(encoder: Encoder) -> None:
     np.testing.assert_allclose(consistency_scores(encoder, told, seen), expected, atol=1e-5)
 
 
-def test_a_library_is_made_and_asked_with_it(clip: Path, tmp_path: Path) -> None:
+def test_a_library_is_built_and_searched_with_it(clip: Path, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     for number, picture in enumerate(pictures()):
@@ -188,7 +184,7 @@ def test_a_library_is_made_and_asked_with_it(clip: Path, tmp_path: Path) -> None
     assert [hit.score for hit in found] == pytest.approx(scores[best].tolist(), abs=1e-4)
 
 
-def test_it_stays_offline_and_quiet(
+def test_opening_is_offline_and_quiet(
     clip: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:
@@ -203,7 +199,7 @@ def test_it_stays_offline_and_quiet(
     assert capfd.readouterr() == ("", "")
 
 
-def test_threads_are_bounded_and_given_back(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_count_is_set_and_restored(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
@@ -212,8 +208,8 @@ def test_threads_are_bounded_and_given_back(clip: Path, monkeypatch: pytest.Monk
     assert asked[0::2] == [3] * (len(asked) // 2)
 
 
-def test_weights_that_are_missing_are_no_noise(clip: Path) -> None:
-    """What transformers does not find it fills with random numbers, and only warns."""
+def test_missing_weights_are_refused(clip: Path) -> None:
+    """transformers initialises missing weights randomly and only warns."""
     weights = load_file(clip / "model.safetensors")
     del weights["visual_projection.weight"]
     save_file(weights, clip / "model.safetensors", metadata={"format": "pt"})
@@ -221,7 +217,7 @@ def test_weights_that_are_missing_are_no_noise(clip: Path) -> None:
         polyglance.load(clip).encode_texts(["a dog"])
 
 
-def test_a_model_that_does_not_see(clip: Path, tmp_path: Path) -> None:
+def test_a_model_without_an_image_encoder_is_refused(clip: Path, tmp_path: Path) -> None:
     from transformers import BertConfig, BertModel
 
     tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9}
@@ -231,7 +227,7 @@ def test_a_model_that_does_not_see(clip: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "processor_config.json"])
-def test_a_damaged_folder_says_so(clip: Path, name: str) -> None:
+def test_a_damaged_folder_is_refused(clip: Path, name: str) -> None:
     path = clip / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     encoder = polyglance.load(clip)
@@ -239,7 +235,7 @@ def test_a_damaged_folder_says_so(clip: Path, name: str) -> None:
         encoder.encode_pictures(pictures()[:1])
 
 
-def test_code_of_its_own_is_not_run(clip: Path, tmp_path: Path) -> None:
+def test_remote_code_is_not_run(clip: Path, tmp_path: Path) -> None:
     config = json.loads((clip / "config.json").read_text())
     config |= {
         "model_type": "mine",
@@ -252,7 +248,7 @@ def test_code_of_its_own_is_not_run(clip: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_mistakes_are_one_sentence(clip: Path) -> None:
+def test_invalid_arguments_are_refused(clip: Path) -> None:
     encoder = polyglance.load(clip)
     with pytest.raises(PolyglanceError, match="brackets"):
         encoder.encode_texts("a dog")

@@ -1,4 +1,4 @@
-"""Queries and their translations, asked of the shipped model and of one that reads words."""
+"""Translated queries with the shipped model and with a model of words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from polyglance.text.dictionaries import Dictionary
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.translation.translators import WordByWord
 
-# Basque, in which the shipped model never saw a caption.
+# Basque, in which the shipped model has no training captions.
 ASKED = {
     "erle": ("bee", "Biene"),
     "tximeleta": ("butterfly", "Schmetterling"),
@@ -53,11 +53,11 @@ def pictures(shipped: Encoder) -> np.ndarray:
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
-    """How many pictures are taken for a better answer than the right one."""
+    """The number of pictures ranked before the right one."""
     return (scores > scores[OWNERS, OWNERS]).sum(0)
 
 
-def test_the_shipped_model_understands_with_a_dictionary(
+def test_word_by_word_translation_improves_the_shipped_model(
     shipped: Encoder, pictures: np.ndarray
 ) -> None:
     told = translate_queries(list(ASKED), "eu", TRANSLATORS)
@@ -69,7 +69,7 @@ def test_the_shipped_model_understands_with_a_dictionary(
     assert ranks(together).mean() < 1.5
 
 
-def test_what_was_learned_of_languages_is_used(shipped: Encoder, pictures: np.ndarray) -> None:
+def test_a_learned_combination_is_used(shipped: Encoder, pictures: np.ndarray) -> None:
     told = translate_queries(list(ASKED), "eu", TRANSLATORS)
     scores = scores_by_language(shipped, told, pictures)
     learned = learn_consistency(scores, OWNERS)
@@ -89,7 +89,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return polyglance.load(export(word_model(folder / "run", lexicon=LEXICON), folder / "model"))
 
 
-def test_a_model_of_words_is_told_the_language(reader: Encoder) -> None:
+def test_a_model_of_words_receives_the_language(reader: Encoder) -> None:
     """Of "die" it would take the German one, and of "qux" it knows no word in any language."""
     pixels = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
     pictures = reader.encode_pictures(list(pixels))
@@ -109,7 +109,7 @@ def test_a_model_of_words_is_told_the_language(reader: Encoder) -> None:
     np.testing.assert_allclose(together[:, 1], expected[:, :, 1].mean(0), atol=1e-5)
     learned = LearnedConsistency(2)
     for found in (together, consistency_scores(reader, told, pictures, combine=learned.combine)):
-        assert np.unique(found[:, 3]).size == 1  # nobody knows
+        assert np.unique(found[:, 3]).size == 1  # unknown in every language
 
 
 def test_captions_of_a_dataset_need_no_translator(reader: Encoder) -> None:
@@ -125,7 +125,7 @@ def test_captions_of_a_dataset_need_no_translator(reader: Encoder) -> None:
     np.testing.assert_allclose(found[:, 1], fisch[:3], atol=1e-5)
 
 
-def test_what_cannot_be_asked_is_one_sentence(reader: Encoder) -> None:
+def test_invalid_queries_are_refused(reader: Encoder) -> None:
     pictures = np.eye(3, reader.width, dtype=np.float32)
     with pytest.raises(PolyglanceError, match="a translator from eu cannot translate texts in en"):
         translate_queries(["a dog"], "en", TRANSLATORS)

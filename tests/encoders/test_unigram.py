@@ -1,4 +1,4 @@
-"""Our cutting of queries against the ``tokenizers`` library's, on XLM-R's real vocabulary."""
+"""Our unigram tokenizer gives the ids of the ``tokenizers`` library on XLM-R's vocabulary."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def order(vocabulary: Vocabulary) -> NDArray[np.int32]:
 
 
 @pytest.mark.parametrize("longest", [512, 9, 3])
-def test_sentences_of_many_scripts_get_the_ids_of_the_original(
+def test_sentences_in_many_scripts_get_the_original_ids(
     original: Tokenizer, ours: UnigramTokenizer, order: NDArray[np.int32], longest: int
 ) -> None:
     for text in [*TEXTS, *ODD, " ".join(TEXTS)]:
@@ -61,7 +61,7 @@ def test_sentences_of_many_scripts_get_the_ids_of_the_original(
 @settings(max_examples=300)
 @given(st.text(max_size=40))
 @example("\ud800 a lone surrogate")
-def test_any_text_gets_the_ids_of_the_original(
+def test_any_text_gets_the_original_ids(
     original: Tokenizer, ours: UnigramTokenizer, order: NDArray[np.int32], text: str
 ) -> None:
     assume(not any(name in text for name in (*SPECIALS, MASK)))  # see the last test
@@ -70,13 +70,13 @@ def test_any_text_gets_the_ids_of_the_original(
 
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from(list("abenrst äß'-,.▁ 的一狗й𒀀\ue000")), max_size=60).map("".join))
-def test_unknown_characters_among_known_ones(
+def test_unknown_characters_get_the_original_ids(
     original: Tokenizer, ours: UnigramTokenizer, order: NDArray[np.int32], text: str
 ) -> None:
     assert ours.encode(text, 512) == order[original.encode(text)].tolist()
 
 
-def test_a_special_that_is_typed_is_text(ours: UnigramTokenizer) -> None:
+def test_a_special_token_in_the_text_is_text(ours: UnigramTokenizer) -> None:
     for text in ("</s>", "a <mask> b", "<s><pad>"):
         inside = ours.encode(text, 512)[1:-1]
         assert not {0, 1, 2, 3} & set(inside)

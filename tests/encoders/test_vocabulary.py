@@ -1,4 +1,4 @@
-"""The vocabulary's file."""
+"""The file of a sub-word vocabulary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def vocabulary() -> Vocabulary:
     )
 
 
-def test_the_file_gives_back_what_was_written(vocabulary: Vocabulary) -> None:
+def test_the_file_round_trips(vocabulary: Vocabulary) -> None:
     found = Vocabulary.from_bytes(vocabulary.to_bytes())
     assert found.pieces == PIECES
     assert found.scores.tobytes() == vocabulary.scores.tobytes()  # to the last bit
@@ -37,7 +37,7 @@ def test_frequent_pieces_come_first_in_the_table(vocabulary: Vocabulary) -> None
     assert table[4:] == ["▁dog", "▁köter", "▁", "犬", "🐕", "<mask>"]
 
 
-def test_damage_is_one_sentence(vocabulary: Vocabulary) -> None:
+def test_a_damaged_file_is_refused(vocabulary: Vocabulary) -> None:
     content = vocabulary.to_bytes()
     data = lzma.decompress(content)
     header = struct.pack("<4s3I", b"PGV1", 10**6, 3, 3)

@@ -1,4 +1,4 @@
-"""The file of words."""
+"""The file of a word vocabulary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def vocabulary() -> WordVocabulary:
     return WordVocabulary(LEXICON, ROWS)
 
 
-def test_the_file_gives_back_what_was_written(vocabulary: WordVocabulary) -> None:
+def test_the_file_round_trips(vocabulary: WordVocabulary) -> None:
     found = WordVocabulary.from_bytes(vocabulary.to_bytes())
     assert found.lexicon.counts == LEXICON.counts
     assert found.lexicon.languages == ("en", "ja", "ar", "de")
@@ -37,7 +37,7 @@ def test_the_file_gives_back_what_was_written(vocabulary: WordVocabulary) -> Non
     assert found.rows.tolist() == ROWS.tolist()
 
 
-def test_words_are_the_rows_of_their_language(vocabulary: WordVocabulary) -> None:
+def test_words_map_to_the_rows_of_their_language(vocabulary: WordVocabulary) -> None:
     assert vocabulary.encode("A dog, a fish", 9, "en") == [7, 8, 7, 2]
     assert vocabulary.encode("A dog, a fish", 2, "en") == [7, 8]
     assert vocabulary.encode("a Hund", 9, "de") == [2, 8]  # a borrowed word stands for another's
@@ -45,14 +45,14 @@ def test_words_are_the_rows_of_their_language(vocabulary: WordVocabulary) -> Non
     assert vocabulary.encode("the dog", 9) == [8]
 
 
-def test_no_word_at_all(vocabulary: WordVocabulary) -> None:
+def test_an_empty_vocabulary_round_trips(vocabulary: WordVocabulary) -> None:
     empty = WordVocabulary(Lexicon({"en": {}}), np.array([0, 1], np.int32))
     found = WordVocabulary.from_bytes(empty.to_bytes())
     assert found.lexicon.counts == {"en": {}}
     assert found.encode("a dog", 9) == []
 
 
-def test_many_words_take_little_room() -> None:
+def test_many_words_compress_well() -> None:
     words = {f"wort{number}": 1 + 90_000 // (number + 1) for number in range(20_000)}
     rows = np.arange(20_002, dtype=np.int32)
     content = WordVocabulary(Lexicon({"de": words}), rows).to_bytes()
@@ -60,7 +60,7 @@ def test_many_words_take_little_room() -> None:
     assert WordVocabulary.from_bytes(content).lexicon.counts["de"] == words
 
 
-def test_damage_is_one_sentence(vocabulary: WordVocabulary) -> None:
+def test_a_damaged_file_is_refused(vocabulary: WordVocabulary) -> None:
     content = vocabulary.to_bytes()
     data = lzma.decompress(content)
     damaged = [

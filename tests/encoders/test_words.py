@@ -1,4 +1,4 @@
-"""A folder of words at work: languages given, languages detected, and no torch."""
+"""A model of words: languages given and detected, and no torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def words_folder(model: SMALRFolder, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def reader(words_folder: Path) -> Encoder:
-    """The encoder that reads words."""
+    """An encoder of words."""
     return load(words_folder, threads=1)
 
 
@@ -45,9 +45,7 @@ def in_torch(model: SMALRFolder, texts: list[str], language: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_texts_are_what_torch_makes_of_them(
-    reader: Encoder, model: SMALRFolder, language: str
-) -> None:
+def test_text_vectors_agree_with_torch(reader: Encoder, model: SMALRFolder, language: str) -> None:
     """Arabic runs from right to left, Chinese and Japanese have no spaces; all lose words."""
     texts = SENTENCES[language]
     expected = in_torch(model, texts, language)
@@ -63,14 +61,14 @@ def test_texts_are_what_torch_makes_of_them(
     assert cosines(expected[:-1], expected[1:]).max() < 0.99
 
 
-def test_languages_may_be_mixed(reader: Encoder, model: SMALRFolder) -> None:
+def test_languages_can_be_mixed_in_a_batch(reader: Encoder, model: SMALRFolder) -> None:
     texts = [SENTENCES[code][number] for number in range(10) for code in LANGUAGES]
     expected = [in_torch(model, [text], LANGUAGES[n % 5]) for n, text in enumerate(texts)]
     assert cosines(reader.encode_texts(texts), np.concatenate(expected)).min() > 0.9999
 
 
-def test_a_language_has_its_own_words(tmp_path: Path) -> None:
-    """A spelling that two languages share is another word in each."""
+def test_each_language_has_its_own_words(tmp_path: Path) -> None:
+    """The same spelling is a different word in each language."""
     shared = Lexicon({"en": {"die": 3, "fish": 2}, "de": {"die": 90, "katze": 4}})
     model = word_model(tmp_path / "run", lexicon=shared)
     reader = load(export(model, tmp_path / "model"))
@@ -83,8 +81,8 @@ def test_a_language_has_its_own_words(tmp_path: Path) -> None:
     )
 
 
-def test_where_the_likeliest_language_knows_no_word_another_may(tmp_path: Path) -> None:
-    """Letters alone say German here; English is the one that knows a word."""
+def test_detection_falls_back_to_a_language_with_a_known_word(tmp_path: Path) -> None:
+    """By letters the text is German; only English has a known word."""
     words = Lexicon({"en": {"zyx": 1, "a": 900}, "de": {"straße": 9, "straßen": 9, "graß": 5}})
     model = word_model(tmp_path / "run", lexicon=words)
     encoder = load(export(model, tmp_path / "model"))
@@ -105,7 +103,7 @@ def test_unknown_words_are_left_out(reader: Encoder, model: SMALRFolder) -> None
 
 
 @pytest.mark.parametrize("language", [None, "zh"])
-def test_nothing_that_is_known_gives_one_vector(
+def test_texts_without_known_words_share_one_vector(
     reader: Encoder, model: SMALRFolder, language: str | None
 ) -> None:
     texts = ["", " \n", "?!", "zzyzx qwrt", "🐕", "\ud800"]
@@ -115,15 +113,15 @@ def test_nothing_that_is_known_gives_one_vector(
     assert reader.encode_texts([], language=language).shape == (0, 16)
 
 
-def test_a_text_is_the_same_alone_and_among_others(reader: Encoder) -> None:
-    texts = [text for told in SENTENCES.values() for text in told]  # more than one block
+def test_a_text_vector_does_not_depend_on_its_batch(reader: Encoder) -> None:
+    texts = [text for texts in SENTENCES.values() for text in texts]  # several batches
     together = reader.encode_texts(texts)
     alone = np.concatenate([reader.encode_texts([text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
 
 
-def test_a_long_text_is_cut(reader: Encoder, model: SMALRFolder) -> None:
+def test_a_long_text_is_truncated(reader: Encoder, model: SMALRFolder) -> None:
     text = " ".join(SENTENCES["en"])
     numbers = model.lexicon.encode(text, "en")
     assert len(numbers) > 20
@@ -132,7 +130,7 @@ def test_a_long_text_is_cut(reader: Encoder, model: SMALRFolder) -> None:
 
 
 @pytest.mark.parametrize("code", ["de-AT", "deu", "German", "DE"])
-def test_a_language_may_be_called_as_people_call_it(reader: Encoder, code: str) -> None:
+def test_language_codes_are_normalised(reader: Encoder, code: str) -> None:
     expected = reader.encode_texts(SENTENCES["de"], language="de")
     np.testing.assert_array_equal(reader.encode_texts(SENTENCES["de"], language=code), expected)
 
@@ -145,21 +143,19 @@ def test_a_language_may_be_called_as_people_call_it(reader: Encoder, code: str) 
         (["en"], r"not \['en'\]"),
     ],
 )
-def test_a_language_that_the_model_lacks_is_one_sentence(
-    reader: Encoder, language: str, message: str
-) -> None:
+def test_an_unknown_language_is_refused(reader: Encoder, language: str, message: str) -> None:
     with pytest.raises(PolyglanceError, match=message):
         reader.encode_texts(["a dog"], language=language)
 
 
-def test_a_model_of_sub_words_takes_no_notice(encoder: Encoder) -> None:
+def test_a_model_of_sub_words_ignores_the_language(encoder: Encoder) -> None:
     expected = encoder.encode_texts(["a dog", "ein Hund"])
     for language in ("en", "cs", "Klingon!"):
         found = encoder.encode_texts(["a dog", "ein Hund"], language=language)
         np.testing.assert_array_equal(found, expected)
 
 
-def test_the_detector_is_made_when_it_is_needed(words_folder: Path) -> None:
+def test_the_detector_is_built_when_first_needed(words_folder: Path) -> None:
     encoder = load(words_folder)
     assert isinstance(encoder, OnnxEncoder)
     encoder.encode_texts(["a dog"], language="en")
@@ -168,7 +164,7 @@ def test_the_detector_is_made_when_it_is_needed(words_folder: Path) -> None:
     assert "_detector" in vars(encoder._tokenizer)
 
 
-def test_gallery_and_demo_work_with_it(reader: Encoder, tmp_path: Path) -> None:
+def test_gallery_and_demo_work_with_a_model_of_words(reader: Encoder, tmp_path: Path) -> None:
     colours = ("red", "blue", "green")
     (tmp_path / "photos").mkdir()
     paths = [tmp_path / "photos" / f"{colour}.png" for colour in colours]
@@ -186,7 +182,7 @@ def test_gallery_and_demo_work_with_it(reader: Encoder, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "sheet.html").is_file()
 
 
-def test_it_opens_and_searches_without_torch(words_folder: Path, tmp_path: Path) -> None:
+def test_a_model_of_words_works_without_torch(words_folder: Path, tmp_path: Path) -> None:
     Image.new("RGB", (30, 20), "red").save(tmp_path / "red.png")
     script = """
 import sys

@@ -1,4 +1,4 @@
-"""What somebody may give an encoder by mistake: one sentence each, and never a wrong vector."""
+"""Wrong input to an encoder raises one clear error and never gives a wrong vector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from polyglance.errors import DataError, PolyglanceError
 SIZE = 64
 
 
-def test_a_deep_picture_is_the_same_as_a_file_and_opened(encoder: Encoder, tmp_path: Path) -> None:
+def test_a_16_bit_picture_has_the_same_vector_as_file_and_opened(
+    encoder: Encoder, tmp_path: Path
+) -> None:
     rows, columns = np.mgrid[0:SIZE, 0:SIZE]
     values = {"sixteen.png": rows * 700 + columns * 300, "float.tiff": rows / 9 + columns / 90}
     for name, grey in values.items():
@@ -41,7 +43,9 @@ def test_a_deep_picture_is_the_same_as_a_file_and_opened(encoder: Encoder, tmp_p
         (7, "a list, not 7"),
     ],
 )
-def test_what_is_no_list_of_texts(encoder: Encoder, texts: Any, message: str) -> None:
+def test_texts_that_are_not_a_list_of_str_are_refused(
+    encoder: Encoder, texts: Any, message: str
+) -> None:
     with pytest.raises(PolyglanceError, match=message):
         encoder.encode_texts(texts)
 
@@ -67,12 +71,14 @@ def test_what_is_no_list_of_texts(encoder: Encoder, texts: Any, message: str) ->
         (None, "a list, not None"),
     ],
 )
-def test_what_is_no_list_of_pictures(encoder: Encoder, pictures: Any, message: str) -> None:
+def test_pictures_that_are_not_a_list_are_refused(
+    encoder: Encoder, pictures: Any, message: str
+) -> None:
     with pytest.raises(PolyglanceError, match=message):
         encoder.encode_pictures(pictures)
 
 
-def test_a_file_cut_short_that_was_opened(encoder: Encoder, tmp_path: Path) -> None:
+def test_an_opened_truncated_file_is_refused(encoder: Encoder, tmp_path: Path) -> None:
     path = tmp_path / "whole.jpg"
     noise = np.random.default_rng(0).integers(0, 255, (90, 90, 3), np.uint8)
     Image.fromarray(noise).save(path)
@@ -81,7 +87,7 @@ def test_a_file_cut_short_that_was_opened(encoder: Encoder, tmp_path: Path) -> N
         encoder.encode_pictures([Image.open(path)])
 
 
-def test_many_pictures_in_one_array(encoder: Encoder) -> None:
+def test_a_batch_of_pixels_is_a_list(encoder: Encoder) -> None:
     many = np.random.default_rng(0).integers(0, 255, (3, 20, 30, 3), np.uint8)
     np.testing.assert_array_equal(
         encoder.encode_pictures(many),  # type: ignore[arg-type]
@@ -117,7 +123,7 @@ Change = Callable[[dict[str, Any]], Any]
         (lambda plain: plain.clear(), "does not describe a model .'format'"),
     ],
 )
-def test_a_description_that_is_wrong(
+def test_a_wrong_description_is_refused(
     folder: Path, tmp_path: Path, change: Change, message: str
 ) -> None:
     wrong = tmp_path / "model"

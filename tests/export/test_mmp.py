@@ -1,4 +1,4 @@
-"""The folder: whole or not at all, and only of what it can hold."""
+"""Export of MMP models: atomic, and only what the folder can hold."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_folder_describes_itself(small: SmallModel, tmp_path: Path) -> None:
+def test_the_description_matches_the_files(small: SmallModel, tmp_path: Path) -> None:
     folder = small.export(tmp_path / "deep" / "model", figures={"average": 48.5}, version="2")
     assert set(contents(folder)) == {*FILES, "model.json"}
     found = ModelFolder.open(folder).description
@@ -49,12 +49,12 @@ def test_the_folder_describes_itself(small: SmallModel, tmp_path: Path) -> None:
     assert sum(known["bytes"] for known in found.files.values()) < 0.75 * whole
 
 
-def test_the_same_model_makes_the_same_bytes(small: SmallModel, tmp_path: Path) -> None:
+def test_export_is_deterministic(small: SmallModel, tmp_path: Path) -> None:
     first, second = (contents(small.export(tmp_path / name)) for name in ("a", "b"))
     assert first == second
 
 
-def test_a_folder_that_is_there_is_replaced_whole(small: SmallModel, tmp_path: Path) -> None:
+def test_an_existing_model_is_replaced(small: SmallModel, tmp_path: Path) -> None:
     folder = small.export(tmp_path / "model")
     (folder / "card.md").write_text("What it was trained on.")
     small.export(folder, name="newer")
@@ -64,7 +64,7 @@ def test_a_folder_that_is_there_is_replaced_whole(small: SmallModel, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_folder_of_other_things_is_left_alone(small: SmallModel, tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused(small: SmallModel, tmp_path: Path) -> None:
     photographs = tmp_path / "photographs"
     (photographs / "holiday").mkdir(parents=True)
     with pytest.raises(PolyglanceError, match="holds other files and no model"):
@@ -75,7 +75,7 @@ def test_a_folder_of_other_things_is_left_alone(small: SmallModel, tmp_path: Pat
     assert load(small.export(tmp_path / "empty")).name == "small"
 
 
-def test_stopped_halfway_the_old_one_stays(
+def test_an_interrupted_export_keeps_the_old_model(
     small: SmallModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = small.export(tmp_path / "model")
@@ -89,17 +89,17 @@ def test_stopped_halfway_the_old_one_stays(
         small.export(folder, name="newer")
     assert contents(folder) == before
     monkeypatch.undo()
-    small.export(folder, name="newer")  # what was left behind does no harm
+    small.export(folder, name="newer")  # a leftover partial folder does no harm
     assert load(folder).name == "newer"
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(small: SmallModel, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused(small: SmallModel, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PolyglanceError, match="cannot be written"):
         small.export(tmp_path / "file" / "model")
 
 
-def test_specials_stand_in_front(small: SmallModel, tmp_path: Path) -> None:
+def test_special_tokens_must_be_frequent(small: SmallModel, tmp_path: Path) -> None:
     order = small.compact["encoder.words.order"].clone()
     frequent = len(small.compact["encoder.words.finer_codes"])
     last = int((order == frequent).nonzero())
@@ -110,7 +110,9 @@ def test_specials_stand_in_front(small: SmallModel, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("max_length", [0, 2, 49])
-def test_texts_must_fit(small: SmallModel, tmp_path: Path, max_length: int) -> None:
+def test_a_maximum_length_out_of_range_is_refused(
+    small: SmallModel, tmp_path: Path, max_length: int
+) -> None:
     with pytest.raises(PolyglanceError, match="3 to 48"):
         small.export(tmp_path / "model", max_length=max_length)
     assert not list(tmp_path.iterdir())
@@ -131,7 +133,7 @@ def other_tokenizers() -> list[tuple[Tokenizer, str]]:
 
 
 @pytest.mark.parametrize(("given", "message"), other_tokenizers())
-def test_only_tokenizers_of_xlm_r_s_kind(
+def test_other_tokenizers_are_refused(
     small: SmallModel, tmp_path: Path, given: Tokenizer, message: str
 ) -> None:
     with pytest.raises(PolyglanceError, match=message):
@@ -146,7 +148,7 @@ def test_only_tokenizers_of_xlm_r_s_kind(
         )
 
 
-def test_only_efficientnet_lite_sees(small: SmallModel, tmp_path: Path) -> None:
+def test_other_image_networks_are_refused(small: SmallModel, tmp_path: Path) -> None:
     fewer = {k: v for k, v in small.compact.items() if not k.startswith("image_backbone.blocks.9.")}
     with pytest.raises(DataError, match="EfficientNet-Lite"):
         SmallModel(small.model, fewer, small.pictures).export(tmp_path / "model")
@@ -156,8 +158,8 @@ MEASURED = {"validation": {"average": 40.5}}
 
 
 @pytest.fixture
-def a_run(small: SmallModel, tmp_path: Path) -> Path:
-    """The folder that training by a recipe with a section `compression` leaves."""
+def compressed_run(small: SmallModel, tmp_path: Path) -> Path:
+    """The folder of a run with a section `compression`."""
     compact = tmp_path / "run" / "compact"
     compact.mkdir(parents=True)
     tokenizer().save(tmp_path / "words")
@@ -175,14 +177,14 @@ def a_run(small: SmallModel, tmp_path: Path) -> Path:
     return compact.parent
 
 
-def test_a_run_is_exported(small: SmallModel, a_run: Path, tmp_path: Path) -> None:
-    made = export_run(a_run, tmp_path / "model", name="small", version="3", max_length=40)
+def test_a_run_is_exported(small: SmallModel, compressed_run: Path, tmp_path: Path) -> None:
+    made = export_run(compressed_run, tmp_path / "model", name="small", version="3", max_length=40)
     assert made == ModelFolder.open(tmp_path / "model").description
     direct = small.export(tmp_path / "direct", version="3", figures=MEASURED)
     assert made == ModelFolder.open(direct).description
     assert made.languages == ("en", "de")
     assert made.figures == MEASURED
-    shorter = export_run(a_run, tmp_path / "model", name="small", max_length=20)
+    shorter = export_run(compressed_run, tmp_path / "model", name="small", max_length=20)
     assert shorter.max_length == 20
 
 
@@ -190,23 +192,23 @@ def test_a_run_is_exported(small: SmallModel, a_run: Path, tmp_path: Path) -> No
     ("name", "content"),
     [
         ("report.json", None),
-        ("report.json", "{}"),  # a run that has not come to compressing yet
+        ("report.json", "{}"),  # a run before its compression
         ("compact/config.json", "{}"),
         ("compact/compact.safetensors", "cut off"),
     ],
 )
-def test_a_run_without_a_compressed_model_is_one_sentence(
-    a_run: Path, tmp_path: Path, name: str, content: str | None
+def test_a_run_without_a_compressed_model_is_refused(
+    compressed_run: Path, tmp_path: Path, name: str, content: str | None
 ) -> None:
-    (a_run / name).unlink()
+    (compressed_run / name).unlink()
     if content is not None:
-        (a_run / name).write_text(content)
+        (compressed_run / name).write_text(content)
     with pytest.raises(DataError, match=r"no model that can be exported .*a section `compression`"):
-        export_run(a_run, tmp_path / "model", name="x")
+        export_run(compressed_run, tmp_path / "model", name="x")
     assert not (tmp_path / "model").exists()
 
 
-def test_numpy_arrays_do_as_well_as_tensors(small: SmallModel, tmp_path: Path) -> None:
+def test_numpy_arrays_and_tensors_give_the_same_model(small: SmallModel, tmp_path: Path) -> None:
     arrays: dict[str, Any] = {name: value.numpy() for name, value in small.compact.items()}
     first = SmallModel(small.model, arrays, small.pictures).export(tmp_path / "a")
     assert contents(first) == contents(small.export(tmp_path / "b"))

@@ -1,4 +1,4 @@
-"""What was exported comes back as it was."""
+"""Exported models are loaded back into torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(small: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small.export(tmp_path_factory.mktemp("reading") / "model")
 
 
-def test_every_stored_tensor_comes_back(small: SmallModel, folder: Path) -> None:
+def test_every_stored_tensor_is_read_back(small: SmallModel, folder: Path) -> None:
     found = read_compact_state(folder)
     moved = {"codes", "finer_codes", "order"}
     assert found.keys() == small.compact.keys()
@@ -32,14 +32,14 @@ def test_every_stored_tensor_comes_back(small: SmallModel, folder: Path) -> None
         values = expected.numpy()
         if name in ("encoder.positions.weight", "encoder.segments.weight"):
             assert found[name].dtype == np.float16
-            assert len(found[name]) == min(len(values), 42)  # the 40 of the longest text and two
+            assert len(found[name]) == min(len(values), 42)  # the 40 of the longest text, and two
             np.testing.assert_allclose(found[name], values[: len(found[name])], atol=1e-3)
         elif name.removeprefix("encoder.words.") not in moved:
             assert found[name].dtype == values.dtype, name
             np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
-def test_words_keep_their_rows_in_another_order(small: SmallModel, folder: Path) -> None:
+def test_embeddings_keep_their_rows_in_the_table_s_order(small: SmallModel, folder: Path) -> None:
     def rows(state: dict[str, torch.Tensor]) -> torch.Tensor:
         words = {k.split(".")[-1]: v for k, v in state.items() if k.startswith("encoder.words.")}
         table = ProductQuantisedEmbedding(words["codes"], words["finer_codes"], words["order"], 64)
@@ -54,7 +54,7 @@ def test_words_keep_their_rows_in_another_order(small: SmallModel, folder: Path)
     assert torch.equal(rows(found), rows(small.compact))
 
 
-def test_in_torch_it_acts_as_the_model_it_was_made_from(small: SmallModel, folder: Path) -> None:
+def test_the_loaded_model_equals_the_exported_one(small: SmallModel, folder: Path) -> None:
     model = load_torch(folder)
     ids = tokenizer().encode_batch(TEXTS[:20], max_length=40)
     assert cosines(torch_texts(model, ids), torch_texts(small.model, ids)).min() > 0.99999
@@ -66,10 +66,8 @@ def test_in_torch_it_acts_as_the_model_it_was_made_from(small: SmallModel, folde
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_what_was_exported_twice_is_the_same(
-    small: SmallModel, folder: Path, tmp_path: Path
-) -> None:
-    """From its own state, as somebody trains on from a folder and exports again."""
+def test_a_second_export_is_the_same(small: SmallModel, folder: Path, tmp_path: Path) -> None:
+    """From its own state, as after further training of an exported model."""
     state = {name: torch.tensor(value) for name, value in read_compact_state(folder).items()}
     again = SmallModel(load_torch(folder), state, small.pictures).export(tmp_path / "again")
     first, second = (ModelFolder.open(path).description for path in (folder, again))

@@ -1,4 +1,4 @@
-"""Tiny models with random weights, saved as transformers and its kin save theirs."""
+"""Tiny CLIP-like models with random weights, saved as transformers saves them."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ LAYERS = {
 
 
 def pictures() -> list[Image.Image]:
-    """Large and small, broad and high, more than are computed at once."""
+    """Pictures of various sizes, more than one batch."""
     rng = np.random.default_rng(5)
     sizes = [(90, 60), (40, 120), (33, 33), (200, 31), (17, 25), (64, 64), (300, 200), (48, 32),
              (31, 33), (128, 64)]  # fmt: skip
-    made = []
+    images = []
     for width, height in sizes:
         coarse = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        made.append(Image.fromarray(coarse).resize((width, height), Image.Resampling.BILINEAR))
-    return made
+        images.append(Image.fromarray(coarse).resize((width, height), Image.Resampling.BILINEAR))
+    return images
 
 
-def shaken(model: torch.nn.Module, seed: int = 0) -> Any:
-    """The model with weights under which different things have different vectors."""
+def perturb(model: torch.nn.Module, seed: int = 0) -> Any:
+    """Add noise to the weights, so that different inputs have different vectors."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for values in model.parameters():
@@ -66,7 +66,7 @@ def shaken(model: torch.nn.Module, seed: int = 0) -> Any:
 
 
 def save_clip(folder: Path, *, width: int = 12) -> Path:
-    """A CLIP: its pictures are 32 x 32, cut out of the middle."""
+    """Save a CLIP whose pictures are centre-cropped to 32 x 32."""
     ends = ("<|startoftext|>", "<|endoftext|>")
     pieces = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), *ends]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
@@ -81,11 +81,11 @@ def save_clip(folder: Path, *, width: int = 12) -> Path:
         CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
         CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=20),
     )
-    return _save(_made(CLIPModel, config), processor, folder)
+    return _save(_build(CLIPModel, config), processor, folder)
 
 
 def save_siglip(folder: Path) -> Path:
-    """A SigLIP, which learned with its texts filled up to 24 pieces."""
+    """Save a SigLIP, whose texts are padded to 24 pieces."""
     spiece = folder.parent / f"{folder.name}.model"
     with spiece.open("wb") as out:
         sentencepiece.SentencePieceTrainer.Train(
@@ -98,11 +98,11 @@ def save_siglip(folder: Path) -> Path:
         vision_config=LAYERS | {"image_size": 32, "patch_size": 8},
     )
     images = SiglipImageProcessorPil(size={"height": 32, "width": 32})
-    return _save(_made(SiglipModel, config), SiglipProcessor(images, tokenizer), folder)
+    return _save(_build(SiglipModel, config), SiglipProcessor(images, tokenizer), folder)
 
 
 def save_siglip2(folder: Path) -> Path:
-    """A SigLIP 2 that keeps the shape of pictures: up to 16 patches of 8 x 8."""
+    """Save a SigLIP 2 that keeps the aspect ratio: up to 16 patches of 8 x 8."""
     pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", *LETTERS]
     tokenizer = Siglip2Tokenizer({piece: number for number, piece in enumerate(pieces)})
     config = Siglip2Config(
@@ -110,11 +110,11 @@ def save_siglip2(folder: Path) -> Path:
         vision_config=LAYERS | {"patch_size": 8, "num_patches": 16},
     )
     images = Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
-    return _save(_made(Siglip2Model, config), Siglip2Processor(images, tokenizer), folder)
+    return _save(_build(Siglip2Model, config), Siglip2Processor(images, tokenizer), folder)
 
 
 def save_metaclip2(folder: Path) -> Path:
-    """A MetaCLIP 2, which is CLIP in hundreds of languages: here its pieces are words."""
+    """Save a MetaCLIP 2, a multilingual CLIP; here its pieces are words."""
     words = sorted({word for text in TEXTS for word in text.split()})
     tokenizer = word_tokenizer(["<s>", "<pad>", "<unk>", *words, "</s>"], start="<s>", end="</s>")
     ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": len(tokenizer) - 1}
@@ -127,20 +127,20 @@ def save_metaclip2(folder: Path) -> Path:
     images = CLIPImageProcessorPil(
         size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
     )
-    return _save(_made(MetaClip2Model, config), CLIPProcessor(images, tokenizer), folder)
+    return _save(_build(MetaClip2Model, config), CLIPProcessor(images, tokenizer), folder)
 
 
 def word_tokenizer(pieces: list[str], *, start: str, end: str | None) -> PreTrainedTokenizerFast:
-    """A tokenizer of whole words, the second of the pieces for padding, the third for others."""
+    """Return a tokenizer of whole words; pieces[1] is padding, pieces[2] unknown."""
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    cut = Tokenizer(models.WordLevel(numbers, unk_token=pieces[2]))
-    cut.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend = Tokenizer(models.WordLevel(numbers, unk_token=pieces[2]))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     ends = [(piece, numbers[piece]) for piece in (start, end) if piece]
-    cut.post_processor = processors.TemplateProcessing(
+    backend.post_processor = processors.TemplateProcessing(
         f"{start} $0 {end or ''}".strip(), special_tokens=ends
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=cut,
+        tokenizer_object=backend,
         pad_token=pieces[1],
         unk_token=pieces[2],
         eos_token=end,
@@ -148,11 +148,11 @@ def word_tokenizer(pieces: list[str], *, start: str, end: str | None) -> PreTrai
     )
 
 
-def _made(kind: Any, config: Any) -> Any:
-    """The same model each time."""
+def _build(model_class: Any, config: Any) -> Any:
+    """Build the same model each time."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return shaken(kind(config))
+        return perturb(model_class(config))
 
 
 def _texts(pieces: int) -> dict[str, int]:

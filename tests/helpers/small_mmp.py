@@ -1,4 +1,4 @@
-"""Small MMP models with random weights, compressed, to export and to compare with."""
+"""Small compressed MMP models with random weights, to export and compare with."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _STAGES = ((8, 1, 3, 1), (8, 2, 3, 6), (8, 2, 5, 6), (16, 3, 3, 6), (16, 3, 5, 6
 
 @cache
 def tokenizer() -> FastTokenizer:
-    """A unigram tokenizer of some hundred pieces, learned from the test sentences."""
+    """Return a unigram tokenizer of some hundred pieces, trained on the test sentences."""
     return unigram_tokenizer(TEXTS, pieces=900)
 
 
 @dataclass(frozen=True)
 class SmallModel:
-    """A compressed model and what it is exported with."""
+    """A compressed model and its image preprocessing."""
 
     model: MMP
     compact: dict[str, Tensor]
     pictures: ImagePreprocessing
 
     def export(self, folder: Path, **changes: Any) -> Path:
-        """Write its folder."""
+        """Export the model."""
         settings = {"max_length": 40, "name": "small", "languages": ("en", "de")} | changes
         export_mmp(
             self.compact,
@@ -64,7 +64,7 @@ class SmallModel:
 def small_model(
     *, seed: int = 0, size: int = 64, frequent: int = 200, activation: str = "gelu", **changes: Any
 ) -> SmallModel:
-    """A model with random weights, so large that every part of it counts; to be left as it is."""
+    """Return a model whose random weights are large enough for every part to matter; shared."""
     torch.manual_seed(seed)
     encoder = EncoderConfig(
         vocab_size=tokenizer().vocab_size,
@@ -90,7 +90,7 @@ def small_model(
 
 
 def image_backbone_state() -> dict[str, Tensor]:
-    """Random weights of a narrow EfficientNet-Lite0 under their published names."""
+    """Return random weights of a narrow EfficientNet-Lite0 under their published names."""
     state: dict[str, Tensor] = {}
 
     def convolution(name: str, norm: str, outputs: int, inputs: int, kernel: int) -> None:
@@ -118,7 +118,7 @@ def image_backbone_state() -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def torch_texts(model: MMP, ids: list[list[int]]) -> NDArray[np.float32]:
-    """What the model makes of texts in torch, by the ids of its own tokenizer."""
+    """Encode texts in torch, by the tokenizer's ids."""
     flat = torch.tensor([number for one in ids for number in one])
     return model.encode_text(flat, Packing.of([len(one) for one in ids])).numpy()
 
@@ -127,7 +127,7 @@ def torch_texts(model: MMP, ids: list[list[int]]) -> NDArray[np.float32]:
 def torch_pictures(
     model: MMP, pixels: NDArray[np.uint8], settings: ImagePreprocessing
 ) -> NDArray[np.float32]:
-    """What the model makes of pictures in torch, as in training: the whole, then the cells."""
+    """Encode pictures in torch, as in training: the global feature, then the cells."""
     mean, std = torch.tensor(settings.mean), torch.tensor(settings.std)
     x = ((torch.from_numpy(pixels).float() - mean) / std).permute(0, 3, 1, 2)
     cells = model.image_backbone(x).flatten(2).transpose(1, 2)  # type: ignore[operator]
@@ -137,7 +137,7 @@ def torch_pictures(
 
 
 def cosines(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of each pair of rows."""
+    """Return the cosine of each pair of rows."""
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     found: NDArray[np.float32] = (first * second).sum(axis=1) / lengths
     return found

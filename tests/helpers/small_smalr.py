@@ -1,4 +1,4 @@
-"""Small models that read words, with random weights, to export and to compare with."""
+"""Small SMALR models with random weights, to export and compare with."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def untrained(config: SMALRConfig, words: Lexicon, *, seed: int = 0) -> SMALR:
 
 
 def word_model(folder: Path, *, config: SMALRConfig = SHAPE, **changes: Any) -> SMALRFolder:
-    """A small model as it comes back from the folder that training leaves."""
+    """Save a small model as training does, and load it."""
     words = changes.pop("lexicon", None) or lexicon()
     save_smalr(
         untrained(config, words, **changes), words, folder, feature_info=FeatureInfo("small", SIZE)
@@ -77,7 +77,7 @@ def word_model(folder: Path, *, config: SMALRConfig = SHAPE, **changes: Any) -> 
 
 
 def small_backbone() -> ImageBackbone:
-    """A narrow EfficientNet-Lite0 with random weights."""
+    """Return a narrow EfficientNet-Lite0 with random weights."""
     torch.manual_seed(1)
     network = Network(image_backbone_state(), 0).eval().requires_grad_(False)
     return ImageBackbone(network, ImagePreprocessing(SIZE, MEAN, STD))

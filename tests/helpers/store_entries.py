@@ -1,4 +1,4 @@
-"""Entries of a store, for tests of stores and of what is built on them."""
+"""Entries of a library's store, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of vision share."""
+"""Fixtures of the vision tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polyglance.vision import backbone as backbones
 
 @pytest.fixture(scope="session")
 def toy() -> Iterator[ModuleType]:
-    """The toy backbone, known by the name of toy; see toy.py."""
+    """The toy backbone of toy.py, registered as ``toy``."""
     spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -31,7 +31,7 @@ def toy() -> Iterator[ModuleType]:
 
 @pytest.fixture
 def colours(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a folder of pictures of one colour each."""
+    """Return a function that writes a folder of single-colour pictures."""
 
     def make(*shades: tuple[int, int, int]) -> Path:
         folder = tmp_path / "pictures"
@@ -45,7 +45,7 @@ def colours(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def clip(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a video whose frames, shown from the given times on, are grey and get lighter by 9."""
+    """Return a function that writes a video of grey frames at given times, each lighter by 9."""
     import av
 
     def make(name: str, times: list[float], paint: Any = None) -> Path:
@@ -54,7 +54,7 @@ def clip(tmp_path: Path) -> Callable[..., Path]:
             stream = container.add_stream("mpeg4", rate=25)
             stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
             stream.codec_context.time_base = Fraction(1, 1000)
-            stream.bit_rate = 4_000_000  # so that a frame can be told by its shade
+            stream.bit_rate = 4_000_000  # so that a frame is identified by its shade
             for number, time in enumerate(times):
                 pixels = np.full((48, 64, 3), number * 9, np.uint8)
                 if paint is not None:

@@ -1,4 +1,4 @@
-"""Grids of any size over maps of any size, and backbones by name."""
+"""Pooling of feature maps to grids, and backbones by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_pooling_by_hand():
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 5, 7, 9, 12])
 @pytest.mark.parametrize("parts", [1, 2, 7, 9, 10])
-def test_pooling_is_a_mean_over_the_cell_and_keeps_the_mean_of_all(cells, parts):
+def test_pooling_averages_each_cell_and_keeps_the_global_mean(cells, parts):
     weights = pooling_weights(cells, parts)
     line = np.random.default_rng(0).normal(size=parts)
     fine = np.repeat(line, cells)  # cells * parts steps, every edge between two of them
@@ -31,13 +31,13 @@ def test_pooling_is_a_mean_over_the_cell_and_keeps_the_mean_of_all(cells, parts)
     assert np.isclose((weights @ line).mean(), line.mean(), atol=1e-6)
 
 
-def test_grid_boxes_part_the_frame_row_by_row():
+def test_grid_boxes_partition_the_frame_row_by_row():
     boxes = grid_boxes(2, (0.5, 0.0, 1.0, 1.0))
     expected = [[0.5, 0, 0.75, 0.5], [0.75, 0, 1, 0.5], [0.5, 0.5, 0.75, 1], [0.75, 0.5, 1, 1]]
     assert boxes.tolist() == expected
 
 
-def test_batches_have_one_shape_and_boxes_lie_in_the_frame(toy):
+def test_batches_have_constant_shape_and_boxes_are_in_the_frame(toy):
     backbone = toy.Toy(8)
     shades = [10, 20, 30, 40]
     frame = (0.25, 0.0, 0.75, 1.0)
@@ -51,7 +51,7 @@ def test_batches_have_one_shape_and_boxes_lie_in_the_frame(toy):
     assert tokens[0].boxes[0].tolist() == [0.25, 0, 0.5, 0.5]
 
 
-def test_an_unknown_backbone_is_named_with_its_neighbour():
+def test_an_unknown_backbone_suggests_the_nearest_name():
     with pytest.raises(PolyglanceError, match="did you mean 'efficientnet-lite2'"):
         open_backbone("efficientnet-light2")
 
@@ -59,7 +59,7 @@ def test_an_unknown_backbone_is_named_with_its_neighbour():
 @pytest.mark.parametrize(
     "options", [{"size": 31}, {"size": 2049}, {"threads": 0}, {"threads": -2}, {"threads": 257}]
 )
-def test_what_would_crash_the_network_is_refused(options):
+def test_sizes_and_threads_out_of_range_are_refused(options):
     ((name, value),) = options.items()
     with pytest.raises(PolyglanceError, match=rf"{name} must be from \d+ to \d+, not {value}$"):
         open_backbone("efficientnet-lite2", **options)

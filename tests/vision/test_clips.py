@@ -1,4 +1,4 @@
-"""One picture a second out of real video files, whatever state they are in."""
+"""Sampling one frame per second from real video files, sound and damaged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from polyglance.vision import clips
 from polyglance.vision.clips import ClipError, encode_clip, sample_frames
 
 STEADY = [i / 10 for i in range(26)]
-"""26 frames, ten a second: over at 2.6 seconds or a little later."""
+"""26 frames at ten per second, ending at 2.6 seconds or a little later."""
 
 
 def frames(path: Path, span=None) -> tuple[list[int], list[tuple[float, float]]]:
-    """The number of the frame that was taken for each second, and the seconds."""
+    """Return the index of the frame sampled for each second, and the seconds."""
     numbers, spans = [], []
     for picture, second in sample_frames(path, span):
         assert picture.mode == "RGB"
@@ -29,25 +29,25 @@ def frames(path: Path, span=None) -> tuple[list[int], list[tuple[float, float]]]
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
 def test_the_frame_in_the_middle_of_each_second_is_taken(clip, suffix):
     numbers, spans = frames(clip(f"clip.{suffix}", [i / 10 for i in range(24)]))
-    # At 0.5 and 1.5 seconds; a rest of 0.4 seconds has no middle of its own.
+    # At 0.5 and 1.5 seconds; the remaining 0.4 seconds have no middle.
     assert numbers == [5, 15]
     assert spans == [(0, 1), (1, 2)]
 
 
-def test_frames_may_come_at_any_times(clip):
+def test_variable_frame_rates_are_sampled_by_time(clip):
     path = clip("clip.mkv", [0, 0.1, 0.2, 2.6, 2.7, 5.4])
     numbers, spans = frames(path)
     assert numbers == [2, 2, 2, 4, 4]
     assert spans == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
 
 
-def test_a_clip_shorter_than_half_a_second_has_one_picture(clip):
+def test_a_clip_shorter_than_half_a_second_has_one_frame(clip):
     numbers, spans = frames(clip("clip.mp4", [0, 0.04]))
     assert len(numbers) == 1
     assert spans == [(0, 1)]
 
 
-def test_a_part_of_a_clip(clip):
+def test_a_span_of_a_clip_is_sampled(clip):
     path = clip("clip.mp4", STEADY)
     assert frames(path, (1.0, 2.0)) == ([15], [(1, 2)])
     assert frames(path, (0.2, 2.3)) == ([7, 17], [(0.2, 1.2), (1.2, 2.2)])
@@ -65,8 +65,8 @@ def test_the_seconds_of_a_late_stream_count_from_its_beginning(clip):
     ("degrees", "matrix"),
     [(90, (0, 1, -1, 0)), (180, (-1, 0, 0, -1)), (270, (0, -1, 1, 0))],
 )
-def test_a_camera_held_sideways_is_turned_upright(clip, degrees, matrix):
-    """As phones do it: the pixels lie, and the track's matrix turns them clockwise."""
+def test_rotated_video_is_turned_upright(clip, degrees, matrix):
+    """As phones store it: the track's matrix rotates the pixels clockwise."""
 
     def paint(pixels: np.ndarray) -> None:
         pixels[:] = 0
@@ -88,7 +88,7 @@ def test_a_camera_held_sideways_is_turned_upright(clip, degrees, matrix):
             assert light == ((x, y) == bright)
 
 
-def test_of_a_broken_clip_what_can_be_decoded_is_kept(clip):
+def test_decodable_frames_of_a_damaged_clip_are_kept(clip):
     path = clip("clip.mkv", STEADY)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) * 6 // 10])
@@ -98,7 +98,7 @@ def test_of_a_broken_clip_what_can_be_decoded_is_kept(clip):
     assert frames(path)[0][0] == 5
 
 
-def test_what_has_no_pictures_is_our_own_error(clip, tmp_path):
+def test_a_file_without_frames_raises_a_clip_error(clip, tmp_path):
     with wave.open(str(tmp_path / "sound.wav"), "wb") as sound:
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
         sound.writeframes(bytes(16000))
@@ -116,7 +116,7 @@ def test_what_has_no_pictures_is_our_own_error(clip, tmp_path):
         frames(path)
 
 
-def test_the_cover_of_an_album_is_no_clip(tmp_path):
+def test_cover_art_is_not_a_clip(tmp_path):
     import av
     from av.stream import Disposition
 
@@ -138,13 +138,13 @@ def test_the_cover_of_an_album_is_no_clip(tmp_path):
         frames(path)
 
 
-def test_a_time_stamp_gone_wrong_does_not_fill_the_disk(clip, monkeypatch):
+def test_a_wrong_time_stamp_is_refused(clip, monkeypatch):
     monkeypatch.setattr(clips, "MAX_SECONDS", 3600)
     with pytest.raises(ClipError, match="longer than 1 hours"):
         frames(clip("clip.mkv", [0, 0.1, 9000]))
 
 
-def test_a_clip_becomes_a_token_a_second(clip, toy):
+def test_a_clip_becomes_one_token_per_second(clip, toy):
     backbone = toy.Toy(32)
     tokens = encode_clip(backbone, clip("clip.mp4", STEADY), labels=2, batch_size=2)
     assert tokens.features.shape == (3, 3)

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from helpers.small_detector import package_weights, write_package
 from polyglance import weights
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.vision.detection import Detector, open_detector
 from polyglance.vision.labels import object_names
 from polyglance.weights.ssdlite import convert
-from helpers.small_detector import package_weights, write_package
 
 
 @pytest.fixture(scope="module")

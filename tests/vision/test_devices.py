@@ -7,7 +7,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.vision.devices import check_device
 
 
-def test_a_device_that_is_here() -> None:
+def test_available_devices_pass() -> None:
     check_device("cpu")
     check_device("cpu:0")
     if torch.cuda.is_available():
@@ -15,7 +15,7 @@ def test_a_device_that_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", ["foo", "", "cuda:99", "cuda:x", "meta"])
-def test_a_device_that_is_not_here_is_one_sentence(name: str) -> None:
+def test_an_unavailable_device_is_refused(name: str) -> None:
     with pytest.raises(
         PolyglanceError, match=rf"device '{name}' cannot be .*: choose cpu"
     ) as error:

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite against a reference written out here, and on photographs."""
+"""EfficientNet-Lite against a layer-by-layer reference, and on photographs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def random_state(variant: int) -> tuple[dict[str, torch.Tensor], list[int]]:
 
 
 def slow_map(state: dict[str, torch.Tensor], strides: list[int], x: torch.Tensor) -> torch.Tensor:
-    """The feature map the long way: pad, convolve, normalise, one after another."""
+    """Compute the feature map step by step: pad, convolve, normalise."""
 
     def conv(x: torch.Tensor, name: str, norm: str, stride: int = 1) -> torch.Tensor:
         weight = state[f"{name}.weight"]
@@ -91,11 +91,11 @@ def slow_map(state: dict[str, torch.Tensor], strides: list[int], x: torch.Tensor
 
 
 @pytest.mark.parametrize("variant", range(5))
-def test_the_network_equals_the_published_one_written_out(variant):
+def test_network_equals_the_published_one_layer_by_layer(variant):
     state, strides = random_state(variant)
     trained = [t for name, t in state.items() if "running" not in name]
     assert sum(tensor.numel() for tensor in trained) == PARAMETERS[variant]
-    # In double precision, because so many random layers blow up the last digit.
+    # In double precision, because many random layers amplify rounding.
     state = {name: tensor.double() for name, tensor in state.items()}
     network = Network(state, variant).eval()
     # Not square, and odd somewhere on the way down, so that all margins differ.
@@ -113,8 +113,8 @@ def pattern(size: int) -> np.ndarray:
     return np.stack(channels, -1).round().astype(np.uint8)
 
 
-# What efficientnet_lite_pytorch 0.1.0 answers to that pattern with the weights of its packages:
-# every 125th logit, at the size each network was trained at.
+# Every 125th logit of efficientnet_lite_pytorch 0.1.0 for that pattern with its own weights, at
+# the size each network was trained at.
 ANSWERS = {
     ("efficientnet-lite0", 224): "-0.7494 -0.2933 -1.3403 1.1775 -1.8473 -1.3702 -1.0386 0.1003",
     ("efficientnet-lite2", 260): "-0.5672 -0.6154 -1.2949 0.4953 -1.1253 -1.1771 -0.9810 -0.6246",
@@ -122,7 +122,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("name", "size"), ANSWERS)
-def test_the_packages_weights_answer_as_in_their_own_implementation(name, size):
+def test_published_weights_give_the_published_logits(name, size):
     backbone = open_backbone(name, size=size)
     assert isinstance(backbone, EfficientNetLite)
     with torch.inference_mode():
@@ -134,7 +134,7 @@ def test_the_packages_weights_answer_as_in_their_own_implementation(name, size):
 
 @pytest.fixture(scope="module")
 def lite2() -> EfficientNetLite:
-    # On one thread, as all tests: other workers compute beside this one.
+    # On one thread, because other test workers run at the same time.
     backbone: Backbone = open_backbone("efficientnet-lite2", threads=1)
     assert isinstance(backbone, EfficientNetLite)
     return backbone
@@ -155,7 +155,7 @@ def test_photographs_are_recognised(lite2, photos):
     assert coffee.label_probs[0, 0] > 0.5
 
 
-def test_labels_of_cells_agree_with_the_whole_when_pooled(lite2, photos):
+def test_labels_of_cells_agree_with_those_of_the_picture_when_pooled(lite2, photos):
     coffee, cat = lite2.encode(photos, grid=7, labels=1000)
     for tokens, expected in ((coffee, {ESPRESSO}), (cat, CATS)):
         pooled = np.zeros(1000)
@@ -165,7 +165,7 @@ def test_labels_of_cells_agree_with_the_whole_when_pooled(lite2, photos):
         assert pooled.sum() == pytest.approx(49, rel=1e-2)
 
 
-def test_cells_know_where_things_are(lite2, photos):
+def test_labels_of_cells_depend_on_position(lite2, photos):
     """In coffee's photograph the cup is in the middle: the corners are less espresso."""
     coffee = lite2.encode(photos, grid=7, labels=1000)[0]
     espresso = np.zeros(49)
@@ -176,7 +176,7 @@ def test_cells_know_where_things_are(lite2, photos):
 
 
 @pytest.mark.parametrize("grid", [1, 3, 7, 10])
-def test_the_mean_of_the_cells_is_the_whole_on_every_grid(lite2, photos, grid):
+def test_the_mean_of_the_cells_is_the_global_feature_on_every_grid(lite2, photos, grid):
     for tokens in lite2.encode(photos, grid=grid, labels=0):
         assert tokens.features.shape == (grid * grid, 1280)
         assert np.allclose(tokens.features.mean(0), tokens.global_feature, atol=1e-4)
@@ -192,7 +192,7 @@ def test_a_grid_coarser_than_the_map_is_the_mean_of_its_cells(lite2, photos):
     assert np.allclose(fine.mean((1, 3)), native, atol=1e-5)
 
 
-def test_tokens_are_complete_and_ordered(lite2, photos):
+def test_tokens_have_all_fields_in_order(lite2, photos):
     tokens = lite2.encode(photos, grid=7, labels=10)[0]
     assert tokens.boxes.shape == (49, 4)
     assert tokens.label_ids.dtype == np.uint16
@@ -201,7 +201,7 @@ def test_tokens_are_complete_and_ordered(lite2, photos):
     assert len(tokens) == 49
 
 
-def test_threads_are_put_back_and_results_are_the_same_each_time(lite2, photos):
+def test_thread_count_is_restored_and_results_are_repeatable(lite2, photos):
     before = torch.get_num_threads()
     lite2.threads = before + 1
     first = lite2.encode(photos, grid=7, labels=10)
@@ -211,7 +211,7 @@ def test_threads_are_put_back_and_results_are_the_same_each_time(lite2, photos):
     lite2.threads = 1
 
 
-def test_weights_that_do_not_fit_are_our_own_error(tmp_path):
+def test_other_weights_raise_a_data_error(tmp_path):
     folder = weights.folder("efficientnet-lite0")
     with pytest.raises(DataError, match="no readable weights"):
         EfficientNetLite(tmp_path, "mine", 224)
@@ -226,6 +226,6 @@ def test_weights_that_do_not_fit_are_our_own_error(tmp_path):
         EfficientNetLite(tmp_path, "mine", 224)
 
 
-def test_a_device_that_is_not_there_is_our_own_error():
+def test_an_unavailable_device_raises_a_polyglance_error():
     with pytest.raises(PolyglanceError, match="device"):
         open_backbone("efficientnet-lite0", device="no such device")

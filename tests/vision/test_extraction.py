@@ -1,4 +1,4 @@
-"""Extraction: from files to a store, in one go or in many."""
+"""Feature extraction from files to a store, in one run or several."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def test_a_folder_of_pictures(toy, colours, tmp_path):
+def test_a_folder_of_pictures_is_extracted(toy, colours, tmp_path):
     result = extract(colours(*SHADES), tmp_path / "store", toy.SETTINGS)
     store = FeatureStore(tmp_path / "store")
     assert (result.items, result.bad, result.done_before) == (25, {}, 0)
@@ -45,9 +45,9 @@ def test_a_folder_of_pictures(toy, colours, tmp_path):
     assert store.info.made_by["grid"] == 2
 
 
-def test_labels_may_be_those_of_another_network(toy, colours, tmp_path, monkeypatch):
+def test_labels_can_come_from_another_backbone(toy, colours, tmp_path, monkeypatch):
     class Backwards(toy.Toy):
-        """Sees nothing, and calls everything by the last class but its own."""
+        """Gives zero features and labels of its own."""
 
         def encode(self, pictures, *, grid, labels):
             tokens = super().encode(pictures, grid=grid, labels=labels)
@@ -69,14 +69,14 @@ def test_labels_may_be_those_of_another_network(toy, colours, tmp_path, monkeypa
         assert both[key].label_ids.tolist() == (2 - plain[key].label_ids).tolist()
 
 
-def test_folders_are_walked_in_order_and_hidden_things_left_out(tmp_path):
+def test_folders_are_scanned_in_order_without_hidden_files(tmp_path):
     for name in ("b/2.PNG", "a.jpg", ".hidden/3.png", "b/.4.png", "b/notes.txt", "é/5.webp"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     assert [item.key for item in find_items(tmp_path)] == ["a.jpg", "b/2.PNG", "é/5.webp"]
 
 
-def test_a_manifest_names_pictures_and_clips(toy, colours, clip, tmp_path):
+def test_the_pictures_and_clips_of_a_manifest_are_extracted(toy, colours, clip, tmp_path):
     colours((200, 100, 0))
     clip("clip.mp4", [i / 10 for i in range(26)])
     manifest = tmp_path / "manifest.jsonl"
@@ -129,7 +129,7 @@ def test_bad_files_are_named_skipped_and_counted(toy, colours, tmp_path):
     assert store["002.png"].features.tolist() == [list(SHADES[2])] * 4
 
 
-def test_a_store_of_nothing_but_bad_files_can_be_opened(toy, tmp_path):
+def test_a_store_with_only_bad_files_can_be_opened(toy, tmp_path):
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.png").write_bytes(b"")
     extract(tmp_path / "pictures", tmp_path / "store", toy.SETTINGS)
@@ -139,7 +139,7 @@ def test_a_store_of_nothing_but_bad_files_can_be_opened(toy, tmp_path):
     assert list(store.bad) == ["a.png"]
 
 
-def test_centre_crops_have_their_boxes_in_the_whole_picture(toy, tmp_path):
+def test_boxes_of_centre_crops_refer_to_the_uncropped_picture(toy, tmp_path):
     (tmp_path / "pictures").mkdir()
     Image.new("RGB", (200, 100)).save(tmp_path / "pictures" / "wide.png")
     extract(tmp_path / "pictures", tmp_path / "store", replace(toy.SETTINGS, resize="centre"))
@@ -148,7 +148,7 @@ def test_centre_crops_have_their_boxes_in_the_whole_picture(toy, tmp_path):
     assert boxes.tolist()[-1] == [0.5, 0.5, 0.75, 1]
 
 
-def test_going_on_gives_the_same_bytes_and_does_nothing_twice(toy, colours, tmp_path, monkeypatch):
+def test_resuming_gives_the_same_bytes_without_repeated_work(toy, colours, tmp_path, monkeypatch):
     folder = colours(*SHADES)
     extract(folder, tmp_path / "one", toy.SETTINGS)
     encode, calls = toy.Toy.encode, []
@@ -172,7 +172,7 @@ def test_going_on_gives_the_same_bytes_and_does_nothing_twice(toy, colours, tmp_
     assert calls == []
 
 
-def test_killed_twice_the_finished_store_is_the_same_to_the_byte(toy, colours, tmp_path):
+def test_a_store_killed_twice_is_the_same_to_the_byte(toy, colours, tmp_path):
     """A real process, killed without warning between its first and its last shard."""
     folder = colours(*SHADES)
     (folder / "003.png").write_bytes(b"")
@@ -215,9 +215,7 @@ def test_other_settings_or_pictures_are_refused(toy, colours, tmp_path):
      {"shard_size": 0}, {"resize": "stretch"}, {"dtype": "int4"}, {"backbone": "none"},
      {"size": 31}, {"size": 99999999}],
 )  # fmt: skip
-def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
-    toy, colours, tmp_path, change
-):
+def test_invalid_settings_are_refused_before_anything_is_written(toy, colours, tmp_path, change):
     ((name, value),) = change.items()
     with pytest.raises(PolyglanceError, match=rf"{name}.*{value}"):
         extract(colours((0, 0, 0)), tmp_path / "store", replace(toy.SETTINGS, **change))
@@ -225,7 +223,7 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("threads", [-2, 0, 100_000])
-def test_threads_that_would_crash_are_refused_before_anything_is_loaded(
+def test_too_many_threads_are_refused_before_anything_is_loaded(
     toy, colours, tmp_path, monkeypatch, threads
 ):
     monkeypatch.setattr(extraction, "open_backbone", None)
@@ -234,13 +232,13 @@ def test_threads_that_would_crash_are_refused_before_anything_is_loaded(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_place_that_cannot_be_written_to_is_said_in_a_sentence(toy, colours, tmp_path):
+def test_an_unwritable_folder_is_refused(toy, colours, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PolyglanceError, match=r"cannot be written .*; give a writable folder"):
         extract(colours((0, 0, 0)), tmp_path / "file" / "store", toy.SETTINGS)
 
 
-def test_a_single_picture_or_clip(toy, colours, clip, tmp_path):
+def test_a_single_picture_or_clip_is_extracted(toy, colours, clip, tmp_path):
     picture = colours((9, 8, 7)) / "000.png"
     extract(picture, tmp_path / "one", toy.SETTINGS)
     assert FeatureStore(tmp_path / "one")["000.png"].global_feature.tolist() == [9, 8, 7]
@@ -248,9 +246,7 @@ def test_a_single_picture_or_clip(toy, colours, clip, tmp_path):
     assert FeatureStore(tmp_path / "other").keys == ("clip.mp4",)
 
 
-def test_clips_in_a_folder_are_taken_where_they_can_be_read(
-    toy, colours, clip, tmp_path, monkeypatch
-):
+def test_clips_in_a_folder_need_pyav(toy, colours, clip, tmp_path, monkeypatch):
     folder = colours((9, 8, 7))
     clip("pictures/a.MP4", [0.0, 0.5, 1.0, 1.5])
     extract(folder, tmp_path / "store", toy.SETTINGS)
@@ -267,7 +263,7 @@ def test_clips_in_a_folder_are_taken_where_they_can_be_read(
         extract(folder, tmp_path / "another", toy.SETTINGS)
 
 
-def test_addresses_are_said_not_to_be_fetched(toy, colours, tmp_path):
+def test_urls_are_reported_as_not_fetched(toy, colours, tmp_path):
     colours((0, 0, 0))
     records = [
         Record(image="https://example.org/a.jpg"),
@@ -280,7 +276,7 @@ def test_addresses_are_said_not_to_be_fetched(toy, colours, tmp_path):
     assert all("not fetched: download the pictures first" in reason for reason in bad.values())
 
 
-def test_mended_files_are_taken_in_and_the_store_is_as_if_made_in_one_go(
+def test_repaired_files_are_added_and_the_store_equals_one_run(
     toy, colours, clip, tmp_path, monkeypatch
 ):
     folder = colours(*SHADES[:10])
@@ -298,13 +294,13 @@ def test_mended_files_are_taken_in_and_the_store_is_as_if_made_in_one_go(
 
     monkeypatch.setattr(toy.Toy, "encode", counted)
     assert extract(folder, tmp_path / "store", toy.SETTINGS).done_before == 11
-    assert batches == []  # what is still bad costs no more than a look, and nothing is written
+    assert batches == []  # bad files are only decoded again, and nothing is written
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*")}
 
     (folder / "001.png").write_bytes(sound["001.png"])
     (folder / "006.png").write_bytes(b"bad for another reason")
     result = extract(folder, tmp_path / "store", toy.SETTINGS)
-    assert result.done_before == 3  # the last shard, whose clip is as bad as it was
+    assert result.done_before == 3  # the last shard, whose clip is still bad
     assert list(result.bad) == ["006.png", "z.mp4"]
     assert "006.png\tis not a picture" in (tmp_path / "store" / "bad.txt").read_text()
 
@@ -316,7 +312,7 @@ def test_mended_files_are_taken_in_and_the_store_is_as_if_made_in_one_go(
     assert not (tmp_path / "store" / "bad.txt").exists()
 
 
-def test_no_pictures_is_an_error(toy, tmp_path):
+def test_a_source_without_pictures_is_refused(toy, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(PolyglanceError, match="no picture or clip"):
         extract(tmp_path / "empty", tmp_path / "store", toy.SETTINGS)
@@ -325,7 +321,7 @@ def test_no_pictures_is_an_error(toy, tmp_path):
         extract(tmp_path / "nope", tmp_path / "store", toy.SETTINGS)
 
 
-def test_a_linked_folder_is_not_looked_into_and_that_is_said(tmp_path):
+def test_linked_folders_are_not_scanned(tmp_path):
     folder, elsewhere = tmp_path / "links", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()
@@ -335,9 +331,7 @@ def test_a_linked_folder_is_not_looked_into_and_that_is_said(tmp_path):
         find_items(folder)
 
 
-def test_clips_without_the_extra_are_refused_before_anything_is_done(
-    toy, tmp_path, monkeypatch, colours
-):
+def test_clips_without_pyav_are_refused_at_once(toy, tmp_path, monkeypatch, colours):
     colours((0, 0, 0))
     records = [Record(image="pictures/000.png"), Record(video="clip.mp4")]
     write_manifest(tmp_path / "manifest.jsonl", records)
@@ -351,7 +345,7 @@ def test_clips_without_the_extra_are_refused_before_anything_is_done(
     assert not (tmp_path / "store").exists()
 
 
-def test_warnings_of_decoders_stay_off_the_terminal(toy, colours, tmp_path):
+def test_decoder_warnings_are_silenced(toy, colours, tmp_path):
     folder = colours((1, 2, 3))
     Image.new("RGB", (8, 8)).save(folder / "a.jpg", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff garbage")
     with warnings.catch_warnings(record=True) as caught:
@@ -361,7 +355,7 @@ def test_warnings_of_decoders_stay_off_the_terminal(toy, colours, tmp_path):
     assert len(FeatureStore(tmp_path / "store")) == 2
 
 
-def test_with_efficientnet_the_defaults_work(tmp_path):
+def test_default_settings_work_with_efficientnet(tmp_path):
     import skimage.data
 
     (tmp_path / "photos").mkdir()

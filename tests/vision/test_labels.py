@@ -8,7 +8,7 @@ from polyglance.vision.labels import commonest_labels, label_names
 from polyglance.vision.tokens import VisualTokens, grid_boxes, zero_spans
 
 
-def test_every_language_names_all_thousand_classes() -> None:
+def test_every_language_has_names_for_all_classes() -> None:
     for language in ("ar", "en", "es", "fr", "he", "ru", "zh"):
         names = label_names(language)
         assert len(names) == 1000
@@ -19,7 +19,7 @@ def test_every_language_names_all_thousand_classes() -> None:
         label_names("de")
 
 
-def test_cells_vote_with_their_certainty() -> None:
+def test_common_labels_are_weighted_by_probability() -> None:
     tokens = VisualTokens(
         features=np.zeros((4, 2), np.float32),
         boxes=grid_boxes(2),

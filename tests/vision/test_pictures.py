@@ -1,4 +1,4 @@
-"""Odd pictures, each a real file made here."""
+"""Unusual pictures, each written to a real file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 
 def corners(width: int = 60, height: int = 40) -> Image.Image:
-    """Red, green / blue, white: every turning and flipping of it looks different."""
+    """Red, green / blue, white: all its rotations and reflections differ."""
     picture = Image.new("RGB", (width, height))
     for x, y, colour in ((0, 0, RED), (1, 0, GREEN), (0, 1, BLUE), (1, 1, WHITE)):
         box = (x * width // 2, y * height // 2, (x + 1) * width // 2, (y + 1) * height // 2)
@@ -45,8 +45,8 @@ UPRIGHT = [RED, GREEN, BLUE, WHITE]
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tiff"])
-def test_pictures_stand_upright_whatever_exif_says_of_the_camera(tmp_path, orientation, suffix):
-    # What the camera stored: the upright scene, with the orientation's turning undone.
+def test_every_exif_orientation_is_turned_upright(tmp_path, orientation, suffix):
+    # As the camera stores it: the upright scene, inversely rotated.
     undo = {
         2: Image.Transpose.FLIP_LEFT_RIGHT,
         3: Image.Transpose.ROTATE_180,
@@ -68,7 +68,7 @@ def test_pictures_stand_upright_whatever_exif_says_of_the_camera(tmp_path, orien
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
-def test_a_mangled_exif_block_does_not_lose_the_picture(tmp_path):
+def test_a_mangled_exif_block_is_ignored(tmp_path):
     path = tmp_path / "picture.jpg"
     corners().save(path, exif=b"Exif\0\0MM\0*\xff\xff\xff\xff garbage", quality=95)
     assert look(read_picture(path)) == UPRIGHT
@@ -84,7 +84,7 @@ def test_every_mode_becomes_rgb(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_an_opened_picture_is_read_as_its_file(tmp_path, mode):
+def test_an_opened_picture_equals_its_file(tmp_path, mode):
     path = tmp_path / "picture.png"
     if mode == "I;16":
         picture = Image.fromarray(np.asarray(corners().convert("L")).astype(np.uint16) * 257)
@@ -108,7 +108,7 @@ def test_cmyk_jpeg_keeps_its_colours(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB"])
-def test_transparent_parts_lie_on_white(tmp_path, mode):
+def test_transparent_parts_become_white(tmp_path, mode):
     # Black on the left, and the same black, but transparent, on the right.
     path = tmp_path / "picture.png"
     if mode in ("RGBA", "LA"):
@@ -129,13 +129,13 @@ def test_transparent_parts_lie_on_white(tmp_path, mode):
     assert opened.getpixel((17, 5)) == WHITE
 
 
-def test_half_transparent_is_half_white(tmp_path):
+def test_half_transparent_parts_are_blended_with_white(tmp_path):
     path = tmp_path / "picture.webp"
     Image.new("RGBA", (8, 8), (0, 0, 0, 128)).save(path, lossless=True, exact=True)
     assert read_picture(path).getpixel((4, 4)) == (127, 127, 127)
 
 
-def test_sixteen_bits_are_brought_to_eight(tmp_path):
+def test_sixteen_bits_are_scaled_to_eight(tmp_path):
     path = tmp_path / "picture.png"
     values = np.array([[0, 257, 32896, 65535]], np.uint16)
     Image.fromarray(values).save(path)
@@ -143,20 +143,20 @@ def test_sixteen_bits_are_brought_to_eight(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_values_without_a_known_range_go_from_end_to_end(tmp_path, dtype):
+def test_values_without_a_known_range_are_scaled_to_the_full_range(tmp_path, dtype):
     path = tmp_path / "picture.tiff"
     Image.fromarray(np.array([[-10, 0, 10]], dtype)).save(path)
     assert np.asarray(read_picture(path))[0, :, 1].tolist() == [0, 128, 255]
 
 
-def test_a_picture_of_one_deep_value_is_black(tmp_path):
+def test_a_constant_deep_picture_is_black(tmp_path):
     path = tmp_path / "picture.tiff"
     Image.fromarray(np.full((3, 3), np.nan, np.float32)).save(path)
     assert read_picture(path).getpixel((1, 1)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("suffix", ["gif", "webp", "png", "tiff"])
-def test_of_moving_pictures_the_first_is_taken(tmp_path, suffix):
+def test_the_first_frame_of_an_animation_is_read(tmp_path, suffix):
     path = tmp_path / f"picture.{suffix}"
     later = [Image.new("RGB", (60, 40), BLUE), Image.new("RGB", (60, 40), GREEN)]
     corners().save(path, save_all=True, append_images=later, lossless=True)
@@ -169,7 +169,7 @@ def noise(width: int, height: int) -> Image.Image:
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "bmp"])
-def test_of_a_file_cut_short_what_is_there_is_kept_if_it_is_most(tmp_path, suffix):
+def test_a_truncated_file_is_read_if_most_rows_are_there(tmp_path, suffix):
     path = tmp_path / f"picture.{suffix}"
     noise(160, 160).save(path)
     whole = np.asarray(read_picture(path))
@@ -186,7 +186,7 @@ def test_of_a_file_cut_short_what_is_there_is_kept_if_it_is_most(tmp_path, suffi
         read_picture(path)
 
 
-def test_a_progressive_jpeg_cut_short_is_refused(tmp_path):
+def test_a_truncated_progressive_jpeg_is_refused(tmp_path):
     path = tmp_path / "picture.jpg"
     noise(160, 160).save(path, progressive=True)
     data = path.read_bytes()
@@ -219,7 +219,7 @@ def png_header(width: int, height: int) -> bytes:
         ("zero.png", png_header(0, 10), "cannot be read|not a picture"),
     ],
 )
-def test_what_is_no_picture_is_said_in_one_sentence(tmp_path, name, data, why):
+def test_other_files_raise_a_picture_error(tmp_path, name, data, why):
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(PictureError, match=why) as caught:
@@ -235,7 +235,7 @@ def test_missing_files_and_folders_are_named(tmp_path):
         read_picture(tmp_path)
 
 
-def test_the_limit_of_pixels_can_be_set(tmp_path):
+def test_max_pixels_can_be_set(tmp_path):
     path = tmp_path / "picture.png"
     corners().save(path)
     with pytest.raises(PictureError, match="60 x 40"):
@@ -243,7 +243,7 @@ def test_the_limit_of_pixels_can_be_set(tmp_path):
     assert read_picture(path, max_pixels=2400).size == (60, 40)
 
 
-def test_a_large_jpeg_is_decoded_small_and_looks_the_same(tmp_path):
+def test_a_large_jpeg_is_decoded_at_reduced_size(tmp_path):
     path = tmp_path / "picture.jpg"
     corners(1600, 1200).save(path, quality=95)
     assert read_picture(path).size == (1600, 1200)
@@ -263,7 +263,7 @@ def test_every_shape_becomes_a_square(tmp_path, size, resize):
     assert (square.pixels == [10, 20, 30]).all()
 
 
-def test_squashing_shows_all_and_cropping_the_middle():
+def test_squash_keeps_everything_and_centre_crops():
     wide = Image.new("RGB", (300, 100), RED)
     wide.paste(GREEN, (100, 0, 200, 100))
     squashed, cropped = to_square(wide, 90), to_square(wide, 90, "centre")
@@ -273,7 +273,7 @@ def test_squashing_shows_all_and_cropping_the_middle():
     assert (cropped.pixels == GREEN).all()
 
 
-def test_an_unknown_way_to_resize_is_an_error():
+def test_an_unknown_resize_is_refused():
     with pytest.raises(PolyglanceError, match="squash"):
         to_square(corners(), 8, "stretch")
 
@@ -298,7 +298,7 @@ def sample(kind: str) -> bytes:
     changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=8),
     cut=st.floats(0, 1),
 )
-def test_mangled_files_give_a_picture_or_our_own_error(tmp_path_factory, kind, changes, cut):
+def test_a_mangled_file_gives_a_picture_or_a_picture_error(tmp_path_factory, kind, changes, cut):
     data = bytearray(sample(kind))
     for place, value in changes:
         data[int(place * (len(data) - 1))] = value

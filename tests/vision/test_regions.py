@@ -1,4 +1,4 @@
-"""Regions computed elsewhere, in the layouts that are about."""
+"""Precomputed regions in all supported layouts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write(layout: str, path: Path) -> Path:
             return write_tsv(path, bottom_up_line)
         case "lxmert":
             return write_tsv(path, lxmert_line)
-        case "bottom-up-pytorch":  # with its pickled dictionary, which is not to be opened
+        case "bottom-up-pytorch":  # with its pickled dict, which must not be opened
             info = np.array({"objects_id": IDS}, dtype=object)
             return write_npz(path, x=FEATURES, bbox=BOXES, num_bbox=COUNT, info=info, **sizes)
         case "named":
@@ -110,7 +110,7 @@ def test_every_layout_gives_the_same_tokens(tmp_path, layout):
         assert tokens.label_probs.tolist() == [[0.5], [0.25], [1]]
 
 
-def test_of_a_distribution_the_most_likely_classes_are_kept(tmp_path):
+def test_the_most_likely_classes_of_a_distribution_are_kept(tmp_path):
     with open_regions(write("uniter", tmp_path)) as regions:
         tokens = regions.read("41", labels=3)
     assert tokens.label_ids.shape == (COUNT, 3)
@@ -118,7 +118,7 @@ def test_of_a_distribution_the_most_likely_classes_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_unknown_picture_is_our_own_error(tmp_path, layout):
+def test_an_unknown_key_raises_a_region_error(tmp_path, layout):
     with open_regions(write(layout, tmp_path)) as regions, pytest.raises(RegionError):
         regions.read("44")
 
@@ -139,7 +139,7 @@ def test_an_unknown_picture_is_our_own_error(tmp_path, layout):
         ({"objects_conf": CONFIDENCE * np.nan}, "label for each"),
     ],
 )
-def test_what_does_not_fit_is_said(tmp_path, change, complaint):
+def test_inconsistent_arrays_are_refused(tmp_path, change, complaint):
     arrays = {"features": FEATURES, "boxes": BOXES, "image_w": WIDTH, "image_h": HEIGHT,
               "objects_id": IDS, "objects_conf": CONFIDENCE}  # fmt: skip
     folder = write_npz(tmp_path, **(arrays | change))
@@ -163,7 +163,7 @@ def test_a_malformed_line_is_named_by_its_number(tmp_path):
             regions.read("4")
 
 
-def test_what_is_no_file_of_regions_is_our_own_error(tmp_path):
+def test_other_files_raise_a_region_error(tmp_path):
     (tmp_path / "a.h5").write_bytes(b"no HDF5")
     for name in ("a.h5", "missing.h5", "missing.tsv", "a.csv", "."):
         with pytest.raises(RegionError):
@@ -179,7 +179,7 @@ LINE = lxmert_line().encode()
     changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=6),
     keep=st.floats(0, 1),
 )
-def test_mangled_files_give_tokens_or_our_own_error(tmp_path_factory, layout, changes, keep):
+def test_a_mangled_file_gives_tokens_or_a_region_error(tmp_path_factory, layout, changes, keep):
     folder = Path(tmp_path_factory.mktemp("mangled"))
     if layout == "tsv":
         path = source = folder / "regions.tsv"
@@ -203,7 +203,7 @@ def test_mangled_files_give_tokens_or_our_own_error(tmp_path_factory, layout, ch
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_regions_go_into_a_store(tmp_path, layout):
+def test_regions_are_imported_into_a_store(tmp_path, layout):
     result = import_regions(write(layout, tmp_path), tmp_path / "store", dtype="float16")
     store = FeatureStore(tmp_path / "store")
     assert store.keys == ("41", "42", "43")
@@ -226,7 +226,7 @@ def test_bad_regions_are_named_and_skipped(tmp_path):
         import_regions(folder, tmp_path / "another")
 
 
-def test_mended_regions_are_taken_in(tmp_path):
+def test_repaired_regions_are_added(tmp_path):
     folder = write("named", tmp_path)
     sound = (folder / "43.npz").read_bytes()
     (folder / "43.npz").write_bytes(b"")
@@ -238,7 +238,7 @@ def test_mended_regions_are_taken_in(tmp_path):
     assert not (tmp_path / "store" / "bad.txt").exists()
 
 
-def test_what_regions_cannot_be_stored_as_or_where(tmp_path):
+def test_invalid_import_settings_are_refused(tmp_path):
     folder = write("named", tmp_path)
     with pytest.raises(PolyglanceError, match="labels must be 0 or more, not -1"):
         import_regions(folder, tmp_path / "store", labels=-1)

@@ -1,4 +1,4 @@
-"""Shards are safetensors files, the same bytes each time, whole or not at all."""
+"""Shards are safetensors files, deterministic and written atomically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARRAYS = {
 NOTES = {"keys": ["é\t", "\udcff"], "bad": {"b": "why", "a": "why not"}}
 
 
-def test_the_safetensors_library_reads_what_we_write(tmp_path):
+def test_the_safetensors_library_reads_a_shard(tmp_path):
     path = tmp_path / "shard.safetensors"
     write_shard(path, ARRAYS, NOTES)
     theirs = load_file(path)
@@ -37,7 +37,7 @@ def test_the_safetensors_library_reads_what_we_write(tmp_path):
         assert set(file.metadata()) == {"keys", "bad"}
 
 
-def test_what_is_written_is_read_as_views_of_the_file(tmp_path):
+def test_arrays_are_read_as_views_of_the_file(tmp_path):
     path = tmp_path / "shard.safetensors"
     write_shard(path, ARRAYS, NOTES)
     shard = read_shard(path)
@@ -50,14 +50,14 @@ def test_what_is_written_is_read_as_views_of_the_file(tmp_path):
         assert not shard.arrays[name].flags.writeable
 
 
-def test_order_does_not_show_in_the_bytes(tmp_path):
+def test_bytes_do_not_depend_on_the_order_of_arrays(tmp_path):
     write_shard(tmp_path / "a", ARRAYS, NOTES)
     other = {"bad": dict(reversed(NOTES["bad"].items())), "keys": NOTES["keys"]}
     write_shard(tmp_path / "b", dict(reversed(ARRAYS.items())), other)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
+def test_a_file_is_written_atomically(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     (tmp_path / "file.partial").write_bytes(b"left by a process that was killed")
@@ -72,7 +72,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 
 @settings(max_examples=150, deadline=None)
 @given(place=st.floats(0, 1), value=st.binary(max_size=12), keep=st.floats(0, 1))
-def test_a_mangled_shard_is_our_own_error_or_reads(tmp_path_factory, place, value, keep):
+def test_a_mangled_shard_is_read_or_raises_a_data_error(tmp_path_factory, place, value, keep):
     path = Path(tmp_path_factory.getbasetemp()) / "shard"
     write_shard(path, ARRAYS, NOTES)
     data = bytearray(path.read_bytes())
@@ -87,7 +87,7 @@ def test_a_mangled_shard_is_our_own_error_or_reads(tmp_path_factory, place, valu
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(28, "Full")])
-def test_what_the_system_refuses_to_write_is_our_own_error(tmp_path, monkeypatch, error):
+def test_a_failed_write_raises_a_polyglance_error(tmp_path, monkeypatch, error):
     def refuse(*_: object) -> None:
         raise error
 

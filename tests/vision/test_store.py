@@ -1,4 +1,4 @@
-"""The feature store: what goes in comes out, by key, in any order."""
+"""Reading and writing the feature store."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def store(request, tmp_path) -> FeatureStore:
     return write(tmp_path / "store", dtype=request.param)
 
 
-def test_keys_and_bad_files_are_kept_apart(store):
+def test_keys_do_not_include_bad_files(store):
     assert store.keys == tuple(GOOD)
     assert len(store) == 11
     assert store.bad == {"bad.jpg": "is empty"}
@@ -73,12 +73,12 @@ def test_keys_and_bad_files_are_kept_apart(store):
 
 
 def close(ours, theirs, dtype) -> bool:
-    """Within half a step of int8, a 254th of a vector's largest value; or of float16."""
+    """Whether values agree within the rounding of int8 (1/254 of a vector's maximum) or float16."""
     step = np.abs(theirs).max(-1, keepdims=True, initial=0) / (253 if dtype == "int8" else 2000)
     return bool((np.abs(ours - theirs) <= step).all())
 
 
-def test_what_goes_in_comes_out(store):
+def test_tokens_are_read_as_written_up_to_rounding(store):
     for key, item in GOOD.items():
         out = store[key]
         assert len(out) == len(item)
@@ -89,7 +89,7 @@ def test_what_goes_in_comes_out(store):
             assert getattr(out, name).dtype == getattr(item, name).dtype
 
 
-def test_gathering_is_one_by_one_end_to_end(store):
+def test_gather_equals_concatenated_items(store):
     wanted = ["9.jpg", "2.jpg", "5.jpg", "2.jpg", "10.jpg", "0.jpg"]
     packed = store.gather(wanted)
     one_by_one = [store[key] for key in wanted]
@@ -104,14 +104,14 @@ def test_gathering_is_one_by_one_end_to_end(store):
         assert np.array_equal(getattr(packed, name), joined)
 
 
-def test_gathering_nothing_is_empty(store):
+def test_gather_without_keys_is_empty(store):
     packed = store.gather([])
     assert packed.features.shape == (0, WIDTH)
     assert packed.global_features.shape == (0, WIDTH)
     assert packed.lengths.shape == (0,)
 
 
-def test_half_precision_features_are_views_of_the_file(tmp_path):
+def test_float16_features_are_views_of_the_file(tmp_path):
     store = write(tmp_path / "store", dtype="float16")
     assert not store["3.jpg"].features.flags.owndata
     assert not store["3.jpg"].boxes.flags.owndata
@@ -124,7 +124,7 @@ def test_a_missing_key_says_why(store):
         store.gather(["0.jpg", "bad.jpg"])
 
 
-def test_another_process_maps_the_files_itself(store):
+def test_a_pickled_store_maps_the_files_again(store):
     parcel = pickle.dumps(store)
     assert len(parcel) < 1000
     again = pickle.loads(parcel)
@@ -146,13 +146,13 @@ def test_records_find_their_features(tmp_path):
     assert feature_key(Record()) == ""
 
 
-def test_quantising_by_hand():
+def test_quantise_by_hand():
     values, scales = quantise(np.array([[1.27, -0.635, 0.004], [0, 0, 0]], np.float32))
     assert values.tolist() == [[127, -64, 0], [0, 0, 0]]
     assert scales == pytest.approx([0.01, 0])
 
 
-def test_large_values_do_not_become_infinite_in_half_precision(tmp_path):
+def test_large_values_stay_finite_in_float16(tmp_path):
     item = tokens(0, 1)
     item.features[0, 0] = 1e6
     one = info(dtype="float16", items=1, keys_sha256=hash_keys(["a"]))
@@ -168,7 +168,7 @@ def same_bytes(one: Path, other: Path) -> bool:
     return files(one) == files(other)
 
 
-def test_a_store_made_in_several_goes_is_the_same(tmp_path):
+def test_a_store_written_in_several_runs_is_the_same(tmp_path):
     write(tmp_path / "one")
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "store.json.partial").write_bytes(b"killed")
@@ -192,13 +192,13 @@ def test_a_store_made_in_several_goes_is_the_same(tmp_path):
         ({"keys_sha256": hash_keys(["x"])}, "another list of pictures"),
     ],
 )
-def test_other_settings_do_not_go_into_the_same_store(tmp_path, changes, complaint):
+def test_other_settings_are_refused(tmp_path, changes, complaint):
     write(tmp_path / "store")
     with pytest.raises(PolyglanceError, match=complaint):
         StoreWriter(tmp_path / "store", info(**changes), KEYS)
 
 
-def test_folders_with_other_things_in_them_are_left_alone(tmp_path):
+def test_folders_with_other_files_are_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(PolyglanceError, match="other files"):
         StoreWriter(tmp_path, info(), KEYS)
@@ -206,7 +206,7 @@ def test_folders_with_other_things_in_them_are_left_alone(tmp_path):
         StoreWriter(tmp_path / "thesis.tex", info(), KEYS)
 
 
-def test_one_writer_at_a_time(tmp_path):
+def test_a_second_writer_is_refused(tmp_path):
     one, other = (StoreWriter(tmp_path / "store", info(), KEYS) for _ in range(2))
     with (
         one.exclusive(),
@@ -219,7 +219,7 @@ def test_one_writer_at_a_time(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{"dtype": "int4"}, {"shard_size": 0}])
-def test_settings_that_make_no_sense(tmp_path, changes):
+def test_invalid_settings_are_refused(tmp_path, changes):
     with pytest.raises(PolyglanceError):
         StoreWriter(tmp_path / "store", info(**changes), KEYS)
 
@@ -228,7 +228,7 @@ def test_settings_that_make_no_sense(tmp_path, changes):
     "text",
     ["", "[]", "{}", '{"version": 1}', '{"version": 9}', "\xff"],
 )
-def test_a_store_that_is_none_is_our_own_error(tmp_path, text):
+def test_a_folder_that_is_not_a_store_raises_a_data_error(tmp_path, text):
     with pytest.raises(DataError, match=r"has no store\.json"):
         FeatureStore(tmp_path)
     (tmp_path / "store.json").write_text(text, encoding="latin-1")
@@ -237,7 +237,7 @@ def test_a_store_that_is_none_is_our_own_error(tmp_path, text):
 
 
 @pytest.mark.parametrize("changes", [{"shard_size": "4"}, {"items": None}, {"made_by": []}])
-def test_store_json_with_wrong_values_is_our_own_error(tmp_path, changes):
+def test_invalid_store_json_raises_a_data_error(tmp_path, changes):
     write(tmp_path / "store")
     place = tmp_path / "store" / "store.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | changes))
@@ -245,7 +245,7 @@ def test_store_json_with_wrong_values_is_our_own_error(tmp_path, changes):
         FeatureStore(tmp_path / "store")
 
 
-def test_a_damaged_or_foreign_shard_is_found_when_the_store_is_opened(tmp_path):
+def test_a_damaged_or_foreign_shard_is_refused_on_opening(tmp_path):
     write(tmp_path / "store")
     place = shard_path(tmp_path / "store", 1)
     data = place.read_bytes()

@@ -19,7 +19,7 @@ def numbered(size: int) -> Square:
     return Square(pixels.reshape(size, size, 3).astype(np.uint8), WHOLE)
 
 
-def test_ten_views_are_corners_centre_and_their_mirror_images() -> None:
+def test_ten_crops_are_corners_centre_and_their_mirror_images() -> None:
     assert crop_margin(14, "ten") == 2
     square = numbered(16)
     views = [view.pixels for view in crops(square, 14, "ten")]
@@ -30,7 +30,7 @@ def test_ten_views_are_corners_centre_and_their_mirror_images() -> None:
         assert np.array_equal(views[2 * number + 1], crop[:, ::-1])
 
 
-def test_one_view_is_the_picture_and_mirror_both_sides_of_it() -> None:
+def test_one_and_mirror_views() -> None:
     square = numbered(8)
     assert crops(square, 8, "one") == [square]
     first, second = crops(square, 8, "mirror")
@@ -38,7 +38,7 @@ def test_one_view_is_the_picture_and_mirror_both_sides_of_it() -> None:
     assert np.array_equal(second.pixels[:, ::-1], square.pixels)
 
 
-def test_several_views_make_one_vector(tmp_path: Path) -> None:
+def test_several_views_are_averaged_into_one_vector(tmp_path: Path) -> None:
     settings = ExtractionSettings(views="ten", labels=0)
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     with pytest.raises(PolyglanceError, match="set grid to 1 and labels to 0"):

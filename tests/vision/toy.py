@@ -1,4 +1,4 @@
-"""A backbone for tests: the mean colours of the cells. As a script, a slow extraction to kill."""
+"""A backbone of mean colours for tests; as a script, a slow extraction to be killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = ExtractionSettings(
 
 
 class Toy:
-    """Width 3: the mean red, green and blue of a cell. Its classes are those colours."""
+    """Features are the mean red, green and blue of a cell; its classes are those colours."""
 
     name, width, num_classes, fingerprint = "toy", 3, 3, "no weights"
 

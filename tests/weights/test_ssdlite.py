@@ -19,7 +19,7 @@ from helpers.small_detector import (
     ANCHORS,
     CELLS,
     EXTRAS,
-    KINDS,
+    NUM_CLASSES,
     TRUNK,
     Weights,
     package_weights,
@@ -98,8 +98,8 @@ def test_boxes_and_kinds_are_those_of_the_graph(tmp_path: Path) -> None:
     boxes, sure = network(x)
     moves, logits = graph(weights, x)
     assert boxes.shape == (2, ANCHORS, 4)
-    assert sure.shape == (2, ANCHORS, KINDS)
-    rows = torch.cat([level.permute(0, 2, 3, 1).reshape(2, -1, KINDS + 1) for level in logits], 1)
+    assert sure.shape == (2, ANCHORS, NUM_CLASSES)
+    rows = torch.cat([level.permute(0, 2, 3, 1).reshape(2, -1, NUM_CLASSES + 1) for level in logits], 1)
     # Weights are kept in half precision.
     torch.testing.assert_close(sure, rows[:, :, 1:].sigmoid(), atol=0.02, rtol=0.05)
     moved = torch.cat([level.permute(0, 2, 3, 1).reshape(2, -1, 4) for level in moves], 1)
