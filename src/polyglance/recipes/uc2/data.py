@@ -145,8 +145,10 @@ def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) ->
     candidates = settings.languages or english_first(train.captions)[1:]
     languages = [code for code in candidates if allowed is None or code in allowed]
     if not languages:
+        absent = sorted(set(allowed or ()) - train.captions.present_languages)
+        reason = f" (there are no captions in {', '.join(absent)})" if absent else ""
         raise PolyglanceError(
-            "VTLM needs captions in another language than English: name one in"
+            f"VTLM needs captions in another language than English{reason}: name one in"
             " pretraining.languages, or set pretraining.mixture.vtlm to 0"
         )
     texts = [
@@ -215,8 +217,8 @@ def translate_split(split: Split, translator: str, reader: SplitReader) -> Split
         with TranslationCache.open() as cache:
             translations = translate_all(to_english, texts, cache, quiet=rank() > 0).texts
         for number, record in enumerate(records):
-            if captions := record.captions.get(language):
-                english = tuple(translations.get(text) or text for text in captions)
+            if originals := record.captions.get(language):
+                english = tuple(translations.get(text) or text for text in originals)
                 records[number] = replace(record, captions={**record.captions, language: english})
     captions = CaptionTable.build(records, reader.tokenizer, max_tokens=reader.max_text_tokens)
     return replace(split, records=records, captions=captions)

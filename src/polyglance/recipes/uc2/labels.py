@@ -129,7 +129,9 @@ def _dictionary(config: LabelNamesConfig, language: str, data: Path) -> Path:
 class NameTokenizer(Protocol):
     """The part of a tokenizer that label names need."""
 
-    def encode_batch(self, texts: Sequence[str], *, specials: bool) -> Sequence[Sequence[int]]:
+    def encode_batch(
+        self, texts: Sequence[str], *, add_special_tokens: bool
+    ) -> Sequence[Sequence[int]]:
         """Return the ids of each text, without special tokens."""
         ...
 
@@ -141,7 +143,9 @@ class LabelTokens:
         """Tokenize ``names``, one for each label, in the same order in all languages."""
         self.languages = tuple(names)
         self.num_labels = len(names[self.languages[0]])
-        by_language = [tokenizer.encode_batch(names[code], specials=False) for code in names]
+        by_language = [
+            tokenizer.encode_batch(names[code], add_special_tokens=False) for code in names
+        ]
         for language, tokens in zip(self.languages, by_language, strict=True):
             if len(tokens) != self.num_labels:
                 raise PolyglanceError(

@@ -116,6 +116,7 @@ def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
     """Build every stage's tasks first, so that missing data fails before training starts."""
     groups = parameter_groups(model, model.encoder, recipe.head_lr_multiplier)
     stages = []
+    split = data.validation
     if (adaptation := recipe.early_adaptation) is not None:
         stages.append(early_adaptation_stage(recipe, adaptation, model, data))
     if (contrastive := recipe.contrastive_stage) is not None:
@@ -126,7 +127,6 @@ def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
             batch=contrastive.batch,
             temperature=contrastive.temperature,
         )
-        split = data.validation
         stages.append(
             Stage(
                 "contrastive_stage",
@@ -153,7 +153,7 @@ def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
         stages.append(Stage("distillation", Mixture({"distillation": teacher}), loop, groups))
     if (fine_tuning := recipe.fine_tuning) is not None:
         retrieval = fine_tuning_task(fine_tuning, model, data, recipe.loop.steps)
-        split, languages = data.validation, fine_tuning.languages or data.languages
+        languages = fine_tuning.languages or data.languages
         stages.append(
             Stage(
                 "fine_tuning",
