@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyglance.errors import MissingExtra, PolyglanceError
+from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.evaluation.answers import (
     EnglishRules,
     accuracy,
@@ -195,5 +195,5 @@ class TestBleu:
 
     def test_without_sacrebleu_the_extra_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
-        with pytest.raises(MissingExtra, match=r"polyglance\[evaluate\]"):
+        with pytest.raises(MissingExtraError, match=r"polyglance\[evaluate\]"):
             corpus_bleu(["a"], [["a"]])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from polyglance.errors import DataError, MissingExtra, PolyglanceError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.evaluation.embeddings import evaluate_files, read_layout
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import Record, write_manifest
@@ -64,14 +64,14 @@ def world(tmp_path):
 class TestLayout:
     def test_rows_follow_the_manifest(self, world):
         layout = read_layout(world.manifest)
-        assert [record.key for record in layout.pictures] == ["a.jpg", "b.mp4", "b.mp4", "c.jpg"]
+        assert [record.key for record in layout.records] == ["a.jpg", "b.mp4", "b.mp4", "c.jpg"]
         assert layout.captions == {"en": ("a1", "a2", "b1", "b2"), "de": ("a", "c1", "c2")}
-        assert {k: v.tolist() for k, v in layout.owners.items()} == world.owners
+        assert {k: v.tolist() for k, v in layout.image_ids.items()} == world.owners
 
     def test_one_split(self, world):
         layout = read_layout(world.manifest, "val")
         assert layout.captions == {"en": ("b2",)}
-        assert layout.owners["en"].tolist() == [0]
+        assert layout.image_ids["en"].tolist() == [0]
 
     def test_a_split_that_is_not_there(self, world):
         with pytest.raises(DataError, match=r"split 'dev' \(there are: \(none\), test, val\)"):
@@ -79,7 +79,7 @@ class TestLayout:
 
     def test_a_picture_in_two_records_would_be_measured_against_itself(self, world):
         write_manifest(world.manifest, [*RECORDS, Record(image="a.jpg", captions={"cs": ("x",)})])
-        with pytest.raises(DataError, match=r"a\.jpg stands in two records"):
+        with pytest.raises(DataError, match=r"a\.jpg is in two records"):
             read_layout(world.manifest)
 
     def test_a_malformed_line_stops_it_since_rows_would_shift(self, world):
@@ -90,7 +90,7 @@ class TestLayout:
     @pytest.mark.real_data
     def test_of_flickr8k(self, real_data):
         layout = read_layout(real_data / "flickr8k" / "test.jsonl")
-        assert len(layout.pictures) == 929
+        assert len(layout.records) == 929
         counts = {language: len(captions) for language, captions in layout.captions.items()}
         assert counts == {
             "en": 4644, "de": 4635, "fr": 929, "cs": 929, "pt": 4643, "zh": 4427, "ar": 2778,
@@ -164,14 +164,14 @@ class TestMistakes:
 
     def test_wrong_counts(self, world):
         np.save(world.image_file, world.images[:3])
-        self.check(world, "expected 4 rows, one for each of the pictures or clips of")
+        self.check(world, "expected 4 rows, one for each of the images or clips of")
         np.save(world.image_file, world.images)
         np.savez(world.text_file, en=world.texts["en"][1:], de=world.texts["de"])
         self.check(world, "texts.npz[en]: expected 4 rows, one for each of the captions in en")
 
     def test_wrong_width(self, world):
         np.savez(world.text_file, en=world.texts["en"][:, :5], de=world.texts["de"])
-        self.check(world, "captions of width 5 cannot be compared with the pictures of width 6")
+        self.check(world, "captions of width 5 cannot be compared with images of width 6")
 
     def test_not_finite(self, world):
         world.images[2, 1] = np.nan
@@ -200,14 +200,14 @@ class TestMistakes:
         np.save(world.image_file, np.array([Trap()], dtype=object), allow_pickle=True)
         self.check(world, "pickled objects, which are never opened")
         np.savez(world.folder / "trap.npz", en=np.array([Trap()], dtype=object))
-        self.check(world, "trap.npz: not a sound", images=world.folder / "trap.npz")
+        self.check(world, "trap.npz: not a valid", images=world.folder / "trap.npz")
         assert not (tmp_path / "sprung").exists()
 
     @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.safetensors"])
     @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", b"\x93NUMPY\x01\x00"])
     def test_damaged_files(self, world, name, content):
         (world.folder / name).write_bytes(content)
-        self.check(world, f"{name}: not a sound", images=world.folder / name)
+        self.check(world, f"{name}: not a valid", images=world.folder / name)
 
     @settings(max_examples=60, deadline=None)
     @given(st.data())
@@ -242,12 +242,12 @@ class TestMistakes:
             world, "nowhere.jsonl: no such manifest", manifest=world.folder / "nowhere.jsonl"
         )
         (world.folder / "empty").mkdir()
-        self.check(world, "holds no file of .npy", texts=world.folder / "empty")
+        self.check(world, "no file of .npy", texts=world.folder / "empty")
 
     def test_languages_that_do_not_match(self, world):
-        self.check(world, "holds no captions in cs, only en, de", languages=["cs"])
-        self.check(world, "holds no captions in fr, only en, de", human=["fr"])
-        self.check(world, "not being measured", languages=["en"], human=["de"])
+        self.check(world, "no captions in cs, only in en, de", languages=["cs"])
+        self.check(world, "no captions in fr, only in en, de", human=["fr"])
+        self.check(world, "not evaluated", languages=["en"], human=["de"])
         self.check(world, "a language code such as", languages=["no language!"])
         np.savez(world.text_file, en=world.texts["en"])
         self.check(world, "holds no embeddings in de; to leave it out, name the languages")
@@ -259,14 +259,14 @@ class TestMistakes:
         self.check(world, "texts.npz[!]: expected a language code")
 
     def test_one_npy_for_several_languages(self, world):
-        self.check(world, "holds the captions of one language", texts=world.image_file)
+        self.check(world, "has the captions of one language", texts=world.image_file)
 
     def test_several_arrays_of_pictures(self, world):
         self.check(world, "expected one array, found 2", images=world.text_file)
 
     def test_without_safetensors_the_extra_is_named(self, world, monkeypatch):
         monkeypatch.setitem(sys.modules, "safetensors", None)
-        with pytest.raises(MissingExtra, match=r"polyglance\[train\]"):
+        with pytest.raises(MissingExtraError, match=r"polyglance\[train\]"):
             world.evaluate(images=world.folder / "images.safetensors")
 
 

@@ -122,7 +122,7 @@ def test_a_language_is_told_to_models_of_words(manifest: Path) -> None:
 
 def test_what_cannot_be_measured_is_one_sentence(manifest: Path, clip: Path) -> None:
     encoder = polyglance.load(clip)
-    with pytest.raises(PolyglanceError, match="holds no captions in fr, only en, de"):
+    with pytest.raises(PolyglanceError, match="no captions in fr, only in en, de"):
         evaluate_encoder(encoder, manifest, languages=["fr"])
     with pytest.raises(PolyglanceError, match=r"0\.png"):
         evaluate_encoder(encoder, manifest, pictures=manifest.parent / "nowhere")
@@ -137,7 +137,7 @@ def test_what_cannot_be_measured_is_one_sentence(manifest: Path, clip: Path) -> 
     [
         (["a.npy", "m.jsonl"], "a manifest alone"),
         (["a.npy", "b.npz", "m.jsonl", "--encoder", "clip"], "give the manifest alone"),
-        (["m.jsonl", "--inner-product"], "for embeddings"),
+        (["m.jsonl", "--inner-product"], "for stored embeddings"),
     ],
 )
 def test_mixed_up_arguments(arguments: list[str], message: str) -> None:

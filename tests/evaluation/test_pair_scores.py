@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from polyglance.batches.inputs import pack_captions
+from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.pair_scores import PairScores, read_candidates
@@ -16,11 +18,16 @@ from polyglance.evaluation.retrieval import (
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.records import Record
-from polyglance.training.caption_sources import read_captions
-from polyglance.training.region_table import RegionTable
 
-PICTURES, CAPTIONS = 7, 12
-ENCODER = EncoderConfig(vocabulary=40, width=16, layers=2, heads=2, inner=32, positions=40)
+IMAGES, CAPTIONS = 7, 12
+ENCODER = EncoderConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=40,
+)
 
 
 class Letters:
@@ -29,21 +36,21 @@ class Letters:
 
 
 def captions() -> CaptionTable:
-    """Twelve captions of seven pictures, in two languages, the rows of which lie mixed."""
+    """Return twelve captions of seven images in two languages."""
     generator = np.random.default_rng(0)
 
-    def said(count: int) -> tuple[str, ...]:
+    def texts(count: int) -> tuple[str, ...]:
         return tuple(
             "".join(chr(97 + i) for i in generator.integers(0, 26, generator.integers(1, 9)))
             for _ in range(count)
         )
 
     counts = [(1, 1), (2, 0), (1, 2), (1, 0), (1, 1), (1, 0), (1, 0)]
-    records = [Record(captions={"en": said(en), "de": said(de)}) for en, de in counts]
+    records = [Record(captions={"en": texts(en), "de": texts(de)}) for en, de in counts]
     return CaptionTable.build(records, Letters())
 
 
-def pictures() -> RegionTable:
+def gallery_images() -> RegionTable:
     generator = torch.Generator().manual_seed(0)
     lengths = np.array([2, 5, 1, 3, 3, 4, 2])
     total = int(lengths.sum())
@@ -52,63 +59,73 @@ def pictures() -> RegionTable:
     return RegionTable(features, corners, torch.zeros(total, dtype=torch.long), lengths)
 
 
-def model(layout: str = "paper") -> M3P:
+def model(variant: str = "paper") -> M3P:
     torch.manual_seed(0)
-    made = M3P(
-        M3PConfig(ENCODER, ("en", "de"), visual_width=6, labels=2, layout=layout)  # type: ignore[arg-type]
+    m3p = M3P(
+        M3PConfig(ENCODER, ("en", "de"), visual_width=6, num_labels=2, variant=variant)  # type: ignore[arg-type]
     ).eval()
-    for parameter in made.parameters():
+    for parameter in m3p.parameters():
         nn.init.normal_(parameter, mean=parameter.mean().round().item(), std=0.5)
-    return made
+    return m3p
 
 
-NUMBERS = np.array([0, 1])
+LANGUAGE_IDS = np.array([0, 1])
 
 
-@pytest.mark.parametrize("layout", ["paper", "reference"])
-@pytest.mark.parametrize("rows_at_once", [1, 40, 65_536])
-def test_all_pairs_are_scored_as_one_by_one(layout: str, rows_at_once: int) -> None:
-    reader, table, gallery = model(layout), captions(), pictures()
-    scores = PairScores(reader, gallery, table, languages=NUMBERS, rows_at_once=rows_at_once)
-    rows = table.of_language("en")[::-1].copy()
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+@pytest.mark.parametrize("tokens_per_batch", [1, 40, 65_536])
+def test_batched_scores_equal_single_pairs(variant: str, tokens_per_batch: int) -> None:
+    cross_encoder, table, gallery = model(variant), captions(), gallery_images()
+    scores = PairScores(
+        cross_encoder, gallery, table, language_ids=LANGUAGE_IDS, tokens_per_batch=tokens_per_batch
+    )
+    rows = table.rows_in_language("en")[::-1].copy()
     found = scores.table(rows)
-    assert found.shape == (PICTURES, len(rows))
+    assert found.shape == (IMAGES, len(rows))
     for column, row in enumerate(rows):
-        for picture in range(PICTURES):
+        for image in range(IMAGES):
             with torch.no_grad():
-                text = read_captions(table, np.array([row]), NUMBERS)
-                read = reader(text, gallery.take(np.array([picture]))[0])
-                expected = reader.matching(read.first).item()
-            assert found[picture, column] == pytest.approx(expected, abs=1e-5)
+                text = pack_captions(
+                    table, np.array([row]), torch.device("cpu"), language_ids=LANGUAGE_IDS
+                )
+                pair = cross_encoder(text, gallery.take(np.array([image]))[0])
+                expected = cross_encoder.match_logits(pair.pooled).item()
+            assert found[image, column] == pytest.approx(expected, abs=1e-5)
     assert scores.score(np.zeros(0, np.int64), np.zeros(0, np.int64)).shape == (0,)
 
 
-def test_half_precision_scores_nearly_alike_and_leaves_the_model_as_it_is() -> None:
-    reader, table = model(), captions()
+def test_half_precision_is_close_and_keeps_the_model() -> None:
+    cross_encoder, table = model(), captions()
     rows = np.arange(len(table))
-    exact = PairScores(reader, pictures(), table, languages=NUMBERS).table(rows)
-    half = PairScores(reader, pictures(), table, languages=NUMBERS, precision="float16").table(rows)
+    exact = PairScores(cross_encoder, gallery_images(), table, language_ids=LANGUAGE_IDS).table(
+        rows
+    )
+    half = PairScores(
+        cross_encoder, gallery_images(), table, language_ids=LANGUAGE_IDS, precision="float16"
+    ).table(rows)
     assert half == pytest.approx(exact, abs=0.02 * float(exact.std()))
     assert not np.array_equal(half, exact)
-    assert {parameter.dtype for parameter in reader.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in cross_encoder.parameters()} == {torch.float32}
 
 
-def test_several_looks_at_a_picture_are_averaged() -> None:
-    reader, table, gallery = model(), captions(), pictures()
-    other = pictures()
+def test_views_of_an_image_are_averaged() -> None:
+    cross_encoder, table, gallery = model(), captions(), gallery_images()
+    other = gallery_images()
     other.features = other.features.flip(0)
-    both = RegionTable.of_views([gallery, other])
+    both = RegionTable.stack_views([gallery, other])
     rows = np.arange(len(table))
 
-    def scores(seen: RegionTable, views: int = 1) -> np.ndarray:
-        return PairScores(reader, seen, table, languages=NUMBERS, views=views).table(rows)
+    def scores(regions: RegionTable, views: int = 1) -> np.ndarray:
+        return PairScores(
+            cross_encoder, regions, table, language_ids=LANGUAGE_IDS, views=views
+        ).table(rows)
 
     expected = (scores(gallery) + scores(other)) / 2
     assert scores(both, 2) == pytest.approx(expected, abs=1e-5)
     assert scores(both) == pytest.approx(scores(gallery), abs=1e-5)
     assert np.abs(scores(gallery) - scores(other)).max() > 0.1
-    with pytest.raises(ValueError, match="equally many regions"):
-        RegionTable.of_views([gallery, RegionTable(*_fewer(gallery))])
+    with pytest.raises(ValueError, match="equal numbers of regions"):
+        RegionTable.stack_views([gallery, RegionTable(*_fewer(gallery))])
 
 
 def _fewer(table: RegionTable) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, np.ndarray]:
@@ -116,38 +133,38 @@ def _fewer(table: RegionTable) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     return table.features[:count], table.boxes[:count], table.labels[:count], table.lengths[:-1]
 
 
-def test_reranking_everything_is_ranking_by_the_reader() -> None:
+def test_reranking_all_candidates_is_ranking_by_all_pairs() -> None:
     table = captions()
-    scores = PairScores(model(), pictures(), table, languages=NUMBERS)
+    scores = PairScores(model(), gallery_images(), table, language_ids=LANGUAGE_IDS)
     rows = np.arange(len(table))
-    dual = np.random.default_rng(1).standard_normal((PICTURES, len(table))).astype(np.float32)
-    whole = summarise(ranks_from_scores(scores.table(rows), table.owners))
-    lists = read_candidates(dual, scores, rows, k=100).trusting(0)
-    assert summarise(ranks_from_shortlists(*lists, table.owners)) == whole
+    dual = np.random.default_rng(1).standard_normal((IMAGES, len(table))).astype(np.float32)
+    whole = summarise(ranks_from_scores(scores.table(rows), table.record_ids))
+    lists = read_candidates(dual, scores, rows, k=100).reranked(0)
+    assert summarise(ranks_from_shortlists(*lists, table.record_ids)) == whole
 
 
-def test_only_the_candidates_of_the_dual_encoder_are_read_each_pair_once() -> None:
+def test_only_candidates_are_scored_each_pair_once() -> None:
     table = captions()
-    scores = PairScores(model(), pictures(), table, languages=NUMBERS)
+    scores = PairScores(model(), gallery_images(), table, language_ids=LANGUAGE_IDS)
     rows = np.arange(len(table))
-    dual = np.random.default_rng(1).standard_normal((PICTURES, len(table))).astype(np.float32)
-    read: list[tuple[int, int]] = []
-    plain = scores.score
+    dual = np.random.default_rng(1).standard_normal((IMAGES, len(table))).astype(np.float32)
+    pairs: list[tuple[int, int]] = []
+    score = scores.score
 
-    def counting(some: np.ndarray, gallery: np.ndarray) -> np.ndarray:
-        read.extend(zip(some.tolist(), gallery.tolist(), strict=True))
-        return plain(some, gallery)
+    def recording(rows: np.ndarray, gallery: np.ndarray) -> np.ndarray:
+        pairs.extend(zip(rows.tolist(), gallery.tolist(), strict=True))
+        return score(rows, gallery)
 
-    scores.score = counting  # type: ignore[method-assign]
-    texts, images = read_candidates(dual, scores, rows, k=3).trusting(0)
-    for picture in range(PICTURES):
-        assert set(texts.candidates[picture]) == set(np.argsort(-dual[picture])[:3])
+    scores.score = recording  # type: ignore[method-assign]
+    texts, images = read_candidates(dual, scores, rows, k=3).reranked(0)
+    for image in range(IMAGES):
+        assert set(texts.candidates[image]) == set(np.argsort(-dual[image])[:3])
     for caption in rows:
         assert set(images.candidates[caption]) == set(np.argsort(-dual[:, caption])[:3])
     listed = {(c, p) for p, row in enumerate(texts.candidates.tolist()) for c in row}
     listed |= {(c, p) for c, row in enumerate(images.candidates.tolist()) for p in row}
-    assert len(read) == len(set(read)) == len(listed)
-    assert set(read) == listed
+    assert len(pairs) == len(set(pairs)) == len(listed)
+    assert set(pairs) == listed
     whole = scores.table(rows)
     assert texts.scores is not None
     assert images.scores is not None
@@ -157,43 +174,43 @@ def test_only_the_candidates_of_the_dual_encoder_are_read_each_pair_once() -> No
     assert images.scores == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_dual_encoder_that_is_trusted_without_bounds_keeps_its_order() -> None:
+def test_large_dual_weight_keeps_the_dual_encoder_s_order() -> None:
     table = captions()
-    scores = PairScores(model(), pictures(), table, languages=NUMBERS)
-    dual = np.random.default_rng(1).standard_normal((PICTURES, len(table))).astype(np.float32)
-    texts, _ = read_candidates(dual, scores, np.arange(len(table)), k=4).trusting(1e6)
+    scores = PairScores(model(), gallery_images(), table, language_ids=LANGUAGE_IDS)
+    dual = np.random.default_rng(1).standard_normal((IMAGES, len(table))).astype(np.float32)
+    texts, _ = read_candidates(dual, scores, np.arange(len(table)), k=4).reranked(1e6)
     assert texts.scores is not None
     order = np.take_along_axis(texts.candidates, np.argsort(-texts.scores, axis=1), 1)
     assert np.array_equal(order, np.argsort(-dual, axis=1)[:, :4])
 
 
-def test_a_closer_look_sorts_the_candidates_but_chooses_none() -> None:
+def test_tta_scores_sort_candidates_but_do_not_choose_them() -> None:
     table = captions()
-    scores = PairScores(model(), pictures(), table, languages=NUMBERS)
+    scores = PairScores(model(), gallery_images(), table, language_ids=LANGUAGE_IDS)
     rows = np.arange(len(table))
     generator = np.random.default_rng(1)
-    dual, closer = generator.standard_normal((2, PICTURES, len(table))).astype(np.float32)
+    dual, tta = generator.standard_normal((2, IMAGES, len(table))).astype(np.float32)
     plain = read_candidates(dual, scores, rows, k=4)
-    looked = read_candidates(dual, scores, rows, k=4, closer=closer)
-    assert np.array_equal(looked.texts, plain.texts)
-    assert looked.read == pytest.approx(plain.read)
-    for lists, order in ((looked.by_dual()[0], closer), (plain.by_dual()[0], dual)):
+    augmented = read_candidates(dual, scores, rows, k=4, tta=tta)
+    assert np.array_equal(augmented.texts, plain.texts)
+    assert augmented.scores == pytest.approx(plain.scores)
+    for lists, order in ((augmented.by_dual()[0], tta), (plain.by_dual()[0], dual)):
         assert lists.scores is not None
         best = np.take_along_axis(lists.candidates, np.argsort(-lists.scores, axis=1), 1)
-        for picture, found in enumerate(best):
-            among = sorted(plain.texts[picture], key=lambda text: -order[picture, text])
+        for image, found in enumerate(best):
+            among = sorted(plain.texts[image], key=lambda text: -order[image, text])
             assert found.tolist() == among
-    trusted, _ = looked.trusting(3.0)
-    deviation = np.std(dual)  # also those know who have looked at some alone
-    expected = plain.read[0] + 3 * closer[0, plain.texts[0, 0]] / deviation
-    assert trusted.scores is not None
-    assert trusted.scores[0, 0] == pytest.approx(expected, rel=1e-4)
+    reranked, _ = augmented.reranked(3.0)
+    deviation = np.std(dual)  # also those know who have augmented at some alone
+    expected = plain.scores[0] + 3 * tta[0, plain.texts[0, 0]] / deviation
+    assert reranked.scores is not None
+    assert reranked.scores[0, 0] == pytest.approx(expected, rel=1e-4)
 
 
-def test_what_does_not_fit_is_said_plainly() -> None:
+def test_mismatched_shapes_are_rejected() -> None:
     table = captions()
-    scores = PairScores(model(), pictures(), table, languages=NUMBERS)
-    with pytest.raises(PolyglanceError, match="7 pictures and 2 captions"):
+    scores = PairScores(model(), gallery_images(), table, language_ids=LANGUAGE_IDS)
+    with pytest.raises(PolyglanceError, match="7 images and 2 captions"):
         read_candidates(np.zeros((7, 3)), scores, np.array([0, 1]))
-    with pytest.raises(PolyglanceError, match="one candidate at least"):
+    with pytest.raises(PolyglanceError, match="at least one candidate"):
         read_candidates(np.zeros((7, 2)), scores, np.array([0, 1]), k=0)

@@ -11,8 +11,13 @@ from rich.console import Console
 
 import polyglance
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.evaluation.report import comparison, fill, markdown, terminal_table
-from polyglance.evaluation.results import Evaluation, read_results, stamp, write_results
+from polyglance.evaluation.report import (
+    comparison_table,
+    markdown_table,
+    terminal_table,
+    update_tables,
+)
+from polyglance.evaluation.results import Evaluation, provenance, read_results, write_results
 from polyglance.evaluation.retrieval import TIE_RULE, DirectionResult, RetrievalResult
 
 
@@ -56,15 +61,15 @@ class TestResultsFile:
         assert read_results(tmp_path / "toy.json").average == pytest.approx(50)
 
     def test_stamp(self):
-        assert stamp()["version"] == polyglance.__version__
-        assert stamp()["date"].endswith("+00:00")
+        assert provenance()["version"] == polyglance.__version__
+        assert provenance()["date"].endswith("+00:00")
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
             ({"langauges": {}}, "did you mean languages?"),
             ({"languages": {}}, "the same recalls"),
-            ({"human": ["cs"]}, "languages that it does not hold"),
+            ({"human": ["cs"]}, "languages that the file does not have"),
             ({"model": 3}, "model: expected text"),
         ],
     )
@@ -88,9 +93,9 @@ class TestResultsFile:
 
 class TestTables:
     def test_markdown(self, evaluation):
-        assert markdown(evaluation).splitlines() == [
+        assert markdown_table(evaluation).splitlines() == [
             "| language | i→t R@1 | i→t R@5 | i→t R@10 | t→i R@1 | t→i R@5 | t→i R@10 | mR "
-            "| pictures | captions |",
+            "| images | captions |",
             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
             "| en | 50.0 | 60.0 | 70.0 | 50.0 | 60.0 | 70.0 | 60.0 | 1,000 | 5,000 |",
             "| de | 40.0 | 50.0 | 60.0 | 40.0 | 50.0 | 60.0 | 50.0 | 1,000 | 5,000 |",
@@ -98,7 +103,7 @@ class TestTables:
             "| mean |  |  |  |  |  |  | 50.0 |  |  |",
             "| HA |  |  |  |  |  |  | 55.0 |  |  |",
             "",
-            "world/test. toy, cosine, measured 2030-02-01 by polyglance 9.9. HA: en, de. "
+            "world/test. toy, cosine, evaluated 2030-02-01 by polyglance 9.9. HA: en, de. "
             f"Rank: {TIE_RULE}.",
         ]
 
@@ -112,18 +117,18 @@ class TestTables:
         assert ["cs", *["100.0", "110.0", "120.0"] * 2, "110.0", "31,783", "158,915"] in lines
         assert ["mean", "65.0"] in lines
         assert ["HA", "55.0"] in lines
-        assert ["language", *["R@1", "R@5", "R@10"] * 2, "mR", "pictures", "captions"] in lines
+        assert ["language", *["R@1", "R@5", "R@10"] * 2, "mR", "images", "captions"] in lines
         assert "…" not in out.getvalue()
 
     def test_without_human_languages_there_is_no_human_average(self, evaluation):
-        assert "HA" not in markdown(dataclasses.replace(evaluation, human=()))
+        assert "HA" not in markdown_table(dataclasses.replace(evaluation, human=()))
 
 
 class TestComparison:
     def test_a_row_a_model_and_meta_average_over_splits(self, evaluation):
         other = Evaluation("toy", "coco/test", {"ja": result(70)})
         rival = dataclasses.replace(evaluation, model="a|b")
-        assert comparison([evaluation, other, rival]).splitlines() == [
+        assert comparison_table([evaluation, other, rival]).splitlines() == [
             "| model | world/test en | world/test de | world/test ar | coco/test ja | Meta-Ave |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
             "| toy | 60.0 | 50.0 | 40.0 | 80.0 | 57.5 |",
@@ -132,16 +137,16 @@ class TestComparison:
 
     def test_of_one_split_ends_in_the_mean(self, evaluation):
         rival = dataclasses.replace(evaluation, model="rival")
-        assert comparison([evaluation, rival]).splitlines()[0].endswith("| mean |")
+        assert comparison_table([evaluation, rival]).splitlines()[0].endswith("| mean |")
 
     def test_other_candidates_do_not_share_a_column(self, evaluation):
         rival = dataclasses.replace(
             evaluation, model="rival", languages={"en": result(50, pictures=929)}
         )
         with pytest.raises(PolyglanceError, match="toy and rival cannot share a column"):
-            comparison([evaluation, rival])
+            comparison_table([evaluation, rival])
         with pytest.raises(PolyglanceError, match="two results of toy on world/test"):
-            comparison([evaluation, evaluation])
+            comparison_table([evaluation, evaluation])
 
 
 class TestFill:
@@ -153,23 +158,23 @@ class TestFill:
             "# Page\n\n<!-- results: a.json -->\nold figures\n<!-- end of results -->\n\n"
             "Between.\n\n<!-- results: a.json b.json -->\n<!-- end of results -->\nAfter.\n"
         )
-        assert fill(document)
+        assert update_tables(document)
         text = document.read_text()
         assert "old figures" not in text
         assert text.startswith("# Page\n\n<!-- results: a.json -->\n\n| language |")
         assert "\n\nBetween.\n\n<!-- results: a.json b.json -->\n\n| model |" in text
         assert text.endswith("\n\n<!-- end of results -->\nAfter.\n")
-        assert not fill(document)
+        assert not update_tables(document)
         assert document.read_text() == text
 
     def test_a_document_without_results_stays(self, tmp_path):
         (tmp_path / "page.md").write_text("Nothing here.\n")
-        assert not fill(tmp_path / "page.md")
+        assert not update_tables(tmp_path / "page.md")
 
     def test_missing_files_are_named(self, tmp_path):
         document = tmp_path / "page.md"
         document.write_text("<!-- results: gone.json -->\n<!-- end of results -->\n")
         with pytest.raises(DataError, match=r"gone\.json"):
-            fill(document)
+            update_tables(document)
         with pytest.raises(DataError, match=r"nowhere\.md"):
-            fill(tmp_path / "nowhere.md")
+            update_tables(tmp_path / "nowhere.md")

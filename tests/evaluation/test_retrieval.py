@@ -93,7 +93,7 @@ class TestByHand:
         assert by_product.text_to_image.tolist() == [2]
 
     def test_median_of_an_even_number_of_queries_is_between_the_middle_two(self):
-        ranks = Ranks(np.array([1, 4]), np.array([1, 2, 8, 9]), pictures=9)
+        ranks = Ranks(np.array([1, 4]), np.array([1, 2, 8, 9]), num_images=9)
         result = summarise(ranks)
         assert result.image_to_text.median_rank == 2.5
         assert result.text_to_image.median_rank == 5
@@ -292,7 +292,7 @@ class TestShortlists:
             (np.array([[0, 2], [1, 0]]), None, "beyond the 2"),
             (np.array([[0, -2], [1, 0]]), None, "beyond the 2"),
             (np.array([[0.0, 1.0], [1, 0]]), None, "whole numbers"),
-            (np.array([0, 1]), None, "one row a query"),
+            (np.array([0, 1]), None, "row per query"),
             (np.array([[0, 1], [1, 0]]), np.zeros((2, 3)), "as many scores"),
         ],
     )
@@ -386,7 +386,7 @@ class TestWrongInput:
             summarise(Ranks(np.array([1]), np.array([1]), 1), ks)
 
     def test_scores_must_be_a_table(self):
-        with pytest.raises(PolyglanceError, match="pictures x captions"):
+        with pytest.raises(PolyglanceError, match="images x captions"):
             ranks_from_scores(np.zeros(3), [0])
 
 

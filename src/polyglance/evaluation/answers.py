@@ -1,10 +1,9 @@
-"""How good answers are: the VQA score, accuracy and BLEU.
+"""Metrics of answers to questions: the VQA score, accuracy and BLEU.
 
-Scores and accuracies are in per cent, as the literature prints them. Answers
-are compared in a normal form. For English it is that of the VQA challenge
-(https://visualqa.org/evaluation.html): punctuation, articles, number words and
-contractions, each of which can be switched off. For every other language it is
-Unicode NFKC, case folding and single spaces.
+Scores and accuracies are in percent, as in the literature. Answers are normalised before they
+are compared. English follows the VQA challenge (https://visualqa.org/evaluation.html):
+punctuation, articles, number words and contractions, each of which can be switched off. Every
+other language uses Unicode NFKC, case folding and single spaces.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from polyglance.languages import is_spaceless
 from polyglance.records import Question
 
 
-class MissingTokenizer(PolyglanceError):  # noqa: N818 (it reads as what it says)
+class MissingTokenizerError(PolyglanceError):
     """A language's BLEU needs a program that is not installed."""
 
 
@@ -39,12 +38,12 @@ class EnglishRules:
 
 @dataclass(frozen=True, slots=True)
 class AnswerResult:
-    """Answers to questions, measured in per cent."""
+    """VQA scores of answers, in percent."""
 
     score: float
     questions: int
     by_type: Mapping[str, float]
-    """By the kind of answer ("yes/no", "number", "other"), where the questions say it."""
+    """By answer type ("yes/no", "number", "other"), where questions have one."""
     by_language: Mapping[str, float]
 
 
@@ -60,7 +59,13 @@ class BleuResult:
 def evaluate_answers(
     questions: Sequence[Question], predictions: Sequence[str], rules: EnglishRules | None = None
 ) -> AnswerResult:
-    """The mean VQA score of one prediction a question, and the same by kind and by language."""
+    """Return the mean VQA score of predictions, also by answer type and by language.
+
+    Args:
+        questions: Questions with people's answers.
+        predictions: One for each question.
+        rules: Normalisation of English answers; None for all rules.
+    """
     _check_counts(predictions, questions, "questions")
     by_type, by_language = defaultdict(list), defaultdict(list)
     scores = []
@@ -71,10 +76,12 @@ def evaluate_answers(
         if question.answer_type is not None:
             by_type[question.answer_type].append(score)
     return AnswerResult(
-        score=_per_cent(scores),
+        score=_percent(scores),
         questions=len(scores),
-        by_type={kind: _per_cent(found) for kind, found in sorted(by_type.items())},
-        by_language={language: _per_cent(found) for language, found in sorted(by_language.items())},
+        by_type={kind: _percent(scores) for kind, scores in sorted(by_type.items())},
+        by_language={
+            language: _percent(scores) for language, scores in sorted(by_language.items())
+        },
     )
 
 
@@ -84,22 +91,28 @@ def vqa_score(
     language: str = "en",
     rules: EnglishRules | None = None,
 ) -> float:
-    """VQA v2's score from 0 to 1: min(1, matches/3), averaged over leaving each answer out.
+    """Return VQA v2's score from 0 to 1: min(1, matches/3), averaged over leaving each answer out.
 
-    It asks for at least three others who agree, so with fewer than four answers
-    (most languages have one) the score is 1 if any of them matches, else 0.
+    It needs three other people who agree, so that with fewer than four answers (most languages
+    have one) the score is 1 if any of them matches, else 0.
+
+    Args:
+        prediction: The model's answer.
+        answers: People's answers.
+        language: Of both.
+        rules: Normalisation of English answers; None for all rules.
     """
     if not answers:
         raise PolyglanceError("a question without answers cannot be scored")
-    given = normalise_answer(prediction, language, rules)
-    matches = sum(normalise_answer(answer, language, rules) == given for answer in answers)
+    normalised = normalise_answer(prediction, language, rules)
+    matches = sum(normalise_answer(answer, language, rules) == normalised for answer in answers)
     return _score(matches, len(answers))
 
 
 def answer_scores(question: Question, rules: EnglishRules | None = None) -> dict[str, float]:
-    """Every answer that scores at all, in normal form, and its `vqa_score`: soft targets."""
-    given = Counter(normalise_answer(text, question.language, rules) for text in question.answers)
-    scores = {text: _score(count, len(question.answers)) for text, count in given.items()}
+    """Return every normalised answer with a positive `vqa_score`, as soft targets."""
+    counts = Counter(normalise_answer(text, question.language, rules) for text in question.answers)
+    scores = {text: _score(count, len(question.answers)) for text, count in counts.items()}
     return {text: score for text, score in scores.items() if score > 0}
 
 
@@ -109,9 +122,16 @@ def accuracy(
     language: str = "en",
     rules: EnglishRules | None = None,
 ) -> float:
-    """The share of predictions, in per cent, that equal their answer in normal form."""
+    """Return the percentage of predictions that equal their answer after normalisation.
+
+    Args:
+        predictions: The model's answers.
+        answers: One right answer for each.
+        language: Of both.
+        rules: Normalisation of English answers; None for all rules.
+    """
     _check_counts(predictions, answers, "answers")
-    return _per_cent(
+    return _percent(
         [
             float(normalise_answer(p, language, rules) == normalise_answer(a, language, rules))
             for p, a in zip(predictions, answers, strict=True)
@@ -120,7 +140,7 @@ def accuracy(
 
 
 def normalise_answer(text: str, language: str = "en", rules: EnglishRules | None = None) -> str:
-    """The form in which answers are compared."""
+    """Return the form in which answers are compared."""
     if language.split("-")[0] == "en":
         return _normalise_english(text, rules or EnglishRules())
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
@@ -132,23 +152,26 @@ def corpus_bleu(
     language: str = "en",
     tokenizer: str | None = None,
 ) -> BleuResult:
-    """Corpus BLEU by sacrebleu; each prediction has one or more references of its own.
+    """Return corpus BLEU by sacrebleu.
 
-    Chinese is split by its characters, Japanese and Korean by MeCab, the other
-    languages without spaces into characters and the rest as WMT does (13a),
-    unless ``tokenizer`` says otherwise.
+    Args:
+        predictions: The model's answers.
+        references: One or more right answers for each.
+        language: Selects the tokenizer: sacrebleu's for Chinese, MeCab for Japanese and Korean,
+            characters for other languages without spaces, WMT's 13a for the rest.
+        tokenizer: Another of sacrebleu's tokenizers.
     """
     _check_counts(predictions, references, "sets of references")
     if not all(references):
         raise PolyglanceError("BLEU needs at least one reference for each prediction")
-    chosen = tokenizer or _bleu_tokenizer(language)
-    metric = _bleu(chosen, whole_corpus=True)
-    longest = max(len(own) for own in references)
+    name = tokenizer or _bleu_tokenizer(language)
+    metric = _bleu(name, whole_corpus=True)
+    most = max(len(own) for own in references)
     streams: list[list[Any]] = [
-        [own[place] if place < len(own) else None for own in references] for place in range(longest)
+        [own[n] if n < len(own) else None for own in references] for n in range(most)
     ]
     score = float(metric.corpus_score(list(predictions), streams).score)
-    return BleuResult(score, chosen, str(metric.get_signature()))
+    return BleuResult(score, name, str(metric.get_signature()))
 
 
 def sentence_bleu(
@@ -157,10 +180,16 @@ def sentence_bleu(
     language: str = "en",
     tokenizer: str | None = None,
 ) -> float:
-    """The mean BLEU of single predictions, by the longest n-grams that each has.
+    """Return the mean sentence BLEU, by the longest n-grams that each prediction has.
 
-    A corpus of answers in one or two words has no four words in a row, and so a BLEU
-    of nothing; this one is UC2's "soft mapping score" between answers.
+    Corpus BLEU of answers in one or two words is zero, for lack of 4-grams. This is UC2's
+    "soft mapping score" between answers.
+
+    Args:
+        predictions: The model's answers.
+        references: One or more right answers for each.
+        language: Selects the tokenizer, as in `corpus_bleu`.
+        tokenizer: Another of sacrebleu's tokenizers.
     """
     _check_counts(predictions, references, "sets of references")
     metric = _bleu(tokenizer or _bleu_tokenizer(language), whole_corpus=False)
@@ -172,7 +201,7 @@ def sentence_bleu(
 
 
 def _bleu(tokenizer: str, *, whole_corpus: bool) -> Any:
-    """Sacrebleu's measure, or what is missing for it."""
+    """Return sacrebleu's metric, or raise an error that names what is missing."""
     if tokenizer not in _KNOWN_TOKENIZERS:
         raise PolyglanceError(
             f"BLEU has no tokenizer {tokenizer!r} that works offline; "
@@ -185,7 +214,7 @@ def _bleu(tokenizer: str, *, whole_corpus: bool) -> Any:
     try:
         return BLEU(tokenize=tokenizer, effective_order=not whole_corpus)
     except (RuntimeError, ImportError):
-        raise MissingTokenizer(
+        raise MissingTokenizerError(
             f"BLEU with the tokenizer {tokenizer} needs MeCab: pip install"
             f" 'sacrebleu[{tokenizer[:2]}]', or choose the tokenizer 'char'"
         ) from None
@@ -209,19 +238,19 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-def _every_spelling(contractions: str) -> dict[str, str]:
-    """Map each contraction with any of its apostrophes left out to the whole of it."""
+def _spellings(contractions: str) -> dict[str, str]:
+    """Map each contraction, with any of its apostrophes left out, to its full spelling."""
     spellings = {}
     for word in contractions.split():
-        places = [i for i, letter in enumerate(word) if letter == "'"]
-        for dropped in range(1, len(places) + 1):
-            for gone in combinations(places, dropped):
-                spellings["".join(c for i, c in enumerate(word) if i not in gone)] = word
+        apostrophes = [i for i, letter in enumerate(word) if letter == "'"]
+        for dropped in range(1, len(apostrophes) + 1):
+            for omitted in combinations(apostrophes, dropped):
+                spellings["".join(c for i, c in enumerate(word) if i not in omitted)] = word
     return spellings
 
 
-# Those whose spelling without apostrophe is a word of its own (we'll, she'd, it's) stay out.
-_CONTRACTIONS = _every_spelling(
+# Without those whose spelling without apostrophe is another word (we'll, she'd, it's).
+_CONTRACTIONS = _spellings(
     """
     ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't
     haven't he'd he'd've he's how'd how'll how's i'd've i'm i've isn't it'd it'd've it'll let's
@@ -236,7 +265,7 @@ _CONTRACTIONS = _every_spelling(
 )
 
 
-@lru_cache(maxsize=1 << 16)  # people give the same answers again and again
+@lru_cache(maxsize=1 << 16)  # answers repeat
 def _normalise_english(text: str, rules: EnglishRules) -> str:
     text = " ".join(text.split())
     if rules.punctuation:
@@ -252,30 +281,30 @@ def _normalise_english(text: str, rules: EnglishRules) -> str:
 
 
 def _without_punctuation(text: str) -> str:
-    """The challenge's rule: a mark next to a space goes, one inside a word becomes a space.
+    """Apply the challenge's rule: delete a mark next to a space, replace others by a space.
 
-    The first holds for the whole answer as soon as one such mark is next to a
-    space, and for all marks where a comma groups digits, so that 1,000 is 1000.
+    A mark that is next to a space once is deleted everywhere in the answer, and all marks are
+    deleted where a comma groups digits, so that 1,000 is 1000.
     """
     grouped = _THOUSANDS.search(text) is not None
     plain = text
     for mark in _MARKS:
-        goes = grouped or f"{mark} " in text or f" {mark}" in text
-        plain = plain.replace(mark, "" if goes else " ")
+        delete = grouped or f"{mark} " in text or f" {mark}" in text
+        plain = plain.replace(mark, "" if delete else " ")
     return _FULL_STOP.sub("", plain)
 
 
 def _score(matches: int, answers: int) -> float:
-    """What an answer is worth that so many of the people gave."""
+    """Return the score of an answer that ``matches`` of the people gave."""
     if answers < 4:
         return float(matches > 0)
-    # Leaving out a match leaves one fewer; leaving out any other answer leaves them all.
+    # Leaving out a match leaves one fewer match; leaving out another answer leaves all.
     without_match = matches * min(1.0, (matches - 1) / 3)
     without_other = (answers - matches) * min(1.0, matches / 3)
     return (without_match + without_other) / answers
 
 
-def _per_cent(values: Sequence[float]) -> float:
+def _percent(values: Sequence[float]) -> float:
     return 100.0 * sum(values) / len(values)
 
 
@@ -283,4 +312,4 @@ def _check_counts(predictions: Sequence[object], others: Sequence[object], what:
     if len(predictions) != len(others):
         raise PolyglanceError(f"{len(predictions)} predictions do not match {len(others)} {what}")
     if not predictions:
-        raise PolyglanceError("there are no predictions to measure")
+        raise PolyglanceError("there are no predictions to evaluate")

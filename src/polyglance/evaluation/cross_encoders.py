@@ -17,10 +17,10 @@ from polyglance.cross_encoders.regions import (
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
-from polyglance.evaluation.embeddings import chosen_languages, read_layout, split_title
-from polyglance.evaluation.encoders import encoded_captions, encoded_pictures, picture_files
+from polyglance.evaluation.embeddings import default_split_name, read_layout, select_languages
+from polyglance.evaluation.encoders import encode_captions, encode_images, image_paths
 from polyglance.evaluation.pair_scores import PairScores, pair_scores, read_candidates
-from polyglance.evaluation.results import Evaluation, stamp
+from polyglance.evaluation.results import Evaluation, provenance
 from polyglance.evaluation.retrieval import (
     RECALL_AT,
     Integers,
@@ -64,10 +64,10 @@ def evaluate_cross_encoder(
     """
     manifest = Path(manifest)
     layout = read_layout(manifest, split, human_only=human_only)
-    wanted, people = chosen_languages(layout, manifest, languages, human)
-    files, config = picture_files(layout, manifest, pictures), loaded.config
+    wanted, people = select_languages(layout, manifest, languages, human)
+    files, config = image_paths(layout, manifest, pictures), loaded.config
     captions = CaptionTable.build(
-        layout.pictures, loaded.tokenizer, languages=wanted, max_tokens=config.max_text_tokens
+        layout.records, loaded.tokenizer, languages=wanted, max_tokens=config.max_text_tokens
     )
     if len(captions) != sum(len(layout.captions[language]) for language in wanted):
         raise PolyglanceError(f"{manifest}: the tokenizer has no token for some captions")
@@ -85,7 +85,7 @@ def evaluate_cross_encoder(
         )
 
     if encoder is not None:
-        vectors, tta_vectors = encoded_pictures(encoder, files, quiet=quiet), None
+        vectors, tta_vectors = encode_images(encoder, files, quiet=quiet), None
         heads = loaded.projection_heads
         if heads is not None and heads.config.model == encoder.fingerprint:
             tta_vectors = tta_image_vectors(heads, files, loaded.backbone, loaded.image_backbone)
@@ -95,7 +95,7 @@ def evaluate_cross_encoder(
         pairs = scores(with_language=language in embedded)
         if encoder is None:
             return ranks_from_scores(pairs.table(rows), images)
-        texts = encoded_captions(encoder, layout, language, quiet=quiet)
+        texts = encode_captions(encoder, layout, language, quiet=quiet)
         tta = None if tta_vectors is None else tta_vectors @ texts.T
         shortlists = read_candidates(vectors @ texts.T, pairs, rows, candidates, tta=tta)
         return ranks_from_shortlists(*shortlists.reranked(config.dual_weight or 0.0), images)
@@ -103,11 +103,11 @@ def evaluate_cross_encoder(
     by_language = ((code, captions.rows_in_language(code)) for code in captions.language_codes)
     return Evaluation(
         model=model,
-        split=split_name or split_title(manifest, split),
+        split=split_name or default_split_name(manifest, split),
         languages={
             code: summarise(rank(code, rows), ks) for code, rows in by_language if len(rows)
         },
         human=tuple(people),
         similarity="all pairs" if encoder is None else "re-ranked candidates",
-        **stamp(),
+        **provenance(),
     )

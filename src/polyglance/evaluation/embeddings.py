@@ -1,13 +1,11 @@
-"""Measuring a model by the embeddings it left on disk, whoever made them.
+"""Evaluate a model from its embeddings on disk.
 
-The manifest says what each row is. Row i of the pictures' table is the i-th
-record with a picture or clip. Row j of a language's table is the j-th caption
-of that language, going through the same records in the same order. Records
-without picture or clip are passed over, captions and all.
+The manifest defines the rows. Row i of the image table is the i-th record with an image or
+clip. Row j of a language's table is the j-th caption of that language, in the same order of
+records. Records without image or clip are skipped, with their captions.
 
-A table is an ``.npy`` file, or an array in an ``.npz`` or ``.safetensors`` file.
-Captions come as one file keyed by language, or as a folder with one file for
-each language, such as ``de.npy``.
+A table is an ``.npy`` file, or an array in an ``.npz`` or ``.safetensors`` file. Captions are
+one file keyed by language, or a folder with one file for each language, such as ``de.npy``.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import numpy as np
 
 from polyglance.data.machine_captions import read_human_captions
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
-from polyglance.evaluation.results import Evaluation, stamp
+from polyglance.evaluation.results import Evaluation, provenance
 from polyglance.evaluation.retrieval import RECALL_AT, Array, Integers, evaluate_retrieval
 from polyglance.languages import normalise_language
 from polyglance.records import Record, read_manifest
@@ -32,45 +30,52 @@ _ROWS_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The pictures and captions of a manifest in the order in which embeddings stand."""
+class EmbeddingLayout:
+    """The images and captions of a manifest in the order of the embeddings' rows."""
 
-    pictures: tuple[Record, ...]
+    records: tuple[Record, ...]
+    """One for each row of the image table."""
     captions: Mapping[str, tuple[str, ...]]
-    owners: Mapping[str, Integers]
-    """For each caption of a language, the row of its picture."""
+    image_ids: Mapping[str, Integers]
+    """For each caption of a language, the row of its image."""
 
 
 def read_layout(
-    manifest: str | Path, split: str | None = None, *, people_only: bool = False
-) -> Layout:
-    """Lay out a manifest, or one split of it, with ``people_only`` without what a machine made."""
-    pictures: dict[object, Record] = {}
+    manifest: str | Path, split: str | None = None, *, human_only: bool = False
+) -> EmbeddingLayout:
+    """Return the layout of a manifest or one of its splits.
+
+    Args:
+        manifest: Images or clips with captions.
+        split: Only records of this split.
+        human_only: Leave out machine-made captions.
+    """
+    records: dict[object, Record] = {}
     captions: dict[str, list[str]] = {}
-    owners: dict[str, list[int]] = {}
+    image_ids: dict[str, list[int]] = {}
     splits: set[str] = set()
-    for record in read_human_captions(manifest) if people_only else read_manifest(manifest):
-        seen = record.image or record.video
+    for record in read_human_captions(manifest) if human_only else read_manifest(manifest):
+        path = record.image or record.video
         splits.add(record.split or "(none)")
-        if seen is None or (split is not None and record.split != split):
+        if path is None or (split is not None and record.split != split):
             continue
-        if (seen, record.span) in pictures:
+        if (path, record.span) in records:
             raise DataError(
-                f"{manifest}: {seen} stands in two records, each of which would count as wrong "
-                "for the other's captions; put its captions in one"
+                f"{manifest}: {path} is in two records, each of which would count as wrong for the"
+                " other's captions: put all its captions in one"
             )
         for language, texts in record.captions.items():
             captions.setdefault(language, []).extend(texts)
-            owners.setdefault(language, []).extend([len(pictures)] * len(texts))
-        pictures[seen, record.span] = record
+            image_ids.setdefault(language, []).extend([len(records)] * len(texts))
+        records[path, record.span] = record
     if not any(captions.values()):
         which = f" of split {split!r} (there are: {', '.join(sorted(splits))})" if split else ""
-        raise DataError(f"{manifest}: holds no pictures with captions{which}")
-    filled = [language for language, texts in captions.items() if texts]
-    return Layout(
-        tuple(pictures.values()),
-        {language: tuple(captions[language]) for language in filled},
-        {language: np.array(owners[language], dtype=np.int64) for language in filled},
+        raise DataError(f"{manifest}: no images with captions{which}")
+    present = [language for language, texts in captions.items() if texts]
+    return EmbeddingLayout(
+        tuple(records.values()),
+        {language: tuple(captions[language]) for language in present},
+        {language: np.array(image_ids[language], dtype=np.int64) for language in present},
     )
 
 
@@ -87,72 +92,93 @@ def evaluate_files(
     ks: Sequence[int] = RECALL_AT,
     cosine: bool = True,
 ) -> Evaluation:
-    """Measure retrieval from embeddings on disk, in each language of the manifest.
+    """Evaluate retrieval from embeddings on disk, in each language of the manifest.
 
-    ``languages`` restricts it to some; ``human`` are those that count for the
-    human average. ``model`` and ``split_name`` are what the report calls them.
+    Args:
+        images: File with the image table.
+        texts: File or folder with the caption tables.
+        manifest: Defines the rows.
+        split: Only records of this split.
+        languages: Languages to evaluate; None for all.
+        human: Languages with captions written by people, for the human average.
+        model: Name of the model in the report.
+        split_name: Name of the split in the report.
+        ks: Recalls to compute.
+        cosine: Whether similarity is the cosine; otherwise the inner product.
     """
     manifest, images, texts = Path(manifest), Path(images), Path(texts)
     layout = read_layout(manifest, split)
-    wanted, people = chosen_languages(layout, manifest, languages, human)
+    wanted, human_languages = select_languages(layout, manifest, languages, human)
     tables = _text_tables(texts, wanted)
-    if languages is None and (strangers := [code for code in tables if code not in wanted]):
-        raise DataError(f"{texts}: {strangers[0]} is not a language of {manifest}")
-    pictures = _only_table(images).read()
-    _check(pictures, str(images), len(layout.pictures), "pictures or clips", manifest)
+    if languages is None and (unknown := [code for code in tables if code not in wanted]):
+        raise DataError(f"{texts}: {unknown[0]} is not a language of {manifest}")
+    vectors = _only_table(images).read()
+    _check(vectors, str(images), len(layout.records), "images or clips", manifest)
     results = {}
     for language in wanted:
         if language not in tables:
             raise DataError(
-                f"{texts}: holds no embeddings in {language}; to leave it out, "
-                f"name the languages to measure (there are: {', '.join(tables)})"
+                f"{texts}: no embeddings in {language}; to leave it out, "
+                f"name the languages to evaluate (there are: {', '.join(tables)})"
             )
         table = tables[language]
         captions = table.read()
         count = len(layout.captions[language])
         _check(captions, str(table), count, f"captions in {language}", manifest)
-        if captions.shape[1] != pictures.shape[1]:
+        if captions.shape[1] != vectors.shape[1]:
             raise DataError(
                 f"{table}: captions of width {captions.shape[1]} cannot be compared with "
-                f"the pictures of width {pictures.shape[1]} in {images}"
+                f"images of width {vectors.shape[1]} in {images}"
             )
         results[language] = evaluate_retrieval(
-            pictures, captions, layout.owners[language], ks=ks, cosine=cosine
+            vectors, captions, layout.image_ids[language], ks=ks, cosine=cosine
         )
     return Evaluation(
         model=model or texts.stem,
-        split=split_name or split_title(manifest, split),
+        split=split_name or default_split_name(manifest, split),
         languages=results,
-        human=tuple(people),
+        human=tuple(human_languages),
         similarity="cosine" if cosine else "inner product",
-        **stamp(),
+        **provenance(),
     )
 
 
-def chosen_languages(
-    layout: Layout, manifest: Path, languages: Collection[str] | None, human: Collection[str]
+def select_languages(
+    layout: EmbeddingLayout,
+    manifest: Path,
+    languages: Collection[str] | None,
+    human: Collection[str],
 ) -> tuple[list[str], list[str]]:
-    """The languages to measure, all of the manifest by default, and those that people wrote."""
-    people = _codes(human)
+    """Return the languages to evaluate, by default all, and those written by people.
+
+    Args:
+        layout: Of the manifest.
+        manifest: Its path, for errors.
+        languages: Requested languages; None for all.
+        human: Languages for the human average.
+    """
+    human_languages = _codes(human)
     wanted = list(layout.captions) if languages is None else _codes(languages)
-    if strangers := [code for code in [*wanted, *people] if code not in layout.captions]:
+    if unknown := [code for code in [*wanted, *human_languages] if code not in layout.captions]:
         raise PolyglanceError(
-            f"{manifest}: holds no captions in {strangers[0]}, only {', '.join(layout.captions)}"
+            f"{manifest}: no captions in {unknown[0]}, only in {', '.join(layout.captions)}"
         )
-    if not set(people) <= set(wanted):
-        raise PolyglanceError("the human average needs languages that are not being measured")
-    return wanted, people
+    if not set(human_languages) <= set(wanted):
+        raise PolyglanceError(
+            "the human average needs languages that are not evaluated: add them to languages"
+        )
+    return wanted, human_languages
 
 
-def split_title(manifest: Path, split: str | None) -> str:
-    """What a report calls a manifest, or a split of it."""
+def default_split_name(manifest: Path, split: str | None) -> str:
+    """Return the name of a manifest, or of its split, for reports."""
     folder = manifest.resolve().parent.name
     return f"{folder}/{manifest.name.split('.')[0]}" + (f":{split}" if split else "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """One array on disk; ``key`` names it in a file that holds several."""
+    """An array on disk; ``key`` is its name in a file of several."""
 
     path: Path
     key: str | None = None
@@ -172,7 +198,7 @@ class _Table:
 
 
 def _tables_in(path: Path) -> dict[str | None, _Table]:
-    """The arrays of a file by their keys; the one of an ``.npy`` file has none."""
+    """Return the arrays of a file by key; an ``.npy`` file has one, without a key."""
     if path.suffix not in _SUFFIXES:
         raise DataError(f"{path}: embeddings must be in a file of {', '.join(_SUFFIXES)}")
     with _reading(path):
@@ -199,12 +225,12 @@ def _text_tables(path: Path, wanted: Sequence[str]) -> dict[str, _Table]:
         files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
         named = [(file.stem, _only_table(file)) for file in files]
         if not named:
-            raise DataError(f"{path}: holds no file of {', '.join(_SUFFIXES)}, such as de.npy")
+            raise DataError(f"{path}: no file of {', '.join(_SUFFIXES)}, such as de.npy")
     elif path.suffix == ".npy":
         if len(wanted) != 1:
             raise DataError(
-                f"{path}: an .npy file holds the captions of one language, but "
-                f"{', '.join(wanted)} are to be measured; name one of them, or give a folder"
+                f"{path}: an .npy file has the captions of one language, but "
+                f"{', '.join(wanted)} are to be evaluated; name one of them, or give a folder"
             )
         named = [(wanted[0], _only_table(path))]
     else:
@@ -236,13 +262,13 @@ def _check(table: Array, where: str, rows: int, what: str, manifest: Path) -> No
         if not finite.all():
             raise DataError(
                 f"{where}: row {start + int(np.argmin(finite))} is not finite; "
-                "a model that puts out NaN or infinity cannot be measured"
+                "a model that returns NaN or infinity cannot be evaluated"
             )
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever a file makes its reader raise into one sentence."""
+    """Turn any error of a file's reader into a `DataError`."""
     try:
         yield
     except PolyglanceError:
@@ -251,8 +277,8 @@ def _reading(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error
         raise DataError(
-            f"{path}: not a sound {path.suffix} file of numbers "
-            "(it is damaged, or holds pickled objects, which are never opened)"
+            f"{path}: not a valid {path.suffix} file of numbers "
+            "(it is damaged, or has pickled objects, which are never opened)"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Measuring an encoder at work: the pictures and captions of a manifest, encoded and ranked."""
+"""Evaluate an encoder on a manifest: encode its images and captions, and rank them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import numpy as np
 
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
-from polyglance.evaluation.embeddings import Layout, chosen_languages, read_layout, split_title
-from polyglance.evaluation.results import Evaluation, stamp
+from polyglance.evaluation.embeddings import (
+    EmbeddingLayout,
+    default_split_name,
+    read_layout,
+    select_languages,
+)
+from polyglance.evaluation.results import Evaluation, provenance
 from polyglance.evaluation.retrieval import RECALL_AT, Array, evaluate_retrieval
 from polyglance.utils.progress import progress
 
 _BLOCK = 64
-"""Texts or pictures encoded between two steps of the progress bar."""
+"""Texts or images encoded between two steps of the progress bar."""
 
 
 def evaluate_encoder(
@@ -30,61 +35,70 @@ def evaluate_encoder(
     model: str | None = None,
     split_name: str | None = None,
     ks: Sequence[int] = RECALL_AT,
-    people_only: bool = False,
+    human_only: bool = False,
     quiet: bool = False,
 ) -> Evaluation:
-    """Measure retrieval by an encoder, in each language of the manifest.
+    """Evaluate retrieval with an encoder, in each language of the manifest.
 
-    ``pictures`` is the folder that the manifest's pictures are named in, by default the
-    manifest's own; ``people_only`` leaves captions out that a machine made. The rest is as of
-    `polyglance.evaluation.embeddings.evaluate_files`.
+    Args:
+        encoder: The encoder.
+        manifest: Images with captions.
+        pictures: Folder that image paths are relative to; None for the manifest's.
+        split: Only records of this split.
+        languages: Languages to evaluate; None for all.
+        human: Languages with captions written by people, for the human average.
+        model: Name of the model in the report.
+        split_name: Name of the split in the report.
+        ks: Recalls to compute.
+        human_only: Leave out machine-made captions.
+        quiet: Show no progress.
     """
     manifest = Path(manifest)
-    layout = read_layout(manifest, split, people_only=people_only)
-    wanted, people = chosen_languages(layout, manifest, languages, human)
-    seen = encoded_pictures(encoder, picture_files(layout, manifest, pictures), quiet=quiet)
+    layout = read_layout(manifest, split, human_only=human_only)
+    wanted, human_languages = select_languages(layout, manifest, languages, human)
+    images = encode_images(encoder, image_paths(layout, manifest, pictures), quiet=quiet)
     results = {}
     for language in wanted:
-        captions = encoded_captions(encoder, layout, language, quiet=quiet)
-        results[language] = evaluate_retrieval(seen, captions, layout.owners[language], ks=ks)
+        captions = encode_captions(encoder, layout, language, quiet=quiet)
+        results[language] = evaluate_retrieval(images, captions, layout.image_ids[language], ks=ks)
     return Evaluation(
         model=model or encoder.name,
-        split=split_name or split_title(manifest, split),
+        split=split_name or default_split_name(manifest, split),
         languages=results,
-        human=tuple(people),
+        human=tuple(human_languages),
         similarity="cosine",
-        **stamp(),
+        **provenance(),
     )
 
 
-def picture_files(layout: Layout, manifest: Path, pictures: str | Path | None) -> list[Path]:
-    """Where the pictures of a manifest lie, in the folder ``pictures`` or beside it."""
+def image_paths(layout: EmbeddingLayout, manifest: Path, pictures: str | Path | None) -> list[Path]:
+    """Return the paths of a manifest's images, in the folder ``pictures`` or beside it."""
     folder = manifest.parent if pictures is None else Path(pictures)
-    if clips := [record.video for record in layout.pictures if record.image is None]:
+    if clips := [record.video for record in layout.records if record.image is None]:
         raise PolyglanceError(
-            f"{manifest}: {clips[0]} is a clip, and an encoder takes pictures: give embeddings of"
-            " the clips instead"
+            f"{manifest}: {clips[0]} is a clip, and an encoder takes images only: give embeddings"
+            " of the clips instead"
         )
-    return [folder / str(record.image) for record in layout.pictures]
+    return [folder / str(record.image) for record in layout.records]
 
 
-def encoded_pictures(encoder: Encoder, files: Sequence[Path], *, quiet: bool = False) -> Array:
-    """Vectors of pictures, a row each."""
-    return _encoded("pictures", files, encoder.encode_pictures, quiet)
+def encode_images(encoder: Encoder, files: Sequence[Path], *, quiet: bool = False) -> Array:
+    """Return the vectors of images, ``(images, width)``."""
+    return _encode_blocks("images", files, encoder.encode_pictures, quiet)
 
 
-def encoded_captions(
-    encoder: Encoder, layout: Layout, language: str, *, quiet: bool = False
+def encode_captions(
+    encoder: Encoder, layout: EmbeddingLayout, language: str, *, quiet: bool = False
 ) -> Array:
-    """Vectors of all captions in a language."""
+    """Return the vectors of all captions in a language, ``(captions, width)``."""
 
-    def read(texts: Sequence[str]) -> Array:
+    def encode(texts: Sequence[str]) -> Array:
         return encoder.encode_texts(texts, language=language)
 
-    return _encoded(language, layout.captions[language], read, quiet)
+    return _encode_blocks(language, layout.captions[language], encode, quiet)
 
 
-def _encoded(
+def _encode_blocks(
     what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], Array], quiet: bool
 ) -> Array:
     blocks = []

@@ -1,8 +1,7 @@
-"""What can be answered without a look: the best answer for each type of question.
+"""A VQA baseline that ignores the image: the best answer for each question type.
 
-A type is how a question begins ("how many", "is there a"), as in VQA v2. Whoever
-knows nothing else gives the answer that scored best with such questions before; a
-model that looks at pictures has to do better.
+A type is how a question begins ("how many", "is there a"), as in VQA v2. The baseline gives
+the answer that scored best for such questions in training; a model must do better.
 """
 
 from __future__ import annotations
@@ -17,44 +16,54 @@ from polyglance.languages import is_spaceless
 from polyglance.records import Question
 
 _Type = tuple[str, ...]
-"""A language, and the first words of questions in it."""
+"""A language, and the first words of a question."""
 
 
 @dataclass(frozen=True)
-class BestAnswers:
-    """The answer for each type of question, by its first ``words``, or fewer of them."""
+class QuestionTypePrior:
+    """The best answer for each question type, given by at most ``words`` first words."""
 
     words: int
     answers: dict[_Type, str]
 
     @classmethod
-    def learn(cls, questions: Sequence[Question], *, words: int = 2, least: int = 5) -> BestAnswers:
-        """From questions with answers; a type has ``least`` questions, or goes by fewer words."""
+    def learn(
+        cls, questions: Sequence[Question], *, words: int = 2, min_questions: int = 5
+    ) -> QuestionTypePrior:
+        """Learn from questions with answers.
+
+        Args:
+            questions: Questions with answers.
+            words: Number of first words that make a type.
+            min_questions: Types with fewer questions are left to types of fewer words.
+        """
         scores: dict[_Type, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        asked: dict[_Type, int] = defaultdict(int)
+        counts: dict[_Type, int] = defaultdict(int)
         for question in questions:
             for kind in _types(question, words):
-                asked[kind] += 1
+                counts[kind] += 1
                 for answer, score in answer_scores(question).items():
                     scores[kind][answer] += score
         best = {
-            kind: max(sorted(found), key=found.__getitem__)
-            for kind, found in scores.items()
-            if asked[kind] >= least or len(kind) == 1
+            kind: max(sorted(answers), key=answers.__getitem__)
+            for kind, answers in scores.items()
+            if counts[kind] >= min_questions or len(kind) == 1
         }
         return cls(words, best)
 
     def answer(self, question: Question) -> str:
-        """The answer of the narrowest type that is known."""
+        """Return the answer of the longest known type."""
         for kind in _types(question, self.words):
             if kind in self.answers:
                 return self.answers[kind]
-        raise PolyglanceError(f"no question in {question.language!r} was there to learn from")
+        raise PolyglanceError(
+            f"no training question is in {question.language!r}: train on questions in it"
+        )
 
 
 def _types(question: Question, words: int) -> list[_Type]:
-    """What a question is of, from its first ``words`` to its language alone."""
+    """Return a question's types, from its first ``words`` to its language alone."""
     text = question.text.casefold()
-    cut = list(text.replace(" ", "")) if is_spaceless(question.language) else text.split()
-    first = [word.strip("?!.,¿¡\"'") for word in cut[:words]]
+    tokens = list(text.replace(" ", "")) if is_spaceless(question.language) else text.split()
+    first = [word.strip("?!.,¿¡\"'") for word in tokens[:words]]
     return [(question.language, *first[:count]) for count in range(len(first), -1, -1)]

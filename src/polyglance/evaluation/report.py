@@ -1,12 +1,12 @@
-"""Tables of what was measured, for the terminal and for documents.
+"""Tables of results, for the terminal and for documents.
 
-Figures in documents come from results files that a command wrote. A document
-names them in a comment, and `fill` puts the table after it:
+Figures in documents come from results files. A document names them in a comment, and
+`update_tables` puts the table after it:
 
     <!-- results: results/toy.json -->
     <!-- end of results -->
 
-One file gives its table by language; several give one row a model.
+One file makes a table by language, several make one row per model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SLOT = re.compile(
 
 
 def terminal_table(evaluation: Evaluation) -> Table:
-    """A table by language to print with rich; it fits a terminal of 80 columns."""
+    """Return a table by language for rich, at most 80 columns wide."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -52,17 +52,17 @@ def terminal_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def markdown(evaluation: Evaluation) -> str:
-    """A table by language in Markdown, with a line that says how it was measured."""
+def markdown_table(evaluation: Evaluation) -> str:
+    """Return a table by language in Markdown, with a line about how it was evaluated."""
     header, rows = _by_language(evaluation)
     return f"{_markdown(header, rows)}\n\n{evaluation.split}. {_footnote(evaluation)}"
 
 
-def comparison(evaluations: Sequence[Evaluation]) -> str:
-    """The mR of several models in Markdown: a row a model, a column a language of a split.
+def comparison_table(evaluations: Sequence[Evaluation]) -> str:
+    """Return mR of several models in Markdown: a row per model, a column per language of a split.
 
-    Results on the same split that had other candidates, or broke ties by
-    another rule, are not comparable: they are an error rather than a column.
+    Results on the same split with other candidates or another tie rule are not comparable and
+    raise an error.
     """
     models: dict[str, dict[str, Evaluation]] = {}
     columns: dict[tuple[str, str], Evaluation] = {}
@@ -78,20 +78,20 @@ def comparison(evaluations: Sequence[Evaluation]) -> str:
     splits = {split for split, _ in columns}
     header = ["model", *(f"{split} {language}" for split, language in columns), "Meta-Ave"]
     rows = []
-    for model, measured in models.items():
-        recalls = {split: evaluation.mean_recalls for split, evaluation in measured.items()}
+    for model, by_split in models.items():
+        recalls = {split: evaluation.mean_recalls for split, evaluation in by_split.items()}
         cells = [_figure(recalls.get(split, {}).get(language)) for split, language in columns]
-        whole = "–" not in cells
-        rows.append([model, *cells, _figure(meta_average(recalls) if whole else None)])
+        complete = "–" not in cells
+        rows.append([model, *cells, _figure(meta_average(recalls) if complete else None)])
     if len(splits) == 1:  # then Meta-Ave is the plain mean over languages
         header[-1] = "mean"
     return _markdown(header, rows)
 
 
-def fill(document: str | Path) -> bool:
-    """Put fresh tables into a Markdown document; say whether that changed it.
+def update_tables(document: str | Path) -> bool:
+    """Update the tables of a Markdown document; return whether that changed it.
 
-    Results files are named relative to the document.
+    Paths of results files are relative to the document.
     """
     document = Path(document)
     try:
@@ -100,8 +100,8 @@ def fill(document: str | Path) -> bool:
         raise DataError(f"{document}: cannot be read as text") from error
 
     def table(slot: re.Match[str]) -> str:
-        found = [read_results(document.parent / name) for name in slot["files"].split()]
-        text = markdown(found[0]) if len(found) == 1 else comparison(found)
+        results = [read_results(document.parent / name) for name in slot["files"].split()]
+        text = markdown_table(results[0]) if len(results) == 1 else comparison_table(results)
         return f"{slot[1]}\n{text}\n\n{slot[3]}"
 
     after = _SLOT.sub(table, before)
@@ -117,7 +117,7 @@ def _by_language(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
         *(f"i→t R@{k}" for k in ks),
         *(f"t→i R@{k}" for k in ks),
         "mR",
-        "pictures",
+        "images",
         "captions",
     ]
     rows = [[language, *_cells(result)] for language, result in evaluation.languages.items()]
@@ -137,10 +137,10 @@ def _cells(result: RetrievalResult) -> Iterator[str]:
 
 
 def _footnote(evaluation: Evaluation) -> str:
-    people = f" HA: {', '.join(evaluation.human)}." if evaluation.human else ""
+    human = f" HA: {', '.join(evaluation.human)}." if evaluation.human else ""
     return (
-        f"{evaluation.model}, {evaluation.similarity}, measured {evaluation.date[:10]} "
-        f"by polyglance {evaluation.version}.{people} Rank: {evaluation.tie_rule}."
+        f"{evaluation.model}, {evaluation.similarity}, evaluated {evaluation.date[:10]} "
+        f"by polyglance {evaluation.version}.{human} Rank: {evaluation.tie_rule}."
     )
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation found, and the file that keeps it."""
+"""Retrieval results of a model, and the JSON file that holds them."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ class Evaluation:
 
     model: str
     split: str
-    """Which pictures these are: published splits of one name differ by a point or two."""
+    """Name of the split; published splits of the same name differ by a point or two."""
     languages: Mapping[str, RetrievalResult]
     human: tuple[str, ...] = ()
-    """The languages whose captions people wrote; the human average is over these."""
-    similarity: Literal["cosine", "inner product", "pairs read", "candidates read"] = "cosine"
+    """Languages with captions written by people, over which the human average is taken."""
+    similarity: Literal["cosine", "inner product", "all pairs", "re-ranked candidates"] = "cosine"
     tie_rule: str = TIE_RULE
     date: str = ""
     version: str = ""
 
     @property
     def mean_recalls(self) -> dict[str, float]:
-        """The mR of each language."""
+        """Return mR of each language."""
         return {language: result.mean_recall for language, result in self.languages.items()}
 
     @property
     def average(self) -> float:
-        """The mean of mR over all languages."""
+        """Return the mean of mR over all languages."""
         return mean_over_languages(self.mean_recalls)
 
     @property
     def human_average(self) -> float | None:
-        """HA, where it is known which captions people wrote."""
+        """Return HA, or None where it is unknown which captions people wrote."""
         return human_average(self.mean_recalls, self.human) if self.human else None
 
 
-def stamp() -> dict[str, str]:
-    """The moment and the version of this package, for an `Evaluation` made now."""
+def provenance() -> dict[str, str]:
+    """Return the current date and this package's version, for a new `Evaluation`."""
     moment = datetime.now(UTC).isoformat(timespec="seconds")
     return {"date": moment, "version": __version__}
 
 
 def write_results(path: str | Path, evaluation: Evaluation) -> None:
-    """Write an evaluation as JSON, with its averages in a summary for people to read."""
+    """Write an evaluation as JSON, with its averages in a summary for readers."""
     summary = {
         "mean_recall": evaluation.mean_recalls,
         "average": evaluation.average,
@@ -71,18 +71,18 @@ def write_results(path: str | Path, evaluation: Evaluation) -> None:
 
 
 def read_results(path: str | Path) -> Evaluation:
-    """Read what `write_results` wrote; averages are computed anew, not believed."""
+    """Read a file of `write_results`; its summary is ignored and computed anew."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected a results file in JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise DataError(f"{path}: expected a results file, an object with model and split")
-    found.pop("summary", None)
+    content.pop("summary", None)
     try:
-        evaluation = load(Evaluation, found)
+        evaluation = load(Evaluation, content)
     except PolyglanceError as error:
         raise DataError(f"{path}: {error}") from error
     recalls_at = {
@@ -91,7 +91,7 @@ def read_results(path: str | Path) -> Evaluation:
         for direction in (result.image_to_text, result.text_to_image)
     }
     if len(recalls_at) != 1 or () in recalls_at:
-        raise DataError(f"{path}: expected languages that all have the same recalls")
+        raise DataError(f"{path}: expected the same recalls in all languages")
     if not set(evaluation.human) <= set(evaluation.languages):
-        raise DataError(f"{path}: its human average is over languages that it does not hold")
+        raise DataError(f"{path}: the human average needs languages that the file does not have")
     return evaluation

@@ -1,16 +1,14 @@
-"""How well pictures find their captions and captions their picture.
+"""Retrieval metrics: how well images find their captions, and captions their image.
 
-Image to text: a picture hits at k if any of its captions is among the k best
-candidates. Text to image: the same for every caption and its one picture. A
-picture stands for a clip just as well.
+Image to text: an image is a hit at k if any of its captions is among the k best candidates.
+Text to image: the same for every caption and its one image. Clips count as images.
 
-The tie rule breaks ties against the model. A rank is 1 plus the number of wrong
-candidates that the right one does not strictly outscore. A scorer that gives
-every pair the same score therefore ranks last everywhere, and a NaN never wins,
-whichever side it is on. A picture's other captions are not wrong candidates for
-it, so the rank of a picture is that of its best caption.
+Ties are broken against the model. A rank is 1 plus the number of wrong candidates that the
+right one does not strictly outscore. A scorer that gives every pair the same score therefore
+ranks last everywhere, and a NaN never wins, on either side. An image's other captions are not
+wrong candidates for it, so the rank of an image is that of its best caption.
 
-A picture without captions in a language stays a candidate but is not a query.
+An image without captions in a language remains a candidate but is not a query.
 """
 
 from __future__ import annotations
@@ -32,38 +30,36 @@ Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
 _BLOCK = 2048
-"""Pictures and captions scored at a time: a tile of 2048 x 2048 takes 32 MB in float64."""
-_QUIET_BELOW = 64
-"""Tiles that are over too soon for a progress bar to be worth drawing."""
+"""Images and captions scored at a time: a tile of 2048 x 2048 takes 32 MB in float64."""
+_MIN_TILES_FOR_PROGRESS = 64
+"""Fewer tiles are over too soon for a progress bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The rank of each query's right answer, 1 being the best."""
+    """The rank of each query's right answer; 1 is best."""
 
     image_to_text: Integers
-    """One for each picture that has captions, in the order of the pictures."""
+    """One for each image that has captions, in order."""
     text_to_image: Integers
     """One for each caption."""
-    pictures: int
-    """The candidates of text to image, those without captions included."""
+    num_images: int
+    """Candidates of text to image, including those without captions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortlists:
-    """The candidates that were kept for each query, as a re-ranker leaves them.
-
-    ``candidates`` is queries x places, with -1 where a list is shorter. Without
-    ``scores`` of the same shape, each list stands in order, best first.
-    """
+    """The candidates of each query, as for a re-ranker."""
 
     candidates: Integers
+    """``(queries, k)``, with -1 where a list is shorter."""
     scores: Array | None = None
+    """``(queries, k)``; None where each list is in order, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectionResult:
-    """One way of retrieval, measured; recalls are in per cent."""
+    """Results of one direction; recalls are in percent."""
 
     queries: int
     candidates: int
@@ -73,14 +69,14 @@ class DirectionResult:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
-    """Both ways of retrieval, measured on one language of one split."""
+    """Results of both directions, for one language of one split."""
 
     image_to_text: DirectionResult
     text_to_image: DirectionResult
 
     @property
     def mean_recall(self) -> float:
-        """MR, or AR: the mean of the recalls of both ways; of six with the usual three ks."""
+        """Return mR (AR): the mean of the recalls of both directions, six with the usual ks."""
         both = [*self.image_to_text.recalls.values(), *self.text_to_image.recalls.values()]
         return sum(both) / len(both)
 
@@ -88,45 +84,64 @@ class RetrievalResult:
 def evaluate_retrieval(
     images: Array,
     texts: Array,
-    owner: npt.ArrayLike,
+    image_ids: npt.ArrayLike,
     *,
     ks: Sequence[int] = RECALL_AT,
     cosine: bool = True,
 ) -> RetrievalResult:
-    """Measure retrieval between embeddings; ``owner[j]`` is the row of caption j's picture."""
-    return summarise(ranks_from_embeddings(images, texts, owner, cosine=cosine), ks)
+    """Evaluate retrieval between embeddings.
+
+    Args:
+        images: ``(images, width)``.
+        texts: ``(captions, width)``.
+        image_ids: Row of each caption's image.
+        ks: Recalls to compute.
+        cosine: Whether similarity is the cosine; otherwise the inner product.
+    """
+    return summarise(ranks_from_embeddings(images, texts, image_ids, cosine=cosine), ks)
 
 
 def summarise(ranks: Ranks, ks: Sequence[int] = RECALL_AT) -> RetrievalResult:
-    """Recall at each k and the median rank, both ways."""
+    """Return recall at each k and the median rank, in both directions."""
     if not ks or min(ks) < 1 or len(set(ks)) != len(ks):
         raise PolyglanceError(f"recall needs different whole numbers from 1, not {list(ks)}")
 
-    def direction(found: Integers, candidates: int) -> DirectionResult:
-        recalls = {k: 100.0 * np.count_nonzero(found <= k) / len(found) for k in ks}
-        return DirectionResult(len(found), candidates, recalls, float(np.median(found)))
+    def direction(rank: Integers, candidates: int) -> DirectionResult:
+        recalls = {k: 100.0 * np.count_nonzero(rank <= k) / len(rank) for k in ks}
+        return DirectionResult(len(rank), candidates, recalls, float(np.median(rank)))
 
     return RetrievalResult(
         image_to_text=direction(ranks.image_to_text, candidates=len(ranks.text_to_image)),
-        text_to_image=direction(ranks.text_to_image, candidates=ranks.pictures),
+        text_to_image=direction(ranks.text_to_image, candidates=ranks.num_images),
     )
 
 
 def ranks_from_embeddings(
-    images: Array, texts: Array, owner: npt.ArrayLike, *, cosine: bool = True, block: int = _BLOCK
+    images: Array,
+    texts: Array,
+    image_ids: npt.ArrayLike,
+    *,
+    cosine: bool = True,
+    block: int = _BLOCK,
 ) -> Ranks:
-    """Rank by cosine (or, without ``cosine``, inner product), a tile of scores at a time.
+    """Rank by cosine or inner product, computing a tile of scores at a time.
 
-    Scores are summed in float64 and compared in float32. Equal pairs then tie
-    whatever order the matrix product summed them in, which a collapsed model
-    would otherwise turn into luck.
+    Scores are summed in float64 and compared in float32. Equal pairs then tie in whatever
+    order the matrix product summed them, so that a collapsed model gains nothing by chance.
+
+    Args:
+        images: ``(images, width)``.
+        texts: ``(captions, width)``.
+        image_ids: Row of each caption's image.
+        cosine: Whether similarity is the cosine; otherwise the inner product.
+        block: Height and width of a tile.
     """
     if images.ndim != 2 or texts.ndim != 2 or images.shape[1] != texts.shape[1]:
         raise PolyglanceError(
-            "embeddings of pictures and captions must be two tables of the same width, "
+            "embeddings of images and captions must be two tables of the same width, "
             f"not of shapes {images.shape} and {texts.shape}"
         )
-    belongs = _check_owner(owner, len(images), len(texts))
+    ids = _check_image_ids(image_ids, len(images), len(texts))
 
     def vectors(rows: Array) -> npt.NDArray[np.float64]:
         return _unit(rows) if cosine else np.asarray(rows, dtype=np.float64)
@@ -135,64 +150,71 @@ def ranks_from_embeddings(
         return (vectors(images[rows]) @ vectors(texts[columns]).T).astype(np.float32)
 
     def paired(columns: slice) -> Array:
-        products = vectors(images[belongs[columns]]) * vectors(texts[columns])
+        products = vectors(images[ids[columns]]) * vectors(texts[columns])
         return np.asarray(products.sum(axis=1), dtype=np.float32)
 
     with np.errstate(all="ignore"):
         target = np.concatenate([paired(columns) for columns in _blocks(len(texts), block)])
-        return _rank(tile, target, belongs, len(images), block)
+        return _rank(tile, target, ids, len(images), block)
 
 
-def ranks_from_scores(scores: Array, owner: npt.ArrayLike, *, block: int = _BLOCK) -> Ranks:
-    """Rank by a table of scores, pictures x captions, such as a cross-encoder gives."""
+def ranks_from_scores(scores: Array, image_ids: npt.ArrayLike, *, block: int = _BLOCK) -> Ranks:
+    """Rank by scores ``(images, captions)``, such as those of a cross-encoder."""
     if scores.ndim != 2:
-        raise PolyglanceError(f"scores must be pictures x captions, not of shape {scores.shape}")
-    pictures, texts = scores.shape
-    belongs = _check_owner(owner, pictures, texts)
-    target = scores[belongs, np.arange(texts)]
-    return _rank(lambda rows, columns: scores[rows, columns], target, belongs, pictures, block)
+        raise PolyglanceError(f"scores must be images x captions, not of shape {scores.shape}")
+    num_images, texts = scores.shape
+    ids = _check_image_ids(image_ids, num_images, texts)
+    target = scores[ids, np.arange(texts)]
+    return _rank(lambda rows, columns: scores[rows, columns], target, ids, num_images, block)
 
 
-def ranks_from_shortlists(texts: Shortlists, pictures: Shortlists, owner: npt.ArrayLike) -> Ranks:
-    """Rank within short lists: of captions for each picture, and of pictures for each caption.
+def ranks_from_shortlists(texts: Shortlists, images: Shortlists, image_ids: npt.ArrayLike) -> Ranks:
+    """Rank within short lists.
 
-    A right answer that did not make its list, or has no score there, ranks last
-    among all candidates.
+    A right answer that is not on its list, or has no score there, ranks last among all
+    candidates.
+
+    Args:
+        texts: Captions for each image.
+        images: Images for each caption.
+        image_ids: Number of each caption's image.
     """
-    belongs = _check_owner(owner, len(texts.candidates), len(pictures.candidates))
+    ids = _check_image_ids(image_ids, len(texts.candidates), len(images.candidates))
     queries = np.arange(len(texts.candidates))
-    captions_of = np.bincount(belongs, minlength=len(queries))
-    _check_lists(texts, len(belongs))
-    _check_lists(pictures, len(queries))
+    captions_of = np.bincount(ids, minlength=len(queries))
+    _check_lists(texts, len(ids))
+    _check_lists(images, len(queries))
     image_to_text = _rank_lists(
         texts,
-        right=belongs[texts.candidates] == queries[:, None],
-        last=len(belongs) - captions_of + 1,
+        right=ids[texts.candidates] == queries[:, None],
+        last=len(ids) - captions_of + 1,
     )
     text_to_image = _rank_lists(
-        pictures,
-        right=pictures.candidates == belongs[:, None],
-        last=np.full(len(belongs), len(queries)),
+        images,
+        right=images.candidates == ids[:, None],
+        last=np.full(len(ids), len(queries)),
     )
     return Ranks(image_to_text[captions_of > 0], text_to_image, len(queries))
 
 
 def mean_over_languages(mean_recalls: Mapping[str, float]) -> float:
-    """The plain mean of mR over languages ("A" in SMALR's tables)."""
+    """Return the plain mean of mR over languages ("A" in SMALR's tables)."""
     if not mean_recalls:
-        raise PolyglanceError("there is no language to take the mean over")
+        raise PolyglanceError("there are no languages to average over")
     return sum(mean_recalls.values()) / len(mean_recalls)
 
 
 def human_average(mean_recalls: Mapping[str, float], human: Collection[str]) -> float:
-    """HA: the mean of mR over the languages whose captions people wrote (SMALR, section 4)."""
+    """Return HA: the mean of mR over languages with human captions (SMALR, section 4)."""
     if missing := sorted(set(human) - set(mean_recalls)):
-        raise PolyglanceError(f"the human average needs {', '.join(missing)}, not measured here")
+        raise PolyglanceError(
+            f"the human average needs {', '.join(missing)}, which were not evaluated"
+        )
     return mean_over_languages({language: mean_recalls[language] for language in human})
 
 
 def meta_average(mean_recalls: Mapping[str, Mapping[str, float]]) -> float:
-    """Meta-Ave: the mean of mR over all languages of all datasets, one vote each pair (UC2)."""
+    """Return Meta-Ave: the mean of mR over all pairs of dataset and language (UC2)."""
     return mean_over_languages(
         {
             f"{dataset} {language}": value
@@ -205,36 +227,36 @@ def meta_average(mean_recalls: Mapping[str, Mapping[str, float]]) -> float:
 def _rank(
     tile: Callable[[slice, slice], Array],
     target: Array,
-    owner: Integers,
-    pictures: int,
+    image_ids: Integers,
+    num_images: int,
     block: int,
 ) -> Ranks:
     """Count, tile by tile, the wrong candidates that each right one does not outscore.
 
-    ``target[j]`` is caption j's score with its own picture.
+    ``target[j]`` is caption j's score with its own image.
     """
-    texts = len(owner)
-    best = np.full(pictures, np.nan, dtype=np.promote_types(target.dtype, np.float32))
-    np.fmax.at(best, owner, target)  # a picture's best caption; NaN gives way to any number
-    ahead_of_picture = np.zeros(pictures, dtype=np.int64)
+    texts = len(image_ids)
+    best = np.full(num_images, np.nan, dtype=np.promote_types(target.dtype, np.float32))
+    np.fmax.at(best, image_ids, target)  # an image's best caption; any number beats NaN
+    ahead_of_image = np.zeros(num_images, dtype=np.int64)
     ahead_of_text = np.zeros(texts, dtype=np.int64)
-    tiles = -(-pictures // block) * -(-texts // block)
-    with progress("Ranking", tiles, quiet=tiles < _QUIET_BELOW) as advance:
-        for rows in _blocks(pictures, block):
+    tiles = -(-num_images // block) * -(-texts // block)
+    with progress("Ranking", tiles, quiet=tiles < _MIN_TILES_FOR_PROGRESS) as advance:
+        for rows in _blocks(num_images, block):
             for columns in _blocks(texts, block):
                 scores = tile(rows, columns)
-                mine = owner[columns] - rows.start
-                own = np.flatnonzero((mine >= 0) & (mine < len(scores)))
+                own_row = image_ids[columns] - rows.start
+                own = np.flatnonzero((own_row >= 0) & (own_row < len(scores)))
                 # "Not below" rather than "at least", so that a NaN loses every comparison.
                 not_below = ~(scores < target[columns])
-                not_below[mine[own], own] = False
+                not_below[own_row[own], own] = False
                 ahead_of_text[columns] += np.count_nonzero(not_below, axis=0)
                 not_below = ~(scores < best[rows, None])
-                not_below[mine[own], own] = False
-                ahead_of_picture[rows] += np.count_nonzero(not_below, axis=1)
+                not_below[own_row[own], own] = False
+                ahead_of_image[rows] += np.count_nonzero(not_below, axis=1)
                 advance(1)
-    has_captions = np.bincount(owner, minlength=pictures) > 0
-    return Ranks(ahead_of_picture[has_captions] + 1, ahead_of_text + 1, pictures)
+    has_captions = np.bincount(image_ids, minlength=num_images) > 0
+    return Ranks(ahead_of_image[has_captions] + 1, ahead_of_text + 1, num_images)
 
 
 def _rank_lists(lists: Shortlists, right: npt.NDArray[np.bool_], last: Integers) -> Integers:
@@ -252,14 +274,14 @@ def _check_lists(lists: Shortlists, size: int) -> None:
     candidates = lists.candidates
     if candidates.ndim != 2 or candidates.dtype.kind not in "iu":
         raise PolyglanceError(
-            "short lists must be a table of whole numbers, one row a query, "
+            "short lists must be a table of whole numbers with a row per query, "
             f"not {candidates.dtype} of shape {candidates.shape}"
         )
     if candidates.size and (candidates.max() >= size or candidates.min() < -1):
-        raise PolyglanceError(f"a short list names a candidate beyond the {size} there are")
+        raise PolyglanceError(f"a short list has a candidate beyond the {size} there are")
     ordered = np.sort(candidates, axis=1)
     if np.any((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)):
-        raise PolyglanceError("a short list names a candidate twice")
+        raise PolyglanceError("a short list has a candidate twice")
     if lists.scores is not None and lists.scores.shape != candidates.shape:
         raise PolyglanceError(
             f"short lists of shape {candidates.shape} need as many scores, not {lists.scores.shape}"
@@ -276,15 +298,15 @@ def _blocks(count: int, block: int) -> Iterator[slice]:
     return (slice(start, min(start + block, count)) for start in range(0, count, block))
 
 
-def _check_owner(owner: npt.ArrayLike, pictures: int, texts: int) -> Integers:
-    belongs = np.asarray(owner)
-    if belongs.shape != (texts,) or (texts and belongs.dtype.kind not in "iu"):
+def _check_image_ids(image_ids: npt.ArrayLike, images: int, texts: int) -> Integers:
+    ids = np.asarray(image_ids)
+    if ids.shape != (texts,) or (texts and ids.dtype.kind not in "iu"):
         raise PolyglanceError(
-            f"each of the {texts} captions needs the number of its picture, "
-            f"not {belongs.dtype} of shape {belongs.shape}"
+            f"each of the {texts} captions needs the number of its image, "
+            f"not {ids.dtype} of shape {ids.shape}"
         )
     if not texts:
-        raise PolyglanceError("there are no captions to measure")
-    if belongs.min() < 0 or belongs.max() >= pictures:
-        raise PolyglanceError(f"a caption belongs to a picture beyond the {pictures} there are")
-    return belongs.astype(np.int64)
+        raise PolyglanceError("there are no captions to evaluate")
+    if ids.min() < 0 or ids.max() >= images:
+        raise PolyglanceError(f"a caption belongs to an image beyond the {images} there are")
+    return ids.astype(np.int64)

@@ -130,7 +130,7 @@ def train_loop(
             save_checkpoint(folder / name, model, optimiser, state)
 
     with progress(
-        "training", config.steps, done=state["step"], quiet=quiet or rank() > 0
+        "training", config.steps, completed=state["step"], quiet=quiet or rank() > 0
     ) as advance:
         for step in range(state["step"], config.steps):
             task, losses = _step(model, mixture, config, optimiser, step)

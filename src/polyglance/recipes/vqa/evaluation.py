@@ -15,12 +15,12 @@ from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.errors import MissingExtraError
 from polyglance.evaluation.answers import (
     AnswerResult,
-    MissingTokenizer,
+    MissingTokenizerError,
     corpus_bleu,
     evaluate_answers,
     sentence_bleu,
 )
-from polyglance.evaluation.question_types import BestAnswers
+from polyglance.evaluation.question_types import QuestionTypePrior
 from polyglance.models.vqa import VQAModel
 from polyglance.recipes import report_lines
 from polyglance.recipes.vqa.data import QuestionSplit
@@ -96,7 +96,7 @@ def evaluate(
         own.append(question)
         texts.append(answer)
     baselines = [
-        BestAnswers.learn(training, words=count, least=least)
+        QuestionTypePrior.learn(training, words=count, min_questions=least)
         for count in range(1, _MAX_TYPE_WORDS + 1)
         for least in _MIN_TYPE_COUNTS
     ]
@@ -106,7 +106,7 @@ def evaluate(
         scores = [evaluate_answers(own, some).score for _, some in tried]
         best, baseline = tried[int(np.argmax(scores))]
         model_figures = figures(own, texts)
-        main = model_figures.get("score", model_figures.get("accuracy"))
+        main = model_figures["score" if "score" in model_figures else "accuracy"]
         report[language] = {
             "questions": len(own),
             "model": model_figures,
@@ -127,7 +127,7 @@ def figures(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, 
         language = questions[0].language
         scores["bleu"] = corpus_bleu(answers, references, language).score
         scores["sentence_bleu"] = sentence_bleu(answers, references, language)
-    except (MissingExtraError, MissingTokenizer):
+    except (MissingExtraError, MissingTokenizerError):
         pass  # training does not require the packages that BLEU needs
     return scores
 
