@@ -252,7 +252,7 @@ class CodeSwitchedCaptions:
             return
         self._epoch = epoch
         generator = np.random.default_rng([self.seed, epoch])
-        draws = [iter(self._prepared.texts(generator)) for _ in range(self.variants)]
+        draws = [iter(self._prepared.draw_texts(generator)) for _ in range(self.variants)]
 
         def versions(captions: Sequence[str]) -> tuple[str, ...]:
             return tuple(

@@ -7,6 +7,7 @@ that starts from a video model (section 5.6).
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ from polyglance.recipes.mmp.evaluation import (
     recall_sums,
     retrieval_by_language,
 )
+from polyglance.recipes.mmp.feature_sources import FeatureSource, Float16Array
 from polyglance.recipes.mmp.initialise import initialise_from
 from polyglance.recipes.mmp.tasks import MMPTask, SubtitleTask
 from polyglance.recipes.run_folder import save_recipe, write_report
+from polyglance.records import Record
 from polyglance.training.loop import Validate, train_loop
 from polyglance.training.mixture import Mixture, MultiTask, Task
 
@@ -106,7 +109,7 @@ def build_tasks(recipe: MMPRecipe, data: MMPData, model: MMP) -> list[tuple[str,
             task = SubtitleTask(
                 model,
                 content.records,
-                lambda record, source=source: source.rows(source.find(record) or ""),
+                partial(_rows_of, source),
                 data.tokenizer,
                 objective,
                 batch=corpus.batch,
@@ -156,3 +159,8 @@ def _validation(model: MMP, data: MMPData) -> Validate | None:
             " null"
         )
     return lambda: recall_sums(retrieval_by_language(model, validation, languages))
+
+
+def _rows_of(source: FeatureSource, record: Record) -> Float16Array:
+    """Return the features of a record's video; its source has been checked to hold it."""
+    return source.rows(source.find(record) or "")
