@@ -118,7 +118,7 @@ def test_another_language_moves_no_word(lexicon: Lexicon) -> None:
     assert more.words == (*lexicon.words, "chien", "le")
     assert more.languages == ("en", "de", "fr")
     assert more.encode("Der Hund", "de") == lexicon.encode("Der Hund", "de")
-    with pytest.raises(PolyglanceError, match="'de' already"):
+    with pytest.raises(PolyglanceError, match="already has words of 'de'"):
         lexicon.with_language("deu", [])
 
 

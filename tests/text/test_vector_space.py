@@ -53,7 +53,7 @@ def test_neighbours_in_a_language_and_across() -> None:
 
 def test_unknown_words_and_languages_are_one_sentence() -> None:
     space = WordSpace(LEXICON, VECTORS)
-    with pytest.raises(PolyglanceError, match="no word 'hund' of 'en'"):
+    with pytest.raises(PolyglanceError, match="no word 'hund' in 'en'"):
         space.neighbours("hund", "en")
     with pytest.raises(PolyglanceError, match="no words of 'fr', only of en, de"):
         space.neighbours("dog", "en", languages=["fr"])

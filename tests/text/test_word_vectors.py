@@ -58,7 +58,7 @@ def test_written_vectors_come_back_as_they_were(tmp_path: Path, name: str) -> No
     [
         ("", ":1: expected the number of words"),
         ("dog 1 2 3\n", ":1: expected the number of words"),
-        ("2 3\ndog 1 2 3\n", "promises 2 words and has 1"),
+        ("2 3\ndog 1 2 3\n", "declares 2 words but has 1"),
         ("1 3\ndog 1 2\n", ":2: expected a word and 3 numbers"),
         ("1 3\ndog 1 2 x\n", ":2: expected a word and 3 numbers"),
         ("1 3\ndog 1 2 nan\n", ":2: expected a word and 3 numbers"),
@@ -80,7 +80,7 @@ def test_a_damaged_archive_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolyglanceError, match=r"end in \.vec"):
+    with pytest.raises(PolyglanceError, match=r"ends in \.vec"):
         open_word_vectors(tmp_path / "vectors.npy")
     with pytest.raises(DataError, match="cannot be opened"):
         open_word_vectors(tmp_path / "none.vec")
@@ -131,10 +131,10 @@ def test_old_classifiers_have_no_subwords(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 9}, "format 9"),
+        ({"version": 9}, "version 9"),
         ({"quantised": True}, "quantised"),
-        ({"pruned": 3}, "only some of its subwords"),
-        ({"buckets": 40}, "damaged or cut off"),
+        ({"pruned": 3}, "pruned subwords"),
+        ({"buckets": 40}, "damaged or truncated"),
     ],
 )
 def test_models_of_another_kind_are_one_sentence(
@@ -154,5 +154,5 @@ def test_every_cut_of_a_model_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"m\.bin"):
             FastTextModel.open(path)
     path.write_bytes(b"\x1f\x8b" + whole[2:])
-    with pytest.raises(DataError, match="no fastText model"):
+    with pytest.raises(DataError, match="not a fastText model"):
         FastTextModel.open(path)

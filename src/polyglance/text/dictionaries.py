@@ -27,7 +27,7 @@ class Dictionary:
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]], *, source: str = "") -> None:
-        """Build from (word, translation) pairs; ``source`` is the words' language, for its case rules."""
+        """Build from (word, translation) pairs; case is ignored by the rules of ``source``."""
         self.source = source
         entries: dict[str, dict[str, None]] = {}
         for word, group in groupby(pairs, key=itemgetter(0)):
@@ -54,7 +54,7 @@ class Dictionary:
                 yield word, translation
 
     def reversed(self, *, source: str = "") -> Dictionary:
-        """Return the dictionary in the other direction; ``source`` is the translations' language."""
+        """Return the reverse dictionary; ``source`` is the translations' language."""
         pairs = ((translation, word) for word, translation in self.pairs())
         return Dictionary(pairs, source=source)
 

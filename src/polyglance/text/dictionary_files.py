@@ -107,8 +107,8 @@ def _files(location: Path) -> list[Path]:
     matches = sorted(location.parent.glob(location.name)) if location.parent.is_dir() else []
     if not matches:
         raise PolyglanceError(
-            f"{location}: no dictionaries there; install Debian's dict-freedict-eng-deu, for example, "
-            "or name a folder of files like en-de.txt"
+            f"{location}: no dictionaries there; install Debian's dict-freedict-eng-deu, for "
+            "example, or name a folder of files like en-de.txt"
         )
     return [path for path in matches if path.name.endswith(_ENDINGS)]
 

@@ -1,9 +1,9 @@
-"""fastText's binary models (``.bin``): every word has a vector, by its parts if need be.
+"""fastText's binary models (``.bin``), which give out-of-vocabulary words a vector too.
 
-The file, in little-endian order: a magic number and a version; the settings it
-was trained with; the vocabulary, each word ended by a zero byte and followed by
-its count and kind; the input matrix, one row a word and then one a bucket of
-subwords; the output matrix, which vectors of words do not need.
+The file, in little-endian order: a magic number and a version; the training settings;
+the vocabulary, each word ended by a zero byte and followed by its count and kind; the
+input matrix, one row per word and then one per bucket of subwords; the output matrix,
+which word vectors do not need.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ MAGIC = 793712314
 _VERSIONS = (11, 12)
 _SUPERVISED = 3
 _END_OF_SENTENCE = "</s>"
-_AT_ONCE = 1024
-"""Words whose rows are gathered together; their subwords' rows are some forty times as many."""
+_BATCH_SIZE = 1024
+"""Words per batch; each has about forty subword rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class FastTextModel:
-    """Words, the rule of their parts, and a row for each of both."""
+    """Words, their subwords, and the input matrix."""
 
     words: tuple[str, ...]
     subwords: SubwordConfig
     matrix: NDArray[np.float32]
-    """Of the words, then of the buckets; mapped from the file."""
+    """(words + buckets, dim), memory-mapped from the file."""
 
     @classmethod
     def open(cls, path: str | Path) -> FastTextModel:
-        """Map a ``.bin`` file; its vocabulary is read."""
+        """Open a ``.bin`` file: read its vocabulary, memory-map its matrix."""
         path = Path(path)
         try:
             with (
@@ -53,82 +53,85 @@ class FastTextModel:
             raise DataError(f"{path}: cannot be read ({error_reason(error)})") from error
         except (ValueError, struct.error, IndexError) as error:
             raise DataError(
-                f"{path}: the file is damaged or cut off: fetch it again ({error})"
+                f"{path}: the file is damaged or truncated: download it again ({error})"
             ) from error
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """Size of a vector."""
         return int(self.matrix.shape[1])
 
     def vectors(self, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """The mean of the rows of each word and its parts, and which words have any."""
-        found = np.zeros((len(words), self.dim), np.float32)
+        """Return the mean of each word's rows, (n, dim), and which words have any, (n,)."""
+        vectors = np.zeros((len(words), self.dim), np.float32)
         known = np.zeros(len(words), bool)
-        for start in range(0, len(words), _AT_ONCE):
-            block = words[start : start + _AT_ONCE]
+        for start in range(0, len(words), _BATCH_SIZE):
+            block = words[start : start + _BATCH_SIZE]
             rows, counts = self.subword_rows(block)
             has_rows = counts > 0
             ends = np.cumsum(counts)
             if len(rows):
                 sums = np.add.reduceat(self.matrix[rows], (ends - counts)[has_rows], axis=0)
-                found[start : start + len(block)][has_rows] = sums / counts[has_rows, None]
+                vectors[start : start + len(block)][has_rows] = sums / counts[has_rows, None]
             known[start : start + len(block)] = has_rows
-        return found, known
+        return vectors, known
 
     def subword_rows(self, words: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The rows of words end to end, a known word's own first, and how many each has."""
-        own = np.array([self._numbers.get(word, -1) for word in words], np.int64)
-        # The end of a sentence is spelled like a word and is none.
+        """Return the row indices of all words, concatenated, and the number of rows of each.
+
+        A word of the vocabulary has its own row first, then its subwords'.
+        """
+        own = np.array([self._row_of.get(word, -1) for word in words], np.int64)
+        # </s> is in the vocabulary but has no subwords.
         buckets, counts = subword_buckets(
             ["" if word == _END_OF_SENTENCE else word for word in words], self.subwords
         )
-        owner = np.repeat(np.arange(len(words)), counts)
-        keep = np.array([word != _END_OF_SENTENCE for word in words], bool)[owner]
-        buckets, owner = buckets[keep], owner[keep]
+        word_index = np.repeat(np.arange(len(words)), counts)
+        keep = np.array([word != _END_OF_SENTENCE for word in words], bool)[word_index]
+        buckets, word_index = buckets[keep], word_index[keep]
         known = np.flatnonzero(own >= 0)
-        owners = np.concatenate([known, owner])
+        word_indices = np.concatenate([known, word_index])
         rows = np.concatenate([own[known], buckets + len(self.words)])
-        order = np.argsort(owners, kind="stable")
-        return rows[order], np.bincount(owners, minlength=len(words))
+        order = np.argsort(word_indices, kind="stable")
+        return rows[order], np.bincount(word_indices, minlength=len(words))
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _row_of(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)}
 
 
-def _read(path: Path, cursor: BinaryReader) -> FastTextModel:
-    magic, version = cursor.unpack("2i")
+def _read(path: Path, reader: BinaryReader) -> FastTextModel:
+    magic, version = reader.unpack("2i")
     if magic != MAGIC:
         raise DataError(
-            f"{path} is no fastText model: expected a .bin file, unzipped if it was zipped"
+            f"{path} is not a fastText model: expected a .bin file, unzipped if it was zipped"
         )
     if version not in _VERSIONS:
-        raise DataError(f"{path} is of fastText's format {version}: expected 11 or 12")
+        raise DataError(f"{path} has version {version} of fastText's format: expected 11 or 12")
     (width, _window, _epochs, _min_count, _negatives, _word_ngrams, _loss, kind, buckets,
-     shortest, longest, _rate, _sampling) = cursor.unpack("12id")  # fmt: skip
-    if version == 11 and kind == _SUPERVISED:  # such models were made without subwords
-        longest = 0
-    words = list(_words(path, cursor))
-    if cursor.unpack("?")[0]:
-        raise DataError(f"{path} is a quantised model: take the .bin or .vec that it was made from")
-    rows, columns = cursor.unpack("2q")
+     min_n, max_n, _rate, _sampling) = reader.unpack("12id")  # fmt: skip
+    if version == 11 and kind == _SUPERVISED:  # these have no subwords
+        max_n = 0
+    words = list(_words(path, reader))
+    if reader.unpack("?")[0]:
+        raise DataError(f"{path} is a quantised model: use the .bin or .vec that it was made from")
+    rows, columns = reader.unpack("2q")
     if columns != width or rows != len(words) + buckets:
         raise ValueError(f"a matrix of {rows} x {columns} where {len(words)} words have {width}")
-    if cursor.offset + rows * columns * 4 > len(cursor.data):
-        raise ValueError("the vectors are not all there")
-    matrix = np.memmap(path, "<f4", mode="r", offset=cursor.offset, shape=(rows, columns))
-    return FastTextModel(tuple(words), SubwordConfig(shortest, longest, buckets), matrix)
+    if reader.offset + rows * columns * 4 > len(reader.data):
+        raise ValueError("vectors are missing")
+    matrix = np.memmap(path, "<f4", mode="r", offset=reader.offset, shape=(rows, columns))
+    return FastTextModel(tuple(words), SubwordConfig(min_n, max_n, buckets), matrix)
 
 
-def _words(path: Path, cursor: BinaryReader) -> Iterator[str]:
-    entries, known, labels, _tokens, pruned = cursor.unpack("3i2q")
+def _words(path: Path, reader: BinaryReader) -> Iterator[str]:
+    entries, known, labels, _tokens, pruned = reader.unpack("3i2q")
     if pruned >= 0:
-        raise DataError(f"{path} has only some of its subwords: take the model it was made from")
+        raise DataError(f"{path} has pruned subwords: use the model that it was made from")
     if entries != known + labels:
         raise ValueError(f"{entries} entries for {known} words and {labels} labels")
     for number in range(entries):
-        word = cursor.read_c_string()
-        cursor.unpack("qb")
-        if number < known:  # labels of a classifier come last and have no vector
+        word = reader.read_c_string()
+        reader.unpack("qb")
+        if number < known:  # a classifier's labels come last and have no vector
             yield word.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The words of several languages in one numbering, as SMALR (Burns et al. 2020) embeds them."""
+"""A joint vocabulary of words of several languages, as SMALR (Burns et al. 2020) embeds them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ if TYPE_CHECKING:
     from polyglance.text.dictionaries import Dictionary
 
 PAD_ID, MASK_ID = 0, 1
-"""What fills up a batch, and what hides a word."""
+"""Ids of the padding and the mask token."""
 
 _SPECIALS = ("<pad>", "<mask>")
 _FILE = "lexicon.json"
 
 Counts = Mapping[str, int]
-"""Words with how often each was seen, the commonest first."""
+"""Words with their counts, most frequent first."""
 
-Numbers = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
 
 class Lexicon:
-    """Words of several languages by number: ``<pad>``, ``<mask>``, then language by language.
+    """Words of several languages: ``<pad>``, ``<mask>``, then language by language.
 
-    Within a language the commonest word comes first. A spelling that two
-    languages share is two words. Languages lie one after another, so that one
-    added later moves no word of the others.
+    Within a language the most frequent word comes first. A spelling that two languages
+    share is two words. A language added later changes no id of the others.
 
-    With ``borrowed``, words of a language stand for words of another: the paper's
-    baseline of dictionary mapping, see `with_dictionaries`.
+    ``aliases`` gives words of one language the id of another language's word: the
+    paper's dictionary mapping baseline, see `with_dictionaries`.
     """
 
     def __init__(
@@ -50,15 +49,15 @@ class Lexicon:
         segmented: Collection[str] = (),
         aliases: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        """``segmented`` names languages that a segmenter with a dictionary cuts into words."""
+        """Build from counts by language; ``segmented`` languages are split by a segmenter."""
         self.counts = {normalise_language(code): dict(words) for code, words in counts.items()}
-        """How often each word was seen, by language, in the order of the ids."""
+        """The count of each word by language, in the order of the ids."""
         self.segmented = frozenset(map(normalise_language, segmented))
         self.aliases = {code: dict(words) for code, words in (aliases or {}).items()}
-        """Words that have no number of their own, with the number that they stand for."""
+        """Words without an id of their own, by language, with the id that they share."""
         self.languages = tuple(self.counts)
         self.words = (*_SPECIALS, *(word for known in self.counts.values() for word in known))
-        """The spelling of each number."""
+        """The word of each id."""
         sizes = [len(known) for known in self.counts.values()]
         self._starts = dict(
             zip(self.languages, np.cumsum([len(_SPECIALS), *sizes]).tolist(), strict=False)
@@ -67,9 +66,9 @@ class Lexicon:
         self.language_ids = np.concatenate(
             [specials, np.repeat(np.arange(len(sizes)), sizes)]
         ).astype(np.int64)
-        """Each word's language, as a position in ``languages``; -1 for padding and mask."""
+        """Each word's index into ``languages``; -1 for padding and mask."""
         self.frequency_ranks = np.concatenate([specials, *map(np.arange, sizes)], dtype=np.int64)
-        """0 for the commonest word of its language; -1 for padding and mask."""
+        """Each word's frequency rank in its language, from 0; -1 for padding and mask."""
 
     @classmethod
     def from_texts(
@@ -80,8 +79,14 @@ class Lexicon:
         max_words: int | None = None,
         segmented: Collection[str] = (),
     ) -> Lexicon:
-        """The words of texts by language, seen at least ``min_count`` times, the commonest
-        ``max_words`` of each language."""
+        """Build the lexicon of texts by language.
+
+        Args:
+            texts: Texts of each language.
+            min_count: Leave out words that occur less often.
+            max_words: Keep only so many words of each language.
+            segmented: Languages that a dictionary-based segmenter splits into words.
+        """
         counts = {}
         for code, own in texts.items():
             vocabulary = WordTokenizer.from_texts(
@@ -100,7 +105,7 @@ class Lexicon:
         max_words: int | None = None,
         segmented: Collection[str] = (),
     ) -> Lexicon:
-        """The words of the captions of records, of all languages in them or of these."""
+        """Build the lexicon of records' captions (see `from_texts`), of all languages or these."""
         return cls.from_texts(
             texts_by_language(records, languages),
             min_count=min_count,
@@ -112,25 +117,25 @@ class Lexicon:
         return len(self.words)
 
     def word_id(self, word: str, language: str) -> int | None:
-        """The number of a word in its lexicon's spelling (lower case); None where unknown."""
-        return self._numbers(language).get(word)
+        """Return the id of a normalised (lower-case) word; None where unknown."""
+        return self._word_ids(language).get(word)
 
     def encode(self, text: str, language: str) -> list[int]:
-        """The numbers of a text's words; unknown words are dropped."""
+        """Return the ids of a text's words; unknown words are dropped."""
         return self.tokenizer(language).encode(text)
 
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
-        """The numbers of many texts of one language."""
+        """Return the word ids of each text of one language."""
         return self.tokenizer(language).encode_batch(texts)
 
     def coverage(self, text: str, language: str) -> float:
-        """How many of a text's words are known in a language, from 0 to 1; 0 without any word."""
-        cuts = word_spans(text, language, use_segmenter=language in self.segmented)
-        words = [normalise_word(text[start:end], language) for start, end in cuts]
+        """Return the share of a text's words that the lexicon has; 0 for a text without words."""
+        spans = word_spans(text, language, use_segmenter=language in self.segmented)
+        words = [normalise_word(text[start:end], language) for start, end in spans]
         return sum(word in self.counts[language] for word in words) / max(1, len(words))
 
     def tokenizer(self, language: str) -> LexiconTokenizer:
-        """One language of this lexicon as a tokenizer like any other."""
+        """Return the tokenizer of one language."""
         code = normalise_language(language)
         if code not in self.tokenizers:
             raise PolyglanceError(
@@ -144,11 +149,13 @@ class Lexicon:
         return {code: LexiconTokenizer(self, code) for code in self.languages}
 
     def with_language(self, language: str, texts: Iterable[str], **options: Any) -> Lexicon:
-        """This lexicon and another language's words after it, of `from_texts`; all words
-        keep their numbers."""
+        """Return the lexicon with another language added; existing ids stay the same.
+
+        ``options`` are those of `from_texts`.
+        """
         code = normalise_language(language)
         if code in self.counts:
-            raise PolyglanceError(f"the lexicon has words of {code!r} already")
+            raise PolyglanceError(f"the lexicon already has words of {code!r}")
         added = Lexicon.from_texts({code: texts}, **options)
         return Lexicon(
             {**self.counts, **added.counts},
@@ -157,34 +164,37 @@ class Lexicon:
         )
 
     def without_rare(self, min_count: int) -> Lexicon:
-        """Only words that were seen so often: the paper's baseline of frequency thresholding."""
-        return self._only(dict.fromkeys(self.languages, min_count))
+        """Return the lexicon of words with at least this count: the paper's frequency baseline."""
+        return self._with_min_counts(dict.fromkeys(self.languages, min_count))
 
     def with_dictionaries(
         self, dictionaries: Mapping[str, Dictionary], min_count: int, *, pivot: str = "en"
     ) -> Lexicon:
-        """Rare words stand for a word of ``pivot``: the paper's baseline of dictionary mapping.
+        """Map rare words to words of ``pivot``: the paper's dictionary mapping baseline.
 
-        ``dictionaries`` lead from a language to the pivot. A word of another
-        language that was seen less than ``min_count`` times becomes the first of its
-        translations that the pivot has, for dictionaries have the best first; one
-        without any is dropped. Words of the pivot all stay.
+        A rare word shares the id of the first of its translations that the pivot has,
+        since dictionaries list the best first; it is dropped if there is none.
+
+        Args:
+            dictionaries: From each language to the pivot.
+            min_count: Words with a lower count are mapped.
+            pivot: The language mapped to; all of its words stay.
         """
-        limits = {code: 0 if code == pivot else min_count for code in self.languages}
-        kept = self._only(limits)
-        pivot_words = kept._numbers(pivot)
+        min_counts = {code: 0 if code == pivot else min_count for code in self.languages}
+        frequent = self._with_min_counts(min_counts)
+        pivot_words = frequent._word_ids(pivot)
         for code in self.languages:
             if code == pivot or code not in dictionaries:
                 continue
-            for word in self.counts[code].keys() - kept.counts[code].keys():
-                spelled = (normalise_word(t, pivot) for t in dictionaries[code].translations(word))
-                best = next((pivot_words[t] for t in spelled if t in pivot_words), None)
+            for word in self.counts[code].keys() - frequent.counts[code].keys():
+                words = (normalise_word(t, pivot) for t in dictionaries[code].translations(word))
+                best = next((pivot_words[t] for t in words if t in pivot_words), None)
                 if best is not None:
-                    kept.aliases.setdefault(code, {})[word] = best
-        return Lexicon(kept.counts, segmented=self.segmented, aliases=kept.aliases)
+                    frequent.aliases.setdefault(code, {})[word] = best
+        return Lexicon(frequent.counts, segmented=self.segmented, aliases=frequent.aliases)
 
     def save(self, folder: Path) -> Path:
-        """Write ``lexicon.json``: for each language its words in one line, and their counts."""
+        """Write ``lexicon.json``: the words and counts of each language."""
         content = {
             "languages": {
                 code: {"words": " ".join(known), "counts": list(known.values())}
@@ -200,7 +210,7 @@ class Lexicon:
 
     @classmethod
     def open(cls, path: str | Path) -> Lexicon:
-        """Read a ``lexicon.json`` or the folder that holds it."""
+        """Open a ``lexicon.json``, or the one in a folder."""
         path = Path(path)
         path = path / _FILE if path.is_dir() else path
         try:
@@ -213,19 +223,19 @@ class Lexicon:
                 f"{path}: expected a lexicon as Polyglance saves it ({error})"
             ) from None
 
-    def _numbers(self, language: str) -> dict[str, int]:
+    def _word_ids(self, language: str) -> dict[str, int]:
         return self.tokenizer(language).word_ids
 
-    def _only(self, limits: Mapping[str, int]) -> Lexicon:
+    def _with_min_counts(self, min_counts: Mapping[str, int]) -> Lexicon:
         counts = {
-            code: {word: count for word, count in known.items() if count >= limits[code]}
+            code: {word: count for word, count in known.items() if count >= min_counts[code]}
             for code, known in self.counts.items()
         }
         return Lexicon(counts, segmented=self.segmented)
 
 
 class LexiconTokenizer(WordTokenizer):
-    """One language of a lexicon as a tokenizer; its ids are the numbers of the lexicon."""
+    """The tokenizer of one language of a lexicon; its ids are the lexicon's."""
 
     unk_id = None
     mask_id = MASK_ID
@@ -236,7 +246,7 @@ class LexiconTokenizer(WordTokenizer):
         start = lexicon._starts[language]
         own = {word: number for number, word in enumerate(counts, start)}
         self.word_ids = own | lexicon.aliases.get(language, {})
-        """The number of each word, of those too that stand for a word of another language."""
+        """The id of each word, aliases included."""
         self._ids = self.word_ids
         self._words = list(lexicon.words)
         self._lexicon = lexicon
@@ -249,7 +259,7 @@ class LexiconTokenizer(WordTokenizer):
 def texts_by_language(
     records: Iterable[Record], languages: Sequence[str] | None = None
 ) -> dict[str, list[str]]:
-    """The captions of records, of all languages in the order that they come in, or of these."""
+    """Return the captions of records by language, of all languages or of these."""
     chosen = None if languages is None else [normalise_language(code) for code in languages]
     texts: dict[str, list[str]] = {code: [] for code in chosen or ()}
     for record in records:
@@ -264,7 +274,7 @@ def _counts(content: Any) -> tuple[dict[str, dict[str, int]]]:
     for code, known in content["languages"].items():
         words, numbers = known["words"].split(" ") if known["words"] else [], known["counts"]
         if not all(type(number) is int for number in numbers) or len(set(words)) < len(words):
-            raise ValueError(f"the words of {code} must be different, and their counts whole")
+            raise ValueError(f"the words of {code} must be unique, and their counts integers")
         counts[code] = dict(zip(words, numbers, strict=True))
     return (counts,)
 
@@ -273,5 +283,5 @@ def _options(content: Any) -> dict[str, Any]:
     total = sum(len(known["counts"]) for known in content["languages"].values()) + len(_SPECIALS)
     for words in content["borrowed"].values():
         if not all(type(number) is int and 0 <= number < total for number in words.values()):
-            raise ValueError("a borrowed word must have the number of another")
+            raise ValueError("a borrowed word must have the id of another")
     return {"segmented": content["segmented"], "aliases": content["borrowed"]}

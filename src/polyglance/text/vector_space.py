@@ -1,4 +1,4 @@
-"""What can be asked of word vectors: fewer dimensions, nearest neighbours, a place on disk."""
+"""Word vectors of a lexicon: PCA, nearest neighbours, saving and opening."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _FILE = "vectors.npy"
 
 
 def principal_components(vectors: Vectors, num_components: int) -> Vectors:
-    """Vectors in the ``width`` directions in which they vary most, (n, width), centred.
+    """Project vectors, (n, d), onto their first principal components, (n, num_components).
 
-    Found from the covariance, which for words by the ten thousand is far smaller
-    than they are. Directions point to where their largest part is positive, so that
-    the same vectors always give the same answer. Directions beyond those that there
-    are come out as zeros.
+    Computed from the (d, d) covariance, which is small beside the vectors. The sign of a
+    component makes its largest entry positive, so that results are reproducible.
+    Components beyond d are zero.
     """
     centred = vectors.astype(np.float64)
     if len(centred):
@@ -39,7 +38,7 @@ def principal_components(vectors: Vectors, num_components: int) -> Vectors:
 
 
 def l2_normalise(vectors: Vectors) -> Vectors:
-    """Each vector divided by its length; one of zeros stays."""
+    """Divide each vector by its L2 norm; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return scaled
@@ -47,7 +46,7 @@ def l2_normalise(vectors: Vectors) -> Vectors:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A word that is near another."""
+    """A nearest neighbour of a word."""
 
     word: str
     language: str
@@ -56,7 +55,7 @@ class Neighbour:
 
 @dataclass(frozen=True, eq=False)
 class WordSpace:
-    """The words of a lexicon and a vector each, in one folder."""
+    """A lexicon and a vector for each of its words, (words, dim)."""
 
     lexicon: Lexicon
     vectors: Vectors
@@ -71,16 +70,21 @@ class WordSpace:
     def neighbours(
         self, word: str, language: str, count: int = 10, *, languages: Sequence[str] | None = None
     ) -> list[Neighbour]:
-        """The words of the greatest cosine with a word, in its language or ``among`` these.
+        """Return the words with the highest cosine to a word.
 
-        Languages compare only where their vectors are of one space, as an encoder's are.
+        Args:
+            word: The word.
+            language: Its language.
+            count: Number of neighbours.
+            languages: Languages of the neighbours; None for the word's own. Comparing
+                languages needs vectors in a shared space, such as an encoder's.
         """
         code = normalise_language(language)
         row = self.lexicon.word_id(normalise_word(word, code), code)
         if row is None:
             raise PolyglanceError(
-                f"the lexicon has no word {word!r} of {code!r}: try another, or make vectors of"
-                " texts that have it"
+                f"the lexicon has no word {word!r} in {code!r}: try another, or make vectors from"
+                " texts that contain it"
             )
         chosen = [code] if languages is None else [normalise_language(other) for other in languages]
         if unknown := [other for other in chosen if other not in self.lexicon.languages]:
@@ -110,7 +114,7 @@ class WordSpace:
 
     @classmethod
     def open(cls, folder: str | Path) -> WordSpace:
-        """Read what was saved; the vectors are mapped."""
+        """Open a saved folder; the vectors are memory-mapped."""
         folder = Path(folder)
         lexicon = Lexicon.open(folder)
         path = folder / _FILE

@@ -136,5 +136,5 @@ def test_failed_texts_are_reported_and_the_rest_is_translated(tmp_path: Path) ->
 
 def test_a_file_that_is_not_a_cache_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("something else, and long enough to be read" * 50)
-    with pytest.raises(PolyglanceError, match=r"does not serve as a cache .* --cache"):
+    with pytest.raises(PolyglanceError, match=r"cannot be used as a translation cache .* --cache"):
         TranslationCache(tmp_path / "cache")

@@ -60,7 +60,7 @@ def test_a_converted_nllb_is_told_both_languages(tmp_path: Path) -> None:
         asked = TransformersTranslator(model, source, target, num_beams=1).translate(TEXTS)
         said = CTranslate2Translator(converted, source, target, num_beams=1).translate(TEXTS)
         assert [text[:6] for text in said] == [text[:6] for text in asked]
-    with pytest.raises(PolyglanceError, match="does not know Swahili"):
+    with pytest.raises(PolyglanceError, match="does not support Swahili"):
         CTranslate2Translator(converted, "en", "sw")
 
 

@@ -54,9 +54,9 @@ def test_nllb_is_told_both_languages(nllb: Path) -> None:
     assert german == alone(nllb, TEXTS, "deu_Latn", src_lang="eng_Latn")
     assert chinese == alone(nllb, TEXTS, "zho_Hans", src_lang="deu_Latn")
     assert german != chinese
-    with pytest.raises(PolyglanceError, match="does not know Swahili, only de, en, zh"):
+    with pytest.raises(PolyglanceError, match="does not support Swahili, only de, en, zh"):
         TransformersTranslator(nllb, "en", "sw")
-    with pytest.raises(PolyglanceError, match="does not know Swahili"):
+    with pytest.raises(PolyglanceError, match="does not support Swahili"):
         TransformersTranslator(nllb, "sw", "de")
 
 
@@ -70,7 +70,7 @@ def test_m2m100_has_other_tags(tmp_path: Path) -> None:
         found = model.generate(**tokenizer(text, return_tensors="pt"), forced_bos_token_id=target)
         assert one == " ".join(tokenizer.decode(found[0], skip_special_tokens=True).split())
     assert said != TransformersTranslator(folder, "en", "de").translate(TEXTS)
-    with pytest.raises(PolyglanceError, match=r"does not know Latin, only af, am, ar.* more"):
+    with pytest.raises(PolyglanceError, match=r"does not support Latin, only af, am, ar.* more"):
         TransformersTranslator(folder, "en", "la")
 
 
@@ -86,7 +86,7 @@ def test_a_marian_of_several_targets_is_given_the_tag(tmp_path: Path) -> None:
     french = TransformersTranslator(folder, "en", "fr").translate(TEXTS)
     assert french == alone(folder, [f">>fra<< {text}" for text in TEXTS])
     assert french != TransformersTranslator(folder, "en", "de").translate(TEXTS)
-    with pytest.raises(PolyglanceError, match="does not know Czech, only de, fr"):
+    with pytest.raises(PolyglanceError, match="does not support Czech, only de, fr"):
         TransformersTranslator(folder, "en", "cs")
 
 

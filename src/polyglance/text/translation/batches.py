@@ -1,4 +1,4 @@
-"""Many texts through a translator: in batches of like length, each kept when it is done."""
+"""Translate many texts in batches of similar length, caching each batch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from polyglance.utils.progress import progress
 
 @dataclass
 class TranslationResult:
-    """What became of some texts."""
+    """Translations of some texts."""
 
     texts: dict[str, str]
     """Texts and their translations."""
     num_cached: int
-    """How many of them were translated before."""
+    """How many of them came from the cache."""
     failed: dict[str, str] = field(default_factory=dict)
     """Texts that could not be translated, and why; they are tried again next time."""
 
@@ -32,26 +32,36 @@ def translate_all(
     batch_size: int | None = None,
     quiet: bool = True,
 ) -> TranslationResult:
-    """Translate texts that are not in the cache; killed, it goes on with what is missing.
+    """Translate texts that are not in the cache; an interrupted run resumes.
 
-    A batch that fails is tried text by text, and what fails then is named. Where
-    nothing of a batch succeeds, the translator is at fault, and its error stands.
+    A batch that fails is retried text by text. If every text of it fails, the
+    translator's error is raised.
+
+    Args:
+        translator: The translator.
+        texts: Texts; duplicates and blank ones are skipped.
+        cache: Where finished batches are stored.
+        batch_size: Texts per call; None for the translator's own.
+        quiet: Show no progress.
+
+    Returns:
+        The translations, and the texts that failed.
     """
     wanted = [text for text in dict.fromkeys(texts) if text.strip()]
-    done = TranslationResult(cache.lookup(translator, wanted), 0)
-    done.num_cached = len(done.texts)
-    missing = sorted((text for text in wanted if text not in done.texts), key=len)
+    result = TranslationResult(cache.lookup(translator, wanted), 0)
+    result.num_cached = len(result.texts)
+    missing = sorted((text for text in wanted if text not in result.texts), key=len)
     size = translator.batch_size if batch_size is None else batch_size
-    what = f"translating into {get_language(translator.target).english_name}"
-    with progress(what, len(wanted), completed=done.num_cached, quiet=quiet) as advance:
+    label = f"translating into {get_language(translator.target).english_name}"
+    with progress(label, len(wanted), completed=result.num_cached, quiet=quiet) as advance:
         for start in range(0, len(missing), size):
             block = missing[start : start + size]
             new, failed = _translate(translator, block)
             cache.add(translator, new)
-            done.texts |= new
-            done.failed |= failed
+            result.texts |= new
+            result.failed |= failed
             advance(len(block))
-    return done
+    return result
 
 
 def _translate(
@@ -62,13 +72,13 @@ def _translate(
     except PolyglanceError as error:
         if len(block) == 1:
             return {}, {block[0]: str(error)}
-        first = error
+        batch_error = error
     new: dict[str, str] = {}
     failed: dict[str, str] = {}
     for text in block:
-        one, why = _translate(translator, [text])
-        new |= one
-        failed |= why
+        translated, errors = _translate(translator, [text])
+        new |= translated
+        failed |= errors
     if not new:
-        raise first
+        raise batch_error
     return new, failed

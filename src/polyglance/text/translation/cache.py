@@ -1,7 +1,7 @@
-"""What was translated before: one SQLite file, which a killed run leaves whole.
+"""A cache of translations in one SQLite file, which survives a killed run.
 
-A translation is known by the translator's fingerprint, the two languages and the
-text, so that it serves every manifest. Several runs may use a file at once.
+The key is the translator's fingerprint, the two languages and the text, so that all
+manifests share it. Several runs may use a file at once.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CREATE TABLE IF NOT EXISTS translations (
     PRIMARY KEY (translator, text)
 ) WITHOUT ROWID;
 """
-_PATIENCE = 60.0
-"""Seconds that a writer waits for another; a batch is written in milliseconds."""
-_AT_ONCE = 500
-"""Texts looked up in one question; SQLite takes 999 values."""
+_LOCK_TIMEOUT = 60.0
+"""Seconds that a writer waits for another; writing a batch takes milliseconds."""
+_BATCH_SIZE = 500
+"""Texts per query; SQLite allows 999 values."""
 
 
 class TranslationCache:
@@ -44,54 +44,57 @@ class TranslationCache:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._explained():
+        with self._user_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+            self._connection = sqlite3.connect(path, timeout=_LOCK_TIMEOUT, isolation_level=None)
             self._use_wal()
-            self._file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
+            self._connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
 
     @classmethod
     def open(cls, path: str | Path | None = None) -> TranslationCache:
-        """A cache file; without one, that in the user's cache folder."""
-        place = cache_folder() / "translations.sqlite3" if path is None else Path(path)
-        return cls(place.expanduser())
+        """Open a cache file; by default the one in the user's cache folder."""
+        file = cache_folder() / "translations.sqlite3" if path is None else Path(path)
+        return cls(file.expanduser())
 
     def lookup(self, translator: CacheableTranslator, texts: Iterable[str]) -> dict[str, str]:
-        """Those of the texts that this translator has translated before."""
+        """Return the cached translations of those texts that have one."""
         wanted = list(dict.fromkeys(texts))
-        known: dict[str, str] = {}
-        with self._explained():
-            number = self._number(translator)
-            for start in range(0, len(wanted), _AT_ONCE):
-                block = wanted[start : start + _AT_ONCE]
-                marks = ",".join("?" * len(block))
-                known.update(
-                    self._file.execute(
+        translations: dict[str, str] = {}
+        with self._user_errors():
+            translator_id = self._translator_id(translator)
+            for start in range(0, len(wanted), _BATCH_SIZE):
+                block = wanted[start : start + _BATCH_SIZE]
+                placeholders = ",".join("?" * len(block))
+                translations.update(
+                    self._connection.execute(
                         "SELECT text, translation FROM translations"
-                        f" WHERE translator = ? AND text IN ({marks})",
-                        (number, *block),
+                        f" WHERE translator = ? AND text IN ({placeholders})",
+                        (translator_id, *block),
                     )
                 )
-        return known
+        return translations
 
     def add(self, translator: CacheableTranslator, translations: Mapping[str, str]) -> None:
-        """Keep some translations, all or none; what another run was faster with stays."""
-        with self._explained():
-            number = self._number(translator)
-            self._file.execute("BEGIN IMMEDIATE")
+        """Store translations in one transaction; those that another run stored first stay."""
+        with self._user_errors():
+            translator_id = self._translator_id(translator)
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
-                self._file.executemany(
+                self._connection.executemany(
                     "INSERT OR IGNORE INTO translations VALUES (?, ?, ?)",
-                    [(number, text, said) for text, said in translations.items()],
+                    [
+                        (translator_id, text, translation)
+                        for text, translation in translations.items()
+                    ],
                 )
-                self._file.execute("COMMIT")
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._file.execute("ROLLBACK")
+                self._connection.execute("ROLLBACK")
                 raise
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._connection.close()
 
     def __enter__(self) -> TranslationCache:
         return self
@@ -105,41 +108,40 @@ class TranslationCache:
         self.close()
 
     def _use_wal(self) -> None:
-        """Readers and a writer do not wait for each other; a kill loses no finished batch.
+        """Use write-ahead logging: readers and a writer do not block each other.
 
-        Two runs that begin a file together are in each other's way here, and SQLite does not
-        wait by itself.
+        SQLite does not wait by itself when two runs create a file at the same time.
         """
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
-                self._file.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > until:
+                if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
             else:
                 return
 
-    def _number(self, translator: CacheableTranslator) -> int:
+    def _translator_id(self, translator: CacheableTranslator) -> int:
         key = (translator.fingerprint, translator.source, translator.target)
-        asked = "SELECT id FROM translators WHERE fingerprint = ? AND source = ? AND target = ?"
-        row = self._file.execute(asked, key).fetchone()
+        query = "SELECT id FROM translators WHERE fingerprint = ? AND source = ? AND target = ?"
+        row = self._connection.execute(query, key).fetchone()
         if row is None:
-            self._file.execute(
+            self._connection.execute(
                 "INSERT OR IGNORE INTO translators (fingerprint, source, target, name)"
                 " VALUES (?, ?, ?, ?)",
                 (*key, translator.name),
             )
-            row = self._file.execute(asked, key).fetchone()
+            row = self._connection.execute(query, key).fetchone()
         return int(row[0])
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _user_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise PolyglanceError(
-                f"{self.path} does not serve as a cache of translations ({error}): delete it, or"
-                " name another file with --cache"
+                f"{self.path} cannot be used as a translation cache ({error}): delete it, or name"
+                " another file with --cache"
             ) from error

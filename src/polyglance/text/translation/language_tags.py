@@ -1,4 +1,4 @@
-"""How models that know many languages are told which one is meant."""
+"""The language tags of multilingual translation models."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _TAG = re.compile(
 
 
 def language_tags(tokens: Iterable[str]) -> dict[str, str]:
-    """The tags in a vocabulary by their language; of several scripts the first by name."""
+    """Return the tags in a vocabulary by language; of several scripts the first by name."""
     tags: dict[str, str] = {}
     for token in sorted(tokens):
-        if (found := _TAG.fullmatch(token)) is None:
+        if (match := _TAG.fullmatch(token)) is None:
             continue
-        code = next(group for group in found.groups() if group)
-        # Names of variants that the table lacks are their own language; words are none.
+        code = next(group for group in match.groups() if group)
+        # A code that the table of languages lacks is kept as it is.
         tags.setdefault(normalise_language(code) if is_language_code(code) else code, token)
     return tags
 
 
 def tag_of(language: str, tags: Mapping[str, str], folder: Path) -> str:
-    """The tag of a language; one sentence where the model lacks it."""
+    """Return the tag of a language; raise if the model lacks it."""
     if language not in tags:
         raise PolyglanceError(
-            f"{folder} does not know {get_language(language).english_name}, only {_listed(tags)}"
+            f"{folder} does not support {get_language(language).english_name}, only {_list_languages(tags)}"
         )
     return tags[language]
 
 
-def _listed(tags: Mapping[str, str], most: int = 12) -> str:
-    more = f" and {len(tags) - most:,} more" if len(tags) > most else ""
-    return ", ".join(sorted(tags)[:most]) + more
+def _list_languages(tags: Mapping[str, str], max_listed: int = 12) -> str:
+    more = f" and {len(tags) - max_listed:,} more" if len(tags) > max_listed else ""
+    return ", ".join(sorted(tags)[:max_listed]) + more
