@@ -85,8 +85,8 @@ class CaptionTable:
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
         flat = np.fromiter((i for ids in encoded for i in ids), np.int32, count=int(offsets[-1]))
-        owners, language_of = np.array(places, np.int64).reshape(-1, 2).T
-        return cls(flat, offsets, owners.copy(), language_of.copy(), tuple(names), count)
+        record_ids, language_ids = np.array(places, np.int64).reshape(-1, 2).T
+        return cls(flat, offsets, record_ids.copy(), language_ids.copy(), tuple(names), count)
 
     def __len__(self) -> int:
         return len(self.record_ids)

@@ -165,16 +165,13 @@ def _parts(cue: object) -> tuple[object, object, object]:
         return cue[0], cue[1], cue[2]
     cue = check_object(cue, "a subtitle")
     if "tStartMs" in cue:
-        start = check_number(cue["tStartMs"], "'tStartMs'") / 1000
+        seconds = check_number(cue["tStartMs"], "'tStartMs'") / 1000
+        duration = check_number(cue.get("dDurationMs", 0), "'dDurationMs'") / 1000
         pieces = [
             check_object(piece, "a piece") for piece in check_list(cue.get("segs", []), "'segs'")
         ]
         text = "".join(check_string(piece.get("utf8", ""), "'utf8'") for piece in pieces)
-        return (
-            start,
-            start + check_number(cue.get("dDurationMs", 0), "'dDurationMs'") / 1000,
-            text,
-        )
+        return seconds, seconds + duration, text
     start, end = cue.get("start", cue.get("from")), cue.get("end", cue.get("to"))
     if end is None:
         end = check_number(start, "'start'") + check_number(
