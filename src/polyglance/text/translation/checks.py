@@ -1,9 +1,8 @@
-"""Which translations are worth keeping: each check looks at pairs of texts and says which are.
+"""Quality checks that filter machine translations.
 
-Machine translations fail in a few ways that need no reader to be seen: they stay in
-the source's language, stop early, ramble on, say a phrase over and over, or come in
-another language than asked for. Whether the meaning is right is for a translation
-back, or for an encoder that reads both languages.
+The simple checks find common failures: output that is copied from the source, stops
+early, is far too long, repeats a phrase, or is in the wrong language. Whether the meaning
+is right is checked by a translation back, or by a multilingual encoder.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from polyglance.text.segment import normalise_word, word_spans
 Pair: TypeAlias = tuple[str, str]
 """A text and its translation."""
 
-_LEXICON = 20_000
-"""Words of a language that are enough to tell it by."""
-_PHRASE = 4
-"""The most words in a phrase that is looked for over and over."""
-_EVEN = 4
-"""Letters that both texts are given before their lengths are compared: short ones vary."""
-_FEW = 4
-"""Of fewer words it says nothing how many of them are the text's."""
+_MAX_WORDS = 20_000
+"""Vocabulary size per language for language detection."""
+_MAX_PHRASE_WORDS = 4
+"""Longest repeated phrase that is looked for, in words."""
+_SMOOTHING = 4
+"""Added to both lengths before they are compared, since those of short texts vary."""
+_MIN_WORDS = 4
+"""Fewest words for which the share of copied words is meaningful."""
 _CHRF_ORDER, _CHRF_BETA = 6, 2.0
 
 
@@ -38,16 +37,16 @@ class Check(Protocol):
 
     @property
     def name(self) -> str:
-        """By which a report counts what it dropped."""
+        """The check's name in reports."""
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
-        """Whether each translation is good; all pairs are of the same two languages."""
+        """Return whether each translation is good; all pairs are of the same two languages."""
 
 
 def filter_pairs(
     pairs: Sequence[Pair], checks: Iterable[Check], source: str, target: str
 ) -> tuple[list[Pair], dict[str, list[Pair]]]:
-    """Those that pass all checks, and the others by the name of the one they failed first."""
+    """Return the pairs that pass all checks, and the others by the first check they failed."""
     left, failed = list(pairs), {}
     for check in checks:
         good = check(left, source, target)
@@ -58,22 +57,22 @@ def filter_pairs(
 
 @dataclass(frozen=True)
 class EmptyCheck:
-    """Drops translations without a letter, and of texts without one."""
+    """Drops pairs in which the text or the translation has no letter."""
 
     name: str = "empty"
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        return [has_letters(here) and has_letters(there) for here, there in pairs]
+        return [has_letters(text) and has_letters(translation) for text, translation in pairs]
 
 
 @dataclass(frozen=True)
 class CopyCheck:
-    """Drops translations with the very words of the text, or with too many of them.
+    """Drops translations that copy the text, or too many of its words.
 
-    One word may well be the same. Of four and more, at most the share ``most`` may stand
-    in the text as well, as they do where a dictionary knew few of its words; names and
-    numbers, which stay as they are in most languages, do not count.
+    Of four or more words, at most the share ``max_overlap`` may be in the text as well;
+    a dictionary that has few of the words leaves more. Names and numbers, which most
+    languages keep, do not count. A single word may be the same.
     """
 
     max_overlap: float = 0.6
@@ -81,24 +80,28 @@ class CopyCheck:
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        # All words are cut and spelled as the source's, so that the same ones look the same.
+        # Both sides are split by the source's rules, so that copied words compare equal.
         return [
-            self._good(_cut(here, source), _cut(there, source), source) for here, there in pairs
+            self._is_good(_split(text, source), _split(translation, source), source)
+            for text, translation in pairs
         ]
 
-    def _good(self, here: list[str], there: list[str], language: str) -> bool:
-        known, said = _spelled(here, language), _spelled(there, language)
-        if len(known) >= 2 and known == said:
+    def _is_good(self, text: list[str], translation: list[str], language: str) -> bool:
+        source_words = _normalised(text, language)
+        target_words = _normalised(translation, language)
+        if len(source_words) >= 2 and source_words == target_words:
             return False
-        names = set(_spelled(_names(here), language))
-        counted = [word for word in said if word not in names and not any(map(str.isdigit, word))]
-        same = len([word for word in counted if word in known])
-        return len(counted) < _FEW or same <= self.max_overlap * len(counted)
+        names = set(_normalised(_names(text), language))
+        counted = [
+            word for word in target_words if word not in names and not any(map(str.isdigit, word))
+        ]
+        copied = len([word for word in counted if word in source_words])
+        return len(counted) < _MIN_WORDS or copied <= self.max_overlap * len(counted)
 
 
 @dataclass(frozen=True)
 class LengthCheck:
-    """Drops translations much shorter or longer than their text, in `written_length`."""
+    """Drops translations much shorter or longer than their text, by `written_length`."""
 
     min_ratio: float = 0.4
     max_ratio: float = 2.5
@@ -107,8 +110,8 @@ class LengthCheck:
     def __post_init__(self) -> None:
         if not (self.min_ratio <= self.max_ratio and self.max_ratio > 0):  # NaN is refused as well
             raise PolyglanceError(
-                f"no translation is at least {self.min_ratio:g} and at most {self.max_ratio:g} times as long"
-                " as its text: give a --max-length-ratio above 0 and not below --min-length-ratio"
+                f"no length ratio is at least {self.min_ratio:g} and at most {self.max_ratio:g}: give"
+                " a --max-length-ratio above 0 and not below --min-length-ratio"
             )
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
@@ -118,8 +121,8 @@ class LengthCheck:
 
 @dataclass(frozen=True)
 class RepetitionCheck:
-    """Drops translations that say a phrase more than ``most`` times in a row, unless the
-    text does so as often."""
+    """Drops translations that repeat a phrase more than ``max_repeats`` times in a row, unless
+    the text does so as often."""
 
     max_repeats: int = 2
     name: str = "repetition"
@@ -127,19 +130,21 @@ class RepetitionCheck:
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
         good = []
-        for here, there in pairs:
-            said = max_consecutive_repeats(there, target)
-            good.append(said <= self.max_repeats or said <= max_consecutive_repeats(here, source))
+        for text, translation in pairs:
+            repeats = max_consecutive_repeats(translation, target)
+            good.append(
+                repeats <= self.max_repeats or repeats <= max_consecutive_repeats(text, source)
+            )
         return good
 
 
 @dataclass(frozen=True)
 class LanguageCheck:
-    """Drops translations that are likelier in another language, by `LanguageDetector`.
+    """Drops translations that are more probable in another language, by `LanguageDetector`.
 
-    Languages are learned from ``texts``; where those lack the two at hand, from what
-    was translated and from the translations themselves, of which most are as they
-    should be. Another language must be ``margin`` times likelier, as a logarithm.
+    The detector is trained on ``texts`` by language; the source and target, if ``texts``
+    lacks them, on the pairs themselves, most of which are right. A translation is
+    dropped if another language's log probability is higher by more than ``margin``.
     """
 
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -150,23 +155,23 @@ class LanguageCheck:
         """See `Check`."""
         if not pairs:
             return []
-        own = {source: [here for here, _ in pairs], target: [there for _, there in pairs]}
-        lexicon = Lexicon.from_texts({**own, **self.texts}, max_words=_LEXICON)
+        own = {source: [text for text, _ in pairs], target: [text for _, text in pairs]}
+        lexicon = Lexicon.from_texts({**own, **self.texts}, max_words=_MAX_WORDS)
         detector = LanguageDetector(lexicon)
         good = []
-        for _, there in pairs:
-            scores = detector.scores(there)
-            ours = scores.pop(target)
-            good.append(max(scores.values()) <= ours + self.margin)
+        for _, translation in pairs:
+            scores = detector.scores(translation)
+            expected = scores.pop(target)
+            good.append(max(scores.values()) <= expected + self.margin)
         return good
 
 
 @dataclass(frozen=True)
 class EmbeddingCheck:
-    """Drops translations that an encoder of both languages finds too unlike their text.
+    """Drops translations whose embedding is too dissimilar to their text's.
 
-    ``likeness`` takes texts, their language, translations and theirs, and gives a
-    number for each pair: the cosine of their vectors, say.
+    ``similarity`` takes texts, their language, translations and their language, and
+    returns a number for each pair, such as the cosine of their vectors.
     """
 
     similarity: Callable[[list[str], str, list[str], str], Sequence[float]]
@@ -185,10 +190,10 @@ class EmbeddingCheck:
 
 @dataclass(frozen=True)
 class RoundTripCheck:
-    """Drops translations that, translated back, have too little in common with their text.
+    """Drops translations whose translation back has a low chrF with their text.
 
-    ``back`` translates texts of the target language into the source's; what it cannot
-    translate is None.
+    ``translate_back`` takes texts, their language and the source language, and returns
+    their translations, None where it failed.
     """
 
     translate_back: Callable[[list[str], str, str], Sequence[str | None]]
@@ -197,81 +202,82 @@ class RoundTripCheck:
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
         """See `Check`."""
-        returned = self.translate_back([there for _, there in pairs], target, source)
+        round_trips = self.translate_back([text for _, text in pairs], target, source)
         return [
-            again is not None and chrf(again, here) >= self.min_chrf
-            for (here, _), again in zip(pairs, returned, strict=True)
+            round_trip is not None and chrf(round_trip, text) >= self.min_chrf
+            for (text, _), round_trip in zip(pairs, round_trips, strict=True)
         ]
 
 
 def has_letters(text: str) -> bool:
-    """Whether there is a letter in a text, of any script."""
+    """Return whether a text has a letter of any script."""
     return any(map(str.isalpha, text))
 
 
 def written_length(text: str) -> int:
-    """Letters and digits of a text; one of Chinese counts as three, of Japanese and Korean
-    syllables as two, which makes captions of the same meaning about the same length."""
+    """Count letters and digits: Chinese characters as three, kana and Korean syllables as two.
+
+    Captions of the same meaning then have about the same length in all languages.
+    """
     return sum(_weight(character) for character in text)
 
 
 def length_ratio(text: str, translation: str) -> float:
-    """How many times as long the translation is; of short ones it is drawn towards 1."""
-    return (written_length(translation) + _EVEN) / (written_length(text) + _EVEN)
+    """Return the translation's length relative to the text's, smoothed towards 1."""
+    return (written_length(translation) + _SMOOTHING) / (written_length(text) + _SMOOTHING)
 
 
 def max_consecutive_repeats(text: str, language: str) -> int:
-    """How often a phrase of up to four words is said at most, without a word in between."""
+    """Return how often a phrase of up to four words is repeated in a row, at most."""
     words = _words(text, language)
-    most = min(1, len(words))
-    for length in range(1, _PHRASE + 1):
-        same = 0  # words that are the same as the one so many words before
+    repeats = min(1, len(words))
+    for length in range(1, _MAX_PHRASE_WORDS + 1):
+        same = 0  # consecutive words equal to the one `length` words before
         for before, word in zip(words, words[length:], strict=False):
             same = same + 1 if word == before else 0
-            most = max(most, same // length + 1)
-    return most
+            repeats = max(repeats, same // length + 1)
+    return repeats
 
 
 def chrf(translation: str, reference: str) -> float:
-    """chrF (Popović 2015): the F score of character n-grams up to six, recall counting double.
+    """Return chrF (Popović 2015): F2 of character n-grams up to 6, between 0 and 1.
 
-    Between 0 and 1, without regard to spaces and capitals; orders that the
-    shorter of the texts is too short for do not count.
+    Ignores spaces and case; n-gram orders longer than the shorter text do not count.
     """
-    here, there = ("".join(text.lower().split()) for text in (translation, reference))
+    hypothesis, target = ("".join(text.lower().split()) for text in (translation, reference))
     precisions, recalls = [], []
-    for order in range(1, min(_CHRF_ORDER, len(here), len(there)) + 1):
-        mine, theirs = _grams(here, order), _grams(there, order)
-        common = (mine & theirs).total()
-        precisions.append(common / mine.total())
+    for order in range(1, min(_CHRF_ORDER, len(hypothesis), len(target)) + 1):
+        ours, theirs = _ngrams(hypothesis, order), _ngrams(target, order)
+        common = (ours & theirs).total()
+        precisions.append(common / ours.total())
         recalls.append(common / theirs.total())
     if not precisions:
-        return float(here == there)
+        return float(hypothesis == target)
     precision, recall = sum(precisions) / len(precisions), sum(recalls) / len(recalls)
     weighted = _CHRF_BETA**2 * precision + recall
     return (1 + _CHRF_BETA**2) * precision * recall / weighted if weighted else 0.0
 
 
-def _grams(text: str, order: int) -> Counter[str]:
+def _ngrams(text: str, order: int) -> Counter[str]:
     return Counter(text[start : start + order] for start in range(len(text) - order + 1))
 
 
 def _words(text: str, language: str) -> list[str]:
-    return _spelled(_cut(text, language), language)
+    return _normalised(_split(text, language), language)
 
 
-def _cut(text: str, language: str) -> list[str]:
+def _split(text: str, language: str) -> list[str]:
     return [text[start:end] for start, end in word_spans(text, language)]
 
 
-def _spelled(words: Iterable[str], language: str) -> list[str]:
+def _normalised(words: Iterable[str], language: str) -> list[str]:
     return [normalise_word(word, language) for word in words]
 
 
 def _names(words: Sequence[str]) -> list[str]:
-    """Words with a capital that do not begin the text; none of a text in which all have one."""
-    found = [word for word in words[1:] if word[0].isupper()]
-    return found if len(found) < len(words) - 1 else []
+    """Return capitalised words after the first; none where all words are capitalised."""
+    names = [word for word in words[1:] if word[0].isupper()]
+    return names if len(names) < len(words) - 1 else []
 
 
 def _weight(character: str) -> int:
