@@ -1,4 +1,4 @@
-"""Settings: round trips, defaults, overrides, YAML's traps, and messages that name the place."""
+"""Settings: round trips, defaults, overrides, YAML 1.1 pitfalls, and errors with their location."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ class Choice:
 
 class TestUnions:
     @pytest.mark.parametrize("value", [1, 1.0, 1e300, "1", "1e-4", "x", None])
-    def test_keep_a_value_that_fits_as_it_is(self, value):
+    def test_keep_a_value_that_fits_exactly(self, value):
         for source in ({"value": value}, yaml.safe_load(dump(Choice(value)))):
             found = load(Choice, source).value
             assert (type(found), found) == (type(value), value)
 
-    def test_turn_text_into_the_path_it_is(self):
+    def test_convert_text_to_a_path(self):
         assert load(Choice, {"value": 1, "folder": "x"}).folder == Path("x")
         assert load(Choice, {"value": 1, "folder": False}).folder is False
 
@@ -149,7 +149,7 @@ class TestRoundTrip:
 
     @settings(max_examples=50, deadline=None)
     @given(recipes)
-    def test_readers_of_yaml_1_1_understand_the_same(self, recipe):
+    def test_yaml_1_1_readers_agree(self, recipe):
         assert yaml.safe_load(dump(recipe)) == as_plain(recipe)
 
     def test_not_a_number_survives(self):
@@ -157,7 +157,7 @@ class TestRoundTrip:
         assert math.isnan(again.rate)
         assert again.clip == -math.inf
 
-    def test_reads_well(self):
+    def test_output_is_readable(self):
         text = dump(Training(languages=("de", "no"), schedule=Warmup(rate=1e-5)))
         assert text.splitlines() == [
             "steps: 1000",
@@ -175,7 +175,7 @@ class TestRoundTrip:
 
 
 class TestDefaults:
-    def test_what_a_file_leaves_out_stays(self, tmp_path):
+    def test_omitted_keys_keep_their_defaults(self, tmp_path):
         recipe = load(Recipe, written(tmp_path, "name: toy\ntraining:\n  rate: 0.5\n"))
         assert recipe == Recipe("toy", training=Training(steps=5, rate=0.5))
 
@@ -186,13 +186,13 @@ class TestDefaults:
         given = {"name": "toy", "out": Path("x"), "training": Training(steps=3)}
         assert load(Recipe, given) == Recipe("toy", Path("x"), training=Training(steps=3))
 
-    def test_the_given_mapping_is_left_alone(self):
+    def test_the_given_mapping_is_not_modified(self):
         given = {"name": "toy", "training": {"steps": 3}}
         load(Recipe, given, ["training.steps=4", "name=x"])
         assert given == {"name": "toy", "training": {"steps": 3}}
 
 
-class TestYamlTraps:
+class TestYamlPitfalls:
     def test_exponents_are_numbers(self, tmp_path):
         path = written(tmp_path, "rate: 1e-4\nsteps: 1e5\nclip: 5E3\n")
         assert load(Training, path) == Training(rate=1e-4, steps=100_000, clip=5000.0)
@@ -252,7 +252,7 @@ class TestOverrides:
     def test_text_needs_no_quotes(self, text):
         assert load(Recipe, {}, [f"name={text}"]).name == text
 
-    def test_later_ones_win_and_files_give_way(self, tmp_path):
+    def test_later_overrides_win_over_earlier_ones_and_files(self, tmp_path):
         path = written(tmp_path, "name: a\ntraining: {steps: 1, rate: 2}\n")
         recipe = load(Recipe, path, ["training.steps=3", "training.steps=4", "weights.vtlm=1"])
         assert recipe.training == Training(steps=4, rate=2.0)
@@ -338,7 +338,7 @@ class TestMistakes:
             ("name: " + "[" * 400, "not valid YAML"),
         ],
     )
-    def test_are_one_sentence_with_file_and_place(self, tmp_path, text, message):
+    def test_are_one_sentence_with_file_and_location(self, tmp_path, text, message):
         path = written(tmp_path, text)
         with pytest.raises(PolyglanceError) as error:
             load(Recipe, path)
@@ -346,7 +346,7 @@ class TestMistakes:
         assert message in str(error.value)
         assert "\n" not in str(error.value)
 
-    def test_a_mapping_has_a_place_too(self):
+    def test_a_mapping_has_a_location_too(self):
         with pytest.raises(PolyglanceError, match=r"^training\.setps: is not a known setting"):
             load(Recipe, {"training": {"setps": 1}})
 
@@ -384,7 +384,7 @@ class Bounded:
         validate_fields(self, lambda value: value > 0, "a number above 0", "size", "rate")
 
 
-def test_bounds_are_said_with_their_place():
+def test_validation_errors_have_a_location():
     assert load(Bounded, {"rate": 2}) == Bounded(rate=2.0)
     with pytest.raises(PolyglanceError, match=r"^rate is 0\.0: give a number above 0$"):
         load(Bounded, {"rate": 0})
@@ -392,7 +392,7 @@ def test_bounds_are_said_with_their_place():
         Bounded(size=-1)
 
 
-def test_anything_is_taken_as_it_is():
+def test_any_values_are_kept_unchanged():
     notes = {"a": [1, {"b": None}], "c": 1.5, "d": {}}
     assert load(Bounded, {"notes": notes}).notes == notes
     with pytest.raises(PolyglanceError, match="notes: expected a mapping"):

@@ -1,4 +1,4 @@
-"""Records and manifests: what everything is made of."""
+"""Records and manifests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_record_survives_json(record: Record) -> None:
     assert Record.from_json(json.loads(line)) == record
 
 
-def test_a_manifest_line_holds_what_is_there_and_no_more() -> None:
+def test_a_manifest_line_omits_empty_fields() -> None:
     assert Record(image="1.jpg", captions={"en": ("A dog.",)}).to_json() == {
         "image": "1.jpg",
         "captions": {"en": ["A dog."]},
@@ -94,7 +94,7 @@ def test_a_manifest_is_written_and_read(tmp_path: Path, name: str) -> None:
     assert list(read_manifest(tmp_path / name)) == wanted
 
 
-def test_the_same_records_make_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a.jsonl.gz", "b.jsonl.gz"):
         write_manifest(tmp_path / name, [FULL])
     assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
@@ -114,7 +114,7 @@ def test_an_interrupted_manifest_leaves_the_old_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_place_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_a_polyglance_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PolyglanceError, match="cannot be written"):
         write_manifest(tmp_path / "file" / "manifest.jsonl", [FULL])
@@ -122,7 +122,7 @@ def test_a_place_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
         write_manifest(tmp_path, [FULL])
 
 
-def test_languages_are_normalised_and_joined() -> None:
+def test_languages_are_normalised_and_merged() -> None:
     record = Record.from_json({"captions": {"cz": ["Pes."], "ces": ["Ten pes."], "en": ["Dog."]}})
     assert record.captions == {"cs": ("Pes.", "Ten pes."), "en": ("Dog.",)}
 
@@ -178,7 +178,7 @@ def test_a_missing_manifest_is_an_error_even_when_lenient(tmp_path: Path) -> Non
             list(read_manifest(path, Problems()))
 
 
-def test_a_damaged_archive_gives_what_it_has_and_says_so(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_read_up_to_the_damage_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "manifest.jsonl.gz"
     lines = b"".join(b'{"id": "%d"}\n' % number for number in range(20_000))
     path.write_bytes(gzip.compress(lines)[:-20_000])
@@ -191,7 +191,7 @@ def test_a_damaged_archive_gives_what_it_has_and_says_so(tmp_path: Path) -> None
     assert problems.items[0].line == len(read)
 
 
-def test_an_endless_line_is_skipped_without_being_held(
+def test_an_overlong_line_is_skipped_without_loading_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "MAX_LINE_BYTES", 10)
@@ -225,7 +225,7 @@ def test_writing_through_a_link_keeps_the_link_and_the_mode(tmp_path: Path) -> N
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_no_file_is_written_to_not_replaced(tmp_path: Path) -> None:
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""What a clone brings along."""
+"""The size of the repository and the privacy of its results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 40_000_000
-"""Bytes of all tracked files together."""
+"""Maximum size of all tracked files together, in bytes."""
 
 
 def test_tracked_files_stay_small() -> None:
@@ -21,13 +21,13 @@ def test_tracked_files_stay_small() -> None:
     ).stdout
     paths = [ROOT / name for name in listed.split("\0") if name]
     assert ROOT / "pyproject.toml" in paths
-    # One that was removed and not yet committed takes no room.
+    # A removed file that is not yet committed still counts as tracked.
     sizes = {path: path.stat().st_size for path in paths if path.is_file()}
     largest = sorted(sizes, key=sizes.__getitem__)[-5:]
-    assert sum(sizes.values()) < LIMIT, f"the largest are {[path.name for path in largest]}"
+    assert sum(sizes.values()) < LIMIT, f"the largest files are {[path.name for path in largest]}"
 
 
-def test_results_name_no_folder_of_the_machine_that_measured() -> None:
+def test_results_contain_no_local_path() -> None:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
     assert len(results) > 5
     for path in results:
