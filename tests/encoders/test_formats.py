@@ -78,10 +78,10 @@ def test_a_pickle_beside_safetensors_is_ignored(clip: Path) -> None:
 def test_a_missing_package_is_named(
     package: str, file: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         "polyglance.encoders.formats.find_spec",
-        lambda name: None if name == package else found(name),
+        lambda name: None if name == package else find_spec(name),
     )
     (tmp_path / file).write_text('{"model_type": "clip"}')
     with pytest.raises(MissingExtraError, match=f"polyglance\\[{extra}\\]"):

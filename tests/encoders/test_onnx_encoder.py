@@ -36,12 +36,12 @@ def test_the_model_is_an_encoder(encoder: Encoder, folder: Path) -> None:
 
 
 def test_text_vectors_agree_with_torch(encoder: Encoder, folder: Path) -> None:
-    found = encoder.encode_texts(TEXTS)
-    assert found.dtype == np.float32
-    assert found.shape == (100, 64)
+    vectors = encoder.encode_texts(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (100, 64)
     ids = tokenizer().encode_batch(TEXTS, max_length=40)
     assert len({len(one) for one in ids}) > 10
-    assert cosines(found, torch_texts(load_torch(folder), ids)).min() > 0.999
+    assert cosines(vectors, torch_texts(load_torch(folder), ids)).min() > 0.999
 
 
 def test_a_text_vector_does_not_depend_on_its_batch(encoder: Encoder) -> None:
@@ -56,8 +56,8 @@ def test_a_long_text_is_truncated(encoder: Encoder, folder: Path) -> None:
     text = " ".join(TEXTS)
     ids = tokenizer().encode(text, max_length=40)
     assert len(ids) == 40
-    found = encoder.encode_texts([text])
-    assert cosines(found, torch_texts(load_torch(folder), [ids])).min() > 0.999
+    vectors = encoder.encode_texts([text])
+    assert cosines(vectors, torch_texts(load_torch(folder), [ids])).min() > 0.999
 
 
 def test_picture_vectors_agree_with_torch(
@@ -86,8 +86,8 @@ def test_a_picture_has_the_same_vector_in_every_form(
     see_through = picture.convert("RGBA")
     see_through.putalpha(Image.new("L", picture.size, 255))
     forms = [picture, path, str(path), np.asarray(picture), turned, Image.open(turned), see_through]
-    found = encoder.encode_pictures(forms)
-    np.testing.assert_allclose(found, np.repeat(found[:1], len(forms), 0), atol=1e-5)
+    vectors = encoder.encode_pictures(forms)
+    np.testing.assert_allclose(vectors, np.repeat(vectors[:1], len(forms), 0), atol=1e-5)
     grey = encoder.encode_pictures([picture.convert("L"), np.asarray(picture.convert("L"))])
     np.testing.assert_allclose(grey[0], grey[1], atol=1e-5)
     nothing = Image.new("RGBA", (9, 9), (0, 0, 0, 0))  # transparent parts are white, as in files
@@ -96,9 +96,9 @@ def test_a_picture_has_the_same_vector_in_every_form(
 
 
 def test_empty_lists_give_empty_arrays(encoder: Encoder) -> None:
-    for found in (encoder.encode_texts([]), encoder.encode_pictures([])):
-        assert found.shape == (0, 64)
-        assert found.dtype == np.float32
+    for vectors in (encoder.encode_texts([]), encoder.encode_pictures([])):
+        assert vectors.shape == (0, 64)
+        assert vectors.dtype == np.float32
 
 
 def test_graphs_are_loaded_when_first_needed(folder: Path, picture: Image.Image) -> None:
@@ -144,9 +144,9 @@ def test_a_damaged_folder_is_refused(
         path.write_bytes(content[: 0 if damage == "empty" else len(content) // 2])
 
     def use() -> None:
-        found = load(broken)
-        found.encode_texts(["a dog"])
-        found.encode_pictures([picture])
+        damaged = load(broken)
+        damaged.encode_texts(["a dog"])
+        damaged.encode_pictures([picture])
 
     with pytest.raises(DataError, match="install Polyglance again, or export the model again"):
         use()

@@ -47,9 +47,9 @@ def clip(request: pytest.FixtureRequest, package: Any, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(package: Any, tmp_path: Path) -> Path:
+def text_model(package: Any, tmp_path: Path) -> Path:
     """A text-only model like clip-ViT-B-32-multilingual-v1: words, their mean, a layer."""
-    folder = tmp_path / "tiny-reader"
+    folder = tmp_path / "tiny-text-model"
     words = sorted({word for text in TEXTS for word in text.split()})
     tokenizer = word_tokenizer(["[CLS]", "[PAD]", "[UNK]", *words], start="[CLS]", end=None)
     config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=20, **LAYERS)
@@ -82,11 +82,11 @@ def test_vectors_agree_with_the_package(package: Any, clip: Path) -> None:
     assert (encoder.name, encoder.width) == ("tiny-clip", 12)
     own = package.SentenceTransformer(str(clip), device="cpu")
     texts = ["", "a", *TEXTS, " ".join(TEXTS)] * 2
-    found = encoder.encode_texts(texts)
-    np.testing.assert_allclose(found, unit(own.encode(texts)), atol=1e-5)
-    seen = encoder.encode_pictures(pictures())
-    np.testing.assert_allclose(seen, unit(own.encode(pictures())), atol=1e-5)
-    assert len(np.unique(seen.round(3), axis=0)) == len(seen)
+    text_vectors = encoder.encode_texts(texts)
+    np.testing.assert_allclose(text_vectors, unit(own.encode(texts)), atol=1e-5)
+    picture_vectors = encoder.encode_pictures(pictures())
+    np.testing.assert_allclose(picture_vectors, unit(own.encode(pictures())), atol=1e-5)
+    assert len(np.unique(picture_vectors.round(3), axis=0)) == len(picture_vectors)
 
 
 def test_vectors_agree_with_transformers(clip: Path, tmp_path: Path) -> None:
@@ -98,35 +98,52 @@ def test_vectors_agree_with_transformers(clip: Path, tmp_path: Path) -> None:
 
 
 def test_a_text_model_uses_the_image_model_inside(
-    package: Any, reader: Path, tmp_path: Path
+    package: Any, text_model: Path, tmp_path: Path
 ) -> None:
-    blind = polyglance.load(reader)
-    own = package.SentenceTransformer(str(reader), device="cpu")
-    np.testing.assert_allclose(blind.encode_texts(TEXTS), unit(own.encode(TEXTS)), atol=1e-5)
+    text_encoder = polyglance.load(text_model)
+    own = package.SentenceTransformer(str(text_model), device="cpu")
+    np.testing.assert_allclose(text_encoder.encode_texts(TEXTS), unit(own.encode(TEXTS)), atol=1e-5)
     with pytest.raises(PolyglanceError, match="only encodes texts: put its image model"):
-        blind.encode_pictures(pictures())
-    eyes = save_clip(tmp_path / "eyes")
-    (reader / "pictures").symlink_to(eyes)
-    whole = polyglance.load(reader)
-    seen = whole.encode_pictures(pictures())
-    np.testing.assert_allclose(seen, polyglance.load(eyes).encode_pictures(pictures()), atol=1e-6)
-    np.testing.assert_allclose(whole.encode_texts(TEXTS), blind.encode_texts(TEXTS), atol=1e-6)
-    assert len({whole.fingerprint, blind.fingerprint, polyglance.load(eyes).fingerprint}) == 3
-    told = {"en": TEXTS[:2], "de": TEXTS[3:5]}
-    expected = seen @ (whole.encode_texts(TEXTS[:2]) + whole.encode_texts(TEXTS[3:5])).T / 2
-    np.testing.assert_allclose(consistency_scores(whole, told, seen), expected, atol=1e-5)
+        text_encoder.encode_pictures(pictures())
+    image_model = save_clip(tmp_path / "clip")
+    (text_model / "pictures").symlink_to(image_model)
+    encoder = polyglance.load(text_model)
+    picture_vectors = encoder.encode_pictures(pictures())
+    np.testing.assert_allclose(
+        picture_vectors, polyglance.load(image_model).encode_pictures(pictures()), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        encoder.encode_texts(TEXTS), text_encoder.encode_texts(TEXTS), atol=1e-6
+    )
+    assert (
+        len(
+            {
+                encoder.fingerprint,
+                text_encoder.fingerprint,
+                polyglance.load(image_model).fingerprint,
+            }
+        )
+        == 3
+    )
+    queries = {"en": TEXTS[:2], "de": TEXTS[3:5]}
+    expected = (
+        picture_vectors @ (encoder.encode_texts(TEXTS[:2]) + encoder.encode_texts(TEXTS[3:5])).T / 2
+    )
+    np.testing.assert_allclose(
+        consistency_scores(encoder, queries, picture_vectors), expected, atol=1e-5
+    )
 
 
-def test_the_image_encoder_must_have_the_same_dimension(reader: Path) -> None:
-    save_clip(reader / "pictures", width=8)
+def test_the_image_encoder_must_have_the_same_dimension(text_model: Path) -> None:
+    save_clip(text_model / "pictures", width=8)
     with pytest.raises(DataError, match="encodes texts to 12 and pictures to 8"):
-        polyglance.load(reader).encode_pictures([Image.new("RGB", (9, 9))])
+        polyglance.load(text_model).encode_pictures([Image.new("RGB", (9, 9))])
 
 
-def test_the_fingerprint_covers_every_module(reader: Path, tmp_path: Path) -> None:
-    first = polyglance.load(reader).fingerprint
+def test_the_fingerprint_covers_every_module(text_model: Path, tmp_path: Path) -> None:
+    first = polyglance.load(text_model).fingerprint
     other = tmp_path / "other"
-    shutil.copytree(reader, other)
+    shutil.copytree(text_model, other)
     (other / "README.md").write_text("Other words.")
     assert polyglance.load(other).fingerprint == first
     (weights,) = other.glob("*_Dense/model.safetensors")
@@ -136,11 +153,11 @@ def test_the_fingerprint_covers_every_module(reader: Path, tmp_path: Path) -> No
     assert polyglance.load(other).fingerprint != first
 
 
-def test_no_module_is_opened_from_a_pickle(reader: Path) -> None:
-    (weights,) = reader.glob("*_Dense/model.safetensors")
+def test_no_module_is_opened_from_a_pickle(text_model: Path) -> None:
+    (weights,) = text_model.glob("*_Dense/model.safetensors")
     weights.rename(weights.with_name("pytorch_model.bin"))
     with pytest.raises(PolyglanceError, match=r"Dense holds its weights as pytorch_model\.bin"):
-        polyglance.load(reader)
+        polyglance.load(text_model)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +168,16 @@ def test_no_module_is_opened_from_a_pickle(reader: Path) -> None:
         ({"": f"{OLD}.Nonsense"}, "cannot be opened by sentence-transformers"),
     ],
 )
-def test_foreign_modules_are_refused(reader: Path, modules: dict[str, str], message: str) -> None:
-    _write_modules(reader, modules)
+def test_foreign_modules_are_refused(
+    text_model: Path, modules: dict[str, str], message: str
+) -> None:
+    _write_modules(text_model, modules)
     with pytest.raises(PolyglanceError, match=message):
-        polyglance.load(reader).encode_texts(["a dog"])
+        polyglance.load(text_model).encode_texts(["a dog"])
 
 
 @pytest.mark.parametrize("content", ["", "{}x", '["a"]', '[{"idx": 0}]', "3"])
-def test_a_damaged_list_of_modules_is_refused(reader: Path, content: str) -> None:
-    (reader / "modules.json").write_text(content)
+def test_a_damaged_list_of_modules_is_refused(text_model: Path, content: str) -> None:
+    (text_model / "modules.json").write_text(content)
     with pytest.raises(DataError, match="does not list its modules"):
-        polyglance.load(reader)
+        polyglance.load(text_model)

@@ -76,18 +76,18 @@ def test_the_model_is_an_encoder(encoder: Encoder, kind: str) -> None:
 @torch.inference_mode()
 def test_text_vectors_agree_with_transformers(encoder: Encoder, folder: Path, kind: str) -> None:
     """The package encodes each text alone; the encoder sorts and pads batches."""
-    _, model_class, told = KINDS[kind]
+    _, model_class, options = KINDS[kind]
     model, processor = model_class.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
     texts = ["", "dog", *TEXTS, " ".join(TEXTS), *(text[:15] for text in TEXTS), "a", "cat"]
     assert len(texts) > 64
     rows = []
     for text in texts:
-        tokens = processor.tokenizer([text], truncation=True, return_tensors="pt", **told)
+        tokens = processor.tokenizer([text], truncation=True, return_tensors="pt", **options)
         rows.append(model.get_text_features(**tokens).pooler_output)
-    found = encoder.encode_texts(texts, language="en")
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, units(rows), atol=1e-5)
-    assert apart(found[[-1, -2, 0, 1, 2, 3, 4]]) > 1e-4
+    vectors = encoder.encode_texts(texts, language="en")
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, units(rows), atol=1e-5)
+    assert apart(vectors[[-1, -2, 0, 1, 2, 3, 4]]) > 1e-4
 
 
 @torch.inference_mode()
@@ -99,9 +99,9 @@ def test_picture_vectors_agree_with_transformers(encoder: Encoder, folder: Path,
         ).pooler_output
         for picture in pictures()
     ]
-    found = encoder.encode_pictures(pictures())
-    np.testing.assert_allclose(found, units(rows), atol=1e-5)
-    assert apart(found) > 1e-4
+    vectors = encoder.encode_pictures(pictures())
+    np.testing.assert_allclose(vectors, units(rows), atol=1e-5)
+    assert apart(vectors) > 1e-4
 
 
 @torch.inference_mode()
@@ -120,8 +120,8 @@ def test_clip_preprocessing_is_that_of_the_paper(clip: Path) -> None:
         pixels = np.asarray(small.crop((left, top, left + 32, top + 32)), np.float32) / 255
         normal = torch.from_numpy((pixels - mean) / std).permute(2, 0, 1)[None]
         rows.append(model.get_image_features(normal).pooler_output)
-    found = polyglance.load(clip).encode_pictures(pictures())
-    np.testing.assert_allclose(found, units(rows), atol=1e-4)
+    vectors = polyglance.load(clip).encode_pictures(pictures())
+    np.testing.assert_allclose(vectors, units(rows), atol=1e-4)
 
 
 def test_a_folder_of_an_older_transformers_is_opened(clip: Path, tmp_path: Path) -> None:
@@ -154,19 +154,21 @@ def test_a_picture_has_the_same_vector_in_every_form(encoder: Encoder, tmp_path:
     exif = Image.Exif()
     exif[0x0112] = 6  # rotate by 90 degrees for display
     picture.transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
-    found = encoder.encode_pictures([picture, path, str(path), np.asarray(picture), turned])
-    np.testing.assert_allclose(found, np.repeat(found[:1], 5, 0), atol=1e-5)
+    vectors = encoder.encode_pictures([picture, path, str(path), np.asarray(picture), turned])
+    np.testing.assert_allclose(vectors, np.repeat(vectors[:1], 5, 0), atol=1e-5)
 
 
 def test_translated_queries_work_with_any_encoder(encoder: Encoder) -> None:
-    seen = encoder.encode_pictures(pictures())
+    picture_vectors = encoder.encode_pictures(pictures())
     german = WordByWord(Dictionary([("dog", "Hund"), ("cat", "Katze")]), "en", "de")
-    told = translate_queries(["dog", "cat", "bird"], "en", [german])
-    assert told["de"] == ["Hund", "Katze", ""]
-    english, others = encoder.encode_texts(told["en"]), encoder.encode_texts(["Hund", "Katze"])
-    expected = seen @ english.T
-    expected[:, :2] = (expected[:, :2] + seen @ others.T) / 2
-    np.testing.assert_allclose(consistency_scores(encoder, told, seen), expected, atol=1e-5)
+    queries = translate_queries(["dog", "cat", "bird"], "en", [german])
+    assert queries["de"] == ["Hund", "Katze", ""]
+    english, others = encoder.encode_texts(queries["en"]), encoder.encode_texts(["Hund", "Katze"])
+    expected = picture_vectors @ english.T
+    expected[:, :2] = (expected[:, :2] + picture_vectors @ others.T) / 2
+    np.testing.assert_allclose(
+        consistency_scores(encoder, queries, picture_vectors), expected, atol=1e-5
+    )
 
 
 def test_a_library_is_built_and_searched_with_it(clip: Path, tmp_path: Path) -> None:
@@ -176,12 +178,12 @@ def test_a_library_is_built_and_searched_with_it(clip: Path, tmp_path: Path) -> 
         picture.save(photos / f"{number}.png")
     library = polyglance.Library(tmp_path / "my.polyglance", model=clip)
     library.add(photos)
-    found = library.search("a dog", k=3)
+    hits = library.search("a dog", k=3)
     encoder = polyglance.load(clip)
     scores = encoder.encode_pictures(pictures()) @ encoder.encode_texts(["a dog"])[0]
     best = np.argsort(-scores)[:3]
-    assert [hit.path.stem for hit in found] == [str(number) for number in best]
-    assert [hit.score for hit in found] == pytest.approx(scores[best].tolist(), abs=1e-4)
+    assert [hit.path.stem for hit in hits] == [str(number) for number in best]
+    assert [hit.score for hit in hits] == pytest.approx(scores[best].tolist(), abs=1e-4)
 
 
 def test_opening_is_offline_and_quiet(
@@ -200,12 +202,12 @@ def test_opening_is_offline_and_quiet(
 
 
 def test_thread_count_is_set_and_restored(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    counts: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     polyglance.load(clip, threads=3).encode_pictures(pictures()[:1])
-    assert asked[:2] == [3, 8]
-    assert asked[0::2] == [3] * (len(asked) // 2)
+    assert counts[:2] == [3, 8]
+    assert counts[0::2] == [3] * (len(counts) // 2)
 
 
 def test_missing_weights_are_refused(clip: Path) -> None:

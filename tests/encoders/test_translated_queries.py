@@ -23,7 +23,7 @@ from polyglance.text.lexicon import Lexicon
 from polyglance.text.translation.translators import WordByWord
 
 # Basque, in which the shipped model has no training captions.
-ASKED = {
+QUERIES = {
     "erle": ("bee", "Biene"),
     "tximeleta": ("butterfly", "Schmetterling"),
     "karramarro": ("crab", "Krabbe"),
@@ -34,10 +34,10 @@ ASKED = {
     "ahate": ("duck", "Ente"),
 }
 TRANSLATORS = [
-    WordByWord(Dictionary((word, t[n]) for word, t in ASKED.items()), "eu", target)
+    WordByWord(Dictionary((word, t[n]) for word, t in QUERIES.items()), "eu", target)
     for n, target in enumerate(("en", "de"))
 ]
-OWNERS = np.arange(len(ASKED))
+OWNERS = np.arange(len(QUERIES))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def shipped() -> Encoder:
 
 @pytest.fixture(scope="module")
 def pictures(shipped: Encoder) -> np.ndarray:
-    files = [english for english, _ in ASKED.values()]
+    files = [english for english, _ in QUERIES.values()]
     more = ["boats", "owl", "tree", "sushi", "lightning", "pool", "rocket", "iceberg"]
     return shipped.encode_pictures([FOLDER / f"{name}.webp" for name in files + more])
 
@@ -60,20 +60,20 @@ def ranks(scores: np.ndarray) -> np.ndarray:
 def test_word_by_word_translation_improves_the_shipped_model(
     shipped: Encoder, pictures: np.ndarray
 ) -> None:
-    told = translate_queries(list(ASKED), "eu", TRANSLATORS)
-    assert told["de"] == [german for _, german in ASKED.values()]
-    together = consistency_scores(shipped, told, pictures)
-    cosine = [pictures @ shipped.encode_texts(texts).T for texts in told.values()]
+    queries = translate_queries(list(QUERIES), "eu", TRANSLATORS)
+    assert queries["de"] == [german for _, german in QUERIES.values()]
+    together = consistency_scores(shipped, queries, pictures)
+    cosine = [pictures @ shipped.encode_texts(texts).T for texts in queries.values()]
     np.testing.assert_allclose(together, np.mean(cosine, axis=0), atol=1e-5)
     assert ranks(cosine[0]).mean() > 4
     assert ranks(together).mean() < 1.5
 
 
 def test_a_learned_combination_is_used(shipped: Encoder, pictures: np.ndarray) -> None:
-    told = translate_queries(list(ASKED), "eu", TRANSLATORS)
-    scores = scores_by_language(shipped, told, pictures)
+    queries = translate_queries(list(QUERIES), "eu", TRANSLATORS)
+    scores = scores_by_language(shipped, queries, pictures)
     learned = learn_consistency(scores, OWNERS)
-    together = consistency_scores(shipped, told, pictures, combine=learned.combine)
+    together = consistency_scores(shipped, queries, pictures, combine=learned.combine)
     np.testing.assert_allclose(together, learned.combine(scores))
     trust = (learned.output.weight @ learned.languages.weight)[0].tolist()
     assert trust[0] < min(trust[1:])
@@ -84,54 +84,57 @@ LEXICON = Lexicon({"en": {"die": 3, "fish": 2, "dog": 2}, "de": {"die": 90, "hun
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     folder = tmp_path_factory.mktemp("words")
     return polyglance.load(export(word_model(folder / "run", lexicon=LEXICON), folder / "model"))
 
 
-def test_a_model_of_words_receives_the_language(reader: Encoder) -> None:
+def test_a_model_of_words_receives_the_language(encoder: Encoder) -> None:
     """Of "die" it would take the German one, and of "qux" it knows no word in any language."""
     pixels = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
-    pictures = reader.encode_pictures(list(pixels))
+    pictures = encoder.encode_pictures(list(pixels))
     german = WordByWord(Dictionary([("fish", "Fisch"), ("dog", "Wauwau")]), "en", "de")
-    told = translate_queries(["die", "fish", "dog", "qux"], "en", [german])
-    assert told["de"] == ["", "Fisch", "Wauwau", ""]
-    scores = scores_by_language(reader, told, pictures)
-    english = reader.encode_texts(["die", "fish", "dog"], language="en")
-    fisch = reader.encode_texts(["Fisch"], language="de")
-    assert cosines(english[:1], reader.encode_texts(["die"]))[0] < 0.99
+    queries = translate_queries(["die", "fish", "dog", "qux"], "en", [german])
+    assert queries["de"] == ["", "Fisch", "Wauwau", ""]
+    scores = scores_by_language(encoder, queries, pictures)
+    english = encoder.encode_texts(["die", "fish", "dog"], language="en")
+    fisch = encoder.encode_texts(["Fisch"], language="de")
+    assert cosines(english[:1], encoder.encode_texts(["die"]))[0] < 0.99
     expected = np.full((2, 5, 4), np.nan)
     expected[0, :, :3] = pictures @ english.T
     expected[1, :, 1:2] = pictures @ fisch.T
     np.testing.assert_allclose(scores, expected, atol=1e-5)
-    together = consistency_scores(reader, told, pictures)
+    together = consistency_scores(encoder, queries, pictures)
     np.testing.assert_allclose(together[:, [0, 2]], expected[0][:, [0, 2]], atol=1e-5)
     np.testing.assert_allclose(together[:, 1], expected[:, :, 1].mean(0), atol=1e-5)
     learned = LearnedConsistency(2)
-    for found in (together, consistency_scores(reader, told, pictures, combine=learned.combine)):
-        assert np.unique(found[:, 3]).size == 1  # unknown in every language
+    for combined in (
+        together,
+        consistency_scores(encoder, queries, pictures, combine=learned.combine),
+    ):
+        assert np.unique(combined[:, 3]).size == 1  # unknown in every language
 
 
-def test_captions_of_a_dataset_need_no_translator(reader: Encoder) -> None:
-    told = {"en": ["a dog", ""], "de": ["ein Hund", "der Fisch"]}
-    pictures = np.eye(3, reader.width, dtype=np.float32)
-    found = consistency_scores(reader, told, pictures)
+def test_captions_of_a_dataset_need_no_translator(encoder: Encoder) -> None:
+    queries = {"en": ["a dog", ""], "de": ["ein Hund", "der Fisch"]}
+    pictures = np.eye(3, encoder.width, dtype=np.float32)
+    combined = consistency_scores(encoder, queries, pictures)
     dog, hund = (
-        reader.encode_texts([text], language=code)[0]
+        encoder.encode_texts([text], language=code)[0]
         for code, text in (("en", "dog"), ("de", "Hund"))
     )
-    np.testing.assert_allclose(found[:, 0], (dog + hund)[:3] / 2, atol=1e-5)
-    fisch = reader.encode_texts(["Fisch"], language="de")[0]
-    np.testing.assert_allclose(found[:, 1], fisch[:3], atol=1e-5)
+    np.testing.assert_allclose(combined[:, 0], (dog + hund)[:3] / 2, atol=1e-5)
+    fisch = encoder.encode_texts(["Fisch"], language="de")[0]
+    np.testing.assert_allclose(combined[:, 1], fisch[:3], atol=1e-5)
 
 
-def test_invalid_queries_are_refused(reader: Encoder) -> None:
-    pictures = np.eye(3, reader.width, dtype=np.float32)
+def test_invalid_queries_are_refused(encoder: Encoder) -> None:
+    pictures = np.eye(3, encoder.width, dtype=np.float32)
     with pytest.raises(PolyglanceError, match="a translator from eu cannot translate texts in en"):
         translate_queries(["a dog"], "en", TRANSLATORS)
     with pytest.raises(PolyglanceError, match="two translators to de"):
         translate_queries(["erle"], "eu", [TRANSLATORS[1], TRANSLATORS[1]])
     with pytest.raises(PolyglanceError, match="as many queries"):
-        consistency_scores(reader, {"en": ["dog"], "de": []}, pictures)
+        consistency_scores(encoder, {"en": ["dog"], "de": []}, pictures)
     with pytest.raises(PolyglanceError, match="the model has no words of French"):
-        consistency_scores(reader, {"en": ["dog"], "fr": ["chien"]}, pictures)
+        consistency_scores(encoder, {"en": ["dog"], "fr": ["chien"]}, pictures)

@@ -24,11 +24,11 @@ def vocabulary() -> Vocabulary:
 
 
 def test_the_file_round_trips(vocabulary: Vocabulary) -> None:
-    found = Vocabulary.from_bytes(vocabulary.to_bytes())
-    assert found.pieces == PIECES
-    assert found.scores.tobytes() == vocabulary.scores.tobytes()  # to the last bit
-    assert found.frequent.tolist() == [bool(flag) for flag in FREQUENT]
-    assert found.charsmap == b"rules\n\x00\xff"
+    copy = Vocabulary.from_bytes(vocabulary.to_bytes())
+    assert copy.pieces == PIECES
+    assert copy.scores.tobytes() == vocabulary.scores.tobytes()  # to the last bit
+    assert copy.frequent.tolist() == [bool(flag) for flag in FREQUENT]
+    assert copy.charsmap == b"rules\n\x00\xff"
 
 
 def test_frequent_pieces_come_first_in_the_table(vocabulary: Vocabulary) -> None:

@@ -28,13 +28,13 @@ def vocabulary() -> WordVocabulary:
 
 
 def test_the_file_round_trips(vocabulary: WordVocabulary) -> None:
-    found = WordVocabulary.from_bytes(vocabulary.to_bytes())
-    assert found.lexicon.counts == LEXICON.counts
-    assert found.lexicon.languages == ("en", "ja", "ar", "de")
-    assert found.lexicon.words == LEXICON.words
-    assert found.lexicon.segmented == {"ja"}
-    assert found.lexicon.aliases == {"de": {"hund": 3}}
-    assert found.rows.tolist() == ROWS.tolist()
+    copy = WordVocabulary.from_bytes(vocabulary.to_bytes())
+    assert copy.lexicon.counts == LEXICON.counts
+    assert copy.lexicon.languages == ("en", "ja", "ar", "de")
+    assert copy.lexicon.words == LEXICON.words
+    assert copy.lexicon.segmented == {"ja"}
+    assert copy.lexicon.aliases == {"de": {"hund": 3}}
+    assert copy.rows.tolist() == ROWS.tolist()
 
 
 def test_words_map_to_the_rows_of_their_language(vocabulary: WordVocabulary) -> None:
@@ -47,9 +47,9 @@ def test_words_map_to_the_rows_of_their_language(vocabulary: WordVocabulary) -> 
 
 def test_an_empty_vocabulary_round_trips(vocabulary: WordVocabulary) -> None:
     empty = WordVocabulary(Lexicon({"en": {}}), np.array([0, 1], np.int32))
-    found = WordVocabulary.from_bytes(empty.to_bytes())
-    assert found.lexicon.counts == {"en": {}}
-    assert found.encode("a dog", 9) == []
+    copy = WordVocabulary.from_bytes(empty.to_bytes())
+    assert copy.lexicon.counts == {"en": {}}
+    assert copy.encode("a dog", 9) == []
 
 
 def test_many_words_compress_well() -> None:

@@ -35,7 +35,7 @@ def words_folder(model: SMALRFolder, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def reader(words_folder: Path) -> Encoder:
+def words_encoder(words_folder: Path) -> Encoder:
     """An encoder of words."""
     return load(words_folder, threads=1)
 
@@ -45,39 +45,42 @@ def in_torch(model: SMALRFolder, texts: list[str], language: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_text_vectors_agree_with_torch(reader: Encoder, model: SMALRFolder, language: str) -> None:
+def test_text_vectors_agree_with_torch(
+    words_encoder: Encoder, model: SMALRFolder, language: str
+) -> None:
     """Arabic runs from right to left, Chinese and Japanese have no spaces; all lose words."""
     texts = SENTENCES[language]
     expected = in_torch(model, texts, language)
     tokenizer = model.lexicon.tokenizer(language)
     lost = [len(tokenizer.words(text)) - len(tokenizer.encode(text)) for text in texts]
     assert sum(lost) > 2
-    given = reader.encode_texts(texts, language=language)
+    given = words_encoder.encode_texts(texts, language=language)
     assert given.dtype == np.float32
     assert given.shape == (10, 16)
     assert cosines(given, expected).min() > 0.9999
-    detected = reader.encode_texts(texts)
+    detected = words_encoder.encode_texts(texts)
     assert cosines(detected, expected).min() > 0.9999
     assert cosines(expected[:-1], expected[1:]).max() < 0.99
 
 
-def test_languages_can_be_mixed_in_a_batch(reader: Encoder, model: SMALRFolder) -> None:
+def test_languages_can_be_mixed_in_a_batch(words_encoder: Encoder, model: SMALRFolder) -> None:
     texts = [SENTENCES[code][number] for number in range(10) for code in LANGUAGES]
     expected = [in_torch(model, [text], LANGUAGES[n % 5]) for n, text in enumerate(texts)]
-    assert cosines(reader.encode_texts(texts), np.concatenate(expected)).min() > 0.9999
+    assert cosines(words_encoder.encode_texts(texts), np.concatenate(expected)).min() > 0.9999
 
 
 def test_each_language_has_its_own_words(tmp_path: Path) -> None:
     """The same spelling is a different word in each language."""
     shared = Lexicon({"en": {"die": 3, "fish": 2}, "de": {"die": 90, "katze": 4}})
     model = word_model(tmp_path / "run", lexicon=shared)
-    reader = load(export(model, tmp_path / "model"))
-    english, german = (reader.encode_texts(["die"], language=code) for code in ("en", "de"))
+    words_encoder = load(export(model, tmp_path / "model"))
+    english, german = (words_encoder.encode_texts(["die"], language=code) for code in ("en", "de"))
     assert cosines(english, german)[0] < 0.99
     assert cosines(english, in_torch(model, ["die"], "en"))[0] > 0.9999
-    np.testing.assert_array_equal(reader.encode_texts(["die"]), german)  # where it is common
+    np.testing.assert_array_equal(words_encoder.encode_texts(["die"]), german)  # where it is common
     np.testing.assert_array_equal(
-        reader.encode_texts(["die Katze"]), reader.encode_texts(["die Katze"], language="de")
+        words_encoder.encode_texts(["die Katze"]),
+        words_encoder.encode_texts(["die Katze"], language="de"),
     )
 
 
@@ -95,44 +98,46 @@ def test_detection_falls_back_to_a_language_with_a_known_word(tmp_path: Path) ->
     )
 
 
-def test_unknown_words_are_left_out(reader: Encoder, model: SMALRFolder) -> None:
-    plain = reader.encode_texts(["A black dog", "a BLACK dog!"], language="en")
-    odd = reader.encode_texts(["A blorp black … dog zzyzx"], language="en")
+def test_unknown_words_are_left_out(words_encoder: Encoder, model: SMALRFolder) -> None:
+    plain = words_encoder.encode_texts(["A black dog", "a BLACK dog!"], language="en")
+    odd = words_encoder.encode_texts(["A blorp black … dog zzyzx"], language="en")
     np.testing.assert_allclose(plain[1:], plain[:1])
     np.testing.assert_array_equal(odd, plain[:1])
 
 
 @pytest.mark.parametrize("language", [None, "zh"])
 def test_texts_without_known_words_share_one_vector(
-    reader: Encoder, model: SMALRFolder, language: str | None
+    words_encoder: Encoder, model: SMALRFolder, language: str | None
 ) -> None:
     texts = ["", " \n", "?!", "zzyzx qwrt", "🐕", "\ud800"]
-    found = reader.encode_texts([*texts, "一只狗"], language=language)
-    assert cosines(found[:6], np.repeat(torch_words(model, [[]]), 6, 0)).min() > 0.9999
-    assert cosines(found[5:6], found[6:])[0] < 0.99
-    assert reader.encode_texts([], language=language).shape == (0, 16)
+    vectors = words_encoder.encode_texts([*texts, "一只狗"], language=language)
+    assert cosines(vectors[:6], np.repeat(torch_words(model, [[]]), 6, 0)).min() > 0.9999
+    assert cosines(vectors[5:6], vectors[6:])[0] < 0.99
+    assert words_encoder.encode_texts([], language=language).shape == (0, 16)
 
 
-def test_a_text_vector_does_not_depend_on_its_batch(reader: Encoder) -> None:
+def test_a_text_vector_does_not_depend_on_its_batch(words_encoder: Encoder) -> None:
     texts = [text for texts in SENTENCES.values() for text in texts]  # several batches
-    together = reader.encode_texts(texts)
-    alone = np.concatenate([reader.encode_texts([text]) for text in texts])
+    together = words_encoder.encode_texts(texts)
+    alone = np.concatenate([words_encoder.encode_texts([text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
 
 
-def test_a_long_text_is_truncated(reader: Encoder, model: SMALRFolder) -> None:
+def test_a_long_text_is_truncated(words_encoder: Encoder, model: SMALRFolder) -> None:
     text = " ".join(SENTENCES["en"])
     numbers = model.lexicon.encode(text, "en")
     assert len(numbers) > 20
-    found = reader.encode_texts([text], language="en")
-    assert cosines(found, torch_words(model, [numbers[:20]]))[0] > 0.9999
+    vectors = words_encoder.encode_texts([text], language="en")
+    assert cosines(vectors, torch_words(model, [numbers[:20]]))[0] > 0.9999
 
 
 @pytest.mark.parametrize("code", ["de-AT", "deu", "German", "DE"])
-def test_language_codes_are_normalised(reader: Encoder, code: str) -> None:
-    expected = reader.encode_texts(SENTENCES["de"], language="de")
-    np.testing.assert_array_equal(reader.encode_texts(SENTENCES["de"], language=code), expected)
+def test_language_codes_are_normalised(words_encoder: Encoder, code: str) -> None:
+    expected = words_encoder.encode_texts(SENTENCES["de"], language="de")
+    np.testing.assert_array_equal(
+        words_encoder.encode_texts(SENTENCES["de"], language=code), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,16 +148,18 @@ def test_language_codes_are_normalised(reader: Encoder, code: str) -> None:
         (["en"], r"not \['en'\]"),
     ],
 )
-def test_an_unknown_language_is_refused(reader: Encoder, language: str, message: str) -> None:
+def test_an_unknown_language_is_refused(
+    words_encoder: Encoder, language: str, message: str
+) -> None:
     with pytest.raises(PolyglanceError, match=message):
-        reader.encode_texts(["a dog"], language=language)
+        words_encoder.encode_texts(["a dog"], language=language)
 
 
 def test_a_model_of_sub_words_ignores_the_language(encoder: Encoder) -> None:
     expected = encoder.encode_texts(["a dog", "ein Hund"])
     for language in ("en", "cs", "Klingon!"):
-        found = encoder.encode_texts(["a dog", "ein Hund"], language=language)
-        np.testing.assert_array_equal(found, expected)
+        vectors = encoder.encode_texts(["a dog", "ein Hund"], language=language)
+        np.testing.assert_array_equal(vectors, expected)
 
 
 def test_the_detector_is_built_when_first_needed(words_folder: Path) -> None:
@@ -164,19 +171,21 @@ def test_the_detector_is_built_when_first_needed(words_folder: Path) -> None:
     assert "_detector" in vars(encoder._tokenizer)
 
 
-def test_gallery_and_demo_work_with_a_model_of_words(reader: Encoder, tmp_path: Path) -> None:
+def test_gallery_and_demo_work_with_a_model_of_words(
+    words_encoder: Encoder, tmp_path: Path
+) -> None:
     colours = ("red", "blue", "green")
     (tmp_path / "photos").mkdir()
     paths = [tmp_path / "photos" / f"{colour}.png" for colour in colours]
     for path, colour in zip(paths, colours, strict=True):
         Image.new("RGB", (30, 20), colour).save(path)
-    gallery = Gallery.encode(paths, reader, quiet=True)
-    [query] = reader.encode_texts(["ein schwarzer Hund"])
+    gallery = Gallery.encode(paths, words_encoder, quiet=True)
+    [query] = words_encoder.encode_texts(["ein schwarzer Hund"])
     assert len(gallery.search(query, 2)) == 2
     console = Console(file=io.StringIO(), width=100)
     words = ["a black dog", "一只狗", "quelque chose"]
     answers = run_demo(
-        lambda: reader, tmp_path / "out", console, folder=tmp_path / "photos", texts=words
+        lambda: words_encoder, tmp_path / "out", console, folder=tmp_path / "photos", texts=words
     )
     assert [answer.query for answer in answers] == words
     assert (tmp_path / "out" / "sheet.html").is_file()

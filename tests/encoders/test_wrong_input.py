@@ -27,8 +27,8 @@ def test_a_16_bit_picture_has_the_same_vector_as_file_and_opened(
         kind = np.uint16 if name == "sixteen.png" else np.float32
         path = tmp_path / name
         Image.fromarray(grey.astype(kind)).save(path)
-        found = encoder.encode_pictures([path, Image.open(path)])
-        np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+        vectors = encoder.encode_pictures([path, Image.open(path)])
+        np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_wrong_description_is_refused(
     (wrong / "model.json").write_text(json.dumps(plain))
 
     def use() -> None:
-        found = load(wrong, threads=1)
-        found.encode_pictures([np.zeros((9, 9, 3), np.uint8)])
-        found.encode_texts(["a dog " * 500])
+        wrong_encoder = load(wrong, threads=1)
+        wrong_encoder.encode_pictures([np.zeros((9, 9, 3), np.uint8)])
+        wrong_encoder.encode_texts(["a dog " * 500])
 
     with pytest.raises(DataError, match=message) as caught:
         use()

@@ -37,16 +37,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_description_matches_the_files(small: SmallModel, tmp_path: Path) -> None:
     folder = small.export(tmp_path / "deep" / "model", figures={"average": 48.5}, version="2")
     assert set(contents(folder)) == {*FILES, "model.json"}
-    found = ModelFolder.open(folder).description
-    assert (found.name, found.version, found.width, found.max_length) == ("small", "2", 64, 40)
-    assert found.languages == ("en", "de")
-    assert found.figures == {"average": 48.5}
-    assert found.pictures == small.pictures
-    for name, known in found.files.items():
-        assert known["bytes"] == (folder / name).stat().st_size
+    description = ModelFolder.open(folder).description
+    assert (description.name, description.version, description.width, description.max_length) == (
+        "small",
+        "2",
+        64,
+        40,
+    )
+    assert description.languages == ("en", "de")
+    assert description.figures == {"average": 48.5}
+    assert description.pictures == small.pictures
+    for name, entry in description.files.items():
+        assert entry["bytes"] == (folder / name).stat().st_size
     # what is stored is codes and scales, not the float32 that they stand for
-    whole = sum(4 * p.numel() for p in small.model.parameters())
-    assert sum(known["bytes"] for known in found.files.values()) < 0.75 * whole
+    uncompressed = sum(4 * p.numel() for p in small.model.parameters())
+    assert sum(entry["bytes"] for entry in description.files.values()) < 0.75 * uncompressed
 
 
 def test_export_is_deterministic(small: SmallModel, tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ def test_other_image_networks_are_refused(small: SmallModel, tmp_path: Path) -> 
         SmallModel(small.model, fewer, small.pictures).export(tmp_path / "model")
 
 
-MEASURED = {"validation": {"average": 40.5}}
+FIGURES = {"validation": {"average": 40.5}}
 
 
 @pytest.fixture
@@ -172,18 +177,20 @@ def compressed_run(small: SmallModel, tmp_path: Path) -> Path:
         "languages": ["en", "de"],
     }
     (compact / "config.json").write_text(json.dumps(settings))
-    report = {"validation": {"average": 41.0}, "compressed": MEASURED}
+    report = {"validation": {"average": 41.0}, "compressed": FIGURES}
     (tmp_path / "run" / "report.json").write_text(json.dumps(report))
     return compact.parent
 
 
 def test_a_run_is_exported(small: SmallModel, compressed_run: Path, tmp_path: Path) -> None:
-    made = export_run(compressed_run, tmp_path / "model", name="small", version="3", max_length=40)
-    assert made == ModelFolder.open(tmp_path / "model").description
-    direct = small.export(tmp_path / "direct", version="3", figures=MEASURED)
-    assert made == ModelFolder.open(direct).description
-    assert made.languages == ("en", "de")
-    assert made.figures == MEASURED
+    description = export_run(
+        compressed_run, tmp_path / "model", name="small", version="3", max_length=40
+    )
+    assert description == ModelFolder.open(tmp_path / "model").description
+    direct = small.export(tmp_path / "direct", version="3", figures=FIGURES)
+    assert description == ModelFolder.open(direct).description
+    assert description.languages == ("en", "de")
+    assert description.figures == FIGURES
     shorter = export_run(compressed_run, tmp_path / "model", name="small", max_length=20)
     assert shorter.max_length == 20
 

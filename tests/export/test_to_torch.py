@@ -25,18 +25,18 @@ def folder(small: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_stored_tensor_is_read_back(small: SmallModel, folder: Path) -> None:
-    found = read_compact_state(folder)
+    state = read_compact_state(folder)
     moved = {"codes", "finer_codes", "order"}
-    assert found.keys() == small.compact.keys()
+    assert state.keys() == small.compact.keys()
     for name, expected in small.compact.items():
         values = expected.numpy()
         if name in ("encoder.positions.weight", "encoder.segments.weight"):
-            assert found[name].dtype == np.float16
-            assert len(found[name]) == min(len(values), 42)  # the 40 of the longest text, and two
-            np.testing.assert_allclose(found[name], values[: len(found[name])], atol=1e-3)
+            assert state[name].dtype == np.float16
+            assert len(state[name]) == min(len(values), 42)  # the 40 of the longest text, and two
+            np.testing.assert_allclose(state[name], values[: len(state[name])], atol=1e-3)
         elif name.removeprefix("encoder.words.") not in moved:
-            assert found[name].dtype == values.dtype, name
-            np.testing.assert_array_equal(found[name], values, err_msg=name)
+            assert state[name].dtype == values.dtype, name
+            np.testing.assert_array_equal(state[name], values, err_msg=name)
 
 
 def test_embeddings_keep_their_rows_in_the_table_s_order(small: SmallModel, folder: Path) -> None:
@@ -46,12 +46,12 @@ def test_embeddings_keep_their_rows_in_the_table_s_order(small: SmallModel, fold
         table.load_state_dict(words)
         return table(torch.arange(len(words["order"]))).detach()
 
-    found = {name: torch.tensor(value) for name, value in read_compact_state(folder).items()}
-    order = found["encoder.words.order"].tolist()
+    state = {name: torch.tensor(value) for name, value in read_compact_state(folder).items()}
+    order = state["encoder.words.order"].tolist()
     assert order[:4] == [0, 1, 2, 3]
     assert sorted(order) == list(range(len(order)))
     assert order != small.compact["encoder.words.order"].tolist()
-    assert torch.equal(rows(found), rows(small.compact))
+    assert torch.equal(rows(state), rows(small.compact))
 
 
 def test_the_loaded_model_equals_the_exported_one(small: SmallModel, folder: Path) -> None:

@@ -126,8 +126,8 @@ def test_published_weights_give_the_published_logits(name, size):
     backbone = open_backbone(name, size=size)
     assert isinstance(backbone, EfficientNetLite)
     with torch.inference_mode():
-        whole = backbone.feature_map(pattern(size)[None]).mean((1, 2))
-        logits = backbone.network.classifier(whole)[0]
+        pooled = backbone.feature_map(pattern(size)[None]).mean((1, 2))
+        logits = backbone.network.classifier(pooled)[0]
     expected = [float(number) for number in ANSWERS[name, size].split()]
     assert logits[::125].tolist() == pytest.approx(expected, abs=2e-4)
 
@@ -182,8 +182,8 @@ def test_the_mean_of_the_cells_is_the_global_feature_on_every_grid(lite2, photos
         assert np.allclose(tokens.features.mean(0), tokens.global_feature, atol=1e-4)
         with torch.inference_mode():
             cells = lite2.network.classifier(torch.from_numpy(tokens.features))
-            whole = lite2.network.classifier(torch.from_numpy(tokens.global_feature))
-        assert torch.allclose(cells.mean(0), whole, atol=1e-3)
+            pooled = lite2.network.classifier(torch.from_numpy(tokens.global_feature))
+        assert torch.allclose(cells.mean(0), pooled, atol=1e-3)
 
 
 def test_a_grid_coarser_than_the_map_is_the_mean_of_its_cells(lite2, photos):

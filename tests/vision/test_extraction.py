@@ -27,8 +27,8 @@ SHADES = [(10 * i, 5 * i, 255 - 10 * i) for i in range(25)]
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_a_folder_of_pictures_is_extracted(toy, colours, tmp_path):
@@ -368,5 +368,5 @@ def test_default_settings_work_with_efficientnet(tmp_path):
     assert store["coffee.jpg"].label_ids[24, 0] == 967  # the middle of the cup: espresso
     info = json.loads((tmp_path / "store" / "store.json").read_text())
     assert len(info["made_by"]["weights_sha256"]) == 64
-    whole = store["cat.webp"].global_feature
-    assert np.allclose(whole, store["cat.webp"].features.mean(0), atol=0.05)
+    global_feature = store["cat.webp"].global_feature
+    assert np.allclose(global_feature, store["cat.webp"].features.mean(0), atol=0.05)

@@ -95,9 +95,9 @@ def test_an_opened_picture_equals_its_file(tmp_path, mode):
     picture.save(path, exif=exif)
     with Image.open(path) as opened:
         assert opened.mode == mode
-        found = upright_rgb(opened)
-    assert (found.mode, found.size) == ("RGB", (40, 60))
-    assert np.array_equal(np.asarray(found), np.asarray(read_picture(path)))
+        converted = upright_rgb(opened)
+    assert (converted.mode, converted.size) == ("RGB", (40, 60))
+    assert np.array_equal(np.asarray(converted), np.asarray(read_picture(path)))
 
 
 def test_cmyk_jpeg_keeps_its_colours(tmp_path):
@@ -172,14 +172,14 @@ def noise(width: int, height: int) -> Image.Image:
 def test_a_truncated_file_is_read_if_most_rows_are_there(tmp_path, suffix):
     path = tmp_path / f"picture.{suffix}"
     noise(160, 160).save(path)
-    whole = np.asarray(read_picture(path))
+    complete = np.asarray(read_picture(path))
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * 0.9)])
     part = np.asarray(read_picture(path))
-    assert part.shape == whole.shape
+    assert part.shape == complete.shape
     if suffix == "bmp":  # stored from the bottom up
-        part, whole = part[::-1], whole[::-1]
-    assert np.array_equal(part[:120], whole[:120])
+        part, complete = part[::-1], complete[::-1]
+    assert np.array_equal(part[:120], complete[:120])
     assert (part[-4:] == 127).all()
     path.write_bytes(data[: int(len(data) * 0.4)])
     with pytest.raises(PictureError, match="truncated"):

@@ -162,8 +162,8 @@ def test_large_values_stay_finite_in_float16(tmp_path):
 
 def same_bytes(one: Path, other: Path) -> bool:
     def files(path: Path) -> dict[str, bytes]:
-        found = (file for file in path.rglob("*") if file.is_file())
-        return {str(file.relative_to(path)): file.read_bytes() for file in found}
+        files = (file for file in path.rglob("*") if file.is_file())
+        return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
     return files(one) == files(other)
 
