@@ -26,7 +26,7 @@ RECORDS = [
 ]
 
 
-class World:
+class RetrievalCase:
     """A manifest of four pictures and clips with embeddings that can be spoilt."""
 
     def __init__(self, folder: Path) -> None:
@@ -35,10 +35,10 @@ class World:
         write_manifest(self.manifest, RECORDS)
         rng = np.random.default_rng(3)
         self.images = rng.normal(size=(4, 6)).astype(np.float32)
-        self.owners = {"en": [0, 0, 1, 2], "de": [0, 3, 3]}
+        self.image_ids = {"en": [0, 0, 1, 2], "de": [0, 3, 3]}
         self.texts = {
             language: (self.images[owner] + rng.normal(size=(len(owner), 6))).astype(np.float32)
-            for language, owner in self.owners.items()
+            for language, owner in self.image_ids.items()
         }
         self.image_file = folder / "images.npy"
         np.save(self.image_file, self.images)
@@ -51,41 +51,43 @@ class World:
 
     def expected(self):
         return {
-            language: evaluate_retrieval(self.images, self.texts[language], self.owners[language])
+            language: evaluate_retrieval(
+                self.images, self.texts[language], self.image_ids[language]
+            )
             for language in ("en", "de")
         }
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
+def case(tmp_path):
+    return RetrievalCase(tmp_path)
 
 
 class TestLayout:
-    def test_rows_follow_the_manifest(self, world):
-        layout = read_layout(world.manifest)
+    def test_rows_follow_the_manifest(self, case):
+        layout = read_layout(case.manifest)
         assert [record.key for record in layout.records] == ["a.jpg", "b.mp4", "b.mp4", "c.jpg"]
         assert layout.captions == {"en": ("a1", "a2", "b1", "b2"), "de": ("a", "c1", "c2")}
-        assert {k: v.tolist() for k, v in layout.image_ids.items()} == world.owners
+        assert {k: v.tolist() for k, v in layout.image_ids.items()} == case.image_ids
 
-    def test_one_split(self, world):
-        layout = read_layout(world.manifest, "val")
+    def test_one_split(self, case):
+        layout = read_layout(case.manifest, "val")
         assert layout.captions == {"en": ("b2",)}
         assert layout.image_ids["en"].tolist() == [0]
 
-    def test_a_split_that_is_not_there(self, world):
+    def test_a_split_that_is_not_there(self, case):
         with pytest.raises(DataError, match=r"split 'dev' \(there are: \(none\), test, val\)"):
-            read_layout(world.manifest, "dev")
+            read_layout(case.manifest, "dev")
 
-    def test_a_picture_in_two_records_would_be_measured_against_itself(self, world):
-        write_manifest(world.manifest, [*RECORDS, Record(image="a.jpg", captions={"cs": ("x",)})])
+    def test_a_picture_in_two_records_would_be_measured_against_itself(self, case):
+        write_manifest(case.manifest, [*RECORDS, Record(image="a.jpg", captions={"cs": ("x",)})])
         with pytest.raises(DataError, match=r"a\.jpg is in two records"):
-            read_layout(world.manifest)
+            read_layout(case.manifest)
 
-    def test_a_malformed_line_stops_it_since_rows_would_shift(self, world):
-        world.manifest.write_text('{"image": "a.jpg"}\n{"image": 3}\n')
+    def test_a_malformed_line_stops_it_since_rows_would_shift(self, case):
+        case.manifest.write_text('{"image": "a.jpg"}\n{"image": 3}\n')
         with pytest.raises(DataError, match=r"toy\.jsonl:2"):
-            read_layout(world.manifest)
+            read_layout(case.manifest)
 
     @pytest.mark.real_data
     def test_of_flickr8k(self, real_data):
@@ -98,11 +100,11 @@ class TestLayout:
 
 
 class TestFiles:
-    def test_npy_and_npz(self, world):
-        found = world.evaluate(human=["de"], model="toy")
-        assert found.languages == world.expected()
+    def test_npy_and_npz(self, case):
+        found = case.evaluate(human=["de"], model="toy")
+        assert found.languages == case.expected()
         assert found.model == "toy"
-        assert found.split == f"{world.folder.name}/toy"
+        assert found.split == f"{case.folder.name}/toy"
         assert found.human == ("de",)
         assert found.average == pytest.approx(
             (found.languages["en"].mean_recall + found.languages["de"].mean_recall) / 2
@@ -110,73 +112,73 @@ class TestFiles:
         assert found.human_average == found.languages["de"].mean_recall
         assert found.date.startswith("20")
 
-    def test_safetensors(self, world):
-        images, texts = world.folder / "i.safetensors", world.folder / "t.safetensors"
-        save_file({"anything": world.images}, images)
-        save_file(world.texts, texts)
-        assert world.evaluate(images=images, texts=texts).languages == world.expected()
+    def test_safetensors(self, case):
+        images, texts = case.folder / "i.safetensors", case.folder / "t.safetensors"
+        save_file({"anything": case.images}, images)
+        save_file(case.texts, texts)
+        assert case.evaluate(images=images, texts=texts).languages == case.expected()
 
-    def test_a_folder_with_a_file_for_each_language(self, world):
-        folder = world.folder / "texts"
+    def test_a_folder_with_a_file_for_each_language(self, case):
+        folder = case.folder / "texts"
         folder.mkdir()
-        np.save(folder / "en.npy", world.texts["en"])
-        np.savez(folder / "de.npz", world.texts["de"])
+        np.save(folder / "en.npy", case.texts["en"])
+        np.savez(folder / "de.npz", case.texts["de"])
         (folder / "README.md").write_text("not embeddings")
-        assert world.evaluate(texts=folder).languages == world.expected()
+        assert case.evaluate(texts=folder).languages == case.expected()
 
-    def test_one_language_in_one_npy(self, world):
-        np.save(world.folder / "some.npy", world.texts["de"])
-        found = world.evaluate(texts=world.folder / "some.npy", languages=["de"])
-        assert found.languages == {"de": world.expected()["de"]}
+    def test_one_language_in_one_npy(self, case):
+        np.save(case.folder / "some.npy", case.texts["de"])
+        found = case.evaluate(texts=case.folder / "some.npy", languages=["de"])
+        assert found.languages == {"de": case.expected()["de"]}
 
-    def test_codes_are_read_as_people_write_them(self, world):
-        np.savez(world.text_file, eng=world.texts["en"], **{"de-AT": world.texts["de"]})
-        assert world.evaluate(languages=["ger", "EN"]).languages == world.expected()
+    def test_codes_are_read_as_people_write_them(self, case):
+        np.savez(case.text_file, eng=case.texts["en"], **{"de-AT": case.texts["de"]})
+        assert case.evaluate(languages=["ger", "EN"]).languages == case.expected()
 
-    def test_a_split_of_the_manifest(self, world):
-        np.save(world.image_file, world.images[[2]])
-        np.savez(world.text_file, en=world.texts["en"][[3]])
-        found = world.evaluate(split="val")
+    def test_a_split_of_the_manifest(self, case):
+        np.save(case.image_file, case.images[[2]])
+        np.savez(case.text_file, en=case.texts["en"][[3]])
+        found = case.evaluate(split="val")
         assert found.split.endswith("/toy:val")
         assert found.languages["en"].mean_recall == 100.0
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8])
-    def test_any_kind_of_number(self, world, dtype):
-        rounded = np.round(world.images * 10).astype(dtype)
-        np.save(world.image_file, rounded)
-        found = world.evaluate(languages=["de"])
-        again = evaluate_retrieval(rounded, world.texts["de"], world.owners["de"])
+    def test_any_kind_of_number(self, case, dtype):
+        rounded = np.round(case.images * 10).astype(dtype)
+        np.save(case.image_file, rounded)
+        found = case.evaluate(languages=["de"])
+        again = evaluate_retrieval(rounded, case.texts["de"], case.image_ids["de"])
         assert found.languages["de"] == again
 
-    def test_inner_product(self, world):
-        np.save(world.image_file, world.images * np.array([[1], [100], [1], [1]]))
-        assert world.evaluate(cosine=False).similarity == "inner product"
-        assert world.evaluate().languages == world.expected()
-        assert world.evaluate(cosine=False).languages != world.expected()
+    def test_inner_product(self, case):
+        np.save(case.image_file, case.images * np.array([[1], [100], [1], [1]]))
+        assert case.evaluate(cosine=False).similarity == "inner product"
+        assert case.evaluate().languages == case.expected()
+        assert case.evaluate(cosine=False).languages != case.expected()
 
 
 class TestMistakes:
-    def check(self, world, message, **changes):
+    def check(self, case, message, **changes):
         with pytest.raises(PolyglanceError) as error:
-            world.evaluate(**changes)
+            case.evaluate(**changes)
         assert message in str(error.value)
         assert "\n" not in str(error.value)
 
-    def test_wrong_counts(self, world):
-        np.save(world.image_file, world.images[:3])
-        self.check(world, "expected 4 rows, one for each of the images or clips of")
-        np.save(world.image_file, world.images)
-        np.savez(world.text_file, en=world.texts["en"][1:], de=world.texts["de"])
-        self.check(world, "texts.npz[en]: expected 4 rows, one for each of the captions in en")
+    def test_wrong_counts(self, case):
+        np.save(case.image_file, case.images[:3])
+        self.check(case, "expected 4 rows, one for each of the images or clips of")
+        np.save(case.image_file, case.images)
+        np.savez(case.text_file, en=case.texts["en"][1:], de=case.texts["de"])
+        self.check(case, "texts.npz[en]: expected 4 rows, one for each of the captions in en")
 
-    def test_wrong_width(self, world):
-        np.savez(world.text_file, en=world.texts["en"][:, :5], de=world.texts["de"])
-        self.check(world, "captions of width 5 cannot be compared with images of width 6")
+    def test_wrong_width(self, case):
+        np.savez(case.text_file, en=case.texts["en"][:, :5], de=case.texts["de"])
+        self.check(case, "captions of width 5 cannot be compared with images of width 6")
 
-    def test_not_finite(self, world):
-        world.images[2, 1] = np.nan
-        np.save(world.image_file, world.images)
-        self.check(world, "images.npy: row 2 is not finite")
+    def test_not_finite(self, case):
+        case.images[2, 1] = np.nan
+        np.save(case.image_file, case.images)
+        self.check(case, "images.npy: row 2 is not finite")
 
     @pytest.mark.parametrize(
         "table",
@@ -188,91 +190,87 @@ class TestMistakes:
             np.ones((4, 6)) > 0,
         ],
     )
-    def test_not_a_table_of_numbers(self, world, table):
-        np.save(world.image_file, table)
-        self.check(world, "expected a table of numbers, found")
+    def test_not_a_table_of_numbers(self, case, table):
+        np.save(case.image_file, table)
+        self.check(case, "expected a table of numbers, found")
 
-    def test_pickled_objects_are_never_opened(self, world, tmp_path):
+    def test_pickled_objects_are_never_opened(self, case, tmp_path):
         class Trap:
             def __reduce__(self):
                 return (Path.touch, (tmp_path / "sprung",))
 
-        np.save(world.image_file, np.array([Trap()], dtype=object), allow_pickle=True)
-        self.check(world, "pickled objects, which are never opened")
-        np.savez(world.folder / "trap.npz", en=np.array([Trap()], dtype=object))
-        self.check(world, "trap.npz: not a valid", images=world.folder / "trap.npz")
+        np.save(case.image_file, np.array([Trap()], dtype=object), allow_pickle=True)
+        self.check(case, "pickled objects, which are never opened")
+        np.savez(case.folder / "trap.npz", en=np.array([Trap()], dtype=object))
+        self.check(case, "trap.npz: not a valid", images=case.folder / "trap.npz")
         assert not (tmp_path / "sprung").exists()
 
     @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.safetensors"])
     @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", b"\x93NUMPY\x01\x00"])
-    def test_damaged_files(self, world, name, content):
-        (world.folder / name).write_bytes(content)
-        self.check(world, f"{name}: not a valid", images=world.folder / name)
+    def test_damaged_files(self, case, name, content):
+        (case.folder / name).write_bytes(content)
+        self.check(case, f"{name}: not a valid", images=case.folder / name)
 
     @settings(max_examples=60, deadline=None)
     @given(st.data())
     def test_mangled_files_raise_nothing_else(self, tmp_path_factory, data):
         folder = tmp_path_factory.mktemp("mangled")
-        world = World(folder)
+        case = RetrievalCase(folder)
         kind = data.draw(st.sampled_from(["npy", "npz", "safetensors"]))
         path = folder / f"mangled.{kind}"
         if kind == "npy":
-            np.save(path, world.images)
+            np.save(path, case.images)
         elif kind == "npz":
-            np.savez(path, world.images)
+            np.savez(path, case.images)
         else:
-            save_file({"images": world.images}, path)
+            save_file({"images": case.images}, path)
         content = bytearray(path.read_bytes())
         for _ in range(data.draw(st.integers(1, 4))):
             content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
         path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
         try:
-            found = world.evaluate(images=path)
+            found = case.evaluate(images=path)
         except PolyglanceError:
             return
         assert set(found.languages) == {"en", "de"}
 
-    def test_files_that_are_not_there_or_of_another_kind(self, world):
-        self.check(
-            world, "nowhere.npy: cannot be read (No such", images=world.folder / "nowhere.npy"
-        )
-        self.check(world, "nowhere.npz: cannot be read", texts=world.folder / "nowhere.npz")
-        self.check(world, "embeddings must be in a file of .npy", images=world.manifest)
-        self.check(
-            world, "nowhere.jsonl: no such manifest", manifest=world.folder / "nowhere.jsonl"
-        )
-        (world.folder / "empty").mkdir()
-        self.check(world, "no file of .npy", texts=world.folder / "empty")
+    def test_files_that_are_not_there_or_of_another_kind(self, case):
+        self.check(case, "nowhere.npy: cannot be read (No such", images=case.folder / "nowhere.npy")
+        self.check(case, "nowhere.npz: cannot be read", texts=case.folder / "nowhere.npz")
+        self.check(case, "embeddings must be in a file of .npy", images=case.manifest)
+        self.check(case, "nowhere.jsonl: no such manifest", manifest=case.folder / "nowhere.jsonl")
+        (case.folder / "empty").mkdir()
+        self.check(case, "no file of .npy", texts=case.folder / "empty")
 
-    def test_languages_that_do_not_match(self, world):
-        self.check(world, "no captions in cs, only in en, de", languages=["cs"])
-        self.check(world, "no captions in fr, only in en, de", human=["fr"])
-        self.check(world, "not evaluated", languages=["en"], human=["de"])
-        self.check(world, "a language code such as", languages=["no language!"])
-        np.savez(world.text_file, en=world.texts["en"])
-        self.check(world, "holds no embeddings in de; to leave it out, name the languages")
-        np.savez(world.text_file, **world.texts, cs=world.texts["de"])
-        self.check(world, "cs is not a language of")
-        np.savez(world.text_file, de=world.texts["de"], ger=world.texts["de"])
-        self.check(world, "a second table of captions in de")
-        np.savez(world.text_file, **{"!": world.texts["de"]})
-        self.check(world, "texts.npz[!]: expected a language code")
+    def test_languages_that_do_not_match(self, case):
+        self.check(case, "no captions in cs, only in en, de", languages=["cs"])
+        self.check(case, "no captions in fr, only in en, de", human=["fr"])
+        self.check(case, "not evaluated", languages=["en"], human=["de"])
+        self.check(case, "a language code such as", languages=["no language!"])
+        np.savez(case.text_file, en=case.texts["en"])
+        self.check(case, "holds no embeddings in de; to leave it out, name the languages")
+        np.savez(case.text_file, **case.texts, cs=case.texts["de"])
+        self.check(case, "cs is not a language of")
+        np.savez(case.text_file, de=case.texts["de"], ger=case.texts["de"])
+        self.check(case, "a second table of captions in de")
+        np.savez(case.text_file, **{"!": case.texts["de"]})
+        self.check(case, "texts.npz[!]: expected a language code")
 
-    def test_one_npy_for_several_languages(self, world):
-        self.check(world, "has the captions of one language", texts=world.image_file)
+    def test_one_npy_for_several_languages(self, case):
+        self.check(case, "has the captions of one language", texts=case.image_file)
 
-    def test_several_arrays_of_pictures(self, world):
-        self.check(world, "expected one array, found 2", images=world.text_file)
+    def test_several_arrays_of_pictures(self, case):
+        self.check(case, "expected one array, found 2", images=case.text_file)
 
-    def test_without_safetensors_the_extra_is_named(self, world, monkeypatch):
+    def test_without_safetensors_the_extra_is_named(self, case, monkeypatch):
         monkeypatch.setitem(sys.modules, "safetensors", None)
         with pytest.raises(MissingExtraError, match=r"polyglance\[train\]"):
-            world.evaluate(images=world.folder / "images.safetensors")
+            case.evaluate(images=case.folder / "images.safetensors")
 
 
 def test_a_manifest_may_be_zipped(tmp_path):
-    world = World(tmp_path)
+    case = RetrievalCase(tmp_path)
     write_manifest(tmp_path / "zipped.jsonl.gz", RECORDS)
-    found = world.evaluate(manifest=tmp_path / "zipped.jsonl.gz")
+    found = case.evaluate(manifest=tmp_path / "zipped.jsonl.gz")
     assert found.split == f"{tmp_path.name}/zipped"
     assert json.dumps(found.mean_recalls)

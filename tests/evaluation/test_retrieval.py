@@ -166,7 +166,7 @@ def mistaken_image_retrieval(scores, owner, ks=(1, 5, 10)):
 
 class TestThePublishedMistake:
     @pytest.fixture
-    def world(self):
+    def scores_and_ids(self):
         """1,000 captions, one a picture, with each right picture put at a chosen place."""
         count = 1000
         places = np.random.default_rng(5).integers(0, 200, size=count)
@@ -179,8 +179,8 @@ class TestThePublishedMistake:
             scores[order, text] = np.linspace(1, 0, count)
         return scores, np.arange(count), places
 
-    def test_it_inflates_image_retrieval_by_exactly_the_known_amount(self, world):
-        scores, owner, places = world
+    def test_it_inflates_image_retrieval_by_exactly_the_known_amount(self, scores_and_ids):
+        scores, owner, places = scores_and_ids
         truth = {k: 100 * np.mean(places < k) for k in (1, 5, 10)}
         ours = summarise(ranks_from_scores(scores, owner)).text_to_image.recalls
         theirs = mistaken_image_retrieval(scores, owner)
@@ -188,9 +188,9 @@ class TestThePublishedMistake:
         inflation = {k: theirs[k] - ours[k] for k in ours}
         assert inflation == pytest.approx({1: 0.1, 5: 0.3, 10: 0.7})
 
-    def test_ours_does_not_depend_on_the_order_of_queries(self, world):
+    def test_ours_does_not_depend_on_the_order_of_queries(self, scores_and_ids):
         """What the mistake cannot pass: queries shuffled, nothing else changed."""
-        scores, owner, _ = world
+        scores, owner, _ = scores_and_ids
         order = np.argsort(-np.arange(len(owner)))
         before, after = scores, scores[:, order]
         ours = [

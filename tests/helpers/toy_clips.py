@@ -1,4 +1,4 @@
-"""The toy world's clips as a corpus with extracted features, and a small untrained encoder."""
+"""The toy dataset's clips as a corpus with extracted features, and a small untrained encoder."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def narrated(clips: Sequence[Clip]) -> Record:
 
 def make_toy_corpus(folder: Path) -> ToyCorpus:
     """Write it all below a folder."""
-    world = ToyDataset(seed=0, languages=LANGUAGES, captions_per_language=2)
-    clips = {"train": list(world.clips(480, "train"))}
-    clips |= {split: list(world.clips(60, split)) for split in ("val", "test")}  # type: ignore[arg-type]
+    dataset = ToyDataset(seed=0, languages=LANGUAGES, captions_per_language=2)
+    clips = {"train": list(dataset.clips(480, "train"))}
+    clips |= {split: list(dataset.clips(60, split)) for split in ("val", "test")}  # type: ignore[arg-type]
     everything = [clip for some in clips.values() for clip in some]
     for split, some in clips.items():
         records = [replace(clip.record(clip.key), questions=(), id=None) for clip in some]

@@ -1,4 +1,4 @@
-"""The toy world as SMALR takes it: words by number with vectors, and one vector a picture."""
+"""The toy dataset as SMALR takes it: words by number with vectors, and one vector a picture."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class ToyWords:
 
 @lru_cache
 def toy_words(languages: tuple[str, ...] = ("en", "de", "fr"), pictures: int = 240) -> ToyWords:
-    """A small world; vectors are those of the words' beginnings, each language's for itself."""
-    world = ToyDataset(
+    """A small dataset; vectors are those of the words' beginnings, each language's for itself."""
+    dataset = ToyDataset(
         seed=0, languages=languages, colours=COLOURS, shapes=SHAPES, captions_per_language=2
     )
-    seen = list(world.pictures(pictures, "train"))
-    asked = list(world.pictures(60, "train", start=pictures))
+    seen = list(dataset.pictures(pictures, "train"))
+    asked = list(dataset.pictures(60, "train", start=pictures))
     counts = {
         language: Counter(w for p in seen for c in p.captions[language] for w in cut(c.text))
         for language in languages

@@ -1,4 +1,4 @@
-"""The toy world as a corpus for word models: manifests, one vector a picture, dictionaries."""
+"""The toy dataset as a corpus for word models: manifests, one vector a picture, dictionaries."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ RECIPE = SMALRRecipe(
 
 def make_toy_word_corpus(data: Path, *, pictures: int = 240) -> None:
     """Write ``flickr8k/`` below a folder."""
-    world = ToyDataset(
+    dataset = ToyDataset(
         seed=0, languages=LANGUAGES, colours=COLOURS, shapes=SHAPES, captions_per_language=2
     )
-    drawn = list(world.pictures(pictures + 120, "train"))
+    drawn = list(dataset.pictures(pictures + 120, "train"))
     records = [replace(p.record(f"{p.key}.png"), questions=(), id=None) for p in drawn]
     folder = data / "flickr8k"
     splits = {"train": records[:-120], "val": records[-120:-60], "test": records[-60:]}

@@ -15,7 +15,9 @@ from polyglance.models.consistency import (
 )
 
 
-def world(seed: int, noise: tuple[float, ...]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def noisy_scores(
+    seed: int, noise: tuple[float, ...]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return scores of 60 images with two captions each, with this much noise per language."""
     generator = np.random.default_rng(seed)
     image_ids = np.repeat(np.arange(60), 2)
@@ -36,8 +38,8 @@ def test_average_ignores_languages_without_a_score() -> None:
 
 def test_averaging_translations_helps_and_learned_weights_help_more() -> None:
     noise = (0.1, 0.1, 0.3, 0.5)
-    fitted = learn_consistency(*world(0, noise))
-    scores, image_ids = world(1, noise)
+    fitted = learn_consistency(*noisy_scores(0, noise))
+    scores, image_ids = noisy_scores(1, noise)
     alone = max(recall(language, image_ids) for language in scores)
     averaged = recall(average_scores(scores), image_ids)
     learned = recall(fitted.combine(scores), image_ids)
@@ -50,7 +52,7 @@ def test_averaging_translations_helps_and_learned_weights_help_more() -> None:
 def test_learned_consistency_has_the_papers_parameters_and_starts_as_the_average() -> None:
     model = LearnedConsistency(10)
     assert sum(p.numel() for p in model.parameters()) == 352
-    scores, image_ids = world(0, (0.2,) * 10)
+    scores, image_ids = noisy_scores(0, (0.2,) * 10)
     ranks, averaged = (
         ranks_from_scores(s, image_ids) for s in (model.combine(scores), average_scores(scores))
     )
@@ -62,7 +64,7 @@ def test_learned_consistency_has_the_papers_parameters_and_starts_as_the_average
 
 
 def test_learned_consistency_is_trained_with_equation_3() -> None:
-    scores, image_ids = world(0, (0.1, 0.4))
+    scores, image_ids = noisy_scores(0, (0.1, 0.4))
     combined = average_scores(scores)
     from_pictures, from_sentences = [], []
     for caption, own in enumerate(image_ids):
@@ -77,14 +79,14 @@ def test_learned_consistency_is_trained_with_equation_3() -> None:
 
 
 def test_scores_without_an_image_per_caption_are_refused() -> None:
-    scores, image_ids = world(0, (0.1, 0.1))
+    scores, image_ids = noisy_scores(0, (0.1, 0.1))
     with pytest.raises(PolyglanceError, match="languages x images x captions"):
         learn_consistency(scores, image_ids[:-1])
 
 
 def test_captions_without_scores_are_ignored() -> None:
     noise = (0.1, 0.3)
-    scores, image_ids = world(0, noise)
+    scores, image_ids = noisy_scores(0, noise)
     known = np.delete(scores, [4, 9], axis=2), np.delete(image_ids, [4, 9])
     expected = learn_consistency(*known)
     scores[:, :, [4, 9]] = np.nan

@@ -1,4 +1,4 @@
-"""Learning, from the first step to the last: a model that knows nothing, and the toy world."""
+"""Learning, from the first step to the last: a model that knows nothing, and the toy dataset."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def found_in_ten(toy: ToyModel, gallery: Sequence[Picture]) -> float:
 
 
 def test_the_toy_model_learns_what_it_is_told_and_nothing_else() -> None:
-    world = ToyDataset(seed=0, languages=("en", "de"))
-    pictures = list(world.pictures(400, "train"))
-    gallery = list(world.pictures(100, "test"))  # combinations that training never showed
+    dataset = ToyDataset(seed=0, languages=("en", "de"))
+    pictures = list(dataset.pictures(400, "train"))
+    gallery = list(dataset.pictures(100, "test"))  # combinations that training never showed
     others = pictures[7:] + pictures[:7]
     mistold = [Mistold(seen, told) for seen, told in zip(pictures, others, strict=True)]
     recalls = []

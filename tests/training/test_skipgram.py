@@ -24,7 +24,7 @@ SENTENCES = [[0, 1, 2, 0, 3], [2, 0], [], [4]]
 
 
 def test_neighbours_are_counted_by_distance_within_sentences() -> None:
-    settings = SkipGramSettings(window=2, sampling=1e9, contexts=5)
+    settings = SkipGramSettings(window=2, subsampling=1e9, max_contexts=5)
     found = Neighbours.count_in(SENTENCES, 6, settings)
     wanted: Counter[tuple[int, int]] = Counter()
     for sentence in SENTENCES:
@@ -40,7 +40,7 @@ def test_neighbours_are_counted_by_distance_within_sentences() -> None:
 
 
 def test_only_the_commonest_words_are_contexts_and_common_words_count_less() -> None:
-    settings = SkipGramSettings(window=1, sampling=0.25, contexts=1)
+    settings = SkipGramSettings(window=1, subsampling=0.25, max_contexts=1)
     rows = Neighbours.count_in(SENTENCES, 6, settings).rows(np.arange(6))
     share = {word: count / 8 for word, count in {0: 3, 1: 1, 2: 2, 3: 1}.items()}
     kept = {word: min(1, (0.25 / f) ** 0.5 + 0.25 / f) for word, f in share.items()}
@@ -49,8 +49,8 @@ def test_only_the_commonest_words_are_contexts_and_common_words_count_less() -> 
     np.testing.assert_allclose(rows, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("doubt", [0.0, 1.0])
-def test_the_loss_is_that_of_a_loop(doubt: float) -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 1.0])
+def test_the_loss_is_that_of_a_loop(smoothing: float) -> None:
     generator = np.random.default_rng(0)
     scores, counts = generator.normal(size=(3, 4)), generator.random((3, 4)) * 5
     chances, negatives = generator.dirichlet(np.ones(4)), 5
@@ -61,16 +61,16 @@ def test_the_loss_is_that_of_a_loop(doubt: float) -> None:
         for context in range(4):
             right = 1 / (1 + exp(-scores[word, context]))
             drawn = negatives * neighbours * chances[context]
-            loss -= (counts[word, context] + doubt * drawn) * log(right) + drawn * log(1 - right)
+            loss -= (counts[word, context] + smoothing * drawn) * log(right) + drawn * log(1 - right)
         total += loss / neighbours / 3
-    found = skipgram_loss(*map(torch.tensor, (scores, counts, chances)), negatives, doubt)
+    found = skipgram_loss(*map(torch.tensor, (scores, counts, chances)), negatives, smoothing)
     assert float(found) == pytest.approx(total)
 
 
 def test_a_word_is_its_own_row_and_the_mean_of_its_parts() -> None:
     settings = SkipGramSettings(width=4, subwords=SubwordConfig(3, 3, 10**9))
     model = SkipGram(["ab", "abc", "x"], 2, settings)
-    rows = model.parts.weight
+    rows = model.embeddings.weight
     # <ab ab> | <ab abc bc> | <x>: five different parts, of which two words share <ab
     assert len(rows) == 3 + 5
     with torch.no_grad():
@@ -87,11 +87,11 @@ def toy_captions(code: str) -> list[str]:
 
 
 def test_colours_are_near_colours_and_shapes_near_shapes() -> None:
-    """What words mean in the toy world is seen in what they stand next to."""
+    """What words mean in the toy dataset is seen in what they stand next to."""
     words = Lexicon.from_texts({"en": (texts := toy_captions("en"))})
     place = {number: row for row, number in enumerate(range(2, len(words)))}
     sentences = [[place[n] for n in one] for one in words.encode_batch(texts, "en")]
-    settings = SkipGramSettings(width=32, epochs=60, batch=8, window=3, sampling=1e-2)
+    settings = SkipGramSettings(width=32, epochs=60, batch=8, window=3, subsampling=1e-2)
     vectors = learn_word_vectors(sentences, words.words[2:], settings)
     assert (vectors == learn_word_vectors(sentences, words.words[2:], settings)).all()
     space = WordSpace(words, np.concatenate([np.zeros((2, 32), np.float32), vectors]))

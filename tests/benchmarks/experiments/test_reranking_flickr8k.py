@@ -80,11 +80,11 @@ def test_goals_split_the_gain_into_augmentation_and_reranking(tmp_path: Path) ->
 
 
 def make_pictures(folder: Path) -> None:
-    """The toy world's pictures with captions in English and German."""
-    world = ToyDataset(seed=0, languages=("en", "de"), captions_per_language=1)
+    """The toy dataset's pictures with captions in English and German."""
+    dataset = ToyDataset(seed=0, languages=("en", "de"), captions_per_language=1)
     for split, count in COUNTS.items():
         records = []
-        for picture in world.pictures(count, split):  # type: ignore[arg-type]
+        for picture in dataset.pictures(count, split):  # type: ignore[arg-type]
             name = f"images/{picture.key}.png".replace(":", "-")
             record, path = replace(picture.record(), image=name), folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""SMALR and its baselines on the toy world: what is drawn, and that it is learned."""
+"""SMALR and its baselines on the toy dataset: what is drawn, and that it is learned."""
 
 from __future__ import annotations
 
