@@ -36,7 +36,7 @@ def export_run(
 
     This is the compressed MMP model in ``RUN/compact``, or the SMALR model in
     ``RUN/words``. A run of UC2 or M3P is exported by
-    `polyglance.recipes.cross_encoder.folder`.
+    `polyglance.cross_encoders.model_folder`.
 
     Args:
         run: The run's folder.
