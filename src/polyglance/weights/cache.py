@@ -1,4 +1,4 @@
-"""The cache folder, in which a folder of weights appears whole or not at all."""
+"""The cache folder, and atomic creation of folders in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polyglance.errors import PolyglanceError
 
 
 def cache_folder() -> Path:
-    """Where Polyglance keeps what it can make again: POLYGLANCE_CACHE, else the user's cache."""
+    """Return the folder for files that can be made again: POLYGLANCE_CACHE or the user's cache."""
     if own := os.environ.get("POLYGLANCE_CACHE"):
         return Path(own).expanduser()
     shared = os.environ.get("XDG_CACHE_HOME")
@@ -23,20 +23,25 @@ def cache_folder() -> Path:
 def make_once(
     target: Path, is_complete: Callable[[Path], bool], make: Callable[[Path], None]
 ) -> Path:
-    """Return ``target``, which ``make`` fills if ``is_complete`` finds it missing or broken.
+    """Return the folder ``target``, made first unless it is complete.
 
-    The work is done in a folder beside the target, which takes the target's
-    name when it is finished: killed at any moment, it leaves no half folder
-    under that name. Processes that want the same target wait for the first one.
+    It is made in a temporary folder beside the target, which is renamed when finished: a
+    killed process leaves no partial target. Processes that want the same target wait
+    for the first one.
+
+    Args:
+        target: The folder.
+        is_complete: Whether a folder exists and is whole.
+        make: Writes the files into an empty folder.
     """
     if is_complete(target):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(target.with_name(f".{target.name}.lock")) as alone:
+        with _exclusive_lock(target.with_name(f".{target.name}.lock")) as is_locked:
             if is_complete(target):  # made by another process while this one waited
                 return target
-            if alone:  # then whoever left these was killed
+            if is_locked:  # so these are of killed processes
                 for leftover in target.parent.glob(f".{target.name}.*.partial"):
                     shutil.rmtree(leftover, ignore_errors=True)
             partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
@@ -44,19 +49,19 @@ def make_once(
             try:
                 make(partial)
                 _flush(partial)
-                _put_in_place(partial, target, is_complete)
+                _move_into_place(partial, target, is_complete)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise PolyglanceError(
-            f"cannot write weights to {target.parent} ({error.strerror or error}): make room "
+            f"cannot write to {target.parent} ({error.strerror or error}): free space "
             "there, or set POLYGLANCE_CACHE to another folder"
         ) from error
     return target
 
 
-def _put_in_place(partial: Path, target: Path, is_complete: Callable[[Path], bool]) -> None:
-    if is_complete(target):  # where nothing locks, another process may have been faster
+def _move_into_place(partial: Path, target: Path, is_complete: Callable[[Path], bool]) -> None:
+    if is_complete(target):  # without locks another process may have finished first
         return
     broken = partial.with_name(f"{partial.name}.old.partial")
     if target.exists():
@@ -71,11 +76,11 @@ def _put_in_place(partial: Path, target: Path, is_complete: Callable[[Path], boo
 
 
 @contextmanager
-def _one_at_a_time(lock: Path) -> Iterator[bool]:
-    """Hold a lock that dies with the process; yields whether this system has such locks."""
+def _exclusive_lock(lock: Path) -> Iterator[bool]:
+    """Hold a file lock that ends with the process; yield whether the system has such locks."""
     try:
         import fcntl
-    except ImportError:  # Windows: `_put_in_place` lets the first finisher win
+    except ImportError:  # Windows: `_move_into_place` lets the first finisher win
         yield False
         return
     with lock.open("a") as handle:
@@ -84,7 +89,7 @@ def _one_at_a_time(lock: Path) -> Iterator[bool]:
 
 
 def _flush(folder: Path) -> None:
-    """Have every byte on the disk, readable for all, before the folder gets its name."""
+    """Sync every file to disk, readable for all, before the folder is renamed."""
     for path in folder.iterdir():
         path.chmod(0o644)
         with path.open("rb") as handle:

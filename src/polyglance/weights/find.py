@@ -1,4 +1,4 @@
-"""From the name of some weights to the folder that holds them."""
+"""Find, convert or download the folder of some weights by name."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from polyglance.weights.fetch import check_file, fetch_file, installed_file
 from polyglance.weights.registry import ENTRIES, Entry
 
 CONVERSION = 1
-"""Raised when a converter changes what it writes, so that older folders are made anew."""
+"""Version of the converters; increase it when their output changes, to convert anew."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]  # no pickles
 
 
 def folder(name: str | Path, *, cache: Path | None = None) -> Path:
-    """The folder of weights called ``name``, with ``config.json`` and ``model.safetensors``.
+    """Return the folder of weights, with ``config.json`` and ``model.safetensors``.
 
-    A name of `available` is made from its package on first use, below ``cache``
-    (by default `cache_folder`). Any other name is a local folder, else the id
-    of a model on the hub. Write ``./NAME`` for a local folder that is called
-    like known weights.
+    A name of `available` is converted from its package on first use, below ``cache``
+    (by default `cache_folder`). Any other name is a local folder, else the id of a model
+    on the Hugging Face hub. Write ``./NAME`` for a local folder with a known name.
     """
     if str(name) in ENTRIES:
         return _from_package(ENTRIES[str(name)], cache)
@@ -40,14 +39,14 @@ def folder(name: str | Path, *, cache: Path | None = None) -> Path:
         return path
     if isinstance(name, str) and _HUB_ID.fullmatch(name) and not name.startswith("."):
         return _from_hub(name)
-    near = difflib.get_close_matches(str(name), ENTRIES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known names are {', '.join(ENTRIES)}"
+    matches = difflib.get_close_matches(str(name), ENTRIES, n=1)
+    hint = f"did you mean {matches[0]!r}?" if matches else f"known names are {', '.join(ENTRIES)}"
     raise PolyglanceError(f"there are no weights called {str(name)!r} and no such folder: {hint}")
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Known weights and how far away they are."""
+    """Known weights, and whether they are available locally."""
 
     entry: Entry
     state: str
@@ -56,10 +55,10 @@ class Status:
 
 
 def available(cache: Path | None = None) -> list[Status]:
-    """The weights that are known by name, and whether they are here already."""
+    """Return the weights that are known by name, and whether they are available locally."""
     rows = []
     for entry in ENTRIES.values():
-        target = _place(entry, cache)
+        target = _target(entry, cache)
         if _is_complete(target, entry):
             state = "ready"
         else:
@@ -80,15 +79,15 @@ def _from_package(entry: Entry, cache: Path | None) -> Path:
         note = json.dumps({**_origin(entry), "files": sizes}, indent=2)
         (partial / "source.json").write_text(note + "\n", encoding="utf-8")
 
-    return make_once(_place(entry, cache), lambda path: _is_complete(path, entry), make)
+    return make_once(_target(entry, cache), lambda path: _is_complete(path, entry), make)
 
 
-def _place(entry: Entry, cache: Path | None) -> Path:
+def _target(entry: Entry, cache: Path | None) -> Path:
     return (cache_folder() if cache is None else cache) / "weights" / entry.name
 
 
 def _origin(entry: Entry) -> dict[str, Any]:
-    """What ``source.json`` says of where the weights come from; a change makes them anew."""
+    """Return the origin that ``source.json`` records; weights of another one are converted anew."""
     return {
         "name": entry.name,
         "package": entry.package,
@@ -101,7 +100,7 @@ def _origin(entry: Entry) -> dict[str, Any]:
 
 
 def _is_complete(path: Path, entry: Entry) -> bool:
-    """Whether the folder was made from this very entry and its files have their full size."""
+    """Return whether the folder was made from this entry and its files have their full size."""
     try:
         note = json.loads((path / "source.json").read_text(encoding="utf-8"))
         sizes = note.pop("files")
@@ -119,9 +118,9 @@ def _from_hub(name: str) -> Path:
 
     try:
         path = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
-    except Exception as error:  # the hub's client has no common base for what can go wrong
+    except Exception as error:  # the hub's client raises types without a common base
         raise PolyglanceError(
-            f"there is no folder {name}, and the model hub could not be asked for it "
+            f"there is no folder {name}, and it could not be downloaded from the model hub "
             f"({type(error).__name__}): check the name and the network, or give a local folder"
         ) from error
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):

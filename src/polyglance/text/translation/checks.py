@@ -110,8 +110,8 @@ class LengthCheck:
     def __post_init__(self) -> None:
         if not (self.min_ratio <= self.max_ratio and self.max_ratio > 0):  # NaN is refused as well
             raise PolyglanceError(
-                f"no length ratio is at least {self.min_ratio:g} and at most {self.max_ratio:g}: give"
-                " a --max-length-ratio above 0 and not below --min-length-ratio"
+                f"no length ratio is at least {self.min_ratio:g} and at most {self.max_ratio:g}:"
+                " give a --max-length-ratio above 0 and not below --min-length-ratio"
             )
 
     def __call__(self, pairs: Sequence[Pair], source: str, target: str) -> list[bool]:
@@ -182,10 +182,9 @@ class EmbeddingCheck:
         """See `Check`."""
         if not pairs:
             return []
-        here, there = map(list, zip(*pairs, strict=True))
-        return [
-            bool(x >= self.min_similarity) for x in self.similarity(here, source, there, target)
-        ]
+        texts, translations = map(list, zip(*pairs, strict=True))
+        scores = self.similarity(texts, source, translations, target)
+        return [bool(score >= self.min_similarity) for score in scores]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""CTranslate2 models: Marian and NLLB converted by its tools, and Argos Translate's packages.
+"""CTranslate2 models: converted Marian and NLLB models, and Argos Translate's packages.
 
-A folder holds ``model.bin`` and what cuts its texts: ``source.spm`` and ``target.spm``
-of Marian, ``sentencepiece.model`` of Argos, ``tokenizer.json`` of NLLB. An Argos
-package has the model in ``model/`` and says its languages in ``metadata.json``.
+A folder holds ``model.bin`` and its tokenizer: Marian's ``source.spm`` and
+``target.spm``, Argos's ``sentencepiece.model`` or NLLB's ``tokenizer.json``. An Argos
+package has the model in ``model/`` and its languages in ``metadata.json``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from polyglance.text.translation.language_tags import language_tags, tag_of
 from polyglance.utils.fingerprint import digest, digest_model_folder, file_sha256
 from polyglance.weights import cache_folder
 
-Cut = Callable[[str], list[str]]
+Tokenize = Callable[[str], list[str]]
 Join = Callable[[list[str]], str]
 
 _END = "</s>"
-_LONGEST = 200
-_SHARED = ("sentencepiece.model", "bpe.model", "sentencepiece.bpe.model", "spm.model")
+_MAX_TOKENS = 200
+_SHARED_MODELS = ("sentencepiece.model", "bpe.model", "sentencepiece.bpe.model", "spm.model")
 
 
 class CTranslate2Translator:
-    """A model of CTranslate2 on the CPU or an accelerator."""
+    """A CTranslate2 model on the CPU or a GPU."""
 
     batch_size = 64
 
@@ -47,16 +47,26 @@ class CTranslate2Translator:
         tokenizer_folder: Path | None = None,
         target_prefix: str = "",
     ) -> None:
-        """``cutters`` is where the SentencePiece files are, if not in the folder; ``prefix``
-        a token that each translation begins with, as some of Argos's packages want."""
+        """Open the model's tokenizer; the weights are loaded when it first translates.
+
+        Args:
+            folder: The model.
+            source: Language of the texts.
+            target: Language to translate into.
+            num_beams: Beam size.
+            device: ``cpu`` or ``cuda``.
+            tokenizer_folder: Where the tokenizer is, if not in ``folder``.
+            target_prefix: Token that every translation begins with, as some Argos
+                packages need.
+        """
         for package in ("ctranslate2", "sentencepiece"):
             if find_spec(package) is None:
                 raise MissingExtraError(f"translating by {folder}", "translate")
         self.folder = Path(folder).expanduser()
         self.source, self.target = normalise_language(source), normalise_language(target)
-        self.beams, self.device, self.prefix = num_beams, device, target_prefix
-        self._cutters = self.folder if tokenizer_folder is None else tokenizer_folder
-        self._cut, self._join = _cutting(self._cutters)
+        self.num_beams, self.device, self.target_prefix = num_beams, device, target_prefix
+        self._tokenizer_folder = self.folder if tokenizer_folder is None else tokenizer_folder
+        self._tokenize, self._join = _open_tokenizer(self._tokenizer_folder)
         self._tags = language_tags(_vocabulary(self.folder))
         for language in (self.source, self.target) if self._tags else ():
             tag_of(language, self._tags, self.folder)
@@ -64,35 +74,36 @@ class CTranslate2Translator:
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self._cutters.resolve().name
+        return self._tokenizer_folder.resolve().name
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the folder's files and the search."""
-        folders = dict.fromkeys((self.folder, self._cutters))
-        return digest("ctranslate2", *map(digest_model_folder, folders), self.beams)
+        """Hash of the folder's files and the beam size."""
+        folders = dict.fromkeys((self.folder, self._tokenizer_folder))
+        return digest("ctranslate2", *map(digest_model_folder, folders), self.num_beams)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        """Each text in the target language."""
-        prefix = [self._tags[self.target]] if self._tags else [self.prefix] if self.prefix else None
+        """Translate each text into the target language."""
+        token = self._tags[self.target] if self._tags else self.target_prefix
+        prefix = [token] if token else None
         try:
-            found = _model(self.folder, self.device).translate_batch(
-                [self._asked(text) for text in texts],
+            results = _model(self.folder, self.device).translate_batch(
+                [self._source_tokens(text) for text in texts],
                 target_prefix=None if prefix is None else [prefix] * len(texts),
-                beam_size=self.beams,
-                max_decoding_length=_LONGEST,
+                beam_size=self.num_beams,
+                max_decoding_length=_MAX_TOKENS,
             )
         except (RuntimeError, ValueError) as error:
             raise PolyglanceError(f"{self.folder} could not translate ({error})") from error
-        said = [one.hypotheses[0] for one in found]
+        outputs = [result.hypotheses[0] for result in results]
         start = len(prefix or ())
-        return [" ".join(self._join(tokens[start:]).split()) for tokens in said]
+        return [" ".join(self._join(tokens[start:]).split()) for tokens in outputs]
 
-    def _asked(self, text: str) -> list[str]:
-        pieces = self._cut(text)
+    def _source_tokens(self, text: str) -> list[str]:
+        pieces = self._tokenize(text)
         if self._tags:
             return [self._tags[self.source], *pieces, _END]
-        # What was converted from transformers' Marian leaves the end to the tokenizer.
+        # Models converted from transformers' Marian expect </s> from the tokenizer.
         return [*pieces, _END] if self._needs_end else pieces
 
     @cached_property
@@ -104,10 +115,10 @@ class CTranslate2Translator:
 def open_argos(
     path: Path, source: str, target: str, *, device: str = "cpu"
 ) -> CTranslate2Translator:
-    """An Argos package: an ``.argosmodel`` file, unpacked once, or the folder of it."""
-    folder = path if path.is_dir() else _unpacked(path)
-    about = _json(folder / "metadata.json")
-    codes = about.get("from_code"), about.get("to_code")
+    """Open an Argos package: an ``.argosmodel`` file, unpacked once, or its folder."""
+    folder = path if path.is_dir() else _unpack(path)
+    metadata = _json(folder / "metadata.json")
+    codes = metadata.get("from_code"), metadata.get("to_code")
     if not all(isinstance(code, str) for code in codes):
         raise DataError(f"{path}: expected metadata.json with from_code and to_code")
     wanted = normalise_language(source), normalise_language(target)
@@ -116,7 +127,7 @@ def open_argos(
         raise PolyglanceError(
             f"{path} translates {names[0]} to {names[1]}, not {names[2]} to {names[3]}"
         )
-    prefix = str(about.get("target_prefix") or "")
+    prefix = str(metadata.get("target_prefix") or "")
     return CTranslate2Translator(
         folder / "model",
         source,
@@ -127,52 +138,57 @@ def open_argos(
     )
 
 
-def _unpacked(path: Path) -> Path:
-    """The folder in a package, in the cache; `zipfile` keeps names such as ``../x`` within."""
+def _unpack(path: Path) -> Path:
+    """Unpack a package into the cache; `zipfile` keeps names such as ``../x`` inside."""
     if not path.is_file():
         raise PolyglanceError(f"{path}: no such package")
-    place = cache_folder() / "argos" / file_sha256(path)
-    if not place.is_dir():
+    unpacked = cache_folder() / "argos" / file_sha256(path)
+    if not unpacked.is_dir():
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=place.parent) as partial, zipfile.ZipFile(path) as package:
+            unpacked.parent.mkdir(parents=True, exist_ok=True)
+            with (
+                TemporaryDirectory(dir=unpacked.parent) as partial,
+                zipfile.ZipFile(path) as package,
+            ):
                 package.extractall(f"{partial}/whole")
                 try:
-                    os.replace(f"{partial}/whole", place)
+                    os.replace(f"{partial}/whole", unpacked)
                 except OSError:
-                    if not place.is_dir():  # made by another run that was faster
+                    if not unpacked.is_dir():  # unpacked by another run in the meantime
                         raise
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
             raise DataError(f"{path}: expected an Argos package ({error_reason(error)})") from error
-    found = sorted(place.rglob("metadata.json"))
-    if not found:
-        raise DataError(f"{path}: expected an Argos package, and there is no metadata.json in it")
-    return found[0].parent
+    metadata_files = sorted(unpacked.rglob("metadata.json"))
+    if not metadata_files:
+        raise DataError(f"{path}: expected an Argos package, but it has no metadata.json")
+    return metadata_files[0].parent
 
 
-def _cutting(folder: Path) -> tuple[Cut, Join]:
-    """What cuts a text into a model's pieces, and what makes a text of them."""
+def _open_tokenizer(folder: Path) -> tuple[Tokenize, Join]:
+    """Return the functions that split a text into tokens and join tokens to a text."""
     if (folder / "tokenizer.json").is_file():
         from tokenizers import Tokenizer
 
-        whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        return lambda text: list(whole.encode(text, add_special_tokens=False).tokens), _joined
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return lambda text: list(
+            tokenizer.encode(text, add_special_tokens=False).tokens
+        ), _join_pieces
     pair = folder / "source.spm", folder / "target.spm"
-    shared = next((folder / name for name in _SHARED if (folder / name).is_file()), None)
+    shared = next((folder / name for name in _SHARED_MODELS if (folder / name).is_file()), None)
     if all(path.is_file() for path in pair):
-        cutter = _sentencepiece(pair[0])
+        processor = _sentencepiece(pair[0])
     elif shared is not None:
-        cutter = _sentencepiece(shared)
+        processor = _sentencepiece(shared)
     else:
         raise DataError(
-            f"{folder} has nothing that cuts texts for its model: put the model's"
-            " source.spm and target.spm, sentencepiece.model or tokenizer.json into it"
+            f"{folder} has no tokenizer: put the model's source.spm and target.spm,"
+            " sentencepiece.model or tokenizer.json into it"
         )
-    return lambda text: list(cutter.encode(text, out_type=str)), _joined
+    return lambda text: list(processor.encode(text, out_type=str)), _join_pieces
 
 
-def _joined(pieces: list[str]) -> str:
-    """A text of SentencePiece's pieces, whose spaces are written ▁."""
+def _join_pieces(pieces: list[str]) -> str:
+    """Join SentencePiece's pieces, whose spaces are written ▁."""
     return "".join(piece for piece in pieces if piece not in (_END, "<unk>")).replace("▁", " ")
 
 

@@ -31,7 +31,8 @@ def tag_of(language: str, tags: Mapping[str, str], folder: Path) -> str:
     """Return the tag of a language; raise if the model lacks it."""
     if language not in tags:
         raise PolyglanceError(
-            f"{folder} does not support {get_language(language).english_name}, only {_list_languages(tags)}"
+            f"{folder} does not support {get_language(language).english_name}, only "
+            f"{_list_languages(tags)}"
         )
     return tags[language]
 

@@ -1,4 +1,4 @@
-"""A translator by its name: ``apertium``, ``words``, or a model's folder."""
+"""Open a translator by name: ``apertium``, ``words``, or a model's folder."""
 
 from __future__ import annotations
 
@@ -21,12 +21,17 @@ def open_translator(
     dictionaries: Sequence[str | Path] = (FREEDICT_FOLDER,),
     device: str = "cpu",
 ) -> CacheableTranslator:
-    """Open what translates between two languages.
+    """Open a translator between two languages.
 
-    A folder's name may have ``{source}`` and ``{target}`` in it, for a model each pair
-    of languages. It holds a Marian, NLLB, M2M100 or mBART model of transformers, one of
-    CTranslate2, or an Argos package, which may also be an ``.argosmodel`` file.
-    ``dictionaries`` are those that ``words`` looks into.
+    Args:
+        name: ``apertium``, ``words``, or a folder with a Marian, NLLB, M2M100 or mBART
+            model of transformers, a CTranslate2 model or an Argos package (also an
+            ``.argosmodel`` file). ``{source}`` and ``{target}`` in it are replaced by
+            the languages.
+        source: Language of the texts.
+        target: Language to translate into.
+        dictionaries: Folders, files or patterns of the dictionaries for ``words``.
+        device: Device that a model runs on.
     """
     try:
         source, target = normalise_language(source), normalise_language(target)
@@ -34,24 +39,24 @@ def open_translator(
         raise PolyglanceError(f"expected {error}") from None
     if source == target:
         raise PolyglanceError(
-            f"captions are in {get_language(source).english_name} already: give another language"
+            f"captions are already in {get_language(source).english_name}: give another language"
         )
     if name == "apertium":
         return Apertium(source, target)
     if name == "words":
-        found = open_dictionaries(dictionaries, source=source, languages=[target])
-        # Words before phrases: a dictionary explains what it has no word for.
+        by_language = open_dictionaries(dictionaries, source=source, languages=[target])
+        # Single words before phrases, which often are explanations.
         return WordByWord(
-            found[target].ranked({}), source, target, max_phrase_words=3, keep_unknown=True
+            by_language[target].ranked({}), source, target, max_phrase_words=3, keep_unknown=True
         )
-    place = name.replace("{source}", source).replace("{target}", target)
-    path = Path(place).expanduser()
+    location = name.replace("{source}", source).replace("{target}", target)
+    path = Path(location).expanduser()
     if path.suffix == ".argosmodel" or (path / "metadata.json").is_file():
         if not path.exists():
-            raise PolyglanceError(f"{path}: no such package; {_WAY_OUT}")
+            raise PolyglanceError(f"{path}: no such package; {_HINT}")
         return open_argos(path, source, target, device=device)
     if not path.is_dir():
-        raise PolyglanceError(f"{path}: no such folder; {_WAY_OUT}")
+        raise PolyglanceError(f"{path}: no such folder; {_HINT}")
     if (path / "model.bin").is_file():
         return CTranslate2Translator(path, source, target, device=device)
     return TransformersTranslator(path, source, target, device=device)
@@ -65,7 +70,7 @@ def open_first_translator(
     dictionaries: Sequence[str | Path] = (FREEDICT_FOLDER,),
     device: str = "cpu",
 ) -> CacheableTranslator:
-    """The first of several translators that has the two languages."""
+    """Open the first of several translators that supports the two languages."""
     reasons = []
     for name in names:
         try:
@@ -74,10 +79,10 @@ def open_first_translator(
             reasons.append(error)
     if len(reasons) == 1:
         raise reasons[0]
-    raise PolyglanceError("; ".join(map(str, reasons)) or f"give a translator; {_WAY_OUT}")
+    raise PolyglanceError("; ".join(map(str, reasons)) or f"give a translator; {_HINT}")
 
 
-_WAY_OUT = (
+_HINT = (
     "name apertium, words, or the folder of a model, with {source} and {target} in its name where"
     " there is one for each pair of languages"
 )

@@ -1,4 +1,4 @@
-"""Marian, NLLB, M2M100 and mBART models, as transformers' ``save_pretrained`` writes them."""
+"""Marian, NLLB, M2M100 and mBART models in transformers' format."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from polyglance.languages import get_language, normalise_language
 from polyglance.text.translation.language_tags import language_tags, tag_of
 from polyglance.utils.fingerprint import digest, digest_model_folder
 
-ONE_PAIR, MANY_LANGUAGES = ("marian",), ("m2m_100", "mbart")
-"""What ``config.json`` calls the kinds of model; NLLB is an M2M100 with tags of its own."""
+BILINGUAL, MULTILINGUAL = ("marian",), ("m2m_100", "mbart")
+"""``model_type`` of bilingual and of multilingual models; NLLB is an M2M100 with other tags."""
 
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-_LONGEST = 200
-"""Sub-words of a translation, where neither folder nor caller says otherwise."""
+_MAX_NEW_TOKENS = 200
+"""Maximum length of a translation where the folder's generation config sets none."""
 
 
 class TransformersTranslator:
-    """A translation model of transformers; its weights are read when it first translates."""
+    """A translation model of transformers; its weights are loaded when it first translates."""
 
     batch_size = 32
 
@@ -38,17 +38,25 @@ class TransformersTranslator:
         num_beams: int | None = None,
         device: str = "cpu",
     ) -> None:
-        """``beams`` are those of the folder's ``generation_config.json`` unless given."""
+        """Open the model's tokenizer and check its languages.
+
+        Args:
+            folder: The model, as ``save_pretrained`` writes it.
+            source: Language of the texts.
+            target: Language to translate into.
+            num_beams: Beam size; None for that of the folder's generation config.
+            device: Torch device.
+        """
         self.folder = Path(folder).expanduser()
         self.source, self.target = normalise_language(source), normalise_language(target)
-        self.beams, self.device = num_beams, device
-        self._kind = _kind(self.folder)
+        self.num_beams, self.device = num_beams, device
+        self._model_type = _model_type(self.folder)
         if find_spec("torch") is None or find_spec("transformers") is None:
             raise MissingExtraError(f"translating by {self.folder}", "train")
         if not any(self.folder.glob("*.safetensors")):
             raise DataError(
-                f"{self.folder} holds no .safetensors file: save the model again as one, for"
-                " pickles could run any code when they are opened"
+                f"{self.folder} has no .safetensors file: save the model again in that format,"
+                " since opening a pickle can run any code"
             )
         self._check_languages()
 
@@ -59,19 +67,19 @@ class TransformersTranslator:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the folder's files and the search; every byte of the weights is read."""
-        return digest("transformers", digest_model_folder(self.folder), self.beams)
+        """Hash of the folder's files, whose weights are read whole, and the beam size."""
+        return digest("transformers", digest_model_folder(self.folder), self.num_beams)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        """Each text in the target language."""
+        """Translate each text into the target language."""
         if not texts:
             return []
         import torch
 
         model = _model(self.folder, self.device)
-        # Marian needs no tag unless it has several targets; then it stands before the text.
+        # Marian takes a tag before the text if it has several target languages.
         tagged = [f"{self._prefix}{text}" for text in texts]
-        asked = self._tokenizer(
+        inputs = self._tokenizer(
             tagged,
             padding=True,
             truncation=True,
@@ -80,19 +88,23 @@ class TransformersTranslator:
         )
         try:
             with torch.inference_mode():
-                found = model.generate(**asked.to(self.device), **self._generation(model))
+                outputs = model.generate(**inputs.to(self.device), **self._generation(model))
         except (RuntimeError, ValueError, LookupError) as error:
-            raise PolyglanceError(f"{self.folder} could not translate ({_line(error)})") from error
-        said = self._tokenizer.batch_decode(found, skip_special_tokens=True)
-        return [" ".join(text.split()) for text in said]
+            raise PolyglanceError(
+                f"{self.folder} could not translate ({_short_message(error)})"
+            ) from error
+        translations = self._tokenizer.batch_decode(outputs, skip_special_tokens=True)
+        return [" ".join(text.split()) for text in translations]
 
     def _generation(self, model: Any) -> dict[str, Any]:
         options: dict[str, Any] = {}
-        if self.beams is not None:
-            options["num_beams"] = self.beams
+        if self.num_beams is not None:
+            options["num_beams"] = self.num_beams
         if model.generation_config.max_length in (None, 20):  # transformers' own default
-            options["max_new_tokens"] = min(_LONGEST, model.config.max_position_embeddings - 1)
-        if self._kind in MANY_LANGUAGES:
+            options["max_new_tokens"] = min(
+                _MAX_NEW_TOKENS, model.config.max_position_embeddings - 1
+            )
+        if self._model_type in MULTILINGUAL:
             tag = tag_of(self.target, self._tags, self.folder)
             options["forced_bos_token_id"] = self._tokenizer.convert_tokens_to_ids(tag)
         return options
@@ -106,28 +118,28 @@ class TransformersTranslator:
 
     @cached_property
     def _tags(self) -> dict[str, str]:
-        # M2M100's tokenizer keeps its tags out of the vocabulary.
+        # M2M100's tokenizer does not have its tags in the vocabulary.
         own = getattr(self._tokenizer, "lang_code_to_token", {})
         return language_tags([*self._tokenizer.get_vocab(), *own.values()])
 
     @cached_property
     def _prefix(self) -> str:
-        if self._kind in MANY_LANGUAGES or not self._tags:
+        if self._model_type in MULTILINGUAL or not self._tags:
             return ""
         return f"{tag_of(self.target, self._tags, self.folder)} "
 
     def _check_languages(self) -> None:
-        """Raise where the folder says that it translates between others."""
-        if self._kind in MANY_LANGUAGES:
+        """Raise if the model is for other languages."""
+        if self._model_type in MULTILINGUAL:
             tag_of(self.target, self._tags, self.folder)
-            # M2M100 is given the code within its tag.
+            # M2M100 expects the code inside its tag.
             self._tokenizer.src_lang = tag_of(self.source, self._tags, self.folder).strip("_")
             return
         _ = self._prefix
-        for role, ours in (("source_lang", self.source), ("target_lang", self.target)):
-            told = getattr(self._tokenizer, role, None)
-            if told and not self._tags and _language(told) not in (None, ours):
-                names = get_language(told).english_name, get_language(ours).english_name
+        for role, expected in (("source_lang", self.source), ("target_lang", self.target)):
+            language = getattr(self._tokenizer, role, None)
+            if language and not self._tags and _parse_language(language) not in (None, expected):
+                names = get_language(language).english_name, get_language(expected).english_name
                 raise PolyglanceError(
                     f"{self.folder} has {names[0]} as its {role[:6]}, not {names[1]}: name the"
                     " folder of the pair, or folders by pattern as models/{source}-{target}"
@@ -136,7 +148,7 @@ class TransformersTranslator:
 
 @lru_cache(maxsize=1)
 def _model(folder: Path, device: str) -> Any:
-    """The network, shared by the translators of one folder into several languages."""
+    """Load the model, which translators of one folder into several languages share."""
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
@@ -149,7 +161,7 @@ def _model(folder: Path, device: str) -> Any:
             output_loading_info=True,
             **_LOCAL,
         )
-    if missing := sorted(loaded["missing_keys"]):  # transformers would fill them with noise
+    if missing := sorted(loaded["missing_keys"]):  # transformers would initialise them randomly
         raise DataError(
             f"{folder} lacks {len(missing)} of its model's weights, such as {missing[0]}:"
             " save or download it again"
@@ -159,7 +171,7 @@ def _model(folder: Path, device: str) -> Any:
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """Open quietly; whatever transformers raises becomes one sentence."""
+    """Silence transformers and turn whatever it raises into a DataError."""
     from transformers.utils import logging as untyped
 
     logging: Any = untyped
@@ -169,32 +181,34 @@ def _opening(folder: Path) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except Exception as error:  # it raises anything about a mangled folder
-        raise DataError(f"{folder} cannot be opened by transformers ({_line(error)})") from error
+    except Exception as error:  # transformers raises many types for a damaged folder
+        raise DataError(
+            f"{folder} cannot be opened by transformers ({_short_message(error)})"
+        ) from error
     finally:
         if bars:
             logging.enable_progress_bar()
 
 
-def _kind(folder: Path) -> str:
+def _model_type(folder: Path) -> str:
     try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder}: expected config.json with a model_type ({error})") from error
-    if kind not in ONE_PAIR + MANY_LANGUAGES:
+    if model_type not in BILINGUAL + MULTILINGUAL:
         raise DataError(
-            f"{folder} holds a {kind}, which Polyglance does not translate with: give Marian,"
+            f"{folder} holds a {model_type}, which Polyglance does not translate with: give Marian,"
             " NLLB, M2M100 or mBART"
         )
-    return str(kind)
+    return str(model_type)
 
 
-def _language(code: str) -> str | None:
+def _parse_language(code: str) -> str | None:
     try:
         return normalise_language(code)
     except ValueError:
         return None
 
 
-def _line(error: Exception) -> str:
+def _short_message(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__

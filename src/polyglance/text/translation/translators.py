@@ -1,4 +1,4 @@
-"""Translating sentences: what a translator is, and those that are at hand."""
+"""The translator protocol, and translators without a model: Apertium and word by word."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from polyglance.text.dictionaries import Dictionary
 from polyglance.text.word_translation import translate_words
 from polyglance.utils.fingerprint import digest, digest_files
 
-_WAY_OUT = "install the Debian package of the pair, for example apertium-eng-spa"
+_HINT = "install the Debian package of the pair, for example apertium-eng-spa"
 
-_MODES = Path("/usr/share/apertium/modes")
+_MODES_FOLDER = Path("/usr/share/apertium/modes")
 
 
 class Translator(Protocol):
@@ -28,23 +28,23 @@ class Translator(Protocol):
     target: str
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        """Each text in the target language."""
+        """Translate each text into the target language."""
         ...
 
 
 class CacheableTranslator(Translator, Protocol):
-    """A translator whose work can be kept, since it says what it is."""
+    """A translator whose output can be cached, since it has a fingerprint."""
 
     batch_size: int
-    """How many texts it takes best at once."""
+    """Texts per call at which it is fastest."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Readable name."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides on its translations, beside the two languages."""
+        """Hash of everything that decides on its output, except the two languages."""
 
 
 class Apertium:
@@ -56,42 +56,42 @@ class Apertium:
     def __init__(self, source: str = "en", target: str = "es") -> None:
         self.source, self.target = normalise_language(source), normalise_language(target)
         if shutil.which("apertium") is None:
-            raise PolyglanceError(f"apertium is not installed: {_WAY_OUT}")
+            raise PolyglanceError(f"apertium is not installed: {_HINT}")
         listed = subprocess.run(["apertium", "-l"], capture_output=True, text=True, check=False)
         pairs = {_languages(pair): pair for pair in reversed(listed.stdout.split())}
         pair = pairs.get((self.source, self.target))
         if pair is None:
             names = [get_language(code).english_name for code in (self.source, self.target)]
-            raise PolyglanceError(f"apertium has no {names[0]} to {names[1]}: {_WAY_OUT}")
+            raise PolyglanceError(f"apertium has no {names[0]} to {names[1]}: {_HINT}")
         self._pair = pair
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the program's version, and of the rules and dictionaries of the pair."""
+        """Hash of the program's version and of the pair's rules and dictionaries."""
         version = subprocess.run(["apertium", "-V"], capture_output=True, text=True, check=False)
-        mode = _MODES / f"{self._pair}.mode"
+        mode = _MODES_FOLDER / f"{self._pair}.mode"
         rules = mode.read_text(encoding="utf-8") if mode.is_file() else ""
         files = [Path(name) for name in re.findall(r"'(/[^']+)'", rules)]
-        known = digest_files(path for path in files if path.is_file())
-        return digest("apertium", version.stdout, self._pair, rules, known)
+        files_digest = digest_files(path for path in files if path.is_file())
+        return digest("apertium", version.stdout, self._pair, rules, files_digest)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        """Each text in the target language; words that Apertium lacks stay as they are."""
+        """Translate each text; words that Apertium lacks stay as they are."""
         lines = "".join(" ".join(text.split()) + "\n" for text in texts)
-        done = subprocess.run(
+        process = subprocess.run(
             ["apertium", "-u", self._pair],
             input=lines, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        found = done.stdout.split("\n")[: len(texts)]
-        if done.returncode or len(found) < len(texts):
+        lines_out = process.stdout.split("\n")[: len(texts)]
+        if process.returncode or len(lines_out) < len(texts):
             raise PolyglanceError(
-                f"apertium {self._pair} ended early: {done.stderr.strip() or 'no reason given'}"
+                f"apertium {self._pair} ended early: {process.stderr.strip() or 'no reason given'}"
             )
-        return [" ".join(line.split()) for line in found]
+        return [" ".join(line.split()) for line in lines_out]
 
 
 class WordByWord:
-    """A dictionary as a translator: each word as its first translation, in the same order."""
+    """Translates word by word with a dictionary, by `translate_words`."""
 
     name = "words"
     batch_size = 1000
@@ -105,7 +105,7 @@ class WordByWord:
         max_phrase_words: int = 1,
         keep_unknown: bool = False,
     ) -> None:
-        """``longest`` and ``keep_unknown`` are those of `gloss`."""
+        """Set up; ``max_phrase_words`` and ``keep_unknown`` are those of `translate_words`."""
         self.dictionary, self.max_phrase_words, self.keep_unknown = (
             dictionary,
             max_phrase_words,
@@ -115,25 +115,26 @@ class WordByWord:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the dictionary's words and translations, and how they are put to use."""
+        """Hash of the dictionary and the options."""
         pairs = (f"{word}\t{translation}" for word, translation in self.dictionary.pairs())
         return digest("words by base forms", self.max_phrase_words, self.keep_unknown, *pairs)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        """Each text word by word; an empty one where the dictionary has nothing of it."""
-        glosses = [
+        """Translate each text; one without any known word becomes empty."""
+        translations = [
             translate_words(
                 text, self.dictionary, self.source,
-                target=self.target, max_phrase_words=self.max_phrase_words, keep_unknown=self.keep_unknown,
+                target=self.target, max_phrase_words=self.max_phrase_words,
+                keep_unknown=self.keep_unknown,
             )
             for text in texts
         ]  # fmt: skip
-        # Where all words are left out, a full stop may stay.
-        return [found if any(map(str.isalnum, found)) else "" for found in glosses]
+        # Where all words were dropped, punctuation may be left.
+        return [text if any(map(str.isalnum, text)) else "" for text in translations]
 
 
 def _languages(pair: str) -> tuple[str, ...]:
-    """The languages of a pair as Apertium names it; a regional variant is one of its own."""
+    """Return the languages of an Apertium pair; a regional variant counts as a language."""
     return tuple(
         normalise_language(code) if is_language_code(code) else code for code in pair.split("-")
     )
