@@ -58,10 +58,11 @@ class OnnxEncoder(PicklableEncoder):
         ids = [self._tokenizer.encode(text, max_length, language) for text in texts]
         for batch in _batches([len(text) for text in ids]):
             lengths = np.array([len(ids[number]) for number in batch], np.int64)
-            places = np.zeros((len(batch), max(1, lengths.max())), np.int64)
+            padded = np.zeros((len(batch), max(1, lengths.max())), np.int64)
             for row, number in enumerate(batch):
-                places[row, : lengths[row]] = ids[number]
-            vectors[batch] = self._run(TEXT, self._text_session, places=places, lengths=lengths)
+                padded[row, : lengths[row]] = ids[number]
+            # `places` is the graph's own name for token ids.
+            vectors[batch] = self._run(TEXT, self._text_session, places=padded, lengths=lengths)
         return vectors
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:

@@ -192,7 +192,8 @@ def _text_vector(encoder: Encoder, text: QueryText, language: str | None) -> Vec
     if not any(words.strip() for words in text.values()):
         raise PolyglanceError("the query is empty in all languages: give a text in at least one")
     by_language = {code: [words] for code, words in text.items()}
-    # The query's scores with the axes are the components of its vector.
+    # `consistency_scores` averages scores, not vectors: scoring the unit vectors of all axes
+    # recovers the components of the averaged vector.
     axes = np.eye(encoder.width, dtype=np.float32)
     return _normalize(consistency_scores(encoder, by_language, axes)[:, 0])
 
