@@ -1,4 +1,4 @@
-"""Question answering by the real commands: train, ask, explain."""
+"""Question answering: train, ask and explain, also from the command line."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ from helpers.small_detector import package_weights, write_package
 from helpers.small_mmp import WIDTH
 from helpers.toy_questions import write_question_data
 from polyglance.cli import app
-from polyglance.cross_encoders.explain import Explainer, split_words
+from polyglance.cross_encoders.explain import Explainer
 from polyglance.cross_encoders.object_tags import ObjectTagsConfig
+from polyglance.cross_encoders.regions import ImageBackboneConfig
 from polyglance.cross_encoders.vqa import VQA
 from polyglance.data.readers import read_all_records
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.evaluation.answers import MissingTokenizer
+from polyglance.evaluation.answers import MissingTokenizerError
 from polyglance.models.projection_heads import (
     ProjectionHeads,
     ProjectionHeadsConfig,
     save_projection_heads,
 )
 from polyglance.recipes import open_recipe
-from polyglance.recipes.cross_encoder.data import ImageBackboneConfig
 from polyglance.recipes.vqa import evaluation
-from polyglance.recipes.vqa.config import AnswerVocabulary, QuestionFile, VQARecipe
-from polyglance.recipes.vqa.data import World
+from polyglance.recipes.vqa.config import AnswerConfig, QuestionFile, VQARecipe
+from polyglance.recipes.vqa.data import load_data
 from polyglance.recipes.vqa.evaluation import predict
-from polyglance.recipes.vqa.train import run as train_vqa
+from polyglance.recipes.vqa.train import train
 from polyglance.records import Question
-from polyglance.text import Encoding, open_tokenizer
 from polyglance.training.loop import LoopConfig
 from polyglance.weights.ssdlite import convert
 
@@ -51,17 +50,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
-    """A run of few steps by the published recipe and the real command."""
+    """Train the included recipe for a few steps from the command line."""
     changes = [
-        "towers=null", f"encoder={data / 'encoder'}", f"eyes.backbone={data / 'eyes'}",
-        "objects=null", "eyes.size=64", "eyes.views=2", "train=[{manifest: train.jsonl}]",
-        "test=[{manifest: test.jsonl}]", "answers.least=1", "held_out=0.1", "batch=16",
+        "init_from_dual_encoder=null", f"encoder={data / 'encoder'}",
+        f"image_backbone.backbone={data / 'image_backbone'}", "object_tags=null",
+        "image_backbone.size=64", "image_backbone.views=2", "train=[{manifest: train.jsonl}]",
+        "test=[{manifest: test.jsonl}]", "answers.min_score=1", "held_out=0.1", "batch=16",
         "loop.steps=4", "loop.validate_every=0", "loop.precision=float32",
     ]  # fmt: skip
     options = [part for change in changes for part in ("--set", change)]
     out = data.parent / "run"
-    told = invoke("train", "vqa-en-vi", "--data", str(data), "--out", str(out), *options)
-    assert "test.en.above_baseline" in told
+    output = invoke("train", "vqa-en-vi", "--data", str(data), "--out", str(out), *options)
+    assert "test.en.above_baseline" in output
     return out
 
 
@@ -72,215 +72,227 @@ def invoke(*arguments: str) -> str:
     return result.output
 
 
-def test_a_run_measures_beside_the_baseline_and_leaves_a_model(run: Path) -> None:
+def first_image(data: Path) -> Path:
+    return next((data / "images").rglob("*.png"))
+
+
+def test_run_reports_a_baseline_and_writes_a_model(run: Path) -> None:
     report = json.loads((run / "report.json").read_text())
+    assert set(report) == {"answers", "questions", "training", "test"}
     assert set(report["test"]) == {"en", "de"}
     english = report["test"]["en"]
-    kinds = {"of number", "of other", "of yes/no"}
-    assert set(english["model"]) == {"accuracy", "bleu", "sentence_bleu", *kinds}
+    types = {"of number", "of other", "of yes/no"}
+    assert set(english["model"]) == {"accuracy", "bleu", "sentence_bleu", *types}
     assert set(english["baseline"]) == {*english["model"], "first_words"}
     difference = english["model"]["accuracy"] - english["baseline"]["accuracy"]
     assert english["above_baseline"] == pytest.approx(difference)
-    assert english["baseline"]["accuracy"] > 15  # yes or no alone is half right of a fifth
+    assert english["baseline"]["accuracy"] > 15  # half of the yes/no questions, a fifth of all
     names = {path.name for path in (run / "model").iterdir()}
-    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json", "eyes"} <= names
+    assert {
+        "README.md", "config.json", "model.safetensors", "tokenizer.json", "image_backbone",
+    } <= names  # fmt: skip
     assert "en.baseline" in (run / "model" / "README.md").read_text()
 
 
-def test_a_model_is_kept_whatever_measuring_comes_to(
+def test_model_is_written_even_if_evaluation_fails(
     data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
-        raise PolyglanceError("no way to measure")
+    def fail(*_: object) -> None:
+        raise PolyglanceError("evaluation is broken")
 
-    monkeypatch.setattr("polyglance.recipes.vqa.train.measure", fails)
+    monkeypatch.setattr("polyglance.recipes.vqa.train.evaluate", fail)
     recipe = (run / "recipe.yaml").read_text(encoding="utf-8")
     (tmp_path / "vqa.yaml").write_text(recipe, encoding="utf-8")
-    with pytest.raises(PolyglanceError, match="no way to measure"):
-        open_recipe(str(tmp_path / "vqa.yaml")).run(data, tmp_path / "run")
+    with pytest.raises(PolyglanceError, match="evaluation is broken"):
+        open_recipe(str(tmp_path / "vqa.yaml")).train(data, tmp_path / "run")
     assert VQA.open(tmp_path / "run").languages == ("de", "en")
 
 
-def test_what_bleu_lacks_costs_bleu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(*_: object) -> None:
-        raise MissingTokenizer("BLEU with the tokenizer ja-mecab needs MeCab")
+def test_missing_tokenizer_of_bleu_leaves_out_bleu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MissingTokenizerError("BLEU with the tokenizer ja-mecab needs MeCab")
 
-    monkeypatch.setattr(evaluation, "corpus_bleu", without)
-    asked = [Question("何色ですか", "ja", ("赤",), "other")]
-    assert evaluation.figures(asked, ["赤"]) == {"accuracy": 100.0, "of other": 100.0}
+    monkeypatch.setattr(evaluation, "corpus_bleu", fail)
+    questions = [Question("何色ですか", "ja", ("赤",), "other")]
+    assert evaluation.figures(questions, ["赤"]) == {"accuracy": 100.0, "of other": 100.0}
 
 
-def test_a_picture_is_asked_in_any_trained_language(data: Path, run: Path) -> None:
-    picture = str(next((data / "images").rglob("*.png")))
-    asked = ("ask", picture, "Welche Farbe hat der Kreis?", "--model", str(run / "model"))
-    found: list[dict[str, Any]] = json.loads(
-        invoke(*asked, "--language", "de", "-k", "2", "--json")
+def test_question_is_answered_in_any_training_language(data: Path, run: Path) -> None:
+    image = str(first_image(data))
+    command = ("ask", image, "Welche Farbe hat der Kreis?", "--model", str(run / "model"))
+    answers: list[dict[str, Any]] = json.loads(
+        invoke(*command, "--language", "de", "-k", "2", "--json")
     )
-    assert [set(answer) for answer in found] == [{"text", "language", "probability"}] * 2
-    assert {answer["language"] for answer in found} == {"de"}
-    assert 1 >= found[0]["probability"] >= found[1]["probability"] >= 0
-    assert found[0]["text"] in invoke(*asked, "--language", "de")
-    # The same by the run itself, and by the answerer that the command opens.
-    direct = VQA.open(run).ask(picture, "Welche Farbe hat der Kreis?", language="de", k=2)
-    assert [answer.text for answer in direct] == [answer["text"] for answer in found]
+    assert [set(answer) for answer in answers] == [{"text", "language", "probability"}] * 2
+    assert {answer["language"] for answer in answers} == {"de"}
+    assert 1 >= answers[0]["probability"] >= answers[1]["probability"] >= 0
+    assert answers[0]["text"] in invoke(*command, "--language", "de")
+    # The same from Python, with the run folder itself.
+    direct = VQA.open(run).ask(image, "Welche Farbe hat der Kreis?", language="de", k=2)
+    assert [answer.text for answer in direct] == [answer["text"] for answer in answers]
 
 
 def test_answers_are_in_the_language_of_the_question(data: Path, run: Path) -> None:
-    picture = next((data / "images").rglob("*.png"))
-    answerer = VQA.open(run)
+    image, vqa = first_image(data), VQA.open(run)
     for language, question in (
         ("en", "What colour is the circle?"),
         ("de", "Welche Farbe hat der Kreis?"),
         ("en", "How many squares are there?"),
         ("de", "Wie viele Quadrate gibt es?"),
     ):
-        told = answerer.ask(picture, question, k=5)
-        assert {answer.language for answer in told} == {language}
-        assert told == answerer.ask(picture, question, language=language, k=5)
-    # A folder without words of questions cannot tell, and answers in whichever language.
-    answerer.lexicon = None
-    everything = answerer.ask(picture, "Welche Farbe hat der Kreis?", k=1000)
-    assert {answer.language for answer in everything} == {"en", "de"}
+        answers = vqa.ask(image, question, k=5)
+        assert {answer.language for answer in answers} == {language}
+        assert answers == vqa.ask(image, question, language=language, k=5)
+    # Without a lexicon the language cannot be detected, and answers are in any.
+    vqa.lexicon = None
+    all_answers = vqa.ask(image, "Welche Farbe hat der Kreis?", k=1000)
+    assert {answer.language for answer in all_answers} == {"en", "de"}
 
 
-def test_missing_questions_are_found_before_anything_is_made(data: Path, tmp_path: Path) -> None:
+def test_missing_questions_fail_before_anything_is_written(data: Path, tmp_path: Path) -> None:
     recipe = replace(
-        seeing_recipe(data), towers="polyglance-small", test=(QuestionFile("none.jsonl"),)
+        full_recipe(data),
+        init_from_dual_encoder="polyglance-small",
+        test=(QuestionFile("none.jsonl"),),
     )
-    with pytest.raises(DataError, match=r"none.jsonl: there is no such file: name the folder"):
-        train_vqa(recipe, data, tmp_path / "run")
+    with pytest.raises(DataError, match=r"none.jsonl: there is no such file: give the folder"):
+        train(recipe, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def seeing_recipe(data: Path) -> VQARecipe:
+def full_recipe(data: Path) -> VQARecipe:
+    """Return a recipe with projection heads and object tags."""
     return VQARecipe(
         encoder=str(data / "encoder"),
-        eyes=ImageBackboneConfig(str(data / "image_backbone"), size=64, views=2),
-        meeting=str(data / "meeting"),
-        objects=ObjectTagsConfig(str(data / "detector"), unsure=0.05),
+        image_backbone=ImageBackboneConfig(str(data / "image_backbone"), size=64, views=2),
+        projection_heads=str(data / "projection_heads"),
+        object_tags=ObjectTagsConfig(str(data / "detector"), low_score=0.05),
         train=(QuestionFile("train.jsonl"),),
         test=(QuestionFile("test.jsonl"),),
-        answers=AnswerVocabulary(least=1),
+        answers=AnswerConfig(min_score=1),
         batch=16,
         loop=LoopConfig(steps=3, validate_every=0, precision="float32"),
-        longest_text=60,
+        max_text_tokens=60,
     )
 
 
 @pytest.fixture(scope="module")
-def seeing_run(data: Path) -> Path:
-    """A run that looks for answers in pictures and is told of objects, each by random weights."""
+def full_run(data: Path) -> Path:
+    """Train with projection heads and a detector of random weights."""
     width = json.loads((data / "encoder" / "config.json").read_text())["hidden_size"]
     torch.manual_seed(0)
     save_projection_heads(
-        ProjectionHeads(ProjectionHeadsConfig(WIDTH, width, 1, 4)), data / "meeting"
+        ProjectionHeads(ProjectionHeadsConfig(WIDTH, width, 1, 4)), data / "projection_heads"
     )
     (data / "detector").mkdir()
     convert(write_package(data / "detector.tgz", package_weights()), data / "detector")
-    train_vqa(seeing_recipe(data), data, data.parent / "seeing")
-    return data.parent / "seeing"
+    train(full_recipe(data), data, data.parent / "full")
+    return data.parent / "full"
 
 
-def test_a_model_that_sees_objects_and_answers_needs_nothing_beside_it(
-    data: Path, seeing_run: Path, tmp_path: Path
+def test_model_with_tags_and_similarity_is_self_contained(
+    data: Path, full_run: Path, tmp_path: Path
 ) -> None:
-    moved = shutil.copytree(seeing_run / "model", tmp_path / "moved")
-    answerer = VQA.open(moved)
-    assert answerer.teller is not None
-    assert answerer.model.similarity is not None
-    picture = next((data / "images").rglob("*.png"))
-    (told,) = answerer.teller.tag([picture])
-    text = answerer.encode_question("Why?", picture)
-    assert text.ids.tolist() == answerer.tokenizer.encode(f"Why? {told}", max_length=60)
-    assert len(text.ids) > len(answerer.tokenizer.encode("Why?"))
-    assert answerer.model.similarity.answer_vectors.norm(dim=1).sub(1).abs().max() < 1e-4
-    # What counts is how near an answer is next to pictures in general: those trained on.
+    moved = shutil.copytree(full_run / "model", tmp_path / "moved")
+    vqa = VQA.open(moved)
+    assert vqa.tagger is not None
+    assert vqa.model.similarity is not None
+    image = first_image(data)
+    (tags,) = vqa.tagger.tag([image])
+    text = vqa.encode_question("Why?", image)
+    assert text.ids.tolist() == vqa.tokenizer.encode(f"Why? {tags}", max_length=60)
+    assert len(text.ids) > len(vqa.tokenizer.encode("Why?"))
+    assert vqa.model.similarity.answer_vectors.norm(dim=1).sub(1).abs().max() < 1e-4
+    # Similarities are standardised over the training images.
     files = sorted((data / "images").rglob("*.png"))
-    near = torch.cat(
-        [answerer.model.similarity(look) for file in files for look in answerer.encode_image(file)]
+    similarities = torch.cat(
+        [vqa.model.similarity(view) for file in files for view in vqa.encode_image(file)]
     )
-    assert near.mean().abs() < 0.5
-    assert 0.5 < near.std() < 2
-    # Words look from where they stand, whatever is told behind them.
+    assert similarities.mean().abs() < 0.5
+    assert 0.5 < similarities.std() < 2
+    # Words keep their positions whatever tags follow the question.
     question = "What colour is the circle?"
-    looks = Explainer.open(moved).explain(picture, question, language="en", method="attention")
-    assert looks.words == ["What", "colour", "is", "the", "circle"]
-    untold = Explainer.open(moved)
-    untold.teller = None
-    other = untold.explain(picture, question, language="en", method="attention")
-    assert other.words == looks.words
-    assert np.abs(other.heatmaps - looks.heatmaps).max() > 1e-6
+    tagged = Explainer.open(moved).explain(image, question, language="en", method="attention")
+    assert tagged.words == ["What", "colour", "is", "the", "circle"]
+    explainer = Explainer.open(moved)
+    assert explainer.vqa is not None
+    explainer.vqa.tagger = None
+    untagged = explainer.explain(image, question, language="en", method="attention")
+    assert untagged.words == tagged.words
+    assert np.abs(untagged.heatmaps - tagged.heatmaps).max() > 1e-6
 
 
-def test_questions_are_measured_as_they_are_asked(data: Path, seeing_run: Path) -> None:
-    """The same answers from a whole test, packed, and one picture at a time."""
-    answerer = VQA.open(seeing_run)
-    world = World.open(seeing_recipe(data), data, "cpu")
-    assert world.test is not None
-    with torch.no_grad():  # after three steps it says the same to all
-        answerer.model.similarity_weight.bias.fill_(3.0)
-    measured = predict(answerer.model, world.test, world.classes)
-    assert len(set(measured)) > 4
+def test_evaluation_gives_the_answers_of_single_questions(data: Path, full_run: Path) -> None:
+    """A whole packed split gives the same answers as one question at a time."""
+    vqa = VQA.open(full_run)
+    vqa_data = load_data(full_recipe(data), data, "cpu")
+    test = vqa_data.test
+    assert test is not None
+    with torch.no_grad():  # after three steps it gives one answer to everything
+        vqa.model.similarity_weight.bias.fill_(3.0)
+    answers = predict(vqa.model, test, vqa_data.vocabulary)
+    assert len(set(answers)) > 4
     files = [
         data / str(r.image) for r in read_all_records("jsonl", data / "test.jsonl") if r.questions
     ]
-    pictures = list(dict.fromkeys(files))
-    for number in range(0, len(measured), 7):
-        question = world.test.questions[number]
-        picture = pictures[world.test.table.record_ids[number]]
-        (best,) = answerer.ask(picture, question.text, language=question.language, k=1)
-        assert best.text == measured[number]
+    images = list(dict.fromkeys(files))
+    for number in range(0, len(answers), 7):
+        question = test.questions[number]
+        image = images[test.table.record_ids[number]]
+        (best,) = vqa.ask(image, question.text, language=question.language, k=1)
+        assert best.text == answers[number]
 
 
-def test_a_run_goes_on_only_by_the_recipe_it_began_with(data: Path, seeing_run: Path) -> None:
-    recipe = seeing_recipe(data)
-    assert recipe.objects is not None
+def test_run_resumes_only_with_its_own_recipe(data: Path, full_run: Path) -> None:
+    recipe = full_recipe(data)
+    assert recipe.object_tags is not None
     for other in (
-        replace(recipe, objects=None),
-        replace(recipe, objects=replace(recipe.objects, most=2)),
+        replace(recipe, object_tags=None),
+        replace(recipe, object_tags=replace(recipe.object_tags, max_classes=2)),
     ):
-        with pytest.raises(PolyglanceError, match="holds a run by another recipe"):
-            train_vqa(other, data, seeing_run)
-    assert open_recipe(str(seeing_run / "recipe.yaml")).settings == recipe
+        with pytest.raises(PolyglanceError, match="holds a run with another recipe"):
+            train(other, data, full_run)
+    assert open_recipe(str(full_run / "recipe.yaml")).settings == recipe
 
 
-def test_a_meeting_of_other_towers_is_refused_before_training(
-    data: Path, seeing_run: Path, tmp_path: Path
+def test_projection_heads_of_another_encoder_fail_before_training(
+    data: Path, full_run: Path, tmp_path: Path
 ) -> None:
-    assert seeing_run.is_dir()  # which has made all the parts
-    save_projection_heads(
-        ProjectionHeads(ProjectionHeadsConfig(WIDTH, 8, 1, 4)), tmp_path / "narrow"
-    )
+    assert full_run.is_dir()  # it has written the detector
+    narrow = ProjectionHeads(ProjectionHeadsConfig(WIDTH, 8, 1, 4))
+    save_projection_heads(narrow, tmp_path / "narrow")
     with pytest.raises(PolyglanceError, match="a different encoder"):
-        train_vqa(replace(seeing_recipe(data), meeting=str(tmp_path / "narrow")), data, tmp_path)
+        train(replace(full_recipe(data), projection_heads=str(tmp_path / "narrow")), data, tmp_path)
 
 
-def test_what_cannot_be_asked_is_said_plainly(data: Path, run: Path) -> None:
-    picture = str(next((data / "images").rglob("*.png")))
+def test_unanswerable_requests_are_refused(data: Path, run: Path) -> None:
+    image = str(first_image(data))
     with pytest.raises(PolyglanceError, match="polyglance train vqa-en-vi --data DATA"):
-        invoke("ask", picture, "Why?")
+        invoke("ask", image, "Why?")
     with pytest.raises(PolyglanceError, match="no answers in 'fr', only in de, en"):
-        invoke("ask", picture, "Pourquoi ?", "--model", str(run), "--language", "fr")
+        invoke("ask", image, "Pourquoi ?", "--model", str(run), "--language", "fr")
     with pytest.raises(PolyglanceError, match="holds no question-answering model"):
-        invoke("ask", picture, "Why?", "--model", str(data))
-    with pytest.raises(PolyglanceError, match="there is no question"):
-        invoke("ask", picture, " ", "--model", str(run))
-    with pytest.raises(PolyglanceError, match="no model to look into"):
-        invoke("explain", picture, "a dog", "--out", str(data))
+        invoke("ask", image, "Why?", "--model", str(data))
+    with pytest.raises(PolyglanceError, match="the question ' ' has no words"):
+        invoke("ask", image, " ", "--model", str(run))
+    with pytest.raises(PolyglanceError, match="the question is empty"):
+        VQA.open(run).ask(image, " ")
+    with pytest.raises(PolyglanceError, match="no model to explain"):
+        invoke("explain", image, "a dog", "--out", str(data))
     with pytest.raises(PolyglanceError, match="names no questions"):
         VQARecipe(train=())
 
 
 @pytest.mark.parametrize("by", ["relevance", "attention"])
-def test_a_question_is_explained_in_two_languages(
+def test_question_is_explained_in_two_languages(
     data: Path, run: Path, tmp_path: Path, by: str
 ) -> None:
-    picture = str(next((data / "images").rglob("*.png")))
-    told = invoke(
-        "explain", picture, "What colour is the circle?", "--language", "en", "--translation",
-        "de:Welche Farbe hat der Kreis?", "--model", str(run), "--by", by, "--out", str(tmp_path),
+    output = invoke(
+        "explain", str(first_image(data)), "What colour is the circle?", "--language", "en",
+        "--translation", "de:Welche Farbe hat der Kreis?", "--model", str(run), "--by", by,
+        "--out", str(tmp_path),
     )  # fmt: skip
-    assert str(tmp_path / "attribution.png") in told
+    assert str(tmp_path / "attribution.png") in output
     page = (tmp_path / "attribution.html").read_text(encoding="utf-8")
     assert page.count("<img") == (2 if by == "relevance" else 10)
     assert 'lang="de"' in page
@@ -288,42 +300,41 @@ def test_a_question_is_explained_in_two_languages(
 
 @pytest.fixture(scope="module")
 def uc2_run(data: Path) -> Path:
-    """A UC2 that was pre-trained for two steps through the same eyes."""
+    """Pre-train UC2 for two steps with the same image backbone."""
     captions = [
         {"image": line["image"], "captions": {"en": [line["question"]]}}
         for line in map(json.loads, (data / "train.jsonl").read_text().splitlines())
         if line["language"] == "en"
     ]
-    (data / "told.jsonl").write_text("\n".join(json.dumps(line) for line in captions) + "\n")
+    (data / "captions.jsonl").write_text("\n".join(json.dumps(line) for line in captions) + "\n")
+    backbone = f"{{backbone: {data / 'image_backbone'}, size: 64, views: 1}}"
     changes = [
-        f"encoder={data / 'encoder'}", f"eyes={{backbone: {data / 'eyes'}, size: 64, views: 1}}",
-        "train={manifest: told.jsonl}", "validation=null", "test=null", "adaptation=null",
-        "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
-        "pretraining.matching_first=1",
-        "pretraining.batch=4", "fine_tuning=null", "reranking=null", "loop.precision=float32",
-        "longest_text=30",
+        f"encoder={data / 'encoder'}", f"image_backbone={backbone}",
+        "train={manifest: captions.jsonl}", "validation=null", "test=null",
+        "early_adaptation=null", "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}",
+        "pretraining.steps=2", "pretraining.itm_only_steps=1", "pretraining.batch=4",
+        "fine_tuning=null", "reranking=null", "loop.precision=float32", "max_text_tokens=30",
     ]  # fmt: skip
     out = data.parent / "uc2"
-    open_recipe("uc2-flickr8k", changes).run(data, out)
+    open_recipe("uc2-flickr8k", changes).train(data, out)
     return out
 
 
-def test_words_of_a_pretrained_uc2_look_at_a_picture(data: Path, uc2_run: Path) -> None:
-    picture = next((data / "images").rglob("*.png"))
-    opened = Explainer.open(uc2_run)
+def test_words_of_a_pretrained_uc2_are_explained(data: Path, uc2_run: Path) -> None:
+    image, explainer = first_image(data), Explainer.open(uc2_run)
     sentence = "What colour is the circle?"
-    by_relevance = opened.explain(picture, sentence, language="en")
-    by_attention = opened.explain(picture, sentence, method="attention", layers=[2])
-    for looks in (by_relevance, by_attention):
-        assert looks.words == ["What", "colour", "is", "the", "circle"]
-        assert looks.heatmaps.shape == (5, 2, 2)
-        assert (looks.heatmaps >= 0).all()
+    by_relevance = explainer.explain(image, sentence, language="en")
+    by_attention = explainer.explain(image, sentence, method="attention", layers=[2])
+    for result in (by_relevance, by_attention):
+        assert result.words == ["What", "colour", "is", "the", "circle"]
+        assert result.heatmaps.shape == (5, 2, 2)
+        assert (result.heatmaps >= 0).all()
     assert (by_attention.heatmaps.sum((1, 2)) < 1).all()
     assert by_relevance.heatmaps.max() > 0
     with pytest.raises(PolyglanceError, match="layers from 1 to 2"):
-        opened.explain(picture, sentence, method="attention", layers=[3])
+        explainer.explain(image, sentence, method="attention", layers=[3])
     # A stage opens like the run.
-    assert Explainer.open(uc2_run / "pretraining").explain(picture, sentence).words[0] == "What"
+    assert Explainer.open(uc2_run / "pretraining").explain(image, sentence).words[0] == "What"
 
 
 def test_question_answering_begins_with_a_pretrained_uc2(
@@ -331,42 +342,16 @@ def test_question_answering_begins_with_a_pretrained_uc2(
 ) -> None:
     recipe = VQARecipe(
         encoder=str(data / "encoder"),
-        eyes=ImageBackboneConfig(str(data / "image_backbone"), size=64, views=1),
+        image_backbone=ImageBackboneConfig(str(data / "image_backbone"), size=64, views=1),
         initialise_from=str(uc2_run / "pretraining"),
         train=(QuestionFile("test.jsonl"),),
         held_out=0,
-        answers=AnswerVocabulary(least=1),
+        answers=AnswerConfig(min_score=1),
         loop=LoopConfig(steps=0),
     )
-    report = train_vqa(recipe, data, tmp_path)
+    report = train(recipe, data, tmp_path)
     assert "test" not in report
-    begun = load_file(uc2_run / "pretraining" / "latest" / "model.safetensors")
+    pretrained = load_file(uc2_run / "pretraining" / "latest" / "model.safetensors")
     model = load_file(tmp_path / "model" / "model.safetensors")
-    for name, value in begun.items():
-        assert torch.equal(model[f"reader.{name}"], value)
-
-
-def test_sub_words_are_joined_to_words(data: Path) -> None:
-    tokenizer = open_tokenizer(data / "encoder")
-    sentence = "  Welche Farbe hat der Kreis, bitte ?"
-    encoding = tokenizer.encode_with_spans(sentence)
-    words = split_words(sentence, encoding)
-    assert [word for word, _ in words] == ["Welche", "Farbe", "hat", "der", "Kreis", "bitte"]
-    places = [place for _, some in words for place in some]
-    assert places == sorted(set(places))
-    assert 0 not in places
-    assert len(encoding.ids) - 1 not in places
-    assert len(split_words(sentence, encoding, spaces=False)) == len(places)
-
-
-def test_letters_without_spaces_between_words_are_cut_at_sub_words() -> None:
-    sentence = "两只狗 run"
-    spans = [(0, 0), (0, 1), (0, 2), (2, 3), (3, 5), (5, 7), (0, 0)]  # the first is a space
-    words = split_words(sentence, Encoding(list(range(7)), [], spans))
-    assert words == [("两只", [1, 2]), ("狗", [3]), ("run", [4, 5])]
-
-
-def test_a_space_that_is_a_sub_word_of_its_own_repeats_no_letter() -> None:
-    spans = [(0, 0), (0, 1), (2, 3), (2, 3), (3, 7), (0, 0)]
-    words = split_words("a horse", Encoding(list(range(6)), [], spans))
-    assert words == [("a", [1]), ("horse", [2, 3, 4])]
+    for name, value in pretrained.items():
+        assert torch.equal(model[f"cross_encoder.{name}"], value)
