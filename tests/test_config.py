@@ -9,14 +9,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyglance.config import as_plain, dump, load, validate_fields
+from polyglance.config import as_plain, dump, load
 from polyglance.errors import PolyglanceError
 
 
@@ -372,31 +372,6 @@ class TestMistakes:
         except PolyglanceError:
             return
         assert load(Recipe, as_plain(loaded)) == loaded
-
-
-@dataclass(frozen=True)
-class Bounded:
-    size: int = 1
-    rate: float | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        validate_fields(self, lambda value: value > 0, "a number above 0", "size", "rate")
-
-
-def test_validation_errors_have_a_location():
-    assert load(Bounded, {"rate": 2}) == Bounded(rate=2.0)
-    with pytest.raises(PolyglanceError, match=r"^rate is 0\.0: give a number above 0$"):
-        load(Bounded, {"rate": 0})
-    with pytest.raises(PolyglanceError, match=r"^size is -1: give a number above 0$"):
-        Bounded(size=-1)
-
-
-def test_any_values_are_kept_unchanged():
-    notes = {"a": [1, {"b": None}], "c": 1.5, "d": {}}
-    assert load(Bounded, {"notes": notes}).notes == notes
-    with pytest.raises(PolyglanceError, match="notes: expected a mapping"):
-        load(Bounded, {"notes": 5})
 
 
 def test_importing_settings_does_not_import_yaml():
