@@ -92,10 +92,10 @@ def _candidate_places(x: float, y: float, radius: float, size: int, letters: int
     """Yield places for the label of a dot, best first: right, left, above, below, then further."""
     width, height = letters * size * _LETTER, size * 1.1
     for distance in range(12):
-        beside, over = radius + 3 + 4 * distance, radius + height * (0.2 + distance / 2)
+        side, over = radius + 3 + 4 * distance, radius + height * (0.2 + distance / 2)
         for left, top in (
-            (x + beside, y - height / 2),
-            (x - beside - width, y - height / 2),
+            (x + side, y - height / 2),
+            (x - side - width, y - height / 2),
             (x - width / 2, y - over - height),
             (x - width / 2, y + over),
             (x + radius, y - over - height),

@@ -57,8 +57,8 @@ def question_answers(*right: bool) -> list[tuple[Question, str]]:
     ]
     answers = ["red", "2", "màu đỏ", "màu đen"]
     return [
-        (asked, text if is_right else "màu tía")
-        for asked, text, is_right in zip(questions, answers, right, strict=True)
+        (item, text if is_right else "màu tía")
+        for item, text, is_right in zip(questions, answers, right, strict=True)
     ]
 
 
