@@ -88,7 +88,7 @@ def test_half_of_the_pairs_are_near_and_the_rest_any() -> None:
 
 
 def test_the_nearer_a_sentence_the_oftener_it_is_drawn() -> None:
-    drawn = task(Bilinear(), batch=40_000, near=1.0, nearest=15)
+    drawn = task(Bilinear(), batch=40_000, near_share=1.0, nearest=15)
     pictures, texts = drawn.draw(np.random.default_rng(0))
     cosines = (likeness().pictures.float() @ likeness().texts.float().T).numpy()
     ranks = (cosines[pictures] > cosines[pictures, texts][:, None]).sum(1)
