@@ -28,7 +28,7 @@ zsm:ms
 """
 
 
-def test_codes_of_tatoeba() -> None:
+def test_tatoeba_codes() -> None:
     pairs = [word.partition(":") for word in TATOEBA.split()]
     assert len(pairs) == 112
     for code, _, expected in pairs:
@@ -65,7 +65,7 @@ def test_codes_of_tatoeba() -> None:
         ("sr-Latn", "sr"),
     ],
 )
-def test_what_people_write(written: str, code: str) -> None:
+def test_common_spellings(written: str, code: str) -> None:
     assert normalise_language(written) == code
 
 
@@ -102,17 +102,17 @@ def test_names_and_scripts() -> None:
 
 
 def test_every_code_of_the_table_stands_for_one_language() -> None:
-    seen: set[str] = set()
+    all_codes: set[str] = set()
     for row in languages._TABLE.strip().splitlines():
         codes = row.split("|")[0].split()
         for code in codes:
-            assert code not in seen, f"{code} is in the table twice"
+            assert code not in all_codes, f"{code} is in the table twice"
             assert normalise_language(code) == codes[0]
             assert is_language_code(code)
-        seen.update(codes)
+        all_codes.update(codes)
     two_letters = {code for code in languages._NAMES if len(code) == 2}
     assert len(two_letters) == 183  # ISO 639-1, less Kanuri's "kr", which people write for Korean
-    assert seen >= languages._RIGHT_TO_LEFT | languages._SPACELESS
+    assert all_codes >= languages._RIGHT_TO_LEFT | languages._SPACELESS
 
 
 @given(st.text(max_size=12))

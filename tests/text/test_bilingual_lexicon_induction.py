@@ -22,7 +22,7 @@ def space(english: np.ndarray, german: np.ndarray) -> WordSpace:  # type: ignore
     )
 
 
-def test_words_that_choose_each_other_by_a_loop_over_all_pairs() -> None:
+def test_mutual_best_matches_equal_a_loop_over_all_pairs() -> None:
     generator = np.random.default_rng(0)
     english = generator.normal(size=(30, 6))
     german = english[:20] + 0.7 * generator.normal(size=(20, 6))

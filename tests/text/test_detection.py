@@ -15,7 +15,7 @@ from polyglance.text.lexicon import Lexicon, texts_by_language
 SEVEN = ("en", "de", "fr", "cs", "pt", "zh", "ar")
 
 
-def test_known_words_score_by_how_common_they_are() -> None:
+def test_known_words_score_by_frequency() -> None:
     detector = LanguageDetector(Lexicon({"en": {"dog": 3, "in": 1}, "de": {"in": 1, "hund": 1}}))
     scores = detector.scores("In in")
     assert scores["en"] == pytest.approx(2 * log(0.95 / 4))
@@ -24,7 +24,7 @@ def test_known_words_score_by_how_common_they_are() -> None:
     assert detector("Dog in") == "en"
 
 
-def test_unknown_words_are_judged_by_their_letters() -> None:
+def test_unknown_words_score_by_spelling() -> None:
     texts = {"de": ["schwarzer Hund", "schwimmen"], "fr": ["chien noir", "beaucoup d'oiseaux"]}
     lexicon = Lexicon.from_texts(texts)
     assert detect_language("schwer", lexicon) == "de"
@@ -39,7 +39,7 @@ def test_held_out_sentences_of_ten_languages() -> None:
     assert right / len(held_out) >= 0.9
 
 
-def test_the_toy_world_s_languages_are_told_apart() -> None:
+def test_toy_dataset_languages_are_identified() -> None:
     pictures = list(ToyDataset(seed=3).pictures(60, "train"))
     texts = {
         code: [caption.text for picture in pictures for caption in picture.captions[code]]
@@ -50,7 +50,7 @@ def test_the_toy_world_s_languages_are_told_apart() -> None:
         assert all(detect_language(text, lexicon) == code for text in own[30:])
 
 
-def test_without_letters_it_is_the_first_language() -> None:
+def test_text_without_words_gets_the_first_language() -> None:
     lexicon = Lexicon.from_texts(SENTENCES)
     assert detect_language("", lexicon) == detect_language("?!", lexicon) == lexicon.languages[0]
     with pytest.raises(PolyglanceError, match="needs a lexicon with words"):
@@ -65,8 +65,8 @@ def test_captions_of_seven_languages(real_data: Path) -> None:
     detector = LanguageDetector(
         Lexicon.from_texts({code: texts[:1000] for code, texts in known.items()})
     )
-    asked = texts_by_language(read_manifest(folder / "test.jsonl"), SEVEN)
-    for code, texts in asked.items():
+    test_texts = texts_by_language(read_manifest(folder / "test.jsonl"), SEVEN)
+    for code, texts in test_texts.items():
         whole = [detector(text) == code for text in texts[:200]]
         assert sum(whole) / len(whole) >= 0.995, code
         short = [text[1:4] if code == "zh" else " ".join(text.split()[1:3]) for text in texts[:200]]

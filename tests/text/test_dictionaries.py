@@ -28,7 +28,7 @@ DOG = "dog /dˈɒɡ/ (dogs) <n>\nHund <masc> [zool.]\n see: {dogs}\n\n"
 HALF = "house… /hˈaʊs/ <adj>\nHaus…, häuslich <adj>\n"
 
 
-def test_articles_give_their_translations_and_nothing_else() -> None:
+def test_articles_yield_only_translations() -> None:
     assert list(parse_article(BICYCLE)) == [
         ("bicycle", "Fahrrad"), ("bicycle", "Rad"), ("bicycle", "Drahtesel"),
     ]  # fmt: skip
@@ -41,7 +41,7 @@ def test_articles_give_their_translations_and_nothing_else() -> None:
     assert list(parse_article("")) == list(parse_article("dog")) == []
 
 
-def test_articles_of_other_makers() -> None:
+def test_articles_of_other_publishers() -> None:
     wikdict = "owl //aʊl// /[æʊl]/ <n>\n1. burung hantu, celepuk\na bird\n2. kukuk 2.\nat night\n"
     assert list(parse_article(wikdict, has_definitions=True)) == [
         ("owl", "burung hantu"), ("owl", "celepuk"), ("owl", "kukuk"),
@@ -56,7 +56,7 @@ def test_articles_of_other_makers() -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_freedict_dictionary_where_it_is_installed(tmp_path: Path, zipped: bool) -> None:
+def test_installed_freedict_dictionary(tmp_path: Path, zipped: bool) -> None:
     articles = [
         ("bicycle", BICYCLE),
         ("cycle", BICYCLE),  # a second way to the same article
@@ -99,14 +99,14 @@ def test_base64_numbers() -> None:
         ),
     ],
 )
-def test_a_damaged_dictionary_is_one_sentence(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_damaged_dictionary_is_refused(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
     index = write_dictd(tmp_path, [("dog", DOG)])
     damage(index)
     with pytest.raises(DataError, match=message):
         open_dictionary(index)
 
 
-def test_pairs_as_muse_has_them(tmp_path: Path) -> None:
+def test_muse_pairs(tmp_path: Path) -> None:
     path = tmp_path / "en-de.txt"
     path.write_text("dog hund\nDog köter\n\ncat\tkatze\n", encoding="utf-8")
     opened = open_dictionary(path)
@@ -115,7 +115,7 @@ def test_pairs_as_muse_has_them(tmp_path: Path) -> None:
     assert "Cat" in opened
 
 
-def test_tables_with_scores_and_phrases(tmp_path: Path) -> None:
+def test_tab_separated_scores_and_phrases(tmp_path: Path) -> None:
     path = tmp_path / "panlex.tsv"
     path.write_text("ice cream\tled\t2\nice cream\tzmrzlina\t7.5\ndog\tpes\n", encoding="utf-8")
     opened = open_dictionary(path)
@@ -123,7 +123,7 @@ def test_tables_with_scores_and_phrases(tmp_path: Path) -> None:
     assert opened.translations("dog") == ("pes",)
 
 
-def test_scores_count_wherever_the_lines_of_a_word_lie(tmp_path: Path) -> None:
+def test_scores_sort_across_scattered_lines_of_a_word(tmp_path: Path) -> None:
     path = tmp_path / "panlex.tsv"
     lines = ("dog\tBock\t1", "cat\tKatze\t1", "Dog\tHund\t9", "dog\tKöter\t5", "cat\tKater")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -133,7 +133,7 @@ def test_scores_count_wherever_the_lines_of_a_word_lie(tmp_path: Path) -> None:
     assert opened.translations("cat") == ("Katze", "Kater")
 
 
-def test_malformed_lines_are_named(tmp_path: Path) -> None:
+def test_malformed_lines_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_text("dog hund\ncat\na b c\nred\trot\tmuch\n\tx\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"bad\.txt:2: expected a word and its translation"):
@@ -147,14 +147,14 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
             open_dictionary(path, problems=Problems())
 
 
-def test_the_toy_world_s_dictionaries(tmp_path: Path) -> None:
+def test_toy_dataset_dictionaries(tmp_path: Path) -> None:
     write_dictionary(tmp_path / "en-ja.txt", "en", "ja")
     opened = open_dictionary(tmp_path / "en-ja.txt")
     for word, translations in toy_dictionary("en", "ja").items():
         assert opened.translations(word) == translations
 
 
-def test_turning_around_joining_and_ranking(tmp_path: Path) -> None:
+def test_reverse_merge_and_rank(tmp_path: Path) -> None:
     german = Dictionary([("dog", "Bock"), ("dog", "Hund"), ("hound", "Hund"), ("dog", "der Hund")])
     back = german.reversed(source="de")
     assert back.translations("hund") == ("dog", "hound")
@@ -168,14 +168,14 @@ def test_turning_around_joining_and_ranking(tmp_path: Path) -> None:
     assert list(open_dictionary(tmp_path / "both.tsv").pairs()) == list(both.pairs())
 
 
-def test_capitals_of_turkish_are_its_own() -> None:
+def test_turkish_case_rules() -> None:
     pairs = [("ILIK", "warm"), ("ilik", "buttonhole")]
     assert Dictionary(pairs, source="tr").translations("ılık") == ("warm",)
     assert Dictionary(pairs).translations("ilik") == ("warm", "buttonhole")
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3))))
-def test_turned_around_twice_every_pair_is_there(pairs: list[tuple[str, str]]) -> None:
+def test_reversing_twice_keeps_every_pair(pairs: list[tuple[str, str]]) -> None:
     once = Dictionary(pairs)
     twice = once.reversed().reversed()
     for word, translation in once.pairs():

@@ -22,7 +22,7 @@ from polyglance.text.dictionary_files import find_dictionaries, languages_in_nam
         ("qq-xq.txt", None),
     ],
 )
-def test_languages_are_in_the_name(name: str, languages: tuple[str, str] | None) -> None:
+def test_languages_from_file_names(name: str, languages: tuple[str, str] | None) -> None:
     assert languages_in_name(Path(name)) == languages
 
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_that_lead_from_a_language(folder: Path) -> None:
+def test_all_dictionaries_of_a_source_language(folder: Path) -> None:
     assert set(find_dictionaries([folder])) == {("en", "de"), ("fr", "en")}
     found = open_dictionaries([folder])
     assert list(found) == ["de", "fr"]
@@ -46,7 +46,7 @@ def test_all_that_lead_from_a_language(folder: Path) -> None:
     assert open_dictionaries([folder], source="fr")["en"].translations("chien") == ("dog",)
 
 
-def test_scores_rule_in_a_dictionary_that_is_turned_around_too(tmp_path: Path) -> None:
+def test_scores_sort_a_reversed_dictionary(tmp_path: Path) -> None:
     """The aligner's: else *Mann* would be whichever English word of it comes first, a *guy*."""
     learned = "guy\tMann\t0.52\nguy\tKerl\t0.3\nman\tMann\t0.96\nmale\tMann\t0.38\n"
     (tmp_path / "en-de.tsv").write_text(learned, encoding="utf-8")
@@ -61,7 +61,7 @@ def test_files_and_patterns(folder: Path) -> None:
     assert list(find_dictionaries([folder / "*-en.*"])) == [("fr", "en")]
 
 
-def test_malformed_lines_are_skipped_if_they_may_be(folder: Path) -> None:
+def test_malformed_lines_are_skipped_if_problems_are_collected(folder: Path) -> None:
     (folder / "en-de.txt").write_text("dog Köter\nnonsense\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"en-de\.txt:2"):
         open_dictionaries([folder])
@@ -71,7 +71,7 @@ def test_malformed_lines_are_skipped_if_they_may_be(folder: Path) -> None:
     assert [problem.line for problem in problems.items] == [2]
 
 
-def test_what_is_not_there(folder: Path) -> None:
+def test_missing_dictionaries_are_refused(folder: Path) -> None:
     with pytest.raises(PolyglanceError, match=r"from English to Spanish in .*dict-freedict"):
         open_dictionaries([folder], languages=["es"])
     with pytest.raises(PolyglanceError, match="no dictionaries there"):

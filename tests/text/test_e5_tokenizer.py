@@ -21,7 +21,7 @@ def tokenizer() -> Tokenizer:
     return open_tokenizer("e5-small")
 
 
-def test_it_has_xlm_r_s_ids(tokenizer: Tokenizer) -> None:
+def test_ids_are_xlm_rs(tokenizer: Tokenizer) -> None:
     assert tokenizer.vocab_size == 250_002
     assert (tokenizer.bos_id, tokenizer.pad_id, tokenizer.eos_id, tokenizer.unk_id) == (0, 1, 2, 3)
     assert tokenizer.mask_id == 250_001
@@ -43,7 +43,7 @@ def best_cut(text: str, scores: dict[str, float], unknown: float) -> float:
     return best[-1]
 
 
-def test_it_finds_the_likeliest_pieces(tokenizer: Tokenizer) -> None:
+def test_segmentation_is_the_most_probable(tokenizer: Tokenizer) -> None:
     vocabulary = json.loads((weights.folder("e5-small") / "tokenizer.json").read_text())["model"]
     scores: dict[str, float] = dict(vocabulary["vocab"][4:-1])
     unknown = min(scores.values()) - 10
@@ -56,7 +56,7 @@ def test_it_finds_the_likeliest_pieces(tokenizer: Tokenizer) -> None:
         assert joined.replace("▁", " ").strip() == tokenizer.decode(tokenizer.encode(text))
 
 
-def test_the_package_s_engine_counts_the_same_tokens(tokenizer: Tokenizer) -> None:
+def test_token_counts_equal_the_packages_engine(tokenizer: Tokenizer) -> None:
     texts = [
         *ALL_SENTENCES,
         *(

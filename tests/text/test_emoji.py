@@ -18,7 +18,7 @@ def annotations(folder: Path, locale: str, names: dict[str, str]) -> None:
     (folder / locale / "annotations.json").write_text(json.dumps(whole), encoding="utf-8")
 
 
-def test_names_stand_together_by_emoji(tmp_path: Path) -> None:
+def test_names_are_grouped_by_emoji(tmp_path: Path) -> None:
     folder = tmp_path / "package" / "annotations"
     annotations(folder, "en", {"🦉": "owl", "🦀": "crab", "{": "open curly bracket"})
     annotations(folder, "tr", {"🦉": "baykuş", "🐧": "penguen"})

@@ -24,11 +24,11 @@ def test_base_forms(word: str, base: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["bus", "grass", "this", "sing", "red", "player", "gas", "", "s"])
-def test_words_that_are_their_own(word: str) -> None:
+def test_words_without_other_base_form(word: str) -> None:
     assert list(lemmas(word)) == []
 
 
-def test_possessors() -> None:
+def test_strip_possessive() -> None:
     assert strip_possessive("dog's") == "dog"
     assert strip_possessive("Man’s") == "Man"
     assert strip_possessive("it's") == "it's"

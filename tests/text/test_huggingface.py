@@ -35,7 +35,7 @@ def test_tokenizer_json_opens_without_transformers(
     assert open_tokenizer(tmp_path / "tokenizer.json").encode("ab a") == [0, 6, 4, 5, 2]
 
 
-def test_padding_and_truncation_that_a_file_brings_are_switched_off(tmp_path: Path) -> None:
+def test_padding_and_truncation_of_the_file_are_disabled(tmp_path: Path) -> None:
     backend = xlmr_tokenizer(PIECES, None)
     backend.enable_truncation(3)
     backend.enable_padding(pad_id=1, length=10)
@@ -44,7 +44,7 @@ def test_padding_and_truncation_that_a_file_brings_are_switched_off(tmp_path: Pa
     assert tokenizer.encode_batch(["ab a ab", "b"]) == [[0, 6, 4, 5, 6, 2], [0, 4, 7, 2]]
 
 
-def test_roles_come_from_the_files_beside_it(tmp_path: Path) -> None:
+def test_roles_come_from_the_config_files(tmp_path: Path) -> None:
     renamed = [(name.replace("<mask>", "<hidden>"), score) for name, score in PIECES]
     backend = xlmr_tokenizer(renamed, None)
     backend.save(str(tmp_path / "tokenizer.json"))
@@ -77,7 +77,7 @@ def test_without_transformers_the_extra_is_named(
         open_tokenizer(bert_folder)
 
 
-def test_a_tokenizer_in_python_only(tmp_path: Path) -> None:
+def test_slow_tokenizer(tmp_path: Path) -> None:
     ByT5Tokenizer().save_pretrained(tmp_path / "byt5")
     tokenizer = open_tokenizer(tmp_path / "byt5")
     assert isinstance(tokenizer, SlowTokenizer)
@@ -95,7 +95,7 @@ def test_a_tokenizer_in_python_only(tmp_path: Path) -> None:
     assert open_tokenizer(tmp_path / "again").encode("hé") == ids
 
 
-def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
+def test_save_and_open_round_trip(tmp_path: Path) -> None:
     tokenizer = FastTokenizer(xlmr_tokenizer(PIECES, None))
     tokenizer.save(tmp_path / "new" / "folder")
     again = open_tokenizer(tmp_path / "new" / "folder")
@@ -126,6 +126,6 @@ class TestWhatIsWrong:
         with pytest.raises(PolyglanceError, match="is not a tokenizer"):
             open_tokenizer(tmp_path / "photo.jpg")
 
-    def test_nothing_there(self, tmp_path: Path) -> None:
+    def test_missing_path_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(PolyglanceError, match="no such folder"):
             open_tokenizer(tmp_path / "missing")

@@ -27,22 +27,22 @@ def test_counts_shares_and_spellings() -> None:
     assert found.translations("DOG") == ("Hund", "Köter")
     assert found.score("dog", "Hund") == pytest.approx(2 / 3)
     assert found.translations("a") == ("ein",)  # as it is spelled inside a sentence
-    assert found.translations("the") == ("Der",)  # never seen there
+    assert found.translations("the") == ("Der",)  # its only spelling
     often = dictionary_from_links(PAIRS, LINKS, source="en", target="de")
     assert dict(often.pairs()) == {"dog": "Hund", "dogs": "Hunde", "a": "ein"}
     sure = dictionary_from_links(PAIRS, LINKS, min_count=1, min_share=0.5)
     assert sure.translations("dog") == ("Hund",)
 
 
-def test_a_translation_that_stands_twice_is_seen_once() -> None:
+def test_repeated_translation_in_a_sentence_counts_once() -> None:
     pairs = [(["no", "dog"], ["ne", "pas", "ne"]), (["no", "No"], ["ne", "ne"])]
     links = [[(0, 0), (0, 2)], [(0, 0), (0, 1), (1, 1), (1, 1)]]
     found = dictionary_from_links(pairs, links, min_count=1)
     assert found.score("no", "ne") == 1
-    assert len(dictionary_from_links(pairs[:1], links[:1])) == 0  # seen in one place alone
+    assert len(dictionary_from_links(pairs[:1], links[:1])) == 0  # linked once only
 
 
-def test_words_that_are_mostly_left_alone_are_not_learned() -> None:
+def test_rare_translations_are_not_learned() -> None:
     pairs = [(["the"], ["na"])] * 30
     links = [[(0, 0)]] + [[]] * 29
     assert len(dictionary_from_links(pairs, links, min_count=1)) == 0
@@ -57,7 +57,7 @@ def test_saved_with_its_scores_and_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("language", ["de", "cs"])
-def test_the_toy_world_s_dictionary_is_learned(language: str) -> None:
+def test_toy_dataset_dictionary_is_learned(language: str) -> None:
     pictures = list(ToyDataset(seed=2).pictures(500))
     text = ParallelText(
         [
@@ -74,13 +74,13 @@ def test_the_toy_world_s_dictionary_is_learned(language: str) -> None:
         word.lower(): {other.lower() for other in others}
         for word, others in toy_dictionary("en", language).items()
     }
-    asked = [word for word in known if word in found]
-    right = [word for word in asked if found.translations(word)[0].lower() in known[word]]
-    assert len(asked) > 25
-    assert len(right) / len(asked) > 0.9
+    shared = [word for word in known if word in found]
+    right = [word for word in shared if found.translations(word)[0].lower() in known[word]]
+    assert len(shared) > 25
+    assert len(right) / len(shared) > 0.9
 
 
-def test_mutual_scores_are_the_product_of_both_directions() -> None:
+def test_scores_are_the_product_of_both_directions() -> None:
     pairs = [
         (["the", "house"], ["das", "haus"]),
         (["the", "book"], ["das", "buch"]),
@@ -110,13 +110,13 @@ def test_mutual_scores_are_the_product_of_both_directions() -> None:
     assert all(len(first.translations(word)) == 1 for word in first)
 
 
-def test_what_people_say_of_the_same_thing_is_enough() -> None:
+def test_comparable_sentences_suffice() -> None:
     generator = np.random.default_rng(0)
     pairs = []
     for _ in range(600):
         things = generator.choice(30, 6, replace=False)
-        said = [generator.choice(things, 4, replace=False) for _ in range(2)]
-        pairs.append(([f"e{i}" for i in said[0]], [f"d{i}" for i in said[1]]))
+        mentioned = [generator.choice(things, 4, replace=False) for _ in range(2)]
+        pairs.append(([f"e{i}" for i in mentioned[0]], [f"d{i}" for i in mentioned[1]]))
     found = align(
         pairs,
         AlignerSettings(ibm1_iterations=8, fast_align_iterations=0, hmm_iterations=0, alpha=0.0),

@@ -28,7 +28,7 @@ def lexicon() -> Lexicon:
     return Lexicon.from_texts(TEXTS)
 
 
-def test_words_lie_by_language_and_then_by_how_common_they_are(lexicon: Lexicon) -> None:
+def test_ids_are_sorted_by_language_then_frequency(lexicon: Lexicon) -> None:
     assert lexicon.words == (
         "<pad>", "<mask>",
         "a", "ball", "and", "dog", "in", "red", "the", "winter",
@@ -89,7 +89,7 @@ def test_captions_are_encoded_each_in_its_language(lexicon: Lexicon) -> None:
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_words_are_cut_as_the_word_tokenizer_cuts_them(language: str) -> None:
+def test_words_are_split_as_by_the_word_tokenizer(language: str) -> None:
     texts = SENTENCES[language]
     words = WordTokenizer.from_texts(texts, language)
     lexicon = Lexicon.from_texts({"en": ["something else"], language: texts})
@@ -98,7 +98,7 @@ def test_words_are_cut_as_the_word_tokenizer_cuts_them(language: str) -> None:
         assert [lexicon.words[i] for i in ids] == words.words(text)
 
 
-def test_chinese_can_be_cut_by_a_segmenter(tmp_path: Path) -> None:
+def test_chinese_can_be_split_by_a_segmenter(tmp_path: Path) -> None:
     lexicon = Lexicon.from_texts({"zh": SENTENCES["zh"]}, segmented=["zh"])
     assert lexicon.word_id("沙发", "zh") is not None
     lexicon.save(tmp_path)
@@ -106,14 +106,14 @@ def test_chinese_can_be_cut_by_a_segmenter(tmp_path: Path) -> None:
     assert again.encode(SENTENCES["zh"][0], "zh") == lexicon.encode(SENTENCES["zh"][0], "zh")
 
 
-def test_records_give_their_captions() -> None:
+def test_lexicon_from_records() -> None:
     records = [Record(captions={"cs": ("Pes",), "en": ("A dog", "dog")}), Record(image="bare")]
     assert Lexicon.from_records(records).words[2:] == ("pes", "dog", "a")
     chosen = Lexicon.from_records(records, languages=["eng", "de"])
     assert (chosen.languages, chosen.words[2:]) == (("en", "de"), ("dog", "a"))
 
 
-def test_another_language_moves_no_word(lexicon: Lexicon) -> None:
+def test_adding_a_language_keeps_ids(lexicon: Lexicon) -> None:
     more = lexicon.with_language("fr", ["Le chien rouge"], max_words=2)
     assert more.words == (*lexicon.words, "chien", "le")
     assert more.languages == ("en", "de", "fr")
@@ -122,7 +122,7 @@ def test_another_language_moves_no_word(lexicon: Lexicon) -> None:
         lexicon.with_language("deu", [])
 
 
-def test_rare_words_stand_for_english_ones(lexicon: Lexicon, tmp_path: Path) -> None:
+def test_rare_words_are_mapped_to_english(lexicon: Lexicon, tmp_path: Path) -> None:
     german = Dictionary([("Hund", "hound"), ("Hund", "Dog"), ("Rot", "red"), ("Welpe", "puppy")])
     mapped = lexicon.with_dictionaries({"de": german}, min_count=2)
     # English keeps its rare words; German keeps "der"; "welpe" has no English word and is gone.
@@ -133,7 +133,7 @@ def test_rare_words_stand_for_english_ones(lexicon: Lexicon, tmp_path: Path) -> 
     assert Lexicon.open(tmp_path).encode("Der Hund in Rot", "de") == [10, 5, 7]
 
 
-def test_of_several_translations_the_first_known_one_is_taken() -> None:
+def test_first_known_translation_is_used() -> None:
     """Dictionaries have the best first, however common another may be."""
     words = Lexicon({
         "en": {"candy": 90, "confetti": 2, "café": 1},
@@ -147,7 +147,7 @@ def test_of_several_translations_the_first_known_one_is_taken() -> None:
     assert borrowed == {"de": {"konfetti": 3, "kaffeehaus": 4}}
 
 
-def test_saved_and_opened_it_is_the_same_and_small(tmp_path: Path) -> None:
+def test_save_and_open_round_trip_in_a_small_file(tmp_path: Path) -> None:
     lexicon = Lexicon.from_texts(SENTENCES)
     path = lexicon.save(tmp_path)
     for place in (tmp_path, path):
@@ -171,7 +171,7 @@ def test_saved_and_opened_it_is_the_same_and_small(tmp_path: Path) -> None:
         {"segmented": [1]},
     ],
 )
-def test_a_malformed_file_is_one_sentence(
+def test_malformed_file_is_refused(
     lexicon: Lexicon, tmp_path: Path, change: dict[str, object]
 ) -> None:
     path = lexicon.save(tmp_path)
@@ -191,12 +191,12 @@ def test_any_bytes_are_refused_with_our_own_error(
         Lexicon.open(path)
 
 
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         Lexicon.open(tmp_path)
 
 
-def test_a_character_that_stands_for_several_words_is_several(tmp_path: Path) -> None:
+def test_character_that_expands_to_several_words(tmp_path: Path) -> None:
     written = Lexicon.from_texts({"ar": ["النبي \ufdfa"]})
     spelled = Lexicon.from_texts({"ar": ["النبي صلى الله عليه وسلم"]})
     assert written.words == spelled.words

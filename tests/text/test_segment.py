@@ -67,15 +67,15 @@ def test_words_of_many_scripts(language: str, text: str, expected: list[str]) ->
         ("a dog. Come and/or go @ 3.5:30 http:// wwwhat end.in", []),
     ],
 )  # fmt: skip
-def test_addresses_of_the_web_and_of_mail(text: str, expected: list[str]) -> None:
+def test_web_and_mail_addresses(text: str, expected: list[str]) -> None:
     assert [text[start:end] for start, end in address_spans(text)] == expected
 
 
-def test_case_is_kept_if_asked_for() -> None:
+def test_case_is_kept_without_lower() -> None:
     assert words("Der ＨＵＮＤ", "de", lower=False) == ["Der", "HUND"]
 
 
-def test_chinese_with_a_dictionary() -> None:
+def test_chinese_segmenter() -> None:
     text = "三只猫睡在蓝色的沙发上。"
     found = words(text, "zh", use_segmenter=True)
     assert "沙发" in found
@@ -83,14 +83,14 @@ def test_chinese_with_a_dictionary() -> None:
     assert "".join(found) == text.rstrip("。")
 
 
-def test_japanese_with_a_dictionary() -> None:
+def test_japanese_segmenter() -> None:
     text = "赤いジャケットを着た男性が 雪山に登っている。"
     found = words(text, "ja", use_segmenter=True)
     assert {"赤い", "ジャケット", "男性", "登っ"} <= set(found)
     assert "".join(found) == text.replace(" ", "").rstrip("。")
 
 
-def test_languages_without_a_dictionary_are_named() -> None:
+def test_languages_without_a_segmenter_are_refused() -> None:
     with pytest.raises(PolyglanceError, match="only for zh and ja"):
         word_spans("ein Hund", "de", use_segmenter=True)
 
@@ -106,7 +106,7 @@ def test_a_missing_segmenter_names_its_extra(
         word_spans("犬", language, use_segmenter=True)
 
 
-def test_cutting_by_script_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splitting_by_script_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *args: object, **kwargs: object) -> object:
@@ -120,7 +120,7 @@ def test_cutting_by_script_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @given(st.text(), st.sampled_from(["en", "fr", "ja", "zh", "th", "tr"]))
-def test_no_letter_is_lost_and_none_is_in_two_words(text: str, language: str) -> None:
+def test_every_letter_is_in_exactly_one_word(text: str, language: str) -> None:
     cuts = word_spans(text, language)
     assert all(start < end for start, end in cuts)
     assert all(before[1] <= after[0] for before, after in pairwise(cuts))
@@ -130,7 +130,7 @@ def test_no_letter_is_lost_and_none_is_in_two_words(text: str, language: str) ->
 
 
 @given(st.text(), st.sampled_from(["en", "tr"]))
-def test_a_word_has_one_spelling(text: str, language: str) -> None:
+def test_normalisation_is_idempotent(text: str, language: str) -> None:
     once = normalise_word(text, language)
     composed = normalise_word(unicodedata.normalize("NFC", text), language)
     decomposed = normalise_word(unicodedata.normalize("NFD", text), language)

@@ -83,7 +83,7 @@ def fairseq(folder: Path) -> Callable[[str], list[int]]:
     return encode
 
 
-def test_specials_have_xlm_r_s_places(ours: Tokenizer, folder: Path) -> None:
+def test_special_tokens_have_xlm_rs_ids(ours: Tokenizer, folder: Path) -> None:
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
     assert isinstance(ours, FastTokenizer)
     assert (ours.bos_id, ours.pad_id, ours.eos_id, ours.unk_id) == (0, 1, 2, 3)
@@ -144,7 +144,7 @@ def test_a_batch_is_the_same_as_one_by_one(ours: Tokenizer) -> None:
     ]
 
 
-def test_cutting_keeps_the_closing_special(ours: Tokenizer) -> None:
+def test_truncation_keeps_the_closing_special_token(ours: Tokenizer) -> None:
     text = ALL_SENTENCES[0]
     full = ours.encode(text)
     assert len(full) > 8
@@ -156,7 +156,7 @@ def test_cutting_keeps_the_closing_special(ours: Tokenizer) -> None:
         ours.encode(text, max_length=1)
 
 
-def test_spans_point_into_the_text_as_given(ours: Tokenizer) -> None:
+def test_spans_index_the_given_text(ours: Tokenizer) -> None:
     text = "Ｚｗｅｉ  Kinder finden\tdie Burg"
     found = ours.encode_with_spans(text)
     assert found.ids == ours.encode(text)
@@ -195,7 +195,7 @@ def test_an_unknown_id_is_an_error(ours: Tokenizer) -> None:
 
 
 class TestOtherFiles:
-    def test_what_is_no_model_is_refused(self, tmp_path: Path) -> None:
+    def test_other_files_are_refused(self, tmp_path: Path) -> None:
         for number, content in enumerate([b"hello world", bytes(50), b"\x0a\x02\x0a\x00", b""]):
             path = tmp_path / f"{number}.model"
             path.write_bytes(content)
@@ -222,7 +222,7 @@ class TestOtherFiles:
         with pytest.raises(DataError, match="of type unigram"):
             open_tokenizer(tmp_path / "bpe.model")
 
-    def test_another_order_of_specials_is_refused(self, tmp_path: Path) -> None:
+    def test_another_order_of_special_tokens_is_refused(self, tmp_path: Path) -> None:
         train(tmp_path / "t5.model", ALL_SENTENCES, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
         with pytest.raises(DataError, match="first pieces"):
             open_tokenizer(tmp_path / "t5.model")

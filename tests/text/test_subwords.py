@@ -19,7 +19,7 @@ def test_the_hash_is_fnv_1a_where_bytes_are_ascii() -> None:
     assert found.tolist() == [0xE40C292C % 2**31]
 
 
-def test_parts_by_eye() -> None:
+def test_ngrams_of_an_example() -> None:
     assert parts("dog", 3, 6) == ["<do", "<dog", "<dog>", "dog", "dog>", "og>"]
     found, counts = subword_buckets(["dog", "a"], SubwordConfig(3, 6, 1000))
     wanted = [fnv(part) % 1000 for part in ("<do", "<dog", "<dog>", "dog", "dog>", "og>", "<a>")]
@@ -28,12 +28,14 @@ def test_parts_by_eye() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule",
+    "config",
     [SubwordConfig(), SubwordConfig(1, 3, 97), SubwordConfig(2, 2, 5), SubwordConfig(5, 7, 10**6)],
 )
-def test_all_words_at_once_are_as_one_by_one(rule: SubwordConfig) -> None:
-    found, counts = subword_buckets(WORDS, rule)
-    wanted = [[fnv(p) % rule.num_buckets for p in parts(w, rule.min_n, rule.max_n)] for w in WORDS]
+def test_batch_equals_one_by_one(config: SubwordConfig) -> None:
+    found, counts = subword_buckets(WORDS, config)
+    wanted = [
+        [fnv(p) % config.num_buckets for p in parts(w, config.min_n, config.max_n)] for w in WORDS
+    ]
     assert counts.tolist() == [len(one) for one in wanted]
     assert found.tolist() == [number for one in wanted for number in one]
 
@@ -46,8 +48,10 @@ def test_any_words(words: list[str]) -> None:
     assert counts.tolist() == [len(one) for one in wanted]
 
 
-@pytest.mark.parametrize("rule", [SubwordConfig(3, 0), SubwordConfig(0, 0), SubwordConfig(3, 6, 0)])
-def test_models_without_subwords(rule: SubwordConfig) -> None:
-    found, counts = subword_buckets(["dog"], rule)
+@pytest.mark.parametrize(
+    "config", [SubwordConfig(3, 0), SubwordConfig(0, 0), SubwordConfig(3, 6, 0)]
+)
+def test_models_without_subwords(config: SubwordConfig) -> None:
+    found, counts = subword_buckets(["dog"], config)
     assert (found.size, counts.tolist()) == (0, [0])
     assert np.issubdtype(found.dtype, np.integer)

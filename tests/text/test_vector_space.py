@@ -16,7 +16,7 @@ VECTORS = np.array(
 
 
 @pytest.mark.parametrize("shape", [(200, 12), (8, 20)])
-def test_principal_components_are_those_of_the_singular_values(shape: tuple[int, int]) -> None:
+def test_principal_components_equal_an_svd(shape: tuple[int, int]) -> None:
     vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     vectors *= np.linspace(1, 4, shape[1], dtype=np.float32)
     vectors += 5
@@ -29,7 +29,7 @@ def test_principal_components_are_those_of_the_singular_values(shape: tuple[int,
     np.testing.assert_allclose(reduced, wanted * signs, atol=1e-3)
 
 
-def test_components_that_there_are_not_are_zeros() -> None:
+def test_components_beyond_the_dimension_are_zero() -> None:
     vectors = np.array([[1, 1], [2, 2], [3, 3]], np.float32)
     reduced = principal_components(vectors, 3)
     np.testing.assert_allclose(reduced[:, 0], [-(2**0.5), 0, 2**0.5], atol=1e-6)
@@ -37,7 +37,7 @@ def test_components_that_there_are_not_are_zeros() -> None:
     assert principal_components(np.zeros((0, 4), np.float32), 2).shape == (0, 2)
 
 
-def test_unit_length() -> None:
+def test_l2_normalise() -> None:
     assert l2_normalise(np.array([[3, 4], [0, 0]], np.float32)).tolist() == [
         [pytest.approx(0.6), pytest.approx(0.8)], [0, 0],
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def test_neighbours_in_a_language_and_across() -> None:
     assert across[0].cosine == pytest.approx(1 / 1.01**0.5)
 
 
-def test_unknown_words_and_languages_are_one_sentence() -> None:
+def test_unknown_words_and_languages_are_refused() -> None:
     space = WordSpace(LEXICON, VECTORS)
     with pytest.raises(PolyglanceError, match="no word 'hund' in 'en'"):
         space.neighbours("hund", "en")
@@ -59,7 +59,7 @@ def test_unknown_words_and_languages_are_one_sentence() -> None:
         space.neighbours("dog", "en", languages=["fr"])
 
 
-def test_a_space_on_disk(tmp_path: Path) -> None:
+def test_save_and_open_round_trip(tmp_path: Path) -> None:
     WordSpace(LEXICON, VECTORS).save(tmp_path)
     again = WordSpace.open(tmp_path)
     assert (again.vectors == VECTORS).all()

@@ -9,19 +9,19 @@ GERMAN = Dictionary(
 )  # fmt: skip
 
 
-def test_words_in_their_order_with_capitals_and_punctuation() -> None:
+def test_order_case_and_punctuation_are_kept() -> None:
     assert translate_words("A dog (the dog) eats!", GERMAN, "en") == "Ein Hund (das Hund) frisst!"
     assert translate_words("a DOG, a cat.", GERMAN, "en") == "ein HUND, ein cat."
     assert translate_words("", GERMAN, "en") == ""
     assert translate_words("...", GERMAN, "en") == "..."
 
 
-def test_phrases_before_words_if_asked_for() -> None:
+def test_phrases_before_words() -> None:
     assert translate_words("the ice cream", GERMAN, "en") == "das Eis Sahne"
     assert translate_words("the ice cream", GERMAN, "en", max_phrase_words=3) == "das Speiseeis"
 
 
-def test_unknown_words_stay_or_go() -> None:
+def test_unknown_words_are_kept_or_dropped() -> None:
     text = "A small dog, quickly, eats."
     assert translate_words(text, GERMAN, "en") == "Ein small Hund, quickly, frisst."
     assert translate_words(text, GERMAN, "en", keep_unknown=False) == "Ein Hund, frisst."
@@ -34,7 +34,7 @@ def test_scripts_without_spaces() -> None:
     assert translate_words("红狗跑。", chinese.reversed(), "zh", target="en") == "red dog runs。"
 
 
-def test_words_that_stay_keep_their_spaces_in_scripts_without() -> None:
+def test_unknown_words_keep_their_spaces_in_spaceless_targets() -> None:
     chinese = Dictionary([("dog", "狗"), ("run", "跑"), ("snow", "雪")])
     text = "Two dogs run, through the snow."
     assert translate_words(text, chinese, "en", target="zh") == "Two 狗跑, through the 雪."
@@ -42,12 +42,12 @@ def test_words_that_stay_keep_their_spaces_in_scripts_without() -> None:
     assert translate_words("红狗", chinese.reversed(), "zh", target="ja") == "红dog"
 
 
-def test_english_words_by_their_base_form_but_their_own_first() -> None:
+def test_english_base_forms_are_a_fallback() -> None:
     german = Dictionary([("dog", "Hund"), ("run", "laufen"), ("runs", "läuft")])
     assert translate_words("Dogs running, a dog runs", german, "en") == "Hund laufen, a Hund läuft"
     assert translate_words("dogs", german, "fr") == "dogs"
 
 
-def test_words_that_touch_are_set_apart() -> None:
+def test_adjacent_words_are_separated() -> None:
     french = Dictionary([("l'", "the"), ("eau", "water"), ("dans", "in")])
     assert translate_words("Dans l'eau", french, "fr") == "In the water"

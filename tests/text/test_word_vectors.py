@@ -16,7 +16,7 @@ BUCKETS = 50
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(len(WORDS) + BUCKETS, 4)).astype(np.float32)
 
-# As published: spaces at the ends of lines, a word with a no-break space, and one said twice.
+# As published: spaces at the ends of lines, a word with a no-break space, and a repeated word.
 PUBLISHED = "4 3\nthe 0.5 -1e-2 3 \nNew\u00a0York 1 2 3 \nthe 9 9 9\n, -0.25 0 1\n"
 
 
@@ -37,7 +37,7 @@ def test_a_published_vec_file(published: Path) -> None:
     assert found.tolist() == [[1, 2, 3], [0, 0, 0], [0.5, np.float32(-0.01), 3]]
 
 
-def test_only_the_words_asked_for_are_read(published: Path) -> None:
+def test_only_given_words_are_read(published: Path) -> None:
     opened = open_word_vectors(published, words=["the", "cat"])
     assert isinstance(opened, WordVectors)
     assert opened.words == ("the",)
@@ -65,14 +65,14 @@ def test_written_vectors_come_back_as_they_were(tmp_path: Path, name: str) -> No
         ("1 0\ndog\n", ":1: expected the number of words"),
     ],
 )
-def test_a_damaged_vec_file_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+def test_damaged_vec_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.vec"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=message):
         read_vec(path)
 
 
-def test_a_damaged_archive_is_one_sentence(tmp_path: Path) -> None:
+def test_damaged_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.vec.gz"
     path.write_bytes(gzip.compress(PUBLISHED.encode())[:-12])
     with pytest.raises(DataError, match="cannot be read further"):
@@ -137,7 +137,7 @@ def test_old_classifiers_have_no_subwords(tmp_path: Path) -> None:
         ({"buckets": 40}, "damaged or truncated"),
     ],
 )
-def test_models_of_another_kind_are_one_sentence(
+def test_unsupported_models_are_refused(
     tmp_path: Path, changes: dict[str, int], message: str
 ) -> None:
     write_bin(tmp_path / "m.bin", WORDS, ROWS, **{"buckets": BUCKETS} | changes)
@@ -145,7 +145,7 @@ def test_models_of_another_kind_are_one_sentence(
         FastTextModel.open(tmp_path / "m.bin")
 
 
-def test_every_cut_of_a_model_is_one_sentence(tmp_path: Path) -> None:
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.bin"
     whole = write_bin(path, WORDS, ROWS, buckets=BUCKETS)
     needed = len(whole) - (1 + 16 + len(WORDS) * 16)  # the output matrix is not read

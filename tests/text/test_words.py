@@ -78,7 +78,7 @@ def test_every_word_of_the_corpus_is_known(language: str) -> None:
         assert min(ids) >= 2
 
 
-def test_saved_and_opened_it_is_the_same(tmp_path: Path, german: WordTokenizer) -> None:
+def test_save_and_open_round_trip(tmp_path: Path, german: WordTokenizer) -> None:
     mapping = WordTokenizer(german.counts.items(), "cz", lower=False, unknown="map")
     for number, tokenizer in enumerate([german, mapping]):
         tokenizer.save(tmp_path / str(number))

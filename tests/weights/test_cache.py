@@ -45,7 +45,7 @@ def start(target: Path, log: Path, seconds: float) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_processes_that_want_the_same_folder_make_it_once(tmp_path: Path) -> None:
+def test_concurrent_processes_make_a_folder_once(tmp_path: Path) -> None:
     target, log = tmp_path / "cache" / "toy", tmp_path / "log"
     running = [start(target, log, 0.3) for _ in range(4)]
     assert [process.wait(timeout=30) for process in running] == [0] * 4
@@ -55,7 +55,7 @@ def test_processes_that_want_the_same_folder_make_it_once(tmp_path: Path) -> Non
     assert (target / "data").read_text() == "whole"
 
 
-def test_a_process_killed_at_work_leaves_no_half_folder(tmp_path: Path) -> None:
+def test_killed_process_leaves_no_partial_folder(tmp_path: Path) -> None:
     target, log = tmp_path / "toy", tmp_path / "log"
     victim = start(target, log, 60)
     assert victim.stdout is not None
@@ -81,7 +81,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".toy.lock"]
 
 
-def test_a_broken_folder_stays_until_there_is_a_better_one(tmp_path: Path) -> None:
+def test_broken_folder_is_replaced_only_on_success(tmp_path: Path) -> None:
     target = tmp_path / "toy"
     target.mkdir()
     (target / "data").write_text("broken")
@@ -97,7 +97,7 @@ def test_a_broken_folder_stays_until_there_is_a_better_one(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == [".toy.lock", "toy"]
 
 
-def test_where_nothing_locks_the_first_to_finish_wins(
+def test_without_locks_the_first_to_finish_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
@@ -115,7 +115,7 @@ def test_where_nothing_locks_the_first_to_finish_wins(
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
 
-def test_a_complete_folder_is_used_where_nothing_may_be_written(
+def test_complete_folder_in_a_read_only_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_once(tmp_path / "toy", is_complete, make)

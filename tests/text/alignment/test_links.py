@@ -64,7 +64,7 @@ def test_links_written_and_read_back(tmp_path: Path) -> None:
     assert read_links(tmp_path / "links", pairs) == links
 
 
-def test_what_other_aligners_write(tmp_path: Path) -> None:
+def test_links_of_other_aligners(tmp_path: Path) -> None:
     path = tmp_path / "scored"
     path.write_text("0-0:0.93 1p2\nnonsense\n1-1 2\n0-0\n")
     with pytest.raises(DataError, match=r"scored:2: expected links"):

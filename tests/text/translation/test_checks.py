@@ -30,7 +30,7 @@ def test_empty_and_copied() -> None:
     assert CopyCheck()(pairs, "en", "de") == [False, True, True]
 
 
-def test_words_that_stayed_in_the_source_language() -> None:
+def test_untranslated_words_fail() -> None:
     kite = "A kite surfer is doing a flip over the waves."
     pairs = [
         (kite, "A kite surfer ni doing a flip over the waves."),
@@ -73,13 +73,15 @@ def test_lengths_are_compared_across_scripts() -> None:
     assert LengthCheck(0.1, 9.0)(pairs, "en", "de") == [True] * 4
 
 
-@pytest.mark.parametrize(("least", "most"), [(3, 1), (0, 0), (float("nan"), 1), (0, float("nan"))])
-def test_lengths_that_no_translation_has_are_refused(least: float, most: float) -> None:
+@pytest.mark.parametrize(
+    ("min_ratio", "max_ratio"), [(3, 1), (0, 0), (float("nan"), 1), (0, float("nan"))]
+)
+def test_impossible_length_ratios_are_refused(min_ratio: float, max_ratio: float) -> None:
     with pytest.raises(PolyglanceError, match=r"no length ratio is at least .* and at most"):
-        LengthCheck(least, most)
+        LengthCheck(min_ratio, max_ratio)
 
 
-def test_a_phrase_said_over_and_over() -> None:
+def test_repeated_phrases_fail() -> None:
     assert max_consecutive_repeats("", "en") == 0
     assert max_consecutive_repeats("a dog", "en") == 1
     assert max_consecutive_repeats("a very, very big dog", "en") == 2
@@ -98,10 +100,10 @@ def test_a_phrase_said_over_and_over() -> None:
     st.integers(1, 6),
     st.lists(st.sampled_from(["x", "y"]), max_size=2),
 )
-def test_a_phrase_is_counted_wherever_it_stands(phrase: list[str], times: int, around: list[str]):
+def test_repeats_are_counted_anywhere_in_a_text(phrase: list[str], times: int, around: list[str]):
     text = " ".join([*around, *phrase * times, *around])
-    said = max_consecutive_repeats(text, "en")
-    assert said >= times
+    output = max_consecutive_repeats(text, "en")
+    assert output >= times
     # By its definition, looked for in every place.
     words = text.split()
     slow = max(
@@ -112,11 +114,11 @@ def test_a_phrase_is_counted_wherever_it_stands(phrase: list[str], times: int, a
         if words[start : start + length * count] == words[start : start + length] * count
         and start + length * count <= len(words)
     )
-    assert said == slow
+    assert output == slow
 
 
 @given(st.text(max_size=12), st.text(max_size=12))
-def test_ratios_are_fair_to_both_sides_and_chrf_is_a_share(one: str, other: str) -> None:
+def test_length_ratio_is_symmetric_and_chrf_is_a_share(one: str, other: str) -> None:
     assert length_ratio(one, other) == pytest.approx(1 / length_ratio(other, one))
     assert 0 <= chrf(one, other) <= 1 + 1e-9
     assert chrf(one, one) == pytest.approx(1)
@@ -130,24 +132,24 @@ def test_chrf_by_hand() -> None:
     assert chrf("a", "b") == 0
 
 
-def test_captions_that_stayed_english_are_seen_among_the_others() -> None:
+def test_untranslated_captions_are_detected() -> None:
     """One in ten stays English; German is learned from all of them together."""
     pictures = ToyDataset(seed=3).pictures(100, "train")
-    said = [(one.captions["en"][0].text, one.captions["de"][0].text) for one in pictures]
-    pairs = [(here, here if not row % 10 else there) for row, (here, there) in enumerate(said)]
+    output = [(one.captions["en"][0].text, one.captions["de"][0].text) for one in pictures]
+    pairs = [(here, here if not row % 10 else there) for row, (here, there) in enumerate(output)]
     assert LanguageCheck()(pairs, "en", "de") == [row % 10 > 0 for row in range(len(pairs))]
     assert LanguageCheck(margin=1e6)(pairs, "en", "de") == [True] * len(pairs)
     assert LanguageCheck()([], "en", "de") == []
 
 
-def test_another_language_is_seen_with_examples_of_it() -> None:
+def test_third_language_is_detected_from_examples() -> None:
     pairs = list(zip(SENTENCES["en"], SENTENCES["fr"], strict=True))
     known = {code: SENTENCES[code] for code in ("de", "fr", "cs")}
     assert not any(LanguageCheck(known)(pairs, "en", "de"))
     assert all(LanguageCheck(known)(pairs, "en", "fr"))
 
 
-def test_meanings_are_compared_by_what_is_given() -> None:
+def test_embedding_and_round_trip_checks() -> None:
     pairs = [("a dog", "ein Hund"), ("a cat", "ein Zug"), ("a cow", "?")]
     alike = EmbeddingCheck(lambda here, _, there, __: [0.7, 0.69, 0.1], min_similarity=0.7)
     assert alike(pairs, "en", "de") == [True, False, False]

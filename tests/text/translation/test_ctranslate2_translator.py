@@ -19,7 +19,7 @@ from polyglance.text.translation.transformers_translator import TransformersTran
 
 TEXTS = SENTENCES["en"][:6]
 LONGEST = 13
-"""CTranslate2 counts what is said without its end; transformers' 14 are with the start."""
+"""CTranslate2's limit excludes the end token; transformers' 14 includes the start token."""
 
 
 def _converted(model: Path, out: Path, files: list[str]) -> Path:
@@ -41,25 +41,25 @@ def shortly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("shortly")
-def test_a_converted_marian_says_the_same(pair: tuple[Path, Path]) -> None:
+def test_converted_marian_equals_transformers(pair: tuple[Path, Path]) -> None:
     model, converted = pair
-    asked = TransformersTranslator(model, "en", "de").translate(TEXTS)
+    expected = TransformersTranslator(model, "en", "de").translate(TEXTS)
     translator = CTranslate2Translator(converted, "en", "de", num_beams=1)
-    said = translator.translate(TEXTS)
+    output = translator.translate(TEXTS)
     # Where it is cut off, transformers forces an end in place of the last piece.
-    assert [text[:8] for text in said] == [text[:8] for text in asked]
-    assert len({text[:8] for text in said}) > 3
+    assert [text[:8] for text in output] == [text[:8] for text in expected]
+    assert len({text[:8] for text in output}) > 3
     assert translator.translate([]) == []
 
 
 @pytest.mark.usefixtures("shortly")
-def test_a_converted_nllb_is_told_both_languages(tmp_path: Path) -> None:
+def test_converted_nllb_uses_both_language_tags(tmp_path: Path) -> None:
     model = nllb_folder(tmp_path / "nllb")
     converted = _converted(model, tmp_path / "converted", ["tokenizer.json"])
     for source, target in (("en", "de"), ("de", "zh")):
-        asked = TransformersTranslator(model, source, target, num_beams=1).translate(TEXTS)
-        said = CTranslate2Translator(converted, source, target, num_beams=1).translate(TEXTS)
-        assert [text[:6] for text in said] == [text[:6] for text in asked]
+        expected = TransformersTranslator(model, source, target, num_beams=1).translate(TEXTS)
+        output = CTranslate2Translator(converted, source, target, num_beams=1).translate(TEXTS)
+        assert [text[:6] for text in output] == [text[:6] for text in expected]
     with pytest.raises(PolyglanceError, match="does not support Swahili"):
         CTranslate2Translator(converted, "en", "sw")
 
@@ -81,9 +81,9 @@ def test_an_argos_package_as_a_file_and_as_a_folder(
             zipped.write(path, path.relative_to(tmp_path))
     installed = open_translator(str(inside), "en", "de")
     packed = open_translator(str(tmp_path / "translate-{source}_{target}.argosmodel"), "en", "de")
-    said = installed.translate(TEXTS)
-    assert len(set(said)) > 3
-    assert packed.translate(TEXTS) == said
+    output = installed.translate(TEXTS)
+    assert len(set(output)) > 3
+    assert packed.translate(TEXTS) == output
     assert packed.fingerprint == installed.fingerprint
     with pytest.raises(PolyglanceError, match="translates English to German, not English to Fr"):
         open_translator(str(inside), "en", "fr")
@@ -92,9 +92,7 @@ def test_an_argos_package_as_a_file_and_as_a_folder(
         open_translator(str(package), "en", "de")
 
 
-def test_a_folder_without_its_cutter_says_what_it_lacks(
-    pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_folder_without_tokenizer_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
     bare = shutil.copytree(pair[1], tmp_path / "bare", ignore=shutil.ignore_patterns("*.spm"))
     with pytest.raises(DataError, match=r"put the model's source\.spm and target\.spm"):
         open_translator(str(bare), "en", "de")

@@ -24,7 +24,7 @@ def test_a_pattern_names_a_folder_for_each_pair(tmp_path: Path) -> None:
         open_translator(pattern, "en", "ger man")
 
 
-def test_the_first_that_has_the_languages_translates(tmp_path: Path) -> None:
+def test_first_translator_that_supports_the_pair_is_used(tmp_path: Path) -> None:
     (tmp_path / "en-fr.txt").write_text("dog chien\n")
     names = [str(tmp_path / "{source}-{target}"), "words"]
     opened = open_first_translator(names, "en", "fr", dictionaries=[tmp_path])
@@ -34,7 +34,7 @@ def test_the_first_that_has_the_languages_translates(tmp_path: Path) -> None:
         open_first_translator(names, "en", "de", dictionaries=[tmp_path])
 
 
-def test_words_are_known_by_what_the_dictionary_says(tmp_path: Path) -> None:
+def test_word_translator_fingerprint_follows_the_dictionary(tmp_path: Path) -> None:
     path = tmp_path / "en-fr.txt"
     path.write_text("dog chien\n")
     first = open_translator("words", "en", "fr", dictionaries=[tmp_path]).fingerprint
@@ -43,7 +43,7 @@ def test_words_are_known_by_what_the_dictionary_says(tmp_path: Path) -> None:
     assert open_translator("words", "en", "fr", dictionaries=[path]).fingerprint != first
 
 
-def test_tags_of_four_kinds_of_model() -> None:
+def test_language_tags_of_four_model_types() -> None:
     words = ["▁dog", "</s>", "<unk>", "it_", "__x__", "dog_house"]
     assert language_tags([*words, ">>deu<<", ">>por<<"]) == {"de": ">>deu<<", "pt": ">>por<<"}
     assert language_tags([*words, "__de__", "__zh__"]) == {"de": "__de__", "zh": "__zh__"}

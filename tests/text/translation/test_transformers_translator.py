@@ -32,23 +32,23 @@ def alone(folder: Path, texts: list[str], language: str | None = None, **options
     tokenizer = AutoTokenizer.from_pretrained(folder, **options)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     how = {} if language is None else {"forced_bos_token_id": tokenizer.get_vocab()[language]}
-    said = []
+    output = []
     for text in texts:
         found = model.generate(**tokenizer(text, return_tensors="pt"), **how)[0]
-        said.append(" ".join(tokenizer.decode(found, skip_special_tokens=True).split()))
-    return said
+        output.append(" ".join(tokenizer.decode(found, skip_special_tokens=True).split()))
+    return output
 
 
-def test_marian_says_what_transformers_says_to_each_text_alone(marian: Path) -> None:
+def test_marian_batch_equals_single_texts(marian: Path) -> None:
     translator = TransformersTranslator(marian, "en", "deu")
     assert (translator.source, translator.target, translator.name) == ("en", "de", "opus-mt-en-de")
-    said = translator.translate(TEXTS)
-    assert said == alone(marian, TEXTS)
-    assert len(set(said)) > 3, "the model must listen, else this shows nothing"
+    output = translator.translate(TEXTS)
+    assert output == alone(marian, TEXTS)
+    assert len(set(output)) > 3, "the output must depend on the input"
     assert translator.translate([]) == []
 
 
-def test_nllb_is_told_both_languages(nllb: Path) -> None:
+def test_nllb_uses_both_language_tags(nllb: Path) -> None:
     german = TransformersTranslator(nllb, "en", "de").translate(TEXTS)
     chinese = TransformersTranslator(nllb, "de", "zh").translate(TEXTS)
     assert german == alone(nllb, TEXTS, "deu_Latn", src_lang="eng_Latn")
@@ -62,23 +62,23 @@ def test_nllb_is_told_both_languages(nllb: Path) -> None:
 
 def test_m2m100_has_other_tags(tmp_path: Path) -> None:
     folder = m2m100_folder(tmp_path / "m2m100")
-    said = TransformersTranslator(folder, "de", "zh").translate(TEXTS)
+    output = TransformersTranslator(folder, "de", "zh").translate(TEXTS)
     tokenizer = AutoTokenizer.from_pretrained(folder, src_lang="de")
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     target = tokenizer.get_lang_id("zh")
-    for text, one in zip(TEXTS, said, strict=True):
+    for text, one in zip(TEXTS, output, strict=True):
         found = model.generate(**tokenizer(text, return_tensors="pt"), forced_bos_token_id=target)
         assert one == " ".join(tokenizer.decode(found[0], skip_special_tokens=True).split())
-    assert said != TransformersTranslator(folder, "en", "de").translate(TEXTS)
+    assert output != TransformersTranslator(folder, "en", "de").translate(TEXTS)
     with pytest.raises(PolyglanceError, match=r"does not support Latin, only af, am, ar.* more"):
         TransformersTranslator(folder, "en", "la")
 
 
 def test_mbart_has_tags_with_countries(tmp_path: Path) -> None:
     folder = mbart_folder(tmp_path / "mbart")
-    said = TransformersTranslator(folder, "de", "fr").translate(TEXTS)
-    assert said == alone(folder, TEXTS, "fr_XX", src_lang="de_DE")
-    assert said != alone(folder, TEXTS, "cs_CZ", src_lang="de_DE")
+    output = TransformersTranslator(folder, "de", "fr").translate(TEXTS)
+    assert output == alone(folder, TEXTS, "fr_XX", src_lang="de_DE")
+    assert output != alone(folder, TEXTS, "cs_CZ", src_lang="de_DE")
 
 
 def test_a_marian_of_several_targets_is_given_the_tag(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_another_pair_is_refused(marian: Path) -> None:
         TransformersTranslator(marian, "de", "de")
 
 
-def test_the_fingerprint_follows_weights_and_search_not_the_name(
+def test_fingerprint_depends_on_weights_and_beams_not_the_name(
     marian: Path, tmp_path: Path
 ) -> None:
     first = TransformersTranslator(marian, "en", "de")
@@ -112,7 +112,7 @@ def test_the_fingerprint_follows_weights_and_search_not_the_name(
     assert TransformersTranslator(changed, "en", "de").fingerprint != first.fingerprint
 
 
-def test_what_cannot_translate_says_so(marian: Path, tmp_path: Path) -> None:
+def test_unsupported_folders_are_refused(marian: Path, tmp_path: Path) -> None:
     pickled = Path(shutil.copytree(marian, tmp_path / "pickled"))
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     with pytest.raises(DataError, match=r"has no \.safetensors file"):

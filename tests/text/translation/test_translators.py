@@ -26,12 +26,14 @@ def apertium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-def test_each_text_is_translated_to_one(apertium: Path) -> None:
+def test_apertium_translates_each_text(apertium: Path) -> None:
     texts = ["a dog", "", "two\nlines of dog", "a cat "]
     assert Apertium("en", "es").translate(texts) == ["a perro", "", "two lines of perro", "a cat"]
 
 
-def test_what_it_lacks_is_one_sentence(apertium: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_apertium_or_pair_is_refused(
+    apertium: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(PolyglanceError, match="no English to German: install the Debian package"):
         Apertium("en", "de")
     translator = Apertium("en", "es")
