@@ -1,4 +1,4 @@
-"""What a detector found becomes words behind a question."""
+"""Object tags: a detector's classes and counts as words."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.small_detector import package_weights, write_package
 from polyglance.cross_encoders.object_tags import ObjectTagger, ObjectTagsConfig, append_tags
 from polyglance.errors import PolyglanceError
 from polyglance.vision.detection import Detections
 from polyglance.weights.ssdlite import convert
-from helpers.small_detector import package_weights, write_package
 
 
 @pytest.fixture(scope="module")
@@ -22,39 +22,41 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def found(*objects: tuple[int, float]) -> Detections:
-    kinds, scores = zip(*objects, strict=True) if objects else ((), ())
-    boxes = np.zeros((len(kinds), 4), np.float32)
-    return Detections(np.array(kinds, np.int64), np.array(scores, np.float32), boxes)
+def detections(*objects: tuple[int, float]) -> Detections:
+    class_ids, scores = zip(*objects, strict=True) if objects else ((), ())
+    boxes = np.zeros((len(class_ids), 4), np.float32)
+    return Detections(np.array(class_ids, np.int64), np.array(scores, np.float32), boxes)
 
 
-def test_kinds_are_counted_surely_and_perhaps(folder: str) -> None:
-    teller = ObjectTagger(ObjectTagsConfig(folder, sure=0.5, unsure=0.2, most=3))
+def test_classes_have_counts_at_a_high_and_a_low_score(folder: str) -> None:
+    tagger = ObjectTagger(ObjectTagsConfig(folder, high_score=0.5, low_score=0.2, max_classes=3))
     person, dog, zebra, cat = 0, 17, 23, 16
-    seen = found((zebra, 0.9), (dog, 0.8), (zebra, 0.7), (zebra, 0.3), (dog, 0.6), (person, 0.4))
-    assert teller.words(seen) == "zebra 2 3, dog 2, person 1"
-    more = found((cat, 0.9), (zebra, 0.8), (dog, 0.7), (person, 0.6))
-    assert teller.words(more) == "cat 1, zebra 1, dog 1"
-    assert teller.words(found((person, 0.3), (person, 0.25))) == "person 1 2"
-    assert teller.words(found()) == ""
+    objects = detections(
+        (zebra, 0.9), (dog, 0.8), (zebra, 0.7), (zebra, 0.3), (dog, 0.6), (person, 0.4)
+    )
+    assert tagger.describe(objects) == "zebra 2 3, dog 2, person 1"
+    many_classes = detections((cat, 0.9), (zebra, 0.8), (dog, 0.7), (person, 0.6))
+    assert tagger.describe(many_classes) == "cat 1, zebra 1, dog 1"
+    assert tagger.describe(detections((person, 0.3), (person, 0.25))) == "person 1 2"
+    assert tagger.describe(detections()) == ""
 
 
-def test_pictures_are_told_by_what_the_detector_finds(folder: str, tmp_path: Path) -> None:
-    teller = ObjectTagger(ObjectTagsConfig(folder, sure=0.3, unsure=0.05))
+def test_images_are_tagged_with_what_is_detected(folder: str, tmp_path: Path) -> None:
+    tagger = ObjectTagger(ObjectTagsConfig(folder, high_score=0.3, low_score=0.05))
     pixels = np.random.default_rng(1).integers(256, size=(300, 300, 3), dtype=np.uint8)
-    picture = Image.fromarray(pixels)
-    picture.save(tmp_path / "picture.png")
-    (objects,) = teller.detector.detect(pixels[None])
-    expected = teller.words(objects)
+    image = Image.fromarray(pixels)
+    image.save(tmp_path / "image.png")
+    (objects,) = tagger.detector.detect(pixels[None])
+    expected = tagger.describe(objects)
     assert expected
-    assert teller.tag([tmp_path / "picture.png", picture]) == [expected, expected]
+    assert tagger.tag([tmp_path / "image.png", image]) == [expected, expected]
 
 
-def test_a_question_is_read_with_it() -> None:
+def test_tags_follow_the_question() -> None:
     assert append_tags("How many?", "dog 2") == "How many? dog 2"
     assert append_tags("How many?", "") == "How many?"
 
 
-def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(PolyglanceError, match="unsure is above sure"):
-        ObjectTagsConfig(sure=0.2, unsure=0.4)
+def test_contradictory_settings_are_refused() -> None:
+    with pytest.raises(PolyglanceError, match="low_score is above high_score"):
+        ObjectTagsConfig(high_score=0.2, low_score=0.4)
