@@ -55,7 +55,9 @@ def expected(manifest: Path, clip: Path, tmp_path: Path) -> Evaluation:
     return evaluate_files(tmp_path / "images.npy", tmp_path / "texts.npz", manifest, human=["de"])
 
 
-def test_it_is_as_of_its_embeddings(manifest: Path, clip: Path, expected: Evaluation) -> None:
+def test_encoder_results_equal_those_of_its_embeddings(
+    manifest: Path, clip: Path, expected: Evaluation
+) -> None:
     found = evaluate_encoder(polyglance.load(clip), manifest, human=["de"])
     assert found.languages == expected.languages
     assert (found.model, found.split) == ("tiny-clip", "photos/m")
@@ -78,7 +80,7 @@ def test_from_the_command_line(
     assert read_results(out).languages == {"de": expected.languages["de"]}
 
 
-def test_what_a_machine_made_is_told_and_can_be_left_out(
+def test_machine_captions_are_counted_and_can_be_excluded(
     manifest: Path, clip: Path, tmp_path: Path
 ) -> None:
     """Of nine German captions a machine made three; a language all of its making is not there."""
@@ -102,7 +104,7 @@ def test_what_a_machine_made_is_told_and_can_be_left_out(
     assert done.stdout == ""
 
 
-def test_a_language_is_told_to_models_of_words(manifest: Path) -> None:
+def test_word_models_get_the_language(manifest: Path) -> None:
     told: list[str | None] = []
 
     class Reader:
@@ -120,7 +122,7 @@ def test_a_language_is_told_to_models_of_words(manifest: Path) -> None:
     assert told == ["en", "de"]
 
 
-def test_what_cannot_be_measured_is_one_sentence(manifest: Path, clip: Path) -> None:
+def test_invalid_input_is_rejected(manifest: Path, clip: Path) -> None:
     encoder = polyglance.load(clip)
     with pytest.raises(PolyglanceError, match="no captions in fr, only in en, de"):
         evaluate_encoder(encoder, manifest, languages=["fr"])
@@ -140,7 +142,7 @@ def test_what_cannot_be_measured_is_one_sentence(manifest: Path, clip: Path) -> 
         (["m.jsonl", "--inner-product"], "for stored embeddings"),
     ],
 )
-def test_mixed_up_arguments(arguments: list[str], message: str) -> None:
+def test_conflicting_arguments_are_rejected(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["evaluate", *arguments])
     assert isinstance(done.exception, PolyglanceError)
     assert message in str(done.exception)

@@ -43,7 +43,7 @@ class TestResultsFile:
         write_results(tmp_path / "deep" / "toy.json", evaluation)
         assert read_results(tmp_path / "deep" / "toy.json") == evaluation
 
-    def test_says_what_it_needs_to_be_understood_alone(self, tmp_path, evaluation):
+    def test_results_file_is_self_contained(self, tmp_path, evaluation):
         write_results(tmp_path / "toy.json", evaluation)
         found = json.loads((tmp_path / "toy.json").read_text())
         assert found["split"] == "world/test"
@@ -53,14 +53,14 @@ class TestResultsFile:
         assert found["summary"]["human_average"] == pytest.approx(55)
         assert found["summary"]["mean_recall"] == pytest.approx({"en": 60, "de": 50, "ar": 40})
 
-    def test_averages_are_computed_rather_than_believed(self, tmp_path, evaluation):
+    def test_averages_are_recomputed(self, tmp_path, evaluation):
         write_results(tmp_path / "toy.json", evaluation)
         found = json.loads((tmp_path / "toy.json").read_text())
         found["summary"]["average"] = 99.9
         (tmp_path / "toy.json").write_text(json.dumps(found))
         assert read_results(tmp_path / "toy.json").average == pytest.approx(50)
 
-    def test_stamp(self):
+    def test_provenance(self):
         assert provenance()["version"] == polyglance.__version__
         assert provenance()["date"].endswith("+00:00")
 
@@ -73,7 +73,7 @@ class TestResultsFile:
             ({"model": 3}, "model: expected text"),
         ],
     )
-    def test_a_file_that_was_tampered_with(self, tmp_path, evaluation, change, message):
+    def test_inconsistent_file_is_rejected(self, tmp_path, evaluation, change, message):
         path = tmp_path / "toy.json"
         write_results(path, evaluation)
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -83,7 +83,7 @@ class TestResultsFile:
         assert str(error.value).startswith(str(path))
 
     @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"{}", b"[" * 100_000])
-    def test_a_file_of_something_else(self, tmp_path, content):
+    def test_other_files_are_rejected(self, tmp_path, content):
         (tmp_path / "x.json").write_bytes(content)
         with pytest.raises(DataError, match=r"x\.json"):
             read_results(tmp_path / "x.json")
@@ -125,7 +125,7 @@ class TestTables:
 
 
 class TestComparison:
-    def test_a_row_a_model_and_meta_average_over_splits(self, evaluation):
+    def test_comparison_has_a_row_per_model_and_meta_average(self, evaluation):
         other = Evaluation("toy", "coco/test", {"ja": result(70)})
         rival = dataclasses.replace(evaluation, model="a|b")
         assert comparison_table([evaluation, other, rival]).splitlines() == [
@@ -135,11 +135,11 @@ class TestComparison:
             "| a/b | 60.0 | 50.0 | 40.0 | – | – |",
         ]
 
-    def test_of_one_split_ends_in_the_mean(self, evaluation):
+    def test_comparison_on_one_split_ends_with_the_mean(self, evaluation):
         rival = dataclasses.replace(evaluation, model="rival")
         assert comparison_table([evaluation, rival]).splitlines()[0].endswith("| mean |")
 
-    def test_other_candidates_do_not_share_a_column(self, evaluation):
+    def test_different_candidates_are_not_compared(self, evaluation):
         rival = dataclasses.replace(
             evaluation, model="rival", languages={"en": result(50, pictures=929)}
         )
@@ -150,7 +150,7 @@ class TestComparison:
 
 
 class TestFill:
-    def test_puts_tables_where_the_document_names_their_files(self, tmp_path, evaluation):
+    def test_tables_are_written_after_their_comments(self, tmp_path, evaluation):
         write_results(tmp_path / "a.json", evaluation)
         write_results(tmp_path / "b.json", dataclasses.replace(evaluation, model="b"))
         document = tmp_path / "page.md"
@@ -167,7 +167,7 @@ class TestFill:
         assert not update_tables(document)
         assert document.read_text() == text
 
-    def test_a_document_without_results_stays(self, tmp_path):
+    def test_document_without_results_is_unchanged(self, tmp_path):
         (tmp_path / "page.md").write_text("Nothing here.\n")
         assert not update_tables(tmp_path / "page.md")
 

@@ -55,7 +55,7 @@ def assert_ranks(found: Ranks, expected):
 
 
 class TestByHand:
-    def test_two_pictures_three_captions(self):
+    def test_two_images_three_captions(self):
         scores = np.array([[0.9, 0.2, 0.8], [0.1, 0.7, 0.85]])
         # Captions 0 and 1 belong to picture 0, caption 2 to picture 1.
         ranks = ranks_from_scores(scores, [0, 0, 1])
@@ -69,7 +69,7 @@ class TestByHand:
         assert (result.image_to_text.candidates, result.text_to_image.candidates) == (3, 2)
         assert (result.image_to_text.queries, result.text_to_image.queries) == (2, 3)
 
-    def test_any_of_a_pictures_captions_is_a_hit_and_the_best_one_counts(self):
+    def test_best_caption_of_an_image_counts(self):
         scores = np.array([[0.1, 0.9, 0.5, 0.6], [0.0, 0.0, 1.0, 1.0]])
         ranks = ranks_from_scores(scores, [0, 0, 1, 1])
         assert ranks.image_to_text.tolist() == [1, 1]
@@ -78,7 +78,7 @@ class TestByHand:
         ranks = ranks_from_scores(np.array([[1.0, 1.0, 1.0, 0.5], [0.0] * 4]), [0, 0, 0, 1])
         assert ranks.image_to_text.tolist() == [1, 4]
 
-    def test_a_picture_without_captions_is_a_candidate_but_no_query(self):
+    def test_image_without_captions_is_a_candidate_but_no_query(self):
         scores = np.array([[0.5, 0.5], [0.9, 0.1], [0.1, 0.9]])
         ranks = ranks_from_scores(scores, [0, 2])
         assert ranks.image_to_text.tolist() == [2, 1]
@@ -116,7 +116,7 @@ class TestTies:
         assert result.mean_recall == 0.0
         assert result.text_to_image.median_rank == 203
 
-    def test_a_copy_of_the_right_picture_wins_against_it(self):
+    def test_duplicate_of_the_right_image_ranks_above_it(self):
         images = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
         ranks = ranks_from_embeddings(images, np.array([[1.0, 0.1]]), [0])
         assert ranks.text_to_image.tolist() == [2]
@@ -136,7 +136,7 @@ class TestNaN:
         scores = np.array([[1.0, np.nan], [0.0, 1.0]])
         assert_ranks(ranks_from_scores(scores, [0, 1]), ([2, 1], [1, 2]))
 
-    def test_a_nan_caption_leaves_the_pictures_other_captions_their_rank(self):
+    def test_nan_caption_does_not_affect_other_captions_of_the_image(self):
         scores = np.array([[np.nan, 1.0, 0.0], [0.0, 0.0, 1.0]])
         assert ranks_from_scores(scores, [0, 0, 1]).image_to_text.tolist() == [1, 1]
 
@@ -249,7 +249,7 @@ class TestAgainstLoops:
 
     @settings(max_examples=75, deadline=None)
     @given(retrieval_cases())
-    def test_the_order_of_pictures_and_captions_does_not_matter(self, case):
+    def test_order_of_images_and_captions_does_not_matter(self, case):
         images, texts, owner, rng = case
         expected = evaluate_retrieval(images, texts, owner)
         picture_order, text_order = rng.permutation(len(images)), rng.permutation(len(texts))
@@ -261,7 +261,7 @@ class TestAgainstLoops:
 
 
 class TestShortlists:
-    def test_places_are_ranks_and_absence_is_the_last_place(self):
+    def test_positions_are_ranks_and_missing_answers_rank_last(self):
         # Five pictures with one caption each; lists of two, one of them cut short.
         captions = np.array([[0, 1], [2, 1], [0, 1], [3, -1], [-1, -1]])
         pictures = np.array([[1, 0], [1, 2], [2, 0], [0, 1], [4, -1]])
@@ -281,7 +281,7 @@ class TestShortlists:
         ranks = ranks_from_shortlists(lists, lists, np.arange(count))
         assert set(ranks.image_to_text) == set(ranks.text_to_image) == {count}
 
-    def test_a_picture_without_captions_may_have_a_list_but_is_no_query(self):
+    def test_image_without_captions_may_have_a_list(self):
         lists = Shortlists(np.array([[0], [0]])), Shortlists(np.array([[1]]))
         assert ranks_from_shortlists(*lists, [1]).image_to_text.tolist() == [1]
 
@@ -296,7 +296,7 @@ class TestShortlists:
             (np.array([[0, 1], [1, 0]]), np.zeros((2, 3)), "as many scores"),
         ],
     )
-    def test_lists_that_make_no_sense(self, candidates, scores, message):
+    def test_invalid_lists_are_rejected(self, candidates, scores, message):
         good = Shortlists(np.array([[0, 1], [1, 0]]))
         with pytest.raises(PolyglanceError, match=message):
             ranks_from_shortlists(Shortlists(candidates, scores), good, [0, 1])
@@ -356,7 +356,7 @@ class TestAverages:
         coco = {"en": 88.4, "zh": 87.3, "ja": 82.2}
         assert round(meta_average({"flickr30k": flickr, "mscoco": coco}), 1) == 84.1
 
-    def test_an_average_over_what_was_not_measured_is_an_error(self):
+    def test_average_over_missing_languages_is_an_error(self):
         with pytest.raises(PolyglanceError, match="needs cs"):
             human_average({"en": 50.0}, {"en", "cs"})
         with pytest.raises(PolyglanceError, match="no language"):

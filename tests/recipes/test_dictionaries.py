@@ -22,7 +22,7 @@ def made(folder: Path, source: str, target: str) -> Dictionary:
     return open_dictionary(folder / f"{source}-{target}.tsv", source=source)
 
 
-def test_translations_teach_both_ways_and_freedict_adds_what_pictures_need(tmp_path: Path) -> None:
+def test_dictionaries_from_translations_are_extended_by_freedict(tmp_path: Path) -> None:
     article = "{}\n\n1. {}\n"
     words = [("dog", "Köter"), ("ball", "Ball"), ("quark", "Quark")]
     write_dictd(
@@ -46,7 +46,7 @@ def test_translations_teach_both_ways_and_freedict_adds_what_pictures_need(tmp_p
     assert made(tmp_path / "made", "en", "de").translations("dog") == ("mine",)  # left alone
 
 
-def test_without_translations_descriptions_of_the_same_pictures_teach(tmp_path: Path) -> None:
+def test_dictionaries_from_captions_of_the_same_images(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     described = []
     for _ in range(150):
@@ -61,7 +61,7 @@ def test_without_translations_descriptions_of_the_same_pictures_teach(tmp_path: 
     assert np.mean([back.translations(f"cw{i}")[0] == f"ew{i}" for i in range(12)]) > 0.9
 
 
-def test_dictionaries_are_learned_once_and_without_freedict_where_it_is_not_installed(
+def test_learned_dictionaries_are_cached_and_need_no_freedict(
     tmp_path: Path,
 ) -> None:
     captions, parallel = tmp_path / "captions.jsonl", tmp_path / "parallel.jsonl"
@@ -81,7 +81,7 @@ def test_dictionaries_are_learned_once_and_without_freedict_where_it_is_not_inst
     assert path.stat().st_mtime_ns == written
 
 
-def test_nothing_is_learned_from_nothing(tmp_path: Path) -> None:
+def test_no_texts_give_an_empty_dictionary(tmp_path: Path) -> None:
     silent = [Record(captions={"en": ("a dog",), "fr": ("!",)})]
     make_dictionaries(silent, [], ["fr"], str(tmp_path / "{source}-{target}.tsv"), freedict=None)
     assert (tmp_path / "en-fr.tsv").read_text() == ""

@@ -51,7 +51,7 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_what_was_saved_goes_on_exactly(tmp_path: Path) -> None:
+def test_training_resumes_exactly_from_a_checkpoint(tmp_path: Path) -> None:
     model, optimiser = save(tmp_path / "latest")
     other = Pair(seed=1)
     other_optimiser = optimiser_of(other)
@@ -63,7 +63,7 @@ def test_what_was_saved_goes_on_exactly(tmp_path: Path) -> None:
     assert same(model, other)
 
 
-def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+def test_missing_checkpoint_returns_none(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "latest", Pair(0)) is None
 
 
@@ -78,7 +78,7 @@ def test_tied_weights_are_written_once_and_nothing_is_pickled(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("stop_before", ["first", "second"])
-def test_a_stop_while_saving_loses_nothing(
+def test_interrupted_save_keeps_the_old_checkpoint(
     stop_before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Saving moves two folders: the old one away, then the new one to its place."""
@@ -113,7 +113,7 @@ def _stop(source: Path, target: Path) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_keeps_the_old_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "latest"
     model, _ = save(folder)
     # A real limit, in a process of its own: files of this many bytes and no more.
@@ -144,7 +144,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest"]
 
 
-def test_moments_belong_to_names_not_to_places(tmp_path: Path) -> None:
+def test_optimiser_state_is_stored_by_parameter_name(tmp_path: Path) -> None:
     save(tmp_path / "latest")
     model = Pair(seed=0)
     model.first.bias.requires_grad_(False)
@@ -159,7 +159,7 @@ def test_moments_belong_to_names_not_to_places(tmp_path: Path) -> None:
         assert torch.equal(backwards.state[parameter]["exp_avg"], saved[f"{name}/exp_avg"])
 
 
-def test_another_model_and_broken_files_are_one_sentence(tmp_path: Path) -> None:
+def test_mismatched_models_and_broken_files_are_rejected(tmp_path: Path) -> None:
     folder = tmp_path / "latest"
     save(folder)
     for other in (Pair(0, width=4), nn.Linear(3, 3)):

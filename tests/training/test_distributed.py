@@ -96,7 +96,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_processes_have_the_gradients_of_one(two: Path) -> None:
+def test_two_processes_compute_the_gradients_of_one(two: Path) -> None:
     alone = Towers()
     loss = alone.contrast(*own_batch())
     loss.backward()
@@ -111,7 +111,7 @@ def test_two_processes_have_the_gradients_of_one(two: Path) -> None:
                 torch.testing.assert_close(gradient, parameter.grad, rtol=0, atol=1e-12)
 
 
-def test_two_processes_train_the_model_of_one(two: Path, tmp_path: Path) -> None:
+def test_two_processes_train_the_same_model_as_one(two: Path, tmp_path: Path) -> None:
     alone = Towers()
     begin = alone.text.weight.detach().clone()
     train_loop(alone, Mixture({"pairs": alone}), CONFIG, tmp_path, validate=validate)
@@ -126,12 +126,12 @@ def test_two_processes_train_the_model_of_one(two: Path, tmp_path: Path) -> None
     assert one[0]["inter"] == pytest.approx(other[0]["inter"])
 
 
-def test_processes_draw_from_parts_that_do_not_overlap(two: Path) -> None:
+def test_shards_are_disjoint(two: Path) -> None:
     shares = [torch.load(two / f"{n}.pt", weights_only=True)["share"] for n in range(2)]
     assert shares == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
-def test_alone_nothing_is_gathered_shared_or_averaged() -> None:
+def test_single_process_needs_no_communication() -> None:
     rows = torch.ones(2, 3)
     parameter = nn.Parameter(rows)
     parameter.grad = torch.full((2, 3), 2.0)

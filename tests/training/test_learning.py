@@ -41,7 +41,7 @@ def found_in_ten(toy: ToyModel, gallery: Sequence[Picture]) -> float:
     return float(np.mean(recalls))
 
 
-def test_the_toy_model_learns_what_it_is_told_and_nothing_else() -> None:
+def test_toy_model_learns_captions_and_not_shuffled_ones() -> None:
     dataset = ToyDataset(seed=0, languages=("en", "de"))
     pictures = list(dataset.pictures(400, "train"))
     gallery = list(dataset.pictures(100, "test"))  # combinations that training never showed
@@ -57,7 +57,7 @@ def test_the_toy_model_learns_what_it_is_told_and_nothing_else() -> None:
     assert wrong < 20
 
 
-def test_vectors_are_of_unit_length_and_reading_them_changes_nothing() -> None:
+def test_vectors_have_unit_length_and_encoding_keeps_the_model() -> None:
     pictures = list(ToyDataset(seed=1).pictures(20))
     toy = make_toy_model(pictures)
     toy.model.train()

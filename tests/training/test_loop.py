@@ -58,7 +58,7 @@ def run(
         return model, None
 
 
-def test_learns_logs_and_keeps_the_best(tmp_path: Path) -> None:
+def test_train_loop_learns_logs_and_keeps_the_best_state(tmp_path: Path) -> None:
     model, result = run(tmp_path, steps=300, schedule="cosine")
     assert result is not None
     assert result.best is not None
@@ -70,7 +70,7 @@ def test_learns_logs_and_keeps_the_best(tmp_path: Path) -> None:
     assert sum("validation" in entry for entry in log) == 30
 
 
-def test_a_resumed_run_is_the_run_in_one_go(tmp_path: Path) -> None:
+def test_resumed_run_equals_uninterrupted_run(tmp_path: Path) -> None:
     whole, _ = run(tmp_path / "whole")
     for number in (2, 1):  # stopped twice, at different steps
         _, result = run(tmp_path / "pieces", stop_at=number)
@@ -82,7 +82,7 @@ def test_a_resumed_run_is_the_run_in_one_go(tmp_path: Path) -> None:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "pieces" / name).read_bytes()
 
 
-def test_a_step_of_several_batches_takes_their_mean(tmp_path: Path) -> None:
+def test_gradient_accumulation_averages_micro_batches(tmp_path: Path) -> None:
     run(tmp_path, steps=1, grad_accumulation_steps=3, log_every=1, validate_every=0)
     logged = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
     model = Line()
@@ -97,7 +97,7 @@ def test_a_step_of_several_batches_takes_their_mean(tmp_path: Path) -> None:
     assert logged["grad_norm"] == pytest.approx(gradient.norm().item(), rel=1e-5)
 
 
-def test_several_batches_resume_as_one_run_and_an_older_run_goes_on(tmp_path: Path) -> None:
+def test_accumulated_steps_resume_exactly_and_new_settings_default(tmp_path: Path) -> None:
     whole, _ = run(tmp_path / "whole", grad_accumulation_steps=2)
     run(tmp_path / "parts", grad_accumulation_steps=2, stop_at=3)
     resumed, _ = run(tmp_path / "parts", grad_accumulation_steps=2)
@@ -114,7 +114,7 @@ def test_several_batches_resume_as_one_run_and_an_older_run_goes_on(tmp_path: Pa
     assert torch.equal(old.layer.weight, run(tmp_path / "new")[0].layer.weight)
 
 
-def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
+def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(PolyglanceError, match=r"learning_rate = 0\.1, not 0\.5"):
         run(tmp_path, learning_rate=0.5)
@@ -125,7 +125,7 @@ def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
         run(tmp_path, steps=70)
 
 
-def test_the_log_is_json_for_any_reader(tmp_path: Path) -> None:
+def test_log_is_valid_json(tmp_path: Path) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
@@ -139,7 +139,7 @@ def test_the_log_is_json_for_any_reader(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in lines] == [5, 5]
 
 
-def test_without_validation_the_last_state_stays(tmp_path: Path) -> None:
+def test_without_validation_the_last_state_is_the_result(tmp_path: Path) -> None:
     model = Line()
     result = train_loop(model, Mixture({"line": model}), LoopConfig(steps=3), tmp_path, quiet=True)
     assert (result.best, result.best_step) == (None, 0)
@@ -150,7 +150,7 @@ def test_without_validation_the_last_state_stays(tmp_path: Path) -> None:
     assert torch.equal(model.layer.weight, again.layer.weight)
 
 
-def test_a_log_cut_off_by_a_kill_is_mended(tmp_path: Path) -> None:
+def test_truncated_log_is_repaired(tmp_path: Path) -> None:
     run(tmp_path, stop_at=2)
     log = tmp_path / "log.jsonl"
     log.write_text(log.read_text() + '{"step": 21, "squ')
@@ -158,13 +158,13 @@ def test_a_log_cut_off_by_a_kill_is_mended(tmp_path: Path) -> None:
     assert all(json.loads(line)["step"] <= 60 for line in log.read_text().splitlines())
 
 
-def test_a_loss_that_explodes_stops_with_advice(tmp_path: Path) -> None:
+def test_diverging_loss_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="lower learning_rate"):
         run(tmp_path, learning_rate=1e30, log_every=1)
 
 
 @pytest.mark.parametrize("broken", ["loss", "gradient"])
-def test_what_is_not_finite_never_reaches_a_checkpoint(tmp_path: Path, broken: str) -> None:
+def test_non_finite_values_are_never_saved(tmp_path: Path, broken: str) -> None:
     class Breaking(Line):
         steps = 0
 
@@ -187,7 +187,7 @@ def test_what_is_not_finite_never_reaches_a_checkpoint(tmp_path: Path, broken: s
     assert saved.layer.weight.isfinite().all()
 
 
-def test_weights_decay_but_vectors_do_not(tmp_path: Path) -> None:
+def test_weight_decay_skips_vectors(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
 
@@ -201,7 +201,7 @@ def test_weights_decay_but_vectors_do_not(tmp_path: Path) -> None:
     assert torch.equal(model.bias.detach(), bias)
 
 
-def test_rates_of_groups(tmp_path: Path) -> None:
+def test_lr_multiplier_of_parameter_groups(tmp_path: Path) -> None:
     model = nn.ModuleDict({"slow": nn.Linear(2, 2), "fast": nn.Linear(2, 2)})
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
 
@@ -220,7 +220,7 @@ def test_rates_of_groups(tmp_path: Path) -> None:
     assert moved["fast.weight"] == pytest.approx(0.02, rel=1e-3)
 
 
-def test_the_mixture_keeps_its_ratios_and_agrees_everywhere() -> None:
+def test_mixture_draws_by_ratio_and_deterministically() -> None:
     model = Line()
     tasks = {"itm": model, "mlm": model, "mrtm": model, "vtlm": model}
     mixture = Mixture(tasks, {"itm": 9, "mlm": 12, "mrtm": 9, "vtlm": 3})
@@ -259,11 +259,11 @@ def test_processes_draw_different_batches() -> None:
         ("log_every", -1),
     ],
 )
-def test_settings_out_of_bounds_are_one_sentence(name: str, value: Any) -> None:
+def test_out_of_range_settings_are_rejected(name: str, value: Any) -> None:
     with pytest.raises(PolyglanceError, match=f"{name} is .*: give "):
         LoopConfig(**{name: value})
 
 
-def test_settings_at_their_bounds() -> None:
+def test_boundary_settings_are_accepted() -> None:
     LoopConfig(steps=0, warmup=0, weight_decay=0.0, betas=(0.0, 0.0), seed=2**32 - 1, log_every=0)
     seed_step(2**32 - 1, 10**6, 1000)  # torch takes no more than 64 bits

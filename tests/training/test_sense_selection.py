@@ -22,7 +22,7 @@ def encode(words: Sequence[str]) -> Vectors:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def test_the_sense_that_is_alike_comes_first_and_others_go() -> None:
+def test_most_similar_sense_comes_first_and_others_are_dropped() -> None:
     german = Dictionary(
         [
             ("dog", "Klammer"), ("dog", "Hund"), ("dog", "Köter"), ("dog", "the dog of the house"),
@@ -39,7 +39,7 @@ def test_the_sense_that_is_alike_comes_first_and_others_go() -> None:
     assert list(chosen["fr"].pairs()) == [("dog", "chien")]
 
 
-def test_as_alike_the_dictionary_s_order_decides() -> None:
+def test_dictionary_order_breaks_ties() -> None:
     words = {"dog": 0.0, "zuerst": 0.3, "danach": 0.28, "fern": 2.6, "ferner": 3.6}
 
     def circle(texts: Sequence[str]) -> Vectors:
@@ -51,7 +51,7 @@ def test_as_alike_the_dictionary_s_order_decides() -> None:
     assert chosen["de"].translations("dog") == ("zuerst", "danach")
 
 
-def test_words_that_no_dictionary_has() -> None:
+def test_words_without_translations_give_empty_dictionaries() -> None:
     chosen = select_senses({"de": Dictionary([("dog", "Hund")], source="en")}, {"cat"}, encode)
     assert len(chosen["de"]) == 0
     assert chosen["de"].source == "en"

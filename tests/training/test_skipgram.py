@@ -39,7 +39,7 @@ def test_neighbours_are_counted_by_distance_within_sentences() -> None:
     assert found.rows(np.array([3, 3]))[1].tolist() == rows[3].tolist()
 
 
-def test_only_the_commonest_words_are_contexts_and_common_words_count_less() -> None:
+def test_contexts_are_frequent_words_and_subsampling_downweights_them() -> None:
     settings = SkipGramSettings(window=1, subsampling=0.25, max_contexts=1)
     rows = Neighbours.count_in(SENTENCES, 6, settings).rows(np.arange(6))
     share = {word: count / 8 for word, count in {0: 3, 1: 1, 2: 2, 3: 1}.items()}
@@ -50,7 +50,7 @@ def test_only_the_commonest_words_are_contexts_and_common_words_count_less() -> 
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 1.0])
-def test_the_loss_is_that_of_a_loop(smoothing: float) -> None:
+def test_loss_equals_a_loop(smoothing: float) -> None:
     generator = np.random.default_rng(0)
     scores, counts = generator.normal(size=(3, 4)), generator.random((3, 4)) * 5
     chances, negatives = generator.dirichlet(np.ones(4)), 5
@@ -61,13 +61,15 @@ def test_the_loss_is_that_of_a_loop(smoothing: float) -> None:
         for context in range(4):
             right = 1 / (1 + exp(-scores[word, context]))
             drawn = negatives * neighbours * chances[context]
-            loss -= (counts[word, context] + smoothing * drawn) * log(right) + drawn * log(1 - right)
+            loss -= (counts[word, context] + smoothing * drawn) * log(right) + drawn * log(
+                1 - right
+            )
         total += loss / neighbours / 3
     found = skipgram_loss(*map(torch.tensor, (scores, counts, chances)), negatives, smoothing)
     assert float(found) == pytest.approx(total)
 
 
-def test_a_word_is_its_own_row_and_the_mean_of_its_parts() -> None:
+def test_word_vector_is_own_row_plus_mean_of_subwords() -> None:
     settings = SkipGramSettings(width=4, subwords=SubwordConfig(3, 3, 10**9))
     model = SkipGram(["ab", "abc", "x"], 2, settings)
     rows = model.embeddings.weight
@@ -104,7 +106,7 @@ def test_colours_are_near_colours_and_shapes_near_shapes() -> None:
         assert np.mean(near) >= 0.8, sorted(kind)
 
 
-def test_words_without_a_sentence_get_what_their_parts_have_learned() -> None:
+def test_unseen_words_get_vectors_from_subwords() -> None:
     words = ["running", "ball", "runnings", "runningx", "xyz"]
     settings = SkipGramSettings(width=16, epochs=5, batch=2, subwords=SubwordConfig(4, 4))
     vectors = learn_word_vectors([[0, 1], [1, 0]] * 5, words, settings)
@@ -114,6 +116,6 @@ def test_words_without_a_sentence_get_what_their_parts_have_learned() -> None:
     assert not vectors[4].any()
 
 
-def test_nothing_to_learn_from() -> None:
+def test_empty_corpus_gives_zero_vectors() -> None:
     assert learn_word_vectors([], []).shape == (0, 300)
     assert learn_word_vectors([], ["dog"], SkipGramSettings(width=8)).shape == (1, 8)

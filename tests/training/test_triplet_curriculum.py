@@ -34,21 +34,21 @@ def noted(steps: int, candidates: int, easy: int) -> list[TripletRule]:
     return task.rules
 
 
-def test_negatives_become_fewer_by_the_same_factor() -> None:
+def test_negatives_fall_geometrically() -> None:
     rules = noted(6, candidates=160, easy=4)
     assert [rule.negatives for rule in rules] == [160, 80, 40, 20, 10, 10]
     assert {rule.margin for rule in rules} == {0.3}
 
 
-def test_without_easy_steps_the_rule_holds_from_the_beginning() -> None:
+def test_curriculum_of_no_steps_uses_the_final_rule() -> None:
     assert [rule.negatives for rule in noted(2, candidates=160, easy=0)] == [10, 10]
 
 
-def test_a_small_batch_has_no_fewer_than_the_rule_says() -> None:
+def test_small_batches_keep_the_rule_s_negatives() -> None:
     assert {rule.negatives for rule in noted(5, candidates=4, easy=3)} == {10}
 
 
-def test_the_step_is_that_of_the_seed() -> None:
+def test_step_comes_from_the_generator() -> None:
     assert [step_of(seed_step(3, step, 1)) for step in (0, 7, 123_456)] == [0, 7, 123_456]
     with pytest.raises(ValueError, match="make it with seed_step"):
         step_of(np.random.default_rng([3, 7]))

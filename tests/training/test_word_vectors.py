@@ -30,7 +30,7 @@ def lexicon() -> Lexicon:
     return Lexicon.from_texts(TEXTS)
 
 
-def test_skipgram_learns_each_language_for_itself(lexicon: Lexicon) -> None:
+def test_skipgram_learns_languages_separately(lexicon: Lexicon) -> None:
     settings = SkipGramSettings(epochs=2)
     found = vectors_for(lexicon, "skipgram", texts=TEXTS, width=12, settings=settings)
     assert found.shape == (len(lexicon), 12)
@@ -44,7 +44,7 @@ def test_skipgram_learns_each_language_for_itself(lexicon: Lexicon) -> None:
         vectors_for(lexicon, "skipgram")
 
 
-def test_files_by_language(lexicon: Lexicon, tmp_path: Path) -> None:
+def test_vector_files_by_language(lexicon: Lexicon, tmp_path: Path) -> None:
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)
     write_vec(tmp_path / "cc.en.vec", ["dog", "Dog", "RED", "Two"], rows)
     write_vec(tmp_path / "cc.de.vec", ["Hund", "Ball", "ball"], rows[:3])
@@ -61,17 +61,17 @@ def test_files_by_language(lexicon: Lexicon, tmp_path: Path) -> None:
     assert vector("hund", "de") == [0, 1, 2]
     assert vector("ball", "de") == [6, 7, 8]
     assert vector("cat", "en") == [0, 0, 0]
-    with pytest.raises(PolyglanceError, match="fewer than 300"):
+    with pytest.raises(PolyglanceError, match="less than 300"):
         vectors_for(lexicon, str(tmp_path / "cc.{language}.vec"))
     write_vec(tmp_path / "cc.de.vec", ["Hund"], np.ones((1, 2), np.float32))
-    with pytest.raises(PolyglanceError, match="2 and 3 numbers"):
+    with pytest.raises(PolyglanceError, match="widths 2 and 3"):
         vectors_for(lexicon, str(tmp_path / "cc.{language}.vec"), width=2)
 
 
-def test_binary_models_know_every_word_and_can_be_reduced(lexicon: Lexicon, tmp_path: Path) -> None:
+def test_fasttext_models_cover_every_word_and_are_reduced(lexicon: Lexicon, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(1 + 100, 6)).astype(np.float32)
     for code in ("en", "de"):
-        write_bin(tmp_path / f"{code}.bin", ["dog"], rows, buckets=100, shortest=2)
+        write_bin(tmp_path / f"{code}.bin", ["dog"], rows, buckets=100, min_n=2)
     pattern = str(tmp_path / "{language}.bin")
     whole = vectors_for(lexicon, pattern, width=6)
     assert (np.abs(whole[2:]).sum(1) > 0).all()
@@ -83,7 +83,7 @@ def test_binary_models_know_every_word_and_can_be_reduced(lexicon: Lexicon, tmp_
     assert not apart[:2].any()
 
 
-def test_words_of_e5_are_means_of_its_output_and_meet_across_languages(lexicon: Lexicon) -> None:
+def test_e5_word_vectors_are_means_and_align_languages(lexicon: Lexicon) -> None:
     folder = weights.folder("e5-small")
     encoder, tokenizer = load_encoder(folder), open_tokenizer(folder)
     words = ["dog", "grandmother", "狗"]
@@ -101,7 +101,7 @@ def test_words_of_e5_are_means_of_its_output_and_meet_across_languages(lexicon: 
         assert space.neighbours(english, "en", 1, languages=["de"])[0].word == german
 
 
-def test_a_space_of_the_words_in_manifests(tmp_path: Path) -> None:
+def test_make_word_space_from_manifests(tmp_path: Path) -> None:
     for name, code, text in (("a", "en", "a red dog"), ("b", "de", "Ein Hund"), ("c", "en", "dog")):
         write_manifest(tmp_path / f"{name}.jsonl", [Record(captions={code: (text,)})])
         write_vec(tmp_path / f"{code}.vec", ["dog", "Hund"], np.ones((2, 2), np.float32))

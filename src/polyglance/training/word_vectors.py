@@ -1,8 +1,8 @@
-"""Vectors for the words of a lexicon, wherever they come from.
+"""Vectors for the words of a lexicon, from several sources.
 
-SMALR starts from fastText's published vectors. Where nobody has those, they are
-learned from the captions themselves (``skipgram``) or drawn from a multilingual
-sentence encoder (``e5-small``), whose words share one space in all languages.
+SMALR starts from fastText's published vectors. Where these are missing, vectors are learned
+from the captions themselves (``skipgram``) or computed by a multilingual sentence encoder
+(``e5-small``), whose words share one space in all languages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Reduction = Literal["jointly", "by language"]
 
 SKIPGRAM = "skipgram"
 WIDTH = 300
-"""Of fastText's published vectors."""
+"""Width of fastText's published vectors."""
 
 
 def vectors_for(
@@ -48,31 +48,35 @@ def vectors_for(
     device: str = "cpu",
     quiet: bool = True,
 ) -> Vectors:
-    """A vector for each word of a lexicon, (len(lexicon), width); padding and mask are zeros.
+    """Return a vector for each word of a lexicon, ``(words, width)``; padding and mask are zero.
 
-    ``source`` is one of
-    - ``skipgram``: learned language by language from ``texts``, by ``settings``;
-    - files of word vectors, with ``{language}`` in their name:
-      ``cc.{language}.300.bin``. Words that a file lacks stay zero;
-    - an encoder by its name or folder: ``e5-small``.
-
-    Vectors that are wider are reduced to their principal components, of all
-    languages together, which keeps one space one, or of each for itself.
+    Args:
+        lexicon: The words.
+        source: ``skipgram`` learns vectors language by language from ``texts``. A path with
+            ``{language}``, such as ``cc.{language}.300.bin``, names files of word vectors;
+            words that a file lacks stay zero. Anything else is an encoder, by name or folder.
+        texts: By language, for ``skipgram``.
+        width: Wider vectors are reduced to their principal components.
+        reduction: Whether these are of all languages ``jointly``, which keeps a shared space,
+            or ``by language``.
+        settings: Of ``skipgram``.
+        device: Where an encoder runs.
+        quiet: Show no progress.
     """
     if source == SKIPGRAM:
         if texts is None:
-            raise PolyglanceError("skip-gram learns from texts: give them by language")
-        chosen = _with_width(settings, width)
+            raise PolyglanceError("skip-gram learns from texts: give texts by language")
+        skipgram = replace(settings or SkipGramSettings(), width=width)
         return _by_language(
-            lexicon, width, lambda code, words: _learned(lexicon, code, words, texts, chosen, quiet)
+            lexicon, width, lambda code, words: _learn(lexicon, code, words, texts, skipgram, quiet)
         )
     if "{language}" in str(source):
-        found = _by_language(
+        vectors = _by_language(
             lexicon, None, lambda code, words: _from_file(str(source), code, words)
         )
     else:
-        found = _from_encoder(lexicon, source, device, quiet)
-    return _reduced(lexicon, found, width, reduction)
+        vectors = _from_encoder(lexicon, source, device, quiet)
+    return _reduce(lexicon, vectors, width, reduction)
 
 
 def make_word_space(
@@ -85,7 +89,17 @@ def make_word_space(
     device: str = "cpu",
     quiet: bool = True,
 ) -> WordSpace:
-    """The words of the captions in manifests and their vectors, as `vectors_for` makes them."""
+    """Return the words of the captions in manifests with their vectors.
+
+    Args:
+        manifests: Their captions are the texts.
+        source: Of the vectors, as `vectors_for` takes it.
+        languages: Languages to keep; None for all.
+        min_count: Words with fewer occurrences are dropped.
+        width: Of the vectors.
+        device: Where an encoder runs.
+        quiet: Show no progress.
+    """
     records = (record for path in manifests for record in read_manifest(path))
     texts = texts_by_language(records, languages)
     lexicon = Lexicon.from_texts(texts, min_count=min_count)
@@ -106,24 +120,30 @@ def encode_words(
     batch: int = 512,
     quiet: bool = True,
 ) -> Vectors:
-    """The mean of an encoder's output over each word standing alone, (n, width).
+    """Return the mean of an encoder's output over each single word, ``(words, width)``.
 
-    ``prefix`` goes before each, as e5 was trained with it; without it words take a
-    third of the time and find somewhat less.
+    Args:
+        encoder: The text encoder.
+        tokenizer: Its tokenizer.
+        words: The words.
+        prefix: Put before each word, as e5 was trained with one; without it words take a third
+            of the time and are somewhat less accurate.
+        batch: Words encoded at a time.
+        quiet: Show no progress.
     """
     device = next(encoder.parameters()).device
     ids = tokenizer.encode_batch([prefix + word for word in words])
     lengths = np.array([len(one) for one in ids], np.int64)
-    order = np.argsort(lengths, kind="stable")  # alike in length, none waits for another
-    found = np.zeros((len(words), encoder.config.hidden_size), np.float32)
+    order = np.argsort(lengths, kind="stable")  # words of similar length share a batch
+    vectors = np.zeros((len(words), encoder.config.hidden_size), np.float32)
     with progress("encoding words", len(words), quiet=quiet) as advance, torch.inference_mode():
         for start in range(0, len(words), batch):
             rows = order[start : start + batch]
             packing = Packing.of(lengths[rows], device)
             flat = torch.tensor([number for row in rows for number in ids[row]], device=device)
-            found[rows] = packing.mean(encoder(flat, packing)).float().cpu().numpy()
+            vectors[rows] = packing.mean(encoder(flat, packing)).float().cpu().numpy()
             advance(len(rows))
-    return found
+    return vectors
 
 
 class _ByLanguage(Protocol):
@@ -131,20 +151,20 @@ class _ByLanguage(Protocol):
 
 
 def _by_language(lexicon: Lexicon, width: int | None, make: _ByLanguage) -> Vectors:
-    """Put together what is made of each language's words."""
-    blocks = [make(code, list(known)) for code, known in lexicon.counts.items()]
+    """Concatenate the vectors of each language's words, after zeros for padding and mask."""
+    blocks = [make(code, list(counts)) for code, counts in lexicon.counts.items()]
     width = blocks[0].shape[1] if blocks and width is None else width or WIDTH
     widths = {block.shape[1] for block in blocks}
     if widths - {width}:
         raise PolyglanceError(
-            f"vectors of {' and '.join(map(str, sorted(widths)))} numbers do not go together:"
-            " take files of one width for all languages"
+            f"vectors of widths {' and '.join(map(str, sorted(widths)))} cannot be combined:"
+            " use files of one width for all languages"
         )
     specials = np.zeros((len(lexicon) - sum(map(len, blocks)), width), np.float32)
     return np.concatenate([specials, *blocks])
 
 
-def _learned(
+def _learn(
     lexicon: Lexicon,
     language: str,
     words: Sequence[str],
@@ -160,15 +180,15 @@ def _learned(
 
 
 def _from_file(pattern: str, language: str, words: Sequence[str]) -> Vectors:
-    """A word's vector, or that of its spelling with a capital, as names and German nouns have."""
+    """Look up words, also capitalised or in capitals, as names and German nouns are."""
     path = pattern.replace("{language}", language)
     spellings = [list(words), [word.capitalize() for word in words], [w.upper() for w in words]]
-    opened = open_word_vectors(path, words={word for spelled in spellings for word in spelled})
-    found, known = opened.vectors(spellings[0])
+    file = open_word_vectors(path, words={word for spelled in spellings for word in spelled})
+    vectors, known = file.vectors(spellings[0])
     for spelled in spellings[1:]:
         missing = np.flatnonzero(~known)
-        found[missing], known[missing] = opened.vectors([spelled[row] for row in missing])
-    return found
+        vectors[missing], known[missing] = file.vectors([spelled[row] for row in missing])
+    return vectors
 
 
 def _from_encoder(lexicon: Lexicon, source: str | Path, device: str, quiet: bool) -> Vectors:
@@ -176,20 +196,20 @@ def _from_encoder(lexicon: Lexicon, source: str | Path, device: str, quiet: bool
     encoder, tokenizer = load_encoder(folder).to(device), open_tokenizer(folder)
     specials = int((lexicon.language_ids < 0).sum())
     # A spelling that languages share is encoded once.
-    different = list(dict.fromkeys(lexicon.words[specials:]))
-    vectors = encode_words(encoder, tokenizer, different, quiet=quiet)
-    row_of = {word: row for row, word in enumerate(different)}
-    found = np.zeros((len(lexicon), vectors.shape[1]), np.float32)
-    found[specials:] = vectors[[row_of[word] for word in lexicon.words[specials:]]]
-    return found
+    spellings = list(dict.fromkeys(lexicon.words[specials:]))
+    encoded = encode_words(encoder, tokenizer, spellings, quiet=quiet)
+    row_of = {word: row for row, word in enumerate(spellings)}
+    vectors = np.zeros((len(lexicon), encoded.shape[1]), np.float32)
+    vectors[specials:] = encoded[[row_of[word] for word in lexicon.words[specials:]]]
+    return vectors
 
 
-def _reduced(lexicon: Lexicon, vectors: Vectors, width: int, reduction: Reduction) -> Vectors:
+def _reduce(lexicon: Lexicon, vectors: Vectors, width: int, reduction: Reduction) -> Vectors:
     if vectors.shape[1] == width:
         return vectors
     if vectors.shape[1] < width:
         raise PolyglanceError(
-            f"the vectors have {vectors.shape[1]} numbers, fewer than {width}: ask for as many"
+            f"the vectors have width {vectors.shape[1]}, less than {width}: ask for that width"
         )
     reduced = np.zeros((len(vectors), width), np.float32)
     language_of = (
@@ -199,7 +219,3 @@ def _reduced(lexicon: Lexicon, vectors: Vectors, width: int, reduction: Reductio
         rows = language_of == language
         reduced[rows] = principal_components(vectors[rows], width)
     return reduced
-
-
-def _with_width(settings: SkipGramSettings | None, width: int) -> SkipGramSettings:
-    return replace(settings or SkipGramSettings(), width=width)

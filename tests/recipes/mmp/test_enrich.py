@@ -30,12 +30,12 @@ GERMAN = Dictionary([("dog", "Hund"), ("beach", "Strand"), ("runs", "läuft")], 
 TURKISH = Dictionary([("dog", "köpek"), ("beach", "plaj"), ("runs", "koşuyor")], source="en")
 
 
-def test_only_words_that_captions_have_are_worth_translating() -> None:
+def test_frequent_words_of_captions_are_selected() -> None:
     texts = ["The dog and the dog", "hot dog", "hot dog", "Hot dog, an owl", "a cat"]
     assert frequent_words(texts) == {"dog", "hot", "hot dog"}
 
 
-def test_a_switched_caption_is_in_one_other_language() -> None:
+def test_code_switched_caption_has_one_other_language() -> None:
     texts = ["A dog runs on the beach."] * 300 + ["A cat sleeps."]
     found = code_switch(
         texts, {"de": GERMAN, "tr": TURKISH}, ("de", "de", "tr"), np.random.default_rng(0)
@@ -52,7 +52,7 @@ def test_a_switched_caption_is_in_one_other_language() -> None:
     assert "A dog läuft on the Strand." in german
 
 
-def test_names_of_emoji_stand_behind_the_dictionary() -> None:
+def test_emoji_names_extend_the_dictionary() -> None:
     names = [{"en": "dog", "de": "Hundegesicht", "ko": "개"}, {"en": "owl", "de": "Eule"}]
     known = with_emoji_names({"de": GERMAN}, names)
     assert known["de"].translations("dog") == ("Hund", "Hundegesicht")
@@ -61,7 +61,7 @@ def test_names_of_emoji_stand_behind_the_dictionary() -> None:
     assert "en" not in known
 
 
-def test_words_labels_and_emoji_are_short_texts() -> None:
+def test_word_records_have_words_labels_and_emoji() -> None:
     found = list(word_records({"de": GERMAN, "tr": TURKISH}, [{"en": "owl", "ko": "부엉이"}]))
     assert found[0].captions == {"en": ("dog",), "de": ("Hund",), "tr": ("köpek",)}
     assert found[-1].captions == {"en": ("owl",), "ko": ("부엉이",)}
@@ -69,7 +69,7 @@ def test_words_labels_and_emoji_are_short_texts() -> None:
     assert found[3].captions["en"] == label_names("en")[0][:2]
 
 
-def test_classes_have_names_in_the_languages_of_words() -> None:
+def test_class_records_have_names_in_the_languages_of_words() -> None:
     name = label_names("en")[0][0]
     classes = class_records([Record(captions={"en": (name.upper(),), "tr": ("balık",)})])
     assert len(classes) == len(label_names())
@@ -78,7 +78,7 @@ def test_classes_have_names_in_the_languages_of_words() -> None:
     assert "tr" not in classes[1].captions
 
 
-def test_more_captions_go_to_their_pictures() -> None:
+def test_extra_captions_are_added_by_image() -> None:
     records = [Record(image="a.png", captions={"en": ("a",)}), Record(image="b.png")]
     more = [Record(image="a.png", captions={MIXED: ("x", "y")}), Record(image="c.png")]
     joined = with_extra_captions(records, more)
@@ -127,7 +127,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_corpus_is_enriched_beside_itself(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enrich_writes_manifests(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # An untrained encoder finds nothing alike: let whatever the dictionary has pass.
     monkeypatch.setattr("polyglance.training.sense_selection.MIN_SIMILARITY", -2.0)
     written = enrich(
@@ -153,7 +153,7 @@ def test_a_corpus_is_enriched_beside_itself(data: Path, monkeypatch: pytest.Monk
     assert {"en": ("dog",), "de": ("Hund",)} in [dict(record.captions) for record in words]
 
 
-def test_without_dictionaries_there_is_one_sentence(data: Path) -> None:
+def test_missing_dictionaries_are_reported(data: Path) -> None:
     with pytest.raises(PolyglanceError, match="no dictionar"):
         enrich(
             data / "corpus",

@@ -21,7 +21,7 @@ def arrays() -> dict[str, np.ndarray]:
     return {"ids": np.array(["a", "b"]), "features": features}
 
 
-def test_an_npz_is_scaled_and_cut_to_its_lengths(
+def test_npz_features_are_scaled_and_cut_to_length(
     tmp_path: Path, arrays: dict[str, np.ndarray]
 ) -> None:
     scale = np.array([[[0.5], [1], [2]], [[1], [1], [1]]], np.float16)
@@ -36,7 +36,7 @@ def test_an_npz_is_scaled_and_cut_to_its_lengths(
     assert source.rows("b").tolist() == arrays["features"][1].tolist()
 
 
-def test_a_store_with_the_whole_first_or_without(tmp_path: Path) -> None:
+def test_store_features_with_and_without_global_vector(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     rows = {"clips/a.mp4": random.normal(size=(3, 4)), "x.mp4#t=1,2": random.normal(size=(2, 4))}
     write_store(tmp_path / "store", rows)
@@ -51,7 +51,9 @@ def test_a_store_with_the_whole_first_or_without(tmp_path: Path) -> None:
     np.testing.assert_allclose(others, rows["clips/a.mp4"], atol=2e-3)
 
 
-def test_two_networks_side_by_side(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+def test_features_of_two_networks_are_concatenated(
+    tmp_path: Path, arrays: dict[str, np.ndarray]
+) -> None:
     np.savez(tmp_path / "one.npz", **arrays)
     two = {"ids": np.array(["b", "a"]), "features": -np.ones((2, 2, 5), np.float32)}
     np.savez(tmp_path / "two.npz", **two)
@@ -66,7 +68,7 @@ def test_two_networks_side_by_side(tmp_path: Path, arrays: dict[str, np.ndarray]
     assert source.find(B) is not None
 
 
-def test_records_without_features_are_left_out_and_counted(
+def test_records_without_features_are_skipped_and_counted(
     tmp_path: Path, arrays: dict[str, np.ndarray], capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "f.npz", **arrays)
@@ -81,7 +83,7 @@ def test_records_without_features_are_left_out_and_counted(
         feature_table([Record(video="c")], source)
 
 
-def test_files_that_hold_something_else(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+def test_invalid_feature_files_are_rejected(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
     with pytest.raises(DataError, match=r"no such features; 'polyglance features extract'"):
         open_features([tmp_path / "none"])
     with pytest.raises(PolyglanceError, match="needs features"):

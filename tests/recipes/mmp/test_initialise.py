@@ -45,7 +45,7 @@ def equal(one: MMP, other: MMP) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_all_weights_of_a_model_of_the_same_shape(
+def test_all_weights_are_loaded_from_the_same_shape(
     tmp_path: Path, shared: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new = make(0, shared=shared), make(1, shared=shared)
@@ -55,7 +55,7 @@ def test_all_weights_of_a_model_of_the_same_shape(
     assert capsys.readouterr().err == ""
 
 
-def test_the_best_of_a_run_before_its_latest_and_a_checkpoint_by_itself(tmp_path: Path) -> None:
+def test_best_checkpoint_is_preferred_to_the_latest(tmp_path: Path) -> None:
     best, latest, new = make(0), make(1), make(2)
     save(best, tmp_path / "best")
     save(latest, tmp_path / "latest")
@@ -65,7 +65,7 @@ def test_the_best_of_a_run_before_its_latest_and_a_checkpoint_by_itself(tmp_path
     assert all(equal(new, latest).values())
 
 
-def test_features_of_another_width_start_afresh(
+def test_features_of_another_width_get_a_new_layer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     video, image = make(0), make(1, features=9)
@@ -79,7 +79,7 @@ def test_features_of_another_width_start_afresh(
         assert torch.equal(value, own[name])
 
 
-def test_a_picture_network_that_was_trained_along_is_left_behind(tmp_path: Path) -> None:
+def test_image_backbone_of_a_photo_run_is_ignored(tmp_path: Path) -> None:
     old, new = make(0), make(1)
     tensors = model_tensors(old) | {"image_backbone.stem.weight": torch.zeros(3)}
     (tmp_path / "best").mkdir()
@@ -88,7 +88,7 @@ def test_a_picture_network_that_was_trained_along_is_left_behind(tmp_path: Path)
     assert all(equal(new, old).values())
 
 
-def test_what_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
+def test_mismatched_weights_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="no trained model here"):
         initialise_from(make(0), tmp_path)
     save(make(0, width=32), tmp_path / "wide")

@@ -13,7 +13,7 @@ from polyglance.records import Record, read_manifest, write_manifest
 RECORDS = [Record(video=f"{n}", captions={"zh": ("长" * n,)}) for n in range(9)]
 
 
-def test_kept_records_come_in_order_as_a_manifest_has_them(tmp_path: Path) -> None:
+def test_selected_records_keep_their_order(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     write_manifest(path, RECORDS)
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -27,13 +27,13 @@ def test_kept_records_come_in_order_as_a_manifest_has_them(tmp_path: Path) -> No
     assert found[2:4] == wanted[2:4]
 
 
-def test_a_zipped_manifest_is_read_whole(tmp_path: Path) -> None:
+def test_compressed_manifest_is_read_into_memory(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl.gz"
     write_manifest(path, RECORDS)
     assert select_records(path, lambda record: True) == RECORDS
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_lines_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     with pytest.raises(PolyglanceError, match="no such manifest"):
         select_records(path, lambda record: True)

@@ -84,7 +84,9 @@ def lay_out(recipe: MMPRecipe, data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_it_runs_by_the_real_command(name: str, encoder: Path, tmp_path: Path) -> None:
+def test_published_recipe_runs_from_the_command_line(
+    name: str, encoder: Path, tmp_path: Path
+) -> None:
     recipe = open_recipe(name).settings
     lay_out(recipe, tmp_path / "data")
     changes = [f"encoder={encoder}", "width=32", "loop.steps=2", "loop.precision=float32"]
@@ -106,7 +108,7 @@ def test_it_runs_by_the_real_command(name: str, encoder: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_what_the_paper_says_once_holds_in_all_its_recipes(name: str) -> None:
+def test_published_recipes_follow_the_paper(name: str) -> None:
     recipe = open_recipe(name).settings
     assert (recipe.text_layer, recipe.frozen_layers) == (12, 9)
     assert (recipe.width, recipe.pooling_layers, recipe.pooling_heads) == (1024, 2, 4)
@@ -134,12 +136,12 @@ EPOCHS: dict[str, tuple[int, int]] = {
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_epochs_are_that_many_steps(name: str) -> None:
+def test_steps_match_the_paper_s_epochs(name: str) -> None:
     recipe: Any = open_recipe(name).settings
     epochs, pairs = EPOCHS[name]
     assert recipe.loop.steps == pytest.approx(epochs * pairs / recipe.corpora[0].batch, abs=1)
 
 
-def test_without_the_encoder_s_folder_it_says_so(tmp_path: Path) -> None:
+def test_missing_encoder_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="no weights called 'xlm-roberta-large'"):
-        open_recipe("mmp-vatex").run(tmp_path, tmp_path / "run")
+        open_recipe("mmp-vatex").train(tmp_path, tmp_path / "run")

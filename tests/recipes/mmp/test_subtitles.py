@@ -68,7 +68,7 @@ def make(clips: ClipSampling, videos: list[Record] | None = None, **options: Any
     )
 
 
-def test_the_text_of_a_clip_is_what_is_said_during_it() -> None:
+def test_clip_text_is_its_subtitles() -> None:
     task = make(ClipSampling(5, 5))
     generator = np.random.default_rng(0)
     starts = []
@@ -83,7 +83,7 @@ def test_the_text_of_a_clip_is_what_is_said_during_it() -> None:
     assert set(starts) == set(range(SECONDS - 5 + 1))
 
 
-def test_silence_takes_the_nearest_subtitle() -> None:
+def test_clip_without_subtitles_takes_the_nearest() -> None:
     lone = Record(video="v", subtitles={"en": (Cue(2, 3, "7"), Cue(50, 51, "9"))})
     task, generator = make(ClipSampling(1, 1)), np.random.default_rng(0)
     for _ in range(100):
@@ -92,7 +92,7 @@ def test_silence_takes_the_nearest_subtitle() -> None:
         assert clip.text == ("7" if clip.features[0, 0] <= 26 else "9")
 
 
-def test_lengths_are_even_between_shortest_and_longest_and_no_longer_than_the_video() -> None:
+def test_clip_lengths_are_uniform_and_within_the_video() -> None:
     task, generator = make(ClipSampling(10, 40)), np.random.default_rng(0)
     lengths = [len(task.sample_clip(video(), generator).features) for _ in range(600)]
     assert min(lengths) == 10
@@ -102,7 +102,7 @@ def test_lengths_are_even_between_shortest_and_longest_and_no_longer_than_the_vi
     assert len(whole.sample_clip(video(), generator).features) == SECONDS
 
 
-def test_features_at_another_rate() -> None:
+def test_features_per_second() -> None:
     task, generator = make(ClipSampling(4, 4, features_per_second=0.5)), np.random.default_rng(0)
     long = Record(video="v", subtitles={"en": tuple(Cue(s, s + 1, str(s)) for s in range(120))})
     for _ in range(50):
@@ -112,7 +112,7 @@ def test_features_at_another_rate() -> None:
         assert clip.text.split() == [str(2 * first + s) for s in range(4)]
 
 
-def test_one_language_a_clip_each_as_often() -> None:
+def test_languages_are_drawn_equally_often() -> None:
     task, generator = make(ClipSampling(9, 9)), np.random.default_rng(0)
     drawn = [task.sample_clip(video(), generator) for _ in range(900)]
     for clip in drawn:
@@ -124,7 +124,7 @@ def test_one_language_a_clip_each_as_often() -> None:
     assert {some.sample_clip(video(), generator).language for _ in range(60)} == {"de", "zh"}
 
 
-def test_a_language_without_a_word_is_not_drawn() -> None:
+def test_languages_without_cues_are_not_drawn() -> None:
     said = video().subtitles
     half_mute = Record(video="v", subtitles={"fr": (), **said, "sw": ()})
     task, generator = make(ClipSampling(9, 9)), np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_a_language_without_a_word_is_not_drawn() -> None:
     assert all(clip.text for clip in drawn)
 
 
-def test_a_batch_is_as_many_videos_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_has_distinct_videos(monkeypatch: pytest.MonkeyPatch) -> None:
     videos = [video(str(number)) for number in range(6)]
     task = make(ClipSampling(1, 30), videos, objective=MMPObjective(mask_id=399))
     seen: list[Any] = []
@@ -160,13 +160,13 @@ def test_a_batch_is_as_many_videos_each_once(monkeypatch: pytest.MonkeyPatch) ->
     torch.stack(list(losses.values())).sum().backward()
 
 
-def test_words_that_the_tokenizer_drops_leave_an_unknown_one() -> None:
+def test_empty_tokenisation_becomes_the_unknown_token() -> None:
     mute = Record(video="m", subtitles={"en": (Cue(0, 60, "hm"),)})
     task = make(ClipSampling(5, 5), [mute, video()])
     assert torch.isfinite(task.losses(np.random.default_rng(0))["inter"])
 
 
-def test_what_cannot_be_is_one_sentence() -> None:
+def test_invalid_settings_are_rejected() -> None:
     task = make(ClipSampling())
     task.read_features = lambda record: np.zeros((0, 6), np.float32)
     with pytest.raises(PolyglanceError, match="v has no features"):

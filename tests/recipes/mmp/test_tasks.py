@@ -179,7 +179,7 @@ def test_unusable_data_is_rejected() -> None:
         ParallelTextTask(model, alone, batch=4)
 
 
-def test_tasks_together_are_weighted_and_named() -> None:
+def test_multi_task_weights_and_names_losses() -> None:
     class Fixed:
         def __init__(self, value: float) -> None:
             self.value = value

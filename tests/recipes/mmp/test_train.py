@@ -89,7 +89,7 @@ def test_run_writes_report_resumes_and_saves_recipe(toy: ToyCorpus, tmp_path: Pa
     assert again["test"] == report["test"]
     reopened = open_recipe(tmp_path / "recipe.yaml")
     assert (reopened.system, reopened.settings) == ("mmp", recipe)
-    with pytest.raises(PolyglanceError, match="a run by another recipe"):
+    with pytest.raises(PolyglanceError, match="a run with another recipe"):
         train(replace(recipe, max_text_tokens=9), toy.data, tmp_path)
 
 

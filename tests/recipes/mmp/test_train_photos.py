@@ -189,7 +189,7 @@ def test_finished_run_is_evaluated_again_without_training(
             assert figures["test"][language] == pytest.approx(first["test"][language])
     assert (out / "compressed" / "log.jsonl").read_bytes() == log
     assert open_recipe(out / "recipe.yaml").settings == recipe
-    with pytest.raises(PolyglanceError, match="a run by another recipe"):
+    with pytest.raises(PolyglanceError, match="a run with another recipe"):
         train(replace(recipe, max_text_tokens=8), data, out)
 
 

@@ -40,7 +40,7 @@ def uneven() -> CaptionTable:
     return CaptionTable.build([*records, Record()], Numbers(), languages=("xx", "yy", "zz"))
 
 
-def test_a_grid_has_two_sentences_a_language_where_there_are_any() -> None:
+def test_grid_has_two_captions_per_language() -> None:
     grids, generator = CaptionGridSampler(uneven()), np.random.default_rng(0)
     assert grids.items.tolist() == [0, 1]
     drawn: Counter[tuple[int, int]] = Counter()
@@ -58,13 +58,13 @@ def test_a_grid_has_two_sentences_a_language_where_there_are_any() -> None:
     assert min(drawn.values()) > 25
 
 
-def test_vectors_spread_over_the_grid() -> None:
+def test_vectors_are_scattered_to_the_grid() -> None:
     grid = CaptionGridSampler(uneven()).sample(np.array([1, 0]), np.random.default_rng(0), CPU)
     spread = grid.to_grid(torch.arange(6.0)[:, None] + 1)[..., 0]
     assert spread.tolist() == [[0, 1, 0, 2], [0, 3, 0, 4], [5, 0, 6, 0]]
 
 
-def test_languages_are_chosen_or_drawn() -> None:
+def test_languages_are_fixed_or_sampled() -> None:
     chosen = CaptionGridSampler(uneven(), languages=("zz", "yy"), captions_per_language=1)
     grid = chosen.sample(np.array([0, 1]), np.random.default_rng(0), CPU)
     assert grid.languages.tolist() == [1, 2]
@@ -77,7 +77,7 @@ def test_languages_are_chosen_or_drawn() -> None:
     assert all(abs(count - 400) < 60 for count in seen.values())
 
 
-def test_what_cannot_be_drawn_is_said_plainly() -> None:
+def test_invalid_sampler_settings_are_rejected() -> None:
     with pytest.raises(PolyglanceError, match="captions_per_language is 3: give 1 or 2"):
         CaptionGridSampler(uneven(), captions_per_language=3)
     with pytest.raises(PolyglanceError, match="no caption is in qq: choose from xx, yy, zz"):
@@ -145,7 +145,7 @@ def apart(latent: nn.Module, toy: ToyWords) -> float:
     return float(task.losses(np.random.default_rng(99))["neighbours"])
 
 
-def test_pretraining_learns_tokens_that_bring_sentences_together(latent: LatentVocabulary) -> None:
+def test_pretraining_aligns_captions_by_latent_tokens(latent: LatentVocabulary) -> None:
     toy = toy_words(("en", "de"))
     torch.manual_seed(0)
     untrained = latent_vocabulary(small("smalr").config, toy.vectors)
@@ -161,7 +161,7 @@ def test_pretraining_learns_tokens_that_bring_sentences_together(latent: LatentV
     assert len(english & german) >= 3
 
 
-def test_the_universal_embedding_learns_without_pictures_while_its_vectors_rest(
+def test_universal_embedding_learns_without_images(
     tmp_path: Path,
 ) -> None:
     toy = toy_words(("en", "de"))
@@ -189,7 +189,7 @@ def test_the_universal_embedding_learns_without_pictures_while_its_vectors_rest(
         ("small-liwe", 20),
     ],
 )
-def test_every_model_learns_to_find_pictures(
+def test_every_model_learns_retrieval(
     name: str, least: float, latent: LatentVocabulary, tmp_path: Path
 ) -> None:
     toy, wanted = toy_words(("en", "de")), small(name)
@@ -201,7 +201,7 @@ def test_every_model_learns_to_find_pictures(
     assert min(toy.recall(model, language) for language in toy.languages) > least
 
 
-def test_captions_of_other_pictures_teach_nothing(latent: LatentVocabulary, tmp_path: Path) -> None:
+def test_shuffled_captions_do_not_generalise(latent: LatentVocabulary, tmp_path: Path) -> None:
     toy, wanted = toy_words(("en", "de")), small("hem")
     model = make(wanted, toy, latent)
     shuffled = torch.from_numpy(np.random.default_rng(0).permutation(toy.train.num_records))
@@ -221,9 +221,7 @@ def old_scores(model: SMALR, toy: ToyWords) -> torch.Tensor:
     return model.encode_text(text.ids, text.packing) @ pictures.T
 
 
-def test_another_language_later_costs_only_its_own_words(
-    latent: LatentVocabulary, tmp_path: Path
-) -> None:
+def test_added_language_trains_only_its_own_words(latent: LatentVocabulary, tmp_path: Path) -> None:
     two, three = toy_words(("en", "de")), toy_words(("en", "de", "fr"))
     wanted = small("smalr")
     model = make(wanted, two, latent)
@@ -256,7 +254,7 @@ def test_another_language_later_costs_only_its_own_words(
     assert all(three.recall(everything, language) < before[language] - 10 for language in before)
 
 
-def test_a_batch_of_one_picture_is_one_sentence(latent: LatentVocabulary) -> None:
+def test_batch_of_one_image_is_rejected(latent: LatentVocabulary) -> None:
     toy, wanted = toy_words(("en", "de")), small("hem")
     model, grids = make(wanted, toy, latent), CaptionGridSampler(toy.train)
     with pytest.raises(PolyglanceError, match="has no negatives"):
@@ -265,9 +263,7 @@ def test_a_batch_of_one_picture_is_one_sentence(latent: LatentVocabulary) -> Non
         SentenceAlignmentTask(latent, grids, batch=1)
 
 
-def test_the_adversary_s_ramp_goes_on_where_a_run_was_interrupted(
-    latent: LatentVocabulary, tmp_path: Path
-) -> None:
+def test_adversary_ramp_resumes(latent: LatentVocabulary, tmp_path: Path) -> None:
     toy, wanted = toy_words(("en", "de")), small("hem")
 
     def run(steps: int, folder: str) -> SMALR:
