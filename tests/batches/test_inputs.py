@@ -75,7 +75,7 @@ def test_mirroring_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("min_crop_area", [0.3, 0.8])
-def test_crops_keep_the_minimum_area(smallest: float) -> None:
+def test_crops_keep_the_minimum_area(min_crop_area: float) -> None:
     count = 100
     table = PixelTable(
         images(count), nn.Identity(), ZERO, ONE, min_crop_area=min_crop_area, mirror=False

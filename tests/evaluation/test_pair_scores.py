@@ -201,7 +201,7 @@ def test_tta_scores_sort_candidates_but_do_not_choose_them() -> None:
             among = sorted(plain.texts[image], key=lambda text: -order[image, text])
             assert found.tolist() == among
     reranked, _ = augmented.reranked(3.0)
-    deviation = np.std(dual)  # also those know who have augmented at some alone
+    deviation = np.std(dual)  # of all pairs, of which only candidates are augmented
     expected = plain.scores[0] + 3 * tta[0, plain.texts[0, 0]] / deviation
     assert reranked.scores is not None
     assert reranked.scores[0, 0] == pytest.approx(expected, rel=1e-4)
