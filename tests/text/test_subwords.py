@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.fasttext import fnv, parts
+from helpers.fasttext import fnv, ngrams
 from polyglance.text.subwords import SubwordConfig, subword_buckets
 
 WORDS = ["dog", "", "a", "žena", "المرأة", "狗", "grüßt", "𝒳y", "<s>", "l'"]
@@ -20,7 +20,7 @@ def test_the_hash_is_fnv_1a_where_bytes_are_ascii() -> None:
 
 
 def test_ngrams_of_an_example() -> None:
-    assert parts("dog", 3, 6) == ["<do", "<dog", "<dog>", "dog", "dog>", "og>"]
+    assert ngrams("dog", 3, 6) == ["<do", "<dog", "<dog>", "dog", "dog>", "og>"]
     found, counts = subword_buckets(["dog", "a"], SubwordConfig(3, 6, 1000))
     wanted = [fnv(part) % 1000 for part in ("<do", "<dog", "<dog>", "dog", "dog>", "og>", "<a>")]
     assert found.tolist() == wanted
@@ -34,7 +34,7 @@ def test_ngrams_of_an_example() -> None:
 def test_batch_equals_one_by_one(config: SubwordConfig) -> None:
     found, counts = subword_buckets(WORDS, config)
     wanted = [
-        [fnv(p) % config.num_buckets for p in parts(w, config.min_n, config.max_n)] for w in WORDS
+        [fnv(p) % config.num_buckets for p in ngrams(w, config.min_n, config.max_n)] for w in WORDS
     ]
     assert counts.tolist() == [len(one) for one in wanted]
     assert found.tolist() == [number for one in wanted for number in one]
@@ -43,7 +43,7 @@ def test_batch_equals_one_by_one(config: SubwordConfig) -> None:
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=5))
 def test_any_words(words: list[str]) -> None:
     found, counts = subword_buckets(words, SubwordConfig(2, 4, 1009))
-    wanted = [[fnv(part) % 1009 for part in parts(word, 2, 4)] for word in words]
+    wanted = [[fnv(part) % 1009 for part in ngrams(word, 2, 4)] for word in words]
     assert found.tolist() == [number for one in wanted for number in one]
     assert counts.tolist() == [len(one) for one in wanted]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.fasttext import fnv, parts, write_bin
+from helpers.fasttext import fnv, ngrams, write_bin
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.text.fasttext import FastTextModel
 from polyglance.text.word_vectors import WordVectors, open_word_vectors, read_vec, write_vec
@@ -92,7 +92,7 @@ def wanted(word: str) -> list[float]:
     """A word's vector from its rows, one by one."""
     rows = [ROWS[WORDS.index(word)]] if word in WORDS else []
     if word != "</s>":
-        rows += [ROWS[len(WORDS) + fnv(part) % BUCKETS] for part in parts(word, 3, 6)]
+        rows += [ROWS[len(WORDS) + fnv(part) % BUCKETS] for part in ngrams(word, 3, 6)]
     return [float(sum(column) / len(rows)) for column in zip(*rows, strict=True)]
 
 

