@@ -144,7 +144,7 @@ def cross_encoder_class(system: str) -> type[CrossEncoderModel]:
         own = getattr(member, "__module__", "") == f"polyglance.models.{system}"
         if own and isinstance(member, type) and issubclass(member, CrossEncoderModel):
             return member
-    raise PolyglanceError(f"there is no cross-encoder {system!r}: expected uc2 or m3p")
+    raise PolyglanceError(f"there is no cross-encoder {system!r} in polyglance.models")
 
 
 def bert_linear(inputs: int, outputs: int) -> nn.Linear:

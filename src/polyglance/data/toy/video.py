@@ -43,5 +43,7 @@ def _write_mp4(path: Path, frames: Pixels, rate: int) -> None:
         )
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for frame in frames:
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+            image = av.VideoFrame.from_ndarray(frame, format="rgb24")
+            # Left to the encoder, the conversion gives other bytes now and then.
+            file.mux(stream.encode(image.reformat(format="yuv420p")))
         file.mux(stream.encode())
