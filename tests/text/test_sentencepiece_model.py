@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import XLMRobertaTokenizer
 
 from helpers.sentences import SENTENCES
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.huggingface import FastTokenizer, replace_lone_surrogates
 
@@ -231,3 +231,10 @@ class TestOtherFiles:
         train(tmp_path / "user.model", ALL_SENTENCES, user_defined_symbols="[X]")
         with pytest.raises(DataError, match="normal pieces"):
             open_tokenizer(tmp_path / "user.model")
+
+    def test_without_sentencepiece_the_extra_is_named(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("polyglance.text.sentencepiece_model.find_spec", lambda name: None)
+        with pytest.raises(MissingExtraError, match="train"):
+            open_tokenizer(folder / "sentencepiece.bpe.model")
