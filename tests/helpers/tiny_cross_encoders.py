@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from helpers.colour_encoder import write_image
 from helpers.small_mmp import WIDTH
 from helpers.text_encoder import save_text_encoder
 from helpers.toy_questions import save_image_backbone
@@ -25,7 +26,23 @@ from polyglance.text import open_tokenizer
 SIZE = 64
 ANSWERS = {"en": ("red", "blue", "two"), "de": ("rot", "blau", "zwei")}
 
+COLOURS = {
+    "red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "grey": (120, 120, 120),
+    "yellow": (230, 220, 30), "white": (250, 250, 250),
+}  # fmt: skip
+
 Model = TypeVar("Model", bound=nn.Module)
+
+
+def write_colour_parts(folder: Path) -> Path:
+    """Write parts whose tokenizer knows sentences such as "a red picture of blue"."""
+    texts = [f"a {name} picture of {other}" for name in COLOURS for other in COLOURS]
+    return write_parts(folder, texts)
+
+
+def write_colour_images(folder: Path) -> list[Path]:
+    """Write an image of each colour."""
+    return [write_image(folder / f"{name}.png", rgb, (64, 48)) for name, rgb in COLOURS.items()]
 
 
 def write_parts(folder: Path, texts: Sequence[str]) -> Path:

@@ -260,7 +260,10 @@ def read_config(folder: Path) -> CrossEncoderFolderConfig | None:
         return None  # a question-answering model, or a dual encoder
     try:
         plain = json.loads((folder / CONFIG).read_bytes())
-        model = load(model_class.config_class, plain.pop("model", {}))
+        shape = plain.pop("model", {})
+        if not isinstance(shape, dict):  # `load` would take a text for the path of a file
+            raise PolyglanceError(f"model: expected a mapping, not {shape!r}")
+        model = load(model_class.config_class, shape)
         # `load` knows no protocols: the model's configuration is put in afterwards.
         known = load(_Plain, plain)
     except PolyglanceError as error:
