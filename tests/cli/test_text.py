@@ -253,7 +253,7 @@ def test_malformed_lines_of_dictionaries_are_named(words: Path) -> None:
     with pytest.raises(DataError, match=r"en-de\.txt:4"):
         text("code-switch", "a cat", *options, "--strict")
     (words / "en-de.txt").write_text("nothing\n")
-    with pytest.raises(DataError, match="there is none"):
+    with pytest.raises(DataError, match="there are none"):
         text("code-switch", "a cat", *options)
 
 
