@@ -1,4 +1,4 @@
-"""Where words look: through the eyes that a model was trained with, by what it learned."""
+"""Which parts of an image each word of a sentence uses."""
 
 from __future__ import annotations
 
@@ -11,67 +11,74 @@ import numpy as np
 import pytest
 from click.testing import Result
 from PIL import Image, ImageOps
-from polyglance.recipes.cross_encoder.folder import load_cross_encoder
 from torch import nn
 from typer.testing import CliRunner
 
 from helpers.colour_encoder import write_image
+from helpers.tiny_cross_encoders import (
+    COLOURS,
+    save_cross_encoder,
+    save_vqa_model,
+    tiny_m3p,
+    tiny_uc2,
+    write_parts,
+)
 from polyglance.batches.regions import RegionTable
 from polyglance.cli import app
 from polyglance.cross_encoders.explain import Explainer
+from polyglance.cross_encoders.model_folder import load_cross_encoder
+from polyglance.cross_encoders.regions import encode_regions
 from polyglance.cross_encoders.rerank import CrossEncoderReranker
 from polyglance.cross_encoders.vqa import VQA
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
-from polyglance.recipes.cross_encoder.data import encode_regions
-from polyglance.recipes.uc2.config import UC2Recipe
 from polyglance.search.render import attribution_page
 from polyglance.vision.extraction import ExtractionSettings, extract
 from polyglance.vision.store import FeatureStore
-from tiny_readers import make_parts, save_answerer, save_reader, tiny_m3p, tiny_uc2
 
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "white": (250,) * 3}
+NAMES = ("red", "green", "blue", "white")
 TEXT = "a blue picture"
 QUESTION = "a red picture of blue"
 GRID, SIZE = 2, 96
-"""The network's own map would have three cells a side in pictures of that size."""
+"""The network's own map has three cells a side in images of that size."""
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    texts = [f"a {name} picture of {other}" for name in COLOURS for other in COLOURS]
-    return make_parts(tmp_path_factory.mktemp("parts"), texts)
+    texts = [f"a {name} picture of {other}" for name in NAMES for other in NAMES]
+    return write_parts(tmp_path_factory.mktemp("parts"), texts)
 
 
 @pytest.fixture(scope="module")
 def data(parts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures with captions, and their features on a grid."""
+    """Write captioned images, and their features on a grid."""
     folder = tmp_path_factory.mktemp("data")
     lines = []
-    for name, rgb in COLOURS.items():
-        write_image(folder / f"{name}.png", rgb, (SIZE, SIZE))
-        with Image.open(folder / f"{name}.png") as plain:
-            plain.paste((9, 9, 9), (0, 0, SIZE // 2, SIZE // 3))
-            plain.save(folder / f"{name}.png")
+    for name in NAMES:
+        write_image(folder / f"{name}.png", COLOURS[name], (SIZE, SIZE))
+        with Image.open(folder / f"{name}.png") as image:
+            image.paste((9, 9, 9), (0, 0, SIZE // 2, SIZE // 3))
+            image.save(folder / f"{name}.png")
         lines.append({"image": f"{name}.png", "captions": {"en": [f"a {name} picture"]}})
-    (folder / "told.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     settings = ExtractionSettings(
-        backbone=str(parts / "eyes"), size=SIZE, grid=GRID, labels=0, dtype="float16"
+        backbone=str(parts / "image_backbone"), size=SIZE, grid=GRID, labels=0, dtype="float16"
     )
-    extract(folder / "told.jsonl", folder / "features", settings, threads=1, quiet=True)
+    extract(folder / "captions.jsonl", folder / "features", settings, threads=1, quiet=True)
     return folder
 
 
 def train(parts: Path, data: Path, out: Path, *changes: str) -> Path:
-    """A UC2 of few steps on stored features, by the published recipe."""
+    """Train the included recipe of UC2 for a few steps on stored features."""
     short = [
-        f"encoder={parts / 'encoder'}", "train={manifest: told.jsonl, features: features}",
-        "validation=null", "test=null", "adaptation=null", "longest_text=30", "reranking=null",
-        "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
-        "pretraining.matching_first=0", "pretraining.batch=4", "fine_tuning.batch=4",
-        "fine_tuning.lookalikes=0", "loop.steps=2", "loop.precision=float32",
+        f"encoder={parts / 'encoder'}", "train={manifest: captions.jsonl, features: features}",
+        "validation=null", "test=null", "early_adaptation=null", "max_text_tokens=30",
+        "reranking=null", "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}",
+        "pretraining.steps=2", "pretraining.itm_only_steps=0", "pretraining.batch=4",
+        "fine_tuning.batch=4", "fine_tuning.hard_negative_pool=0", "loop.steps=2",
+        "loop.precision=float32",
     ]  # fmt: skip
-    open_recipe("uc2-flickr8k", [*short, *changes]).run(data, out)
+    open_recipe("uc2-flickr8k", [*short, *changes]).train(data, out)
     return out
 
 
@@ -81,9 +88,8 @@ def run(parts: Path, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wordless(parts: Path, data: Path) -> Path:
-    """A run that was fine-tuned at once."""
-    return train(parts, data, data.parent / "wordless", "pretraining=null")
+def run_without_mlm(parts: Path, data: Path) -> Path:
+    return train(parts, data, data.parent / "run_without_mlm", "pretraining=null")
 
 
 def invoke(*arguments: object) -> Result:
@@ -93,289 +99,289 @@ def invoke(*arguments: object) -> Result:
     return result
 
 
-def test_new_pictures_are_seen_as_those_of_the_store_were(
+def test_new_images_are_encoded_as_those_of_the_store(
     run: Path, data: Path, tmp_path: Path
 ) -> None:
-    picture, store = data / "red.png", data / "features"
-    expected = RegionTable.from_store(
-        FeatureStore(store), ["red.png"], prepend_global=True
-    ).features
+    image, store = data / "red.png", FeatureStore(data / "features")
+    expected = RegionTable.from_store(store, ["red.png"], prepend_global=True).features
     assert len(expected) == 1 + GRID * GRID
-    told = invoke("export", run, "--out", tmp_path / "model", "--features", store)
-    assert told.stderr == (
-        f"{run} never measured how far to trust the order of vectors, which is dropped among the"
-        " hits that are read again: train with reranking.validation, which measures it, or with"
-        " reranking.trust\n"
+    result = invoke("export", run, "--out", tmp_path / "model")
+    assert result.stderr == (
+        f"{run} has no dual_weight, so the search's own scores count nothing among the hits that"
+        " are re-ranked: train with reranking.validation_embeddings, which tunes it, or with"
+        " reranking.dual_weight\n"
     )
-    assert "trusts their order by 0" in told.stdout
-    for opened in (
-        load_cross_encoder(run, features=store),
-        load_cross_encoder(tmp_path / "model"),
-    ):
-        seen = encode_regions([picture], opened.backbone, opened.config.image_backbone).features
-        np.testing.assert_allclose(seen.float(), expected.float(), rtol=0.02, atol=0.02)
-    looks = Explainer.open(run, features=store).explain(picture, TEXT)
-    assert looks.heatmaps.shape == (3, GRID, GRID)
+    assert "(dual_weight 0)" in result.stdout
+    for loaded in (load_cross_encoder(run), load_cross_encoder(tmp_path / "model")):
+        assert (loaded.image_backbone.grid, loaded.image_backbone.size) == (GRID, SIZE)
+        regions = encode_regions([image], loaded.backbone, loaded.image_backbone).features
+        np.testing.assert_allclose(regions.float(), expected.float(), rtol=0.02, atol=0.02)
+    attribution = Explainer.open(run).explain(image, TEXT)
+    assert attribution.heatmaps.shape == (3, GRID, GRID)
 
 
-def test_a_store_that_the_recipe_names_from_the_root_need_not_be_named(
+def test_regions_that_cannot_be_computed_are_never_guessed(
     parts: Path, data: Path, tmp_path: Path
 ) -> None:
-    named = f"train={{manifest: told.jsonl, features: {data / 'features'}}}"
-    opened = load_cross_encoder(train(parts, data, tmp_path / "run", named))
-    assert (opened.config.image_backbone.grid, opened.config.image_backbone.size) == (GRID, SIZE)
+    other = tmp_path / "data"
+    shutil.copytree(data, other)
+    info = json.loads((other / "features" / "store.json").read_text())
+    # A backbone that is not on this machine is named, and the rest is the store's.
+    info["made_by"]["backbone"] = "gone/image_backbone"
+    (other / "features" / "store.json").write_text(json.dumps(info))
+    run = train(parts, other, tmp_path / "run")
+    with pytest.raises(PolyglanceError, match="gone/image_backbone, which is not on this machine"):
+        load_cross_encoder(run)
+    loaded = load_cross_encoder(run, backbone=str(parts / "image_backbone"))
+    assert (loaded.image_backbone.grid, loaded.image_backbone.size) == (GRID, SIZE)
+    image = other / "red.png"
+    named = ("--backbone", parts / "image_backbone")
+    invoke("explain", image, TEXT, "--model", run, *named, "--out", tmp_path / "drawn")
+    invoke("export", run, "--out", tmp_path / "model", *named)
+    assert load_cross_encoder(tmp_path / "model").image_backbone.grid == GRID
+
+    message = "stored regions that cannot be computed .* with image_backbone, as the recipe uc2-re"
+    for number, change in enumerate(("max_regions=4", "prepend_global=false")):
+        run = train(parts, data, tmp_path / str(number), change)
+        with pytest.raises(PolyglanceError, match=message):
+            CrossEncoderReranker.open(run, backbone=str(parts / "image_backbone"))
+    del info["made_by"]["grid"]  # as in a store of a detector's regions
+    (other / "features" / "store.json").write_text(json.dumps(info))
+    run = train(parts, other, tmp_path / "detector")
+    with pytest.raises(PolyglanceError, match=message):
+        load_cross_encoder(run)
 
 
-def test_how_pictures_were_seen_is_never_guessed(
-    run: Path, parts: Path, data: Path, tmp_path: Path
+def test_model_without_mlm_is_explained_by_attention(
+    run: Path, run_without_mlm: Path, data: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(PolyglanceError, match="name their store as --features of 'polyglance exp"):
-        CrossEncoderReranker.open(run, backbone=str(parts / "eyes"))
-    with pytest.raises(PolyglanceError, match="is not a feature store"):
-        load_cross_encoder(run, features=tmp_path)
-    # A network that lies elsewhere now is named, and the rest is the store's.
-    info = json.loads((data / "features" / "store.json").read_text())
-    info["made_by"]["backbone"] = "gone/pictures"
-    (tmp_path / "store.json").write_text(json.dumps(info))
-    with pytest.raises(PolyglanceError, match="gone/pictures, which is not there: say where it is"):
-        load_cross_encoder(run, features=tmp_path)
-    opened = load_cross_encoder(run, features=tmp_path, backbone=str(parts / "eyes"))
-    assert (opened.config.image_backbone.grid, opened.config.image_backbone.size) == (GRID, SIZE)
-    for other in ("longest_regions: 4", "prepend_global: false"):
-        (tmp_path / "recipe.yaml").write_text(f"kind: uc2\n{other}\n")
-        with pytest.raises(PolyglanceError, match="other regions than a picture squeezed"):
-            load_cross_encoder(tmp_path, features=data / "features")
-    del info["made_by"]["grid"]  # as of a detector's regions
-    (tmp_path / "store.json").write_text(json.dumps(info))
-    with pytest.raises(PolyglanceError, match="train one with eyes, as uc2-reranking has"):
-        load_cross_encoder(run, features=tmp_path)
-
-
-def test_words_that_were_never_hidden_look_by_attention(
-    run: Path, wordless: Path, data: Path, tmp_path: Path
-) -> None:
-    picture, store = data / "red.png", data / "features"
-    opened = Explainer.open(wordless, features=store)
-    found, attention = (
-        opened.explain(picture, TEXT, method=by) for by in ("relevance", "attention")
-    )  # type: ignore[arg-type]
-    assert (found.method, attention.method) == ("attention", "attention")
-    np.testing.assert_array_equal(found.heatmaps, attention.heatmaps)
-    told = invoke(
-        "explain", picture, TEXT, "--model", wordless, "--features", store, "--out", tmp_path
-    )
-    assert "attention is drawn: nothing says that the model learned" in told.stderr
+    image = data / "red.png"
+    explainer = Explainer.open(run_without_mlm)
+    by_default = explainer.explain(image, TEXT, method="relevance")
+    attention = explainer.explain(image, TEXT, method="attention")
+    assert (by_default.method, attention.method) == ("attention", "attention")
+    np.testing.assert_array_equal(by_default.heatmaps, attention.heatmaps)
+    result = invoke("explain", image, TEXT, "--model", run_without_mlm, "--out", tmp_path)
+    assert "attention is drawn instead: relevance needs a model" in result.stderr
     assert "get attention from the word" in (tmp_path / "attribution.html").read_text()
-    # Whatever a model was exported from, it says what it learned.
-    for place, by in ((run, "relevance"), (wordless, "attention")):
-        folder = tmp_path / by
-        invoke("export", place, "--out", folder, "--features", store)
-        assert Explainer.open(folder).explain(picture, TEXT).method == by
-        told = invoke("explain", picture, TEXT, "--model", folder, "--out", tmp_path)
-        assert ("attention is drawn" in told.stderr) == (by == "attention")
+    # An exported folder keeps whether its model predicts words.
+    for source, method in ((run, "relevance"), (run_without_mlm, "attention")):
+        folder = tmp_path / method
+        invoke("export", source, "--out", folder)
+        assert Explainer.open(folder).explain(image, TEXT).method == method
+        result = invoke("explain", image, TEXT, "--model", folder, "--out", tmp_path)
+        assert ("attention is drawn" in result.stderr) == (method == "attention")
 
 
-def test_a_run_that_began_from_a_pretrained_one_tells_words(
-    run: Path, wordless: Path, parts: Path, data: Path, tmp_path: Path
+def test_run_that_began_from_a_pretrained_one_predicts_words(
+    run: Path, run_without_mlm: Path, parts: Path, data: Path, tmp_path: Path
 ) -> None:
-    for number, (begun, tells) in enumerate(
-        {
-            run / "pretraining": True,
-            run / "fine_tuning" / "latest": True,
-            wordless / "fine_tuning": False,
-        }.items()
-    ):
-        place = tmp_path / str(number)
-        train(parts, data, place, "pretraining=null", f"initialise_from={begun}", "loop.steps=1")
-        assert load_cross_encoder(place, features=data / "features").config.predicts_words == tells
-    matching = "pretraining.mixture={itm: 1, mlm: 0, mrtm: 0, vtlm: 0}"
-    train(parts, data, tmp_path / "matching", matching)
-    assert not load_cross_encoder(
-        tmp_path / "matching", features=data / "features"
-    ).config.predicts_words
+    starts = {
+        run / "pretraining": True,
+        run / "fine_tuning" / "latest": True,
+        run_without_mlm / "fine_tuning": False,
+    }
+    for number, (start, predicts_words) in enumerate(starts.items()):
+        out = tmp_path / str(number)
+        train(parts, data, out, "pretraining=null", f"initialise_from={start}", "loop.steps=1")
+        assert load_cross_encoder(out).config.predicts_words == predicts_words
+    itm_alone = "pretraining.mixture={itm: 1, mlm: 0, mrtm: 0, vtlm: 0}"
+    train(parts, data, tmp_path / "itm", itm_alone)
+    assert not load_cross_encoder(tmp_path / "itm").config.predicts_words
 
 
 @pytest.fixture(scope="module")
-def answerer(parts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that sees pictures in two sizes, plain and mirrored."""
-    folder = save_answerer(tmp_path_factory.mktemp("vqa") / "model", parts)
-    told = json.loads((folder / "config.json").read_text())
-    told["eyes"] |= {"grid": GRID, "looks": [SIZE]}
-    (folder / "config.json").write_text(json.dumps(told))
+def vqa_folder(parts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a question-answering model with test-time augmentation in two sizes."""
+    folder = save_vqa_model(tmp_path_factory.mktemp("vqa") / "model", parts)
+    config = json.loads((folder / "config.json").read_text())
+    config["image_backbone"] |= {"grid": GRID, "tta_sizes": [SIZE]}
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 
-def test_the_answer_that_is_given_is_the_one_explained(answerer: Path, data: Path) -> None:
-    asked, explained = VQA.open(answerer), Explainer.open(answerer)
-    said = set()
-    for picture in sorted(data.glob("*.png")):
+def test_the_given_answer_is_explained(vqa_folder: Path, data: Path) -> None:
+    vqa, explainer = VQA.open(vqa_folder), Explainer.open(vqa_folder)
+    answers = set()
+    for image in sorted(data.glob("*.png")):
         for language in (None, "en", "de"):
-            (best,) = asked.ask(picture, QUESTION, language=language, k=1)
-            found = explained.explain(picture, QUESTION, language=language, steps=2)
-            assert found.words == [f"→ {best.text}"]
-            said.add(best.text)
-    assert len(said) > 1
+            (best,) = vqa.ask(image, QUESTION, language=language, k=1)
+            attribution = explainer.explain(image, QUESTION, language=language, steps=2)
+            assert attribution.words == [f"→ {best.text}"]
+            answers.add(best.text)
+    assert len(answers) > 1
     with pytest.raises(PolyglanceError, match="no answers in 'fr', only in"):
-        explained.explain(data / "red.png", QUESTION, language="fr")
+        explainer.explain(data / "red.png", QUESTION, language="fr")
 
 
-def test_an_answer_looks_at_the_same_things_in_a_mirror(answerer: Path, data: Path) -> None:
-    """All looks count, those in the mirror turned back."""
-    explained = Explainer.open(answerer)
+def test_mirrored_image_has_mirrored_heatmaps(vqa_folder: Path, data: Path) -> None:
+    """All views count; heatmaps of mirrored ones are flipped back."""
+    explainer = Explainer.open(vqa_folder)
     with Image.open(data / "red.png") as opened:
-        picture = opened.convert("RGB")
+        image = opened.convert("RGB")
     plain, mirrored = (
-        explained.explain(shown, QUESTION, language="en").heatmaps
-        for shown in (picture, ImageOps.mirror(picture))
+        explainer.explain(one, QUESTION, language="en").heatmaps
+        for one in (image, ImageOps.mirror(image))
     )
     assert plain.max() > 0
     np.testing.assert_allclose(mirrored, plain[:, :, ::-1], atol=0.05 * float(plain.max()))
     assert np.abs(plain - plain[:, :, ::-1]).max() > 0.1 * plain.max()
 
 
-def test_what_cannot_be_looked_into_is_said_plainly(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(PolyglanceError) as told:
+def test_folder_without_a_model_is_reported(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(PolyglanceError) as caught:
         invoke("explain", data / "red.png", TEXT, "--model", tmp_path / "nope")
-    said = str(told.value)
-    assert said.startswith(f"{tmp_path / 'nope'} holds no model to look into")
-    assert "polyglance train uc2-flickr8k" in said
-    assert "polyglance train vqa-en-vi" in said
-    # A font is tried before any model is opened.
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'nope'} holds no model to explain")
+    assert "polyglance train uc2-flickr8k" in message
+    assert "polyglance train vqa-en-vi" in message
+    # A font is opened before any model.
     with pytest.raises(PolyglanceError, match=r"nofont\.ttf cannot be opened as a font .*--font"):
         invoke("explain", data / "red.png", TEXT, "--font", tmp_path / "nofont.ttf")
 
 
-def test_the_model_that_is_asked_for_is_asked_for_with_its_store(
-    data: Path, tmp_path: Path
+@pytest.mark.parametrize("options", [(), ("--model", ".")])
+def test_missing_model_is_answered_by_a_command_that_trains_one(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
-    """What is said to be trained opens by what is said to be given."""
-    recipe = open_recipe("uc2-flickr8k").settings
-    assert isinstance(recipe, UC2Recipe)
-    for given in ((), ("--model", tmp_path)):
-        with pytest.raises(PolyglanceError) as told:
-            invoke("explain", data / "red.png", TEXT, *given)
-        assert f"--model RUN --features DATA/{recipe.train.features}" in str(told.value)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolyglanceError) as caught:
+        invoke("explain", data / "red.png", TEXT, *options)
+    assert "'polyglance train uc2-flickr8k --data DATA --out RUN' and give --model RUN" in str(
+        caught.value
+    )
 
 
-def test_what_a_model_does_not_use_is_refused(
-    run: Path, answerer: Path, parts: Path, data: Path, tmp_path: Path
+def test_useless_backbone_is_refused(
+    run: Path, vqa_folder: Path, parts: Path, data: Path, tmp_path: Path
 ) -> None:
-    store, eyes = data / "features", parts / "eyes"
-    exported = save_reader(tmp_path / "model", parts, tiny_uc2(parts))
-    for model in (exported, answerer, answerer.parent):
-        for options, named in (
-            (("--features", store), "--features: leave that out"),
-            (("--backbone", eyes), "--backbone: leave that out"),
-            (("--features", store, "--backbone", eyes), "--features or --backbone: leave both out"),
-        ):
-            with pytest.raises(PolyglanceError) as told:
-                invoke("explain", data / "red.png", TEXT, "--model", model, *options)
-            assert str(told.value) == (
-                f"{model} sees pictures through eyes of its own and takes no {named}"
-            )
-    # A run with eyes sees by them, or by a network in their place.
-    seeing = tmp_path / "seeing"
-    shutil.copytree(run, seeing)
-    recipe = (seeing / "recipe.yaml").read_text().replace("eyes: null\n", "")
-    (seeing / "recipe.yaml").write_text(f"{recipe}\neyes: {{backbone: {eyes}, size: {SIZE}}}\n")
-    with pytest.raises(PolyglanceError, match="takes no --features: leave that out"):
-        load_cross_encoder(seeing, features=store)
-    assert load_cross_encoder(seeing, backbone=str(eyes)).config.image_backbone.size == SIZE
+    exported = save_cross_encoder(tmp_path / "model", parts, tiny_uc2(parts))
+    for model in (run, exported, vqa_folder, vqa_folder.parent):
+        with pytest.raises(PolyglanceError) as caught:
+            invoke(
+                "explain", data / "red.png", TEXT, "--model", model, "--backbone",
+                parts / "image_backbone",
+            )  # fmt: skip
+        assert str(caught.value) == (
+            f"{model} brings its own image backbone and takes no --backbone: leave it out"
+        )
 
 
 @pytest.mark.parametrize("by", ["relevance", "attention"])
-def test_a_sentence_that_is_too_long_is_said_to_be_cut(
-    answerer: Path, data: Path, tmp_path: Path, by: str
+def test_truncated_sentence_is_reported(
+    vqa_folder: Path, data: Path, tmp_path: Path, by: str
 ) -> None:
     long = " ".join(["a red picture of blue"] * 20)
-    asked = ("explain", data / "red.png", "--model", answerer, "--by", by, "--out", tmp_path)
-    told = invoke(*asked, long, "--language", "en", "--translation", f"de:{QUESTION}")
-    (line,) = told.stderr.splitlines()
-    start = "the model reads 30 sub-words at most: 'a red picture of blue a red picture of…' was"
+    command = ("explain", data / "red.png", "--model", vqa_folder, "--by", by, "--out", tmp_path)
+    result = invoke(*command, long, "--language", "en", "--translation", f"de:{QUESTION}")
+    (line,) = result.stderr.splitlines()
+    start = "the model reads at most 30 tokens: 'a red picture of blue a red picture of…' was"
     assert line.startswith(f"{start} cut after '")
-    assert invoke(*asked, QUESTION, "--language", "en").stderr == ""
-    found = Explainer.open(answerer).explain(data / "red.png", long, method="attention")
-    assert found.truncated_after == found.words[-1]
+    assert invoke(*command, QUESTION, "--language", "en").stderr == ""
+    attribution = Explainer.open(vqa_folder).explain(data / "red.png", long, method="attention")
+    assert attribution.truncated_after == attribution.words[-1]
 
 
-def test_looks_are_drawn_into_a_folder_of_their_name(
-    answerer: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_attributions_are_drawn_into_a_folder(
+    vqa_folder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(attribution_page, "_FONTS", ())
-    asked = ("explain", data / "red.png", QUESTION, "--model", answerer, "--by", "attention")
-    told = invoke(*asked)
-    assert told.stdout.split() == ["attribution/attribution.html", "attribution/attribution.png"]
-    assert told.stderr == ""
+    command = ("explain", data / "red.png", QUESTION, "--model", vqa_folder, "--by", "attention")
+    result = invoke(*command)
+    assert result.stdout.split() == ["attribution/attribution.html", "attribution/attribution.png"]
+    assert result.stderr == ""
     assert (tmp_path / "attribution" / "attribution.png").is_file()
-    told = invoke(
-        *asked, "--translation", "zh:红狗在雪里跑得快", "--translation", "th:หมา", "--out", "other"
+    result = invoke(
+        *command,
+        "--translation",
+        "zh:红狗在雪里跑得快",
+        "--translation",
+        "th:หมา",
+        "--out",
+        "other",
     )
-    assert told.stderr == (
+    assert result.stderr == (
         "attribution.png: no font has the characters of zh (红狗在雪里…) and th (หมา): add --font,"
         " or open attribution.html\n"
     )
     assert "红狗" in (tmp_path / "other" / "attribution.html").read_text(encoding="utf-8")
-    told = invoke("explain", data / "red.png", "红狗", *asked[3:])
-    assert "no font has letters of '红狗' (红狗): give" in told.stderr
+    result = invoke("explain", data / "red.png", "红狗", *command[3:])
+    assert "no font has the characters of '红狗' (红狗): add --font" in result.stderr
 
 
-def test_a_language_that_m3p_does_not_know_is_read_without(
+def test_language_that_m3p_does_not_know_is_left_out(
     parts: Path, data: Path, tmp_path: Path
 ) -> None:
     model = tiny_m3p(parts)
     nn.init.normal_(model.languages.weight)
-    folder, picture = save_reader(tmp_path / "model", parts, model), data / "red.png"
+    folder, image = save_cross_encoder(tmp_path / "model", parts, model), data / "red.png"
     explainer = Explainer.open(folder)
-    untold, thai, german = (
-        explainer.explain(picture, TEXT, language=code) for code in (None, "th", "de")
+    none, thai, german = (
+        explainer.explain(image, TEXT, language=code) for code in (None, "th", "de")
     )
-    np.testing.assert_array_equal(thai.heatmaps, untold.heatmaps)
-    assert not np.allclose(german.heatmaps, untold.heatmaps)
-    assert (untold.language_unknown, thai.language_unknown, german.language_unknown) == (
+    np.testing.assert_array_equal(thai.heatmaps, none.heatmaps)
+    assert not np.allclose(german.heatmaps, none.heatmaps)
+    assert (none.language_unknown, thai.language_unknown, german.language_unknown) == (
         True,
         True,
         False,
     )
-    asked = ("--model", folder, "--by", "attention", "--out", tmp_path)
-    also = ("--translation", f"th:{TEXT}", "--translation", f"de:{TEXT}")
-    told = invoke("explain", picture, TEXT, *asked, "--language", "en", *also)
-    thai_said = "th: the model has no embedding of this language, so it is not told of it"
-    assert told.stderr.splitlines() == [thai_said]
-    told = invoke("explain", picture, TEXT, *asked, *also)
-    assert told.stderr.splitlines() == [
-        "the model reads a sentence with its language and is not told of one: name it as"
+    options = ("--model", folder, "--by", "attention", "--out", tmp_path)
+    translations = ("--translation", f"th:{TEXT}", "--translation", f"de:{TEXT}")
+    result = invoke("explain", image, TEXT, *options, "--language", "en", *translations)
+    about_thai = "th: the model has no embedding of this language and uses none"
+    assert result.stderr.splitlines() == [about_thai]
+    result = invoke("explain", image, TEXT, *options, *translations)
+    assert result.stderr.splitlines() == [
+        "the model has language embeddings, but the language of the sentence is not given: set"
         " --language",
-        thai_said,
+        about_thai,
     ]
-    # UC2 reads all languages alike.
-    save_reader(folder, parts, tiny_uc2(parts))
-    assert invoke("explain", picture, TEXT, *asked, *also).stderr == ""
+    # UC2 has no language embeddings.
+    save_cross_encoder(folder, parts, tiny_uc2(parts))
+    assert invoke("explain", image, TEXT, *options, *translations).stderr == ""
 
 
-@pytest.mark.parametrize("also", ["de:", "de: ", "ein Hund", ":ein Hund"])
-def test_a_sentence_beside_needs_its_language_and_itself(also: str) -> None:
-    """Said at once: no model is opened for it."""
-    with pytest.raises(PolyglanceError, match="takes a language and a sentence, as de:ein Hund"):
-        invoke("explain", "p.jpg", TEXT, "--model", "none", "--translation", also)
+def test_language_codes_are_normalised(parts: Path, data: Path, tmp_path: Path) -> None:
+    model = tiny_m3p(parts)
+    nn.init.normal_(model.languages.weight)
+    explainer = Explainer.open(save_cross_encoder(tmp_path / "model", parts, model))
+    image = data / "red.png"
+    english, *german = (
+        explainer.explain(image, TEXT, language=code, method="attention").heatmaps
+        for code in ("en", "de", "DE", "de-DE")
+    )
+    assert not np.allclose(english, german[0])
+    for other in german[1:]:
+        np.testing.assert_array_equal(other, german[0])
+    assert explainer.explain(image, TEXT, language="fr").language_unknown
+    with pytest.raises(PolyglanceError, match="a language code such as 'de'"):
+        explainer.explain(image, TEXT, language="?")
 
 
-@pytest.mark.parametrize(("of", "steps"), [("words", 3), ("answer", 4)])
-def test_a_bar_counts_the_words_that_have_looked(
-    of: str, steps: int, request: pytest.FixtureRequest, data: Path, tmp_path: Path,
+@pytest.mark.parametrize("translation", ["de:", "de: ", "ein Hund", ":ein Hund"])
+def test_translation_needs_a_language_and_a_sentence(translation: str) -> None:
+    """It fails at once: no model is opened."""
+    with pytest.raises(PolyglanceError, match="takes a language and a sentence, such as de:ein Hu"):
+        invoke("explain", "p.jpg", TEXT, "--model", "none", "--translation", translation)
+
+
+@pytest.mark.parametrize(("explained", "steps"), [("words", 3), ("answer", 4)])
+def test_progress_bar_counts_words_or_views(
+    explained: str, steps: int, request: pytest.FixtureRequest, data: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Three words, or as many looks as an answer takes, where somebody looks."""
-    model = request.getfixturevalue("answerer" if of == "answer" else "run")
-    store = () if of == "answer" else ("--features", str(data / "features"))
+    """Three words, or the four views of an answer, on a terminal only."""
+    model = request.getfixturevalue("vqa_folder" if explained == "answer" else "run")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    asked = ("explain", str(data / "red.png"), TEXT, "--language", "en", "--model", str(model))
+    command = ("explain", str(data / "red.png"), TEXT, "--language", "en", "--model", str(model))
     for quiet, shown in ((), True), (("--quiet",), False):
-        app([*asked, *store, *quiet, "--out", str(tmp_path)], standalone_mode=False)
-        said = capsys.readouterr()
-        assert ("Looking (en)" in said.err and f"{steps}/{steps}" in said.err) == shown
-        assert str(tmp_path / "attribution.html") in said.out
-    # Who calls it from a service asks for none.
-    Explainer.open(model, features=store[1] if store else None).explain(data / "red.png", TEXT)
+        app([*command, *quiet, "--out", str(tmp_path)], standalone_mode=False)
+        output = capsys.readouterr()
+        assert ("Explaining (en)" in output.err and f"{steps}/{steps}" in output.err) == shown
+        assert str(tmp_path / "attribution.html") in output.out
+    # Called from Python, there is none.
+    Explainer.open(model).explain(data / "red.png", TEXT)
     assert capsys.readouterr().err == ""

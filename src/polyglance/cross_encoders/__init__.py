@@ -41,6 +41,10 @@ class CrossEncoder:
         self.backbone, self.device = backbone, device
         self.answers_questions = system_of(self.folder) == "vqa"
         if self.answers_questions:
+            if backbone is not None:
+                raise PolyglanceError(
+                    f"{path} brings its own image backbone: leave the argument backbone out"
+                )
             self._vqa  # noqa: B018 (opened now, so that a broken folder fails here)
         else:
             self._reranker  # noqa: B018
