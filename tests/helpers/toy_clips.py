@@ -31,13 +31,13 @@ class ToyCorpus:
     recipe: MMPRecipe
 
 
-def seen(clip: Clip) -> np.ndarray:
-    """A clip as a poor network might: one vector of blurred pixels a second."""
+def clip_features(clip: Clip) -> np.ndarray:
+    """Return one vector of coarse pixels per second."""
     return clip.frames(size=SIZE, frames=SECONDS).reshape(SECONDS, -1) / 127.5 - 1
 
 
-def narrated(clips: Sequence[Clip]) -> Record:
-    """A long video: clips one after another, with a subtitle in each language during each."""
+def subtitled_video(clips: Sequence[Clip]) -> Record:
+    """Return a long video of several clips, each with a subtitle in each language."""
     subtitles = {
         language: tuple(
             Cue(SECONDS * number, SECONDS * (number + 1), clip.captions[language][0].text)
@@ -49,7 +49,7 @@ def narrated(clips: Sequence[Clip]) -> Record:
 
 
 def make_toy_corpus(folder: Path) -> ToyCorpus:
-    """Write it all below a folder."""
+    """Write the corpus and its encoder below a folder."""
     dataset = ToyDataset(seed=0, languages=LANGUAGES, captions_per_language=2)
     clips = {"train": list(dataset.clips(480, "train"))}
     clips |= {split: list(dataset.clips(60, split)) for split in ("val", "test")}  # type: ignore[arg-type]
@@ -60,14 +60,14 @@ def make_toy_corpus(folder: Path) -> ToyCorpus:
     np.savez(
         folder / "data" / "clips" / "features.npz",
         ids=np.array([clip.key for clip in everything]),
-        features=np.stack([seen(clip) for clip in everything]).astype(np.float16),
+        features=np.stack([clip_features(clip) for clip in everything]).astype(np.float16),
     )
     groups = [clips["train"][i : i + 4] for i in range(0, len(clips["train"]), 4)]
-    write_manifest(folder / "data" / "clips" / "videos.jsonl", map(narrated, groups))
+    write_manifest(folder / "data" / "clips" / "videos.jsonl", map(subtitled_video, groups))
     np.savez(
         folder / "data" / "clips" / "videos.npz",
-        ids=np.array([narrated(group).video for group in groups]),
-        features=np.stack([np.concatenate([seen(c) for c in g]) for g in groups]),
+        ids=np.array([subtitled_video(group).video for group in groups]),
+        features=np.stack([np.concatenate([clip_features(c) for c in g]) for g in groups]),
     )
     encoder = folder / "encoder"
     save_text_encoder(
@@ -94,7 +94,7 @@ def make_toy_corpus(folder: Path) -> ToyCorpus:
 
 
 def write_store(folder: Path, items: Mapping[str, np.ndarray]) -> None:
-    """A feature store with these rows by key; the whole of an item is their mean."""
+    """Write a feature store with these rows by key; the global vector is their mean."""
     keys = list(items)
     width = next(iter(items.values())).shape[1]
     info = StoreInfo(

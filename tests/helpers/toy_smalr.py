@@ -34,8 +34,8 @@ class Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class ToyWords:
-    """Pictures to learn from and to be asked for, told in words by number."""
+class ToySMALRData:
+    """Training and test images with captions as word ids."""
 
     languages: tuple[str, ...]
     words: list[str]
@@ -49,7 +49,7 @@ class ToyWords:
 
     @torch.no_grad()
     def recall(self, model: SMALR, language: str) -> float:
-        """Mean recall among the test pictures, in per cent."""
+        """Return mean recall among the test images, in percent."""
         model.eval()
         pictures = model.encode_visual(
             *self.test_visuals.rows(np.arange(self.test.num_records), None)
@@ -63,15 +63,19 @@ class ToyWords:
 
 
 @lru_cache
-def toy_words(languages: tuple[str, ...] = ("en", "de", "fr"), pictures: int = 240) -> ToyWords:
-    """A small dataset; vectors are those of the words' beginnings, each language's for itself."""
+def toy_smalr_data(
+    languages: tuple[str, ...] = ("en", "de", "fr"), pictures: int = 240
+) -> ToySMALRData:
+    """Return a small dataset; word vectors depend on the first letters, in each language."""
     dataset = ToyDataset(
         seed=0, languages=languages, colours=COLOURS, shapes=SHAPES, captions_per_language=2
     )
-    seen = list(dataset.pictures(pictures, "train"))
-    asked = list(dataset.pictures(60, "train", start=pictures))
+    train = list(dataset.pictures(pictures, "train"))
+    test = list(dataset.pictures(60, "train", start=pictures))
     counts = {
-        language: Counter(w for p in seen for c in p.captions[language] for w in cut(c.text))
+        language: Counter(
+            w for p in train for c in p.captions[language] for w in split_words(c.text)
+        )
         for language in languages
     }
     words, language_of, ranks = ["<pad>", "<mask>"], [-1, -1], [-1, -1]
@@ -92,32 +96,35 @@ def toy_words(languages: tuple[str, ...] = ("en", "de", "fr"), pictures: int = 2
         stem = stems.setdefault((language, word[:4]), torch.randn(VECTORS, generator=generator))
         vectors[number] = stem + 0.3 * torch.randn(VECTORS, generator=generator)
 
-    def told(some: Sequence[Picture]) -> CaptionTable:
+    def encode(text: str, language: str) -> str:
+        words = [(language, word) for word in split_words(text)]
+        return " ".join(str(numbers[word]) for word in words if word in numbers)
+
+    def captions(pictures: Sequence[Picture]) -> CaptionTable:
         records = [
-            Record(captions={
-                language: tuple(
-                    " ".join(
-                        str(numbers[language, w]) for w in cut(c.text) if (language, w) in numbers
-                    )
-                    for c in p.captions[language]
-                )
-                for language in languages
-            })
-            for p in some
-        ]  # fmt: skip
+            Record(
+                captions={
+                    language: tuple(encode(c.text, language) for c in p.captions[language])
+                    for language in languages
+                }
+            )
+            for p in pictures
+        ]
         return CaptionTable.build(records, Numbers(), languages=languages)
 
-    def drawn(some: Sequence[Picture]) -> FeatureTable:
-        return FeatureTable(torch.stack([detected(p) for p in some]), np.ones(len(some), np.int64))
+    def features(some: Sequence[Picture]) -> FeatureTable:
+        return FeatureTable(
+            torch.stack([detector_features(p) for p in some]), np.ones(len(some), np.int64)
+        )
 
-    return ToyWords(
+    return ToySMALRData(
         languages, words, vectors, torch.tensor(language_of), torch.tensor(ranks),
-        told(seen), drawn(seen), told(asked), drawn(asked),
+        captions(train), features(train), captions(test), features(test),
     )  # fmt: skip
 
 
-def detected(picture: Picture) -> Tensor:
-    """A picture as a good detector sees it: whether each kind of thing is there, and where."""
+def detector_features(picture: Picture) -> Tensor:
+    """Return the features of an ideal detector: presence and place of each kind of object."""
     kinds = torch.zeros(len(COLOURS), len(SHAPES), 4)
     for placed in picture.scene.things:
         colour, shape = COLOURS.index(placed.thing.colour), SHAPES.index(placed.thing.shape)
@@ -126,6 +133,6 @@ def detected(picture: Picture) -> Tensor:
     return kinds.flatten()
 
 
-def cut(text: str) -> list[str]:
-    """The words of a sentence."""
+def split_words(text: str) -> list[str]:
+    """Return the words of a sentence."""
     return re.findall(r"\w+", text.lower())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers.toy_smalr import COLOURS, SHAPES, detected
+from helpers.toy_smalr import COLOURS, SHAPES, detector_features
 from polyglance.data.toy import ToyDataset
 from polyglance.objectives.top_triplets import TripletRule
 from polyglance.recipes.dictionaries import make_dictionaries
@@ -48,7 +48,7 @@ RECIPE = SMALRRecipe(
 """SMALR, small."""
 
 
-def make_toy_word_corpus(data: Path, *, pictures: int = 240) -> None:
+def make_toy_smalr_corpus(data: Path, *, pictures: int = 240) -> None:
     """Write ``flickr8k/`` below a folder."""
     dataset = ToyDataset(
         seed=0, languages=LANGUAGES, colours=COLOURS, shapes=SHAPES, captions_per_language=2
@@ -62,7 +62,7 @@ def make_toy_word_corpus(data: Path, *, pictures: int = 240) -> None:
     np.savez(
         folder / "features.npz",
         ids=np.array([record.image for record in records]),
-        features=np.stack([detected(p).numpy()[None] for p in drawn]).astype(np.float16),
+        features=np.stack([detector_features(p).numpy()[None] for p in drawn]).astype(np.float16),
     )
     make_dictionaries(
         splits["train"], splits["train"], LANGUAGES, str(data / DICTIONARIES), freedict=None

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.experiments import smalr_flickr8k
 from benchmarks.reports import smalr_page as page
-from helpers.toy_smalr_corpus import LANGUAGES, RECIPE, make_toy_word_corpus
+from helpers.toy_smalr_corpus import LANGUAGES, RECIPE, make_toy_smalr_corpus
 from polyglance.config import dump
 from polyglance.models.smalr_baselines import WORD_MODELS
 from polyglance.recipes import dictionaries, open_recipe
@@ -150,7 +150,7 @@ class Command:
         self.folder, self.monkeypatch = folder, monkeypatch
         monkeypatch.setenv("POLYGLANCE_COMMIT", "abc1234")
         monkeypatch.setattr(dictionaries, "find_dictionaries", lambda _: {})  # to read: 10 s
-        make_toy_word_corpus(folder / "data", pictures=60)
+        make_toy_smalr_corpus(folder / "data", pictures=60)
         shutil.rmtree(folder / "data" / "flickr8k" / "dictionaries")
         recipe = replace(RECIPE, dictionaries="learned")
         (folder / "toy.yaml").write_text("system: smalr\n" + dump(recipe), encoding="utf-8")

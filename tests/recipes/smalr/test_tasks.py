@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.toy_smalr import VECTORS, VISUAL, Numbers, ToyWords, toy_words
+from helpers.toy_smalr import VECTORS, VISUAL, Numbers, ToySMALRData, toy_smalr_data
 from polyglance.batches.inputs import FeatureTable, pack_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
@@ -116,7 +116,7 @@ def learn(model: nn.Module, task: Task, folder: Path, steps: int = STEPS) -> Non
 
 @lru_cache
 def pretrained(folder: Path) -> LatentVocabulary:
-    toy = toy_words(("en", "de"))
+    toy = toy_smalr_data(("en", "de"))
     torch.manual_seed(0)
     latent = latent_vocabulary(small("smalr").config, toy.vectors)
     learn(
@@ -130,7 +130,7 @@ def latent(tmp_path_factory: pytest.TempPathFactory) -> LatentVocabulary:
     return pretrained(tmp_path_factory.mktemp("latent"))
 
 
-def make(model: WordModel, toy: ToyWords, latent: LatentVocabulary) -> SMALR:
+def make(model: WordModel, toy: ToySMALRData, latent: LatentVocabulary) -> SMALR:
     torch.manual_seed(0)
     return build_word_model(
         model, toy.words, toy.vectors, toy.language_of, toy.rank_in_language,
@@ -139,14 +139,14 @@ def make(model: WordModel, toy: ToyWords, latent: LatentVocabulary) -> SMALR:
 
 
 @torch.no_grad()
-def apart(latent: nn.Module, toy: ToyWords) -> float:
+def apart(latent: nn.Module, toy: ToySMALRData) -> float:
     """How badly sentences about one picture lie together."""
     task = SentenceAlignmentTask(latent.eval(), CaptionGridSampler(toy.train), batch=64)
     return float(task.losses(np.random.default_rng(99))["neighbours"])
 
 
 def test_pretraining_aligns_captions_by_latent_tokens(latent: LatentVocabulary) -> None:
-    toy = toy_words(("en", "de"))
+    toy = toy_smalr_data(("en", "de"))
     torch.manual_seed(0)
     untrained = latent_vocabulary(small("smalr").config, toy.vectors)
     before, after = apart(untrained, toy), apart(latent, toy)
@@ -164,7 +164,7 @@ def test_pretraining_aligns_captions_by_latent_tokens(latent: LatentVocabulary) 
 def test_universal_embedding_learns_without_images(
     tmp_path: Path,
 ) -> None:
-    toy = toy_words(("en", "de"))
+    toy = toy_smalr_data(("en", "de"))
     torch.manual_seed(0)
     words = HybridEmbedding.build(
         toy.vectors, toy.language_of, toy.rank_in_language,
@@ -192,7 +192,7 @@ def test_universal_embedding_learns_without_images(
 def test_every_model_learns_retrieval(
     name: str, least: float, latent: LatentVocabulary, tmp_path: Path
 ) -> None:
-    toy, wanted = toy_words(("en", "de")), small(name)
+    toy, wanted = toy_smalr_data(("en", "de")), small(name)
     model = make(wanted, toy, latent)
     assert max(toy.recall(model, language) for language in toy.languages) < 15
     grids = CaptionGridSampler(toy.train)
@@ -202,7 +202,7 @@ def test_every_model_learns_retrieval(
 
 
 def test_shuffled_captions_do_not_generalise(latent: LatentVocabulary, tmp_path: Path) -> None:
-    toy, wanted = toy_words(("en", "de")), small("hem")
+    toy, wanted = toy_smalr_data(("en", "de")), small("hem")
     model = make(wanted, toy, latent)
     shuffled = torch.from_numpy(np.random.default_rng(0).permutation(toy.train.num_records))
     wrong = FeatureTable(toy.train_visuals.features[shuffled], np.ones(len(shuffled), np.int64))
@@ -212,7 +212,7 @@ def test_shuffled_captions_do_not_generalise(latent: LatentVocabulary, tmp_path:
 
 
 @torch.no_grad()
-def old_scores(model: SMALR, toy: ToyWords) -> torch.Tensor:
+def old_scores(model: SMALR, toy: ToySMALRData) -> torch.Tensor:
     """Of all English and German test captions with all test pictures, by the whole model."""
     model.eval()
     rows = np.concatenate([toy.test.rows_in_language(language) for language in ("en", "de")])
@@ -222,7 +222,7 @@ def old_scores(model: SMALR, toy: ToyWords) -> torch.Tensor:
 
 
 def test_added_language_trains_only_its_own_words(latent: LatentVocabulary, tmp_path: Path) -> None:
-    two, three = toy_words(("en", "de")), toy_words(("en", "de", "fr"))
+    two, three = toy_smalr_data(("en", "de")), toy_smalr_data(("en", "de", "fr"))
     wanted = small("smalr")
     model = make(wanted, two, latent)
     grids = CaptionGridSampler(two.train)
@@ -255,7 +255,7 @@ def test_added_language_trains_only_its_own_words(latent: LatentVocabulary, tmp_
 
 
 def test_batch_of_one_image_is_rejected(latent: LatentVocabulary) -> None:
-    toy, wanted = toy_words(("en", "de")), small("hem")
+    toy, wanted = toy_smalr_data(("en", "de")), small("hem")
     model, grids = make(wanted, toy, latent), CaptionGridSampler(toy.train)
     with pytest.raises(PolyglanceError, match="has no negatives"):
         SMALRTask(model, toy.train_visuals, grids, wanted.objective, batch=1)
@@ -264,7 +264,7 @@ def test_batch_of_one_image_is_rejected(latent: LatentVocabulary) -> None:
 
 
 def test_adversary_ramp_resumes(latent: LatentVocabulary, tmp_path: Path) -> None:
-    toy, wanted = toy_words(("en", "de")), small("hem")
+    toy, wanted = toy_smalr_data(("en", "de")), small("hem")
 
     def run(steps: int, folder: str) -> SMALR:
         model = make(wanted, toy, latent)

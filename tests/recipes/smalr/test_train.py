@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from helpers.toy_clips import write_store
-from helpers.toy_smalr_corpus import DICTIONARIES, LANGUAGES, RECIPE, make_toy_word_corpus
+from helpers.toy_smalr_corpus import DICTIONARIES, LANGUAGES, RECIPE, make_toy_smalr_corpus
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.models.smalr import SMALRConfig
@@ -35,7 +35,7 @@ from polyglance.text.dictionaries import open_dictionary
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
-    make_toy_word_corpus(folder)
+    make_toy_smalr_corpus(folder)
     return folder
 
 
