@@ -1,4 +1,4 @@
-"""A small MMP model of the toy world, trained from nothing, for tests of learning."""
+"""A small MMP model of the toy dataset, trained from nothing, for tests of learning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZE, WIDTH = 32, 64
 
 @dataclass(frozen=True)
 class ToyModel:
-    """A model of the toy world with what it needs to read and to see."""
+    """A model of the toy dataset with what it needs to read and to see."""
 
     model: MMP
     backbone: SmallConvNet

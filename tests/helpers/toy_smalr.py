@@ -1,4 +1,4 @@
-"""The toy dataset as SMALR takes it: words by number with vectors, and one vector a picture."""
+"""The toy dataset for SMALR: captions as word ids, word vectors, one vector per image."""
 
 from __future__ import annotations
 
