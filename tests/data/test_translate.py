@@ -270,7 +270,10 @@ def test_the_command_reports_what_it_did(manifest: Path, tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert "sw: nothing to translate" in done.output
     assert "de: " in done.output
-    for wrong, message in (("es,de", "expected a language code"), ("en", "already in English: give")):
+    for wrong, message in (
+        ("es,de", "expected a language code"),
+        ("en", "already in English: give"),
+    ):
         done = CliRunner().invoke(app, [*german, "--to", wrong])
         assert isinstance(done.exception, PolyglanceError)
         assert message in str(done.exception)

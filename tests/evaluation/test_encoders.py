@@ -105,13 +105,13 @@ def test_machine_captions_are_counted_and_can_be_excluded(
 
 
 def test_word_models_get_the_language(manifest: Path) -> None:
-    told: list[str | None] = []
+    languages: list[str | None] = []
 
     class Reader:
         name, width, fingerprint = "reader", 2, ""
 
         def encode_texts(self, texts: list[str], *, language: str | None = None) -> np.ndarray:
-            told.append(language)
+            languages.append(language)
             return np.eye(2, dtype=np.float32)[np.arange(len(texts)) % 2]
 
         def encode_pictures(self, files: list[Path]) -> np.ndarray:
@@ -119,7 +119,7 @@ def test_word_models_get_the_language(manifest: Path) -> None:
             return np.eye(2, dtype=np.float32)[np.arange(len(files)) % 2]
 
     evaluate_encoder(Reader(), manifest, split="test")
-    assert told == ["en", "de"]
+    assert languages == ["en", "de"]
 
 
 def test_invalid_input_is_rejected(manifest: Path, clip: Path) -> None:

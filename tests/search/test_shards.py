@@ -193,7 +193,7 @@ def test_folders_without_shards_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PolyglanceError, match="contains other files"):
         ShardFolder(tmp_path).start(PLAN, FILES)
     (tmp_path / "files").mkdir()
-    for text, told in (("{", "is damaged"), ("{}", "is damaged"), ('{"format": 2}', "newer")):
+    for text, message in (("{", "is damaged"), ("{}", "is damaged"), ('{"format": 2}', "newer")):
         (tmp_path / "files" / "plan.json").write_text(text)
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=message):
             _ = ShardFolder(tmp_path).plan

@@ -17,17 +17,17 @@ from polyglance.records import Record
 
 
 @dataclass(frozen=True)
-class Mistold:
+class Mislabelled:
     """A picture with the captions of another."""
 
     seen: Picture
-    told: Picture
+    described: Picture
 
     def pixels(self, size: int) -> Pixels:
         return self.seen.pixels(size)
 
     def record(self) -> Record:
-        return self.told.record()
+        return self.described.record()
 
 
 def found_in_ten(toy: ToyModel, gallery: Sequence[Picture]) -> float:
@@ -46,11 +46,13 @@ def test_toy_model_learns_captions_and_not_shuffled_ones() -> None:
     pictures = list(dataset.pictures(400, "train"))
     gallery = list(dataset.pictures(100, "test"))  # combinations that training never showed
     others = pictures[7:] + pictures[:7]
-    mistold = [Mistold(seen, told) for seen, told in zip(pictures, others, strict=True)]
+    mislabelled = [
+        Mislabelled(seen, described) for seen, described in zip(pictures, others, strict=True)
+    ]
     recalls = []
-    for told in (pictures, mistold):
+    for training in (pictures, mislabelled):
         toy = make_toy_model(pictures)
-        train_toy_model(toy, told, steps=60, batch=32, quiet=True)
+        train_toy_model(toy, training, steps=60, batch=32, quiet=True)
         recalls.append(found_in_ten(toy, gallery))
     right, wrong = recalls
     assert right > 28  # by chance: 10

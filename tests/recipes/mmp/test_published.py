@@ -53,8 +53,8 @@ def lay_out(recipe: MMPRecipe, data: Path) -> None:
     for part in everything(recipe):
         names = [f"{part.manifest}-{part.split}-{n}.mp4" for n in range(CLIPS)]
         subtitled = isinstance(part, TrainingCorpus) and part.subtitles is not None
-        spoken = ("en",) if part.translations else languages
-        captions = {} if subtitled else {name: (say(), say()) for name in spoken}
+        captioned = ("en",) if part.translations else languages
+        captions = {} if subtitled else {name: (say(), say()) for name in captioned}
         cues = {name: (Cue(0, 2, say()), Cue(3, 4, say())) for name in languages}
         manifests.setdefault(part.manifest, []).extend(
             Record(

@@ -1,4 +1,4 @@
-"""Tasks on a world of 64 things, each of two traits, told in two made-up languages."""
+"""Tasks on a toy corpus of 64 things, each with two traits, in two made-up languages."""
 
 from __future__ import annotations
 

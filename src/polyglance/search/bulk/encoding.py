@@ -110,7 +110,7 @@ def encode(
         done = plan.files - sum(_num_files(plan, number) for number in pending)
         with (
             cluster(ray, workers, threads) as num_workers,
-            progress("Encoding", plan.files, done=done, quiet=quiet) as advance,
+            progress("Encoding", plan.files, completed=done, quiet=quiet) as advance,
         ):
             start = time.monotonic()
             for outcome in _run_workers(folder, pending, num_workers, threads):
