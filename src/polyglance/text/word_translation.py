@@ -47,7 +47,7 @@ def translate_words(
         if translation is not None or keep_unknown:
             gap, word, is_known = text[done:start], text[start:end], translation is not None
             joined = target in UNSPACED and is_known and after_known
-            pieces.append(_separator(gap, target, is_first=not pieces, joined=joined))
+            pieces.append(_separator(gap, target, is_first=not pieces, without_space=joined))
             pieces.append(
                 word
                 if translation is None
@@ -78,12 +78,12 @@ def look_up(word: str, dictionary: Dictionary, language: str) -> Sequence[str]:
     return entries
 
 
-def _separator(gap: str, target: str, *, is_first: bool, joined: bool) -> str:
+def _separator(gap: str, target: str, *, is_first: bool, without_space: bool) -> str:
     """Return what separates two words in the target language.
 
     Translations into a language without spaces are joined; unknown words keep their gap.
     """
-    if joined:
+    if without_space:
         return gap.strip()
     return gap or ("" if is_first or target in UNSPACED else " ")
 
