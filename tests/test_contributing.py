@@ -140,7 +140,10 @@ def test_every_file_that_is_named_exists() -> None:
     names = re.findall(r"`([\w.-]+(?:/[\w.-]+)+|src|tests)`", prose)
     assert len(links) > 5
     assert len(names) > 20
-    for name in (*links, *names):
+    headings = re.findall(r"^#+ (.+)$", prose, flags=re.M)
+    anchors = {"#" + re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}
+    assert {link for link in links if link.startswith("#")} <= anchors
+    for name in (*(link for link in links if not link.startswith("#")), *names):
         places = [ROOT / name, ROOT / "src" / "polyglance" / name]
         assert any(place.exists() for place in places), f"{name} does not exist"
     for command in re.findall(r"^make (\w+)", PAGE, flags=re.M):
