@@ -262,6 +262,13 @@ class TestOverrides:
         recipe = load(Recipe, {"name": "a"}, ["training.rate=1"])
         assert recipe.training == Training(steps=5, rate=1.0)
 
+    def test_reach_entries_of_a_list_by_their_number(self):
+        plain = {"name": "a", "splits": {"train": ["a", "b"]}}
+        recipe = load(Recipe, plain, ["splits.train.1=c", "training.languages.0=no"])
+        assert recipe.splits == {"train": (Path("a"), Path("c"))}
+        assert recipe.training.languages == ("no",)
+        assert plain["splits"] == {"train": ["a", "b"]}
+
     def test_supply_what_is_required(self):
         assert load(Recipe, {}, ["name=toy"]).name == "toy"
 
@@ -282,6 +289,11 @@ class TestOverrides:
             ("=3", "expected key=value"),
             ("training..steps=3", "expected key=value"),
             ("training.steps.x=3", "training.steps is a whole number, with no settings inside"),
+            (
+                "training.languages.2=de",
+                "languages.2: is not a number of an entry; the list has 0 to 0",
+            ),
+            ("splits.train.0=a", "splits.train.0: is not a number of an entry; the list has none"),
         ],
     )
     def test_mistakes_name_the_override(self, text, message):

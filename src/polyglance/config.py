@@ -44,7 +44,8 @@ def load(
     Args:
         cls: The frozen dataclass to build.
         source: A file, or a mapping as YAML would give it.
-        overrides: Texts ``key.key=value`` that replace single values.
+        overrides: Texts ``key.key=value`` that replace single values; an entry of a list is
+            named by its number, ``corpora.0.batch=64``.
     """
     location = _Location() if isinstance(source, Mapping) else _Location(str(source))
     plain = dict(source) if isinstance(source, Mapping) else _read(Path(source))
@@ -229,15 +230,35 @@ def _override(cls: Any, plain: dict[str, Any], text: str) -> None:
     keys = name.strip().split(".")
     if not equals or not all(keys):
         raise location.error("expected key=value, such as training.steps=10")
-    kind, default, level = cls, None, plain
+    kind, default = cls, None
+    level: dict[str, Any] | list[Any] = plain
     for depth, key in enumerate(keys):
         kind, default = _resolve_key(kind, default, key, location)
         location = location.child(key)
-        if depth < len(keys) - 1:
-            inner = as_plain(level.get(key, default))
-            level[key] = inner if isinstance(inner, dict) else {}
-            level = level[key]
-    level[keys[-1]] = _convert_text(raw.strip(), kind, location, default)
+        place = _index(level, key, location) if isinstance(level, list) else key
+        if depth == len(keys) - 1:
+            level[place] = _convert_text(raw.strip(), kind, location, default)  # type: ignore[index]
+        else:
+            inner = as_plain(level[place] if isinstance(level, list) else level.get(key, default))
+            empty: Any = [] if _entry_kinds(kind) else {}
+            inside = inner if isinstance(inner, type(empty)) else empty
+            level[place] = inside  # type: ignore[index]
+            level = inside
+
+
+def _index(entries: Sequence[Any], key: str, location: _Location) -> int:
+    """Return the number of a list's entry that an override names, counted from 0."""
+    number = int(key) if key.isascii() and key.isdigit() else -1
+    if not 0 <= number < len(entries):
+        known = f"0 to {len(entries) - 1}" if entries else "none, it is empty"
+        raise location.error(f"is not a number of an entry; the list has {known}")
+    return number
+
+
+def _entry_kinds(kind: Any) -> list[Any]:
+    """Return the types of a list's entries, for each list among the members of a type."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return [get_args(member)[0] for member in members if get_origin(member) is tuple]
 
 
 def _resolve_key(kind: Any, default: Any, key: str, location: _Location) -> tuple[Any, Any]:
@@ -253,6 +274,8 @@ def _resolve_key(kind: Any, default: Any, key: str, location: _Location) -> tupl
         origin = get_origin(member)
         if origin is not None and issubclass(origin, Mapping):
             return get_args(member)[1], default.get(key) if isinstance(default, Mapping) else None
+    for entry in _entry_kinds(kind):
+        return entry, None
     raise location.child(key).error(f"{location} is {_name(kind)}, with no settings inside")
 
 
