@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from polyglance.errors import PolyglanceError
+
+Items = TypeVar("Items", NDArray[Any], Tensor)
+T = TypeVar("T")
 
 
 @contextmanager
@@ -55,6 +61,60 @@ def shard_for_rank(items: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     count = len(items) // world_size()
     return items[rank() :: world_size()][:count]
+
+
+def slice_for_rank(items: Items) -> Items:
+    """Return this process's contiguous part of a global batch, equally long on each process.
+
+    A batch drawn by a step's generator is the same on every process, so that the parts together
+    are the batch that one process would train on.
+    """
+    if len(items) % world_size():
+        raise PolyglanceError(
+            f"a batch of {len(items)} does not divide among {world_size()} processes: give a"
+            " batch that is a multiple of their number"
+        )
+    count = len(items) // world_size()
+    return items[rank() * count : (rank() + 1) * count]
+
+
+def mean_over_ranks(mean: Tensor, count: int | Tensor) -> Tensor:
+    """Weight a mean over this process's items so that gradients follow the global mean.
+
+    Masked words are not equally many on each process. The average over processes of what this
+    returns, and with `average_gradients` or DDP that of its gradients, is the mean over the
+    items of all processes. All processes must call it together.
+
+    Args:
+        mean: The mean over ``count`` items, a scalar; 0 if there are none.
+        count: How many items it averages over, such as masked words.
+    """
+    if world_size() == 1:
+        return mean
+    own = torch.as_tensor(count, dtype=torch.float64 if mean.is_cpu else torch.float32)
+    own = own.to(mean.device, non_blocking=True)
+    total = own.clone()
+    dist.all_reduce(total)
+    return mean * (own * world_size() / total.clamp(min=1)).to(mean.dtype)
+
+
+def average_values(values: dict[str, Tensor]) -> dict[str, float]:
+    """Return the mean of each named scalar over all processes, the same on each."""
+    joint = torch.stack([value.detach().float() for value in values.values()])
+    if world_size() > 1:
+        dist.all_reduce(joint)
+        joint /= world_size()
+    return dict(zip(values, joint.tolist(), strict=True))
+
+
+def share_from_first(value: T) -> T:
+    """Return the first process's value on every process; it must fit into JSON."""
+    if world_size() == 1:
+        return value
+    holder: list[Any] = [json.dumps(value) if rank() == 0 else None]
+    dist.broadcast_object_list(holder, 0)
+    shared: T = json.loads(holder[0])
+    return shared
 
 
 def broadcast_parameters(model: nn.Module) -> None:
