@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -14,9 +14,6 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyglance.errors import PolyglanceError
-
-Items = TypeVar("Items", NDArray[Any], Tensor)
 T = TypeVar("T")
 
 
@@ -63,39 +60,23 @@ def shard_for_rank(items: NDArray[np.int64]) -> NDArray[np.int64]:
     return items[rank() :: world_size()][:count]
 
 
-def slice_for_rank(items: Items) -> Items:
-    """Return this process's contiguous part of a global batch, equally long on each process.
+def count_weights(counts: Mapping[str, int], device: torch.device | str) -> dict[str, Tensor]:
+    """Return what to multiply means over this process's items with, by the name of the loss.
 
-    A batch drawn by a step's generator is the same on every process, so that the parts together
-    are the batch that one process would train on.
-    """
-    if len(items) % world_size():
-        raise PolyglanceError(
-            f"a batch of {len(items)} does not divide among {world_size()} processes: give a"
-            " batch that is a multiple of their number"
-        )
-    count = len(items) // world_size()
-    return items[rank() * count : (rank() + 1) * count]
-
-
-def mean_over_ranks(mean: Tensor, count: int | Tensor) -> Tensor:
-    """Weight a mean over this process's items so that gradients follow the global mean.
-
-    Masked words are not equally many on each process. The average over processes of what this
-    returns, and with `average_gradients` or DDP that of its gradients, is the mean over the
-    items of all processes. All processes must call it together.
+    Masked words are not equally many on each process. With these weights the average over
+    processes, of losses and of their gradients, is the mean over the items of all processes.
+    All processes must call this together, with the same names.
 
     Args:
-        mean: The mean over ``count`` items, a scalar; 0 if there are none.
-        count: How many items it averages over, such as masked words.
+        counts: How many items, such as masked words, each mean averages over.
+        device: Where the losses are.
     """
-    if world_size() == 1:
-        return mean
-    own = torch.as_tensor(count, dtype=torch.float64 if mean.is_cpu else torch.float32)
-    own = own.to(mean.device, non_blocking=True)
+    if world_size() == 1 or not counts:
+        return {}
+    own = torch.tensor(list(counts.values()), dtype=torch.float32).to(device, non_blocking=True)
     total = own.clone()
     dist.all_reduce(total)
-    return mean * (own * world_size() / total.clamp(min=1)).to(mean.dtype)
+    return dict(zip(counts, own * world_size() / total.clamp(min=1), strict=True))
 
 
 def average_values(values: dict[str, Tensor]) -> dict[str, float]:
