@@ -128,6 +128,24 @@ SAMPLES: dict[str, dict[str, object]] = {
             "sentences": [{"sen_id": 1, "video_id": "video0", "caption": "a car is shown"}],
         }
     },
+    "msrvtt-jsfusion": {
+        "MSRVTT_JSFUSION_test.csv": (
+            "key,vid_key,video_id,sentence\n"
+            "ret0,msr9770,video9770,a person is connecting something to system\n"
+            'ret1,msr9771,video9771,"a little girl, who sings"\n'
+        )
+    },
+    "msvd": {
+        "video_corpus.csv": (
+            "VideoID,Start,End,WorkerID,Source,AnnotationTime,Language,Description\n"
+            "mv89psg6zh4,33,46,588702,unverified,55,Slovene,Papagaj se umiva pod tekočo vodo.\n"
+            "mv89psg6zh4,33,46,362812,unverified,33,English,a bird in a sink\n"
+            "mv89psg6zh4,33,46,968828,clean,84,English,a bird\n"
+            "-4wsuPCjDBc,5,15,968828,clean,84,English,a squirrel eats\n"
+        ),
+        "train_list.txt": "mv89psg6zh4_33_46\n",
+        "test_list.txt": "-4wsuPCjDBc_5_15\n",
+    },
     "vatex": {
         "vatex_training_v1.0.json": [
             {"videoID": "Ptf_2VRj-V0_000122_000132", "enCap": ["A man."], "chCap": ["男人"]}

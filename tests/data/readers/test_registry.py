@@ -15,7 +15,7 @@ from polyglance.errors import DataError, PolyglanceError, Problems
 
 
 def test_every_format_is_described_and_readable() -> None:
-    assert len(FORMATS) == 17
+    assert len(FORMATS) == 19
     for name, format in FORMATS.items():
         assert format.name == name
         assert format.help
@@ -31,7 +31,7 @@ def test_every_format_is_described_and_readable() -> None:
         ("coco_captions", "coco-captions"),
         ("vqa", "vqa-v2' or 'visual-genome-vqa-ja"),
         ("kaparthy", "karpathy"),
-        ("MSRVTT", "msrvtt"),
+        ("MSRVTT", "msrvtt' or 'msrvtt-jsfusion"),
         ("cc3m-conceptual-captions", "conceptual-captions"),
     ],
 )

@@ -51,6 +51,56 @@ def test_msrvtt_joins_scattered_sentences_and_names_lost_ones(read_files) -> Non
     assert "to list 'video7'" in problems.items[0].expected
 
 
+def test_msrvtt_jsfusion_has_one_query_per_clip(read_files, samples) -> None:
+    records, problems = read_files("msrvtt-jsfusion", samples["msrvtt-jsfusion"], images="videos")
+    assert not problems
+    assert records == [
+        Record(
+            video="videos/video9770.mp4",
+            captions={"en": ("a person is connecting something to system",)},
+            split="test",
+        ),
+        Record(
+            video="videos/video9771.mp4",
+            captions={"en": ("a little girl, who sings",)},
+            split="test",
+        ),
+    ]
+
+
+def test_msrvtt_jsfusion_names_malformed_lines(read_files) -> None:
+    text = "key,vid_key,video_id,sentence\nret0,msr1\nret1,msr2,video2, a, b\nret2,msr3,video3,\n"
+    records, problems = read_files("msrvtt-jsfusion", {"MSRVTT_JSFUSION_test.csv": text})
+    assert [record.captions for record in records] == [{"en": ("a, b",)}]
+    assert [(p.line, p.expected) for p in problems.items] == [
+        (2, "expected 4 fields"),
+        (4, "expected 'sentence' not to be empty"),
+    ]
+    records, problems = read_files("msrvtt-jsfusion", {"MSRVTT_JSFUSION_test.csv": "a,b\n1,2\n"})
+    assert not records
+    assert problems.items[0].expected == "expected a column 'video_id' in the first line"
+
+
+def test_msvd_joins_a_clip_s_descriptions_by_language(read_files, samples) -> None:
+    records, problems = read_files("msvd", samples["msvd"], images="YouTubeClips")
+    assert not problems
+    bird = {"sl": ("Papagaj se umiva pod tekočo vodo.",), "en": ("a bird in a sink", "a bird")}
+    assert records == [
+        Record(video="YouTubeClips/mv89psg6zh4_33_46.mp4", captions=bird, split="train"),
+        Record(
+            video="YouTubeClips/-4wsuPCjDBc_5_15.mp4",
+            captions={"en": ("a squirrel eats",)},
+            split="test",
+        ),
+    ]
+    records, _ = read_files("msvd", {}, untrimmed=True, extension=".avi")
+    assert (records[0].id, records[0].video, records[0].span) == (
+        "mv89psg6zh4_33_46",
+        "mv89psg6zh4.avi",
+        (33.0, 46.0),
+    )
+
+
 def test_vatex(read_files, samples) -> None:
     records, problems = read_files("vatex", samples["vatex"])
     assert not problems

@@ -99,6 +99,16 @@ FORMATS = dict(
             "train_val_videodatainfo.json, or the folder with *videodatainfo*.json",
         ),
         _format(
+            "msrvtt-jsfusion",
+            "MSR-VTT's test of 1,000 clips with one query each (1k-A)",
+            "MSRVTT_JSFUSION_test.csv, or the folder with it",
+        ),
+        _format(
+            "msvd",
+            "MSVD (YouTube2Text): clips with descriptions in many languages",
+            "video_corpus.csv, or the folder with it and train_list.txt ...",
+        ),
+        _format(
             "vatex",
             "VATEX: clips with English and Chinese captions",
             "vatex_training_v1.0.json, or the folder with vatex_*.json",
