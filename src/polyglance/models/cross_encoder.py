@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from polyglance.nn.packed_pairs import (
     encode_first,
 )
 from polyglance.nn.packing import Packing
+from polyglance.nn.pretrained import WordHead
 
 Variant = Literal["paper", "reference"]
 """Where the two differ: what the paper writes, or what its published code does."""
@@ -112,6 +114,26 @@ class CrossEncoderModel(nn.Module, ABC):
         assert isinstance(table, Tensor)
         return F.linear(rows, table, self.word_bias)
 
+    def word_head_parameters(self) -> list[nn.Parameter]:
+        """Return what predicts words besides the encoder: a bias and, if any, a transform."""
+        transform = getattr(self, "word_transform", nn.Identity())
+        return [self.word_bias, *transform.parameters()]
+
+    @torch.no_grad()
+    def load_word_head(self, head: WordHead) -> None:
+        """Copy a language model's own head; the model needs layers of its shape."""
+        transform = getattr(self, "word_transform", None)
+        assert isinstance(transform, nn.Sequential)
+        transform.load_state_dict(
+            {
+                "0.weight": head.dense_weight,
+                "0.bias": head.dense_bias,
+                "2.weight": head.norm_weight,
+                "2.bias": head.norm_bias,
+            }
+        )
+        self.word_bias.copy_(head.word_bias)
+
     def join(self, text: PackedRows, images: PackedRows) -> PackedPairs:
         """Concatenate each sentence with its image, in the model's order."""
         return concat_packed(text, images)
@@ -145,6 +167,11 @@ def cross_encoder_class(system: str) -> type[CrossEncoderModel]:
         if own and isinstance(member, type) and issubclass(member, CrossEncoderModel):
             return member
     raise PolyglanceError(f"there is no cross-encoder {system!r} in polyglance.models")
+
+
+def word_transform(width: int, eps: float) -> nn.Sequential:
+    """Build the layers of XLM-R's and BERT's language-model head before its output weights."""
+    return nn.Sequential(bert_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
 
 
 def bert_linear(inputs: int, outputs: int) -> nn.Linear:

@@ -14,15 +14,19 @@ and its published code:
 | order | text, [IMG], regions | regions, text |
 | position embeddings | of sub-words, within the sentence | of all, within the joint sequence |
 | language embedding | on all text | on text without an image |
-| features and boxes | as they are | scaled to unit length |
+| features and boxes, as inputs | as they are | scaled to unit length |
+| word head | tied to the word embeddings; with ``word_transform`` XLM-R's own | tied alone |
 | matching head | linear on <s> | linear, tanh and linear on the first region |
 | region label head | linear | linear, GELU, layer norm and linear |
+
+Both regress the features of masked regions as they are, not scaled. The published code adds
+1e-12 to the variance in every norm (`reference_encoder`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -37,6 +41,7 @@ from polyglance.models.cross_encoder import (
     CrossEncoderOutput,
     Variant,
     bert_linear,
+    word_transform,
 )
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packed_pairs import (
@@ -61,6 +66,9 @@ class M3PConfig:
     num_labels: int = 1600
     """Classes of the detector, or of the network behind a grid."""
     variant: Variant = "paper"
+    word_transform: bool = False
+    """Whether words are predicted with the head of XLM-R, which has a linear layer, GELU and a
+    layer norm before the word embeddings; the reference variant never does."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "visual_width", "num_labels")
@@ -78,6 +86,11 @@ class M3PConfig:
                 f" {', '.join(self.languages)}: name all languages when building the model"
             )
         return np.array([self.languages.index(name) for name in names], np.int64)
+
+
+def reference_encoder(config: EncoderConfig) -> EncoderConfig:
+    """Return an encoder's configuration with the epsilon of the published code's norms."""
+    return replace(config, norm_eps=1e-12, embedding_norm_eps=None)
 
 
 class M3P(CrossEncoderModel):
@@ -103,6 +116,8 @@ class M3P(CrossEncoderModel):
         self.image_tag = None if self.reference else nn.Parameter(0.02 * torch.randn(width))
 
         # Heads
+        transforms = config.word_transform and not self.reference
+        self.word_transform = word_transform(width, eps) if transforms else nn.Identity()
         self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocab_size))
         self.regression = bert_linear(width, config.visual_width)
         self.label_transform = (
@@ -153,7 +168,10 @@ class M3P(CrossEncoderModel):
         return PackedRows(encoder.dropout(encoder.norm(rows)), packing)
 
     def scale_features(self, features: Tensor) -> Tensor:
-        """Scale features to unit length in the reference variant, as inputs and as targets."""
+        """Scale inputs to unit length in the reference variant.
+
+        Features that masked regions are compared with stay as they are, as in the published code.
+        """
         return F.normalize(features, dim=1) if self.reference else features
 
     # Transformer
@@ -190,6 +208,10 @@ class M3P(CrossEncoderModel):
         """Return the logit of MC-VLM for each pair, ``(pairs,)``."""
         scores: Tensor = self.match(self.pooler(pooled))
         return scores[:, 0]
+
+    def word_logits(self, rows: Tensor) -> Tensor:
+        """Return vocabulary logits of masked words (xMLM, MC-MLM)."""
+        return super().word_logits(self.word_transform(rows))
 
     def predict_features(self, rows: Tensor) -> Tensor:
         """Return ``h(v)``, the features of masked regions (MC-MRM): ``(n, visual_width)``."""

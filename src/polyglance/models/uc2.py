@@ -13,16 +13,18 @@ language embeddings. `UC2Config.variant` chooses between the paper and its publi
 | | ``paper`` | ``reference`` |
 |---|---|---|
 | region embedding | feature + location + segment | the same, then a layer norm |
-| word head | tied to the word embeddings | linear, GELU and layer norm before that |
+| word head | tied word embeddings, or as on the right | linear, GELU, layer norm, then these |
 | matching head | linear on <s>, one logit | linear, tanh and linear, two classes |
 
-In both, a region's feature and location each have a projection and a layer norm.
+In both, a region's feature and location each have a projection and a layer norm. The published
+code adds 1e-12 to the variance in the transformer's norms, and 1e-5 in all others
+(`reference_encoder`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -34,6 +36,7 @@ from polyglance.models.cross_encoder import (
     CrossEncoderOutput,
     Variant,
     bert_linear,
+    word_transform,
 )
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packed_pairs import PackedRows, Regions, Text, box_location, concat_packed
@@ -51,9 +54,21 @@ class UC2Config:
     variant: Variant = "paper"
     pooling: Pooling = "tanh"
     """Activation of the reference variant's pooler; VOLTA fine-tunes with ``relu``."""
+    word_transform: bool = False
+    """Whether the paper's variant predicts words with the head of XLM-R, which has a linear layer,
+    GELU and a layer norm before the word embeddings; the reference variant always does."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "visual_width")
+
+
+def reference_encoder(config: EncoderConfig) -> EncoderConfig:
+    """Return an encoder's configuration with the epsilons of the published code's norms.
+
+    The transformer's layers have BERT's 1e-12, whatever XLM-R was trained with; embeddings and
+    heads keep XLM-R's.
+    """
+    return replace(config, norm_eps=1e-12, embedding_norm_eps=config.embedding_eps)
 
 
 class UC2(CrossEncoderModel):
@@ -67,7 +82,7 @@ class UC2(CrossEncoderModel):
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
-        width, eps = config.encoder.hidden_size, config.encoder.norm_eps
+        width, eps = config.encoder.hidden_size, config.encoder.embedding_eps
         reference = config.variant == "reference"
 
         # Image encoder
@@ -81,11 +96,8 @@ class UC2(CrossEncoderModel):
         self.region_mask = nn.Parameter(torch.zeros(config.visual_width))
 
         # Heads
-        self.word_transform = (
-            nn.Sequential(bert_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
-            if reference
-            else nn.Identity()
-        )
+        transforms = reference or config.word_transform
+        self.word_transform = word_transform(width, eps) if transforms else nn.Identity()
         self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocab_size))
         activation = nn.Tanh() if config.pooling == "tanh" else nn.ReLU()
         self.pooler = (

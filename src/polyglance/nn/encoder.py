@@ -32,6 +32,9 @@ class EncoderConfig:
     type_vocab_size: int = 1
     activation: Activation = "gelu"
     norm_eps: float = 1e-5
+    """Of the layer norms."""
+    embedding_norm_eps: float | None = None
+    """Of the layer norm of the embeddings, where it differs from the layers' (UC2's code)."""
     dropout: float = 0.1
     attention_dropout: float = 0.0
     """On attention weights. 0 by default: flash attention on packed rows has none."""
@@ -40,6 +43,11 @@ class EncoderConfig:
     def max_tokens(self) -> int:
         """The longest sentence, in sub-words with special tokens."""
         return self.max_position_embeddings - self.first_position
+
+    @property
+    def embedding_eps(self) -> float:
+        """The epsilon of the layer norm of the embeddings."""
+        return self.norm_eps if self.embedding_norm_eps is None else self.embedding_norm_eps
 
 
 class Encoder(nn.Module):
@@ -51,7 +59,7 @@ class Encoder(nn.Module):
         self.words: nn.Module = nn.Embedding(config.vocab_size, config.hidden_size)
         self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.segments = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, config.norm_eps)
+        self.norm = nn.LayerNorm(config.hidden_size, config.embedding_eps)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(
             TransformerLayer(

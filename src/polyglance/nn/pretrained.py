@@ -1,7 +1,8 @@
 """Load and save encoders as Hugging Face folders of XLM-R or BERT shape.
 
 `load_encoder` reads published weights (XLM-R, mBERT, multilingual-e5); `save_encoder` writes
-the same layout, so that other tools can read ours.
+the same layout, so that other tools can read ours. `load_word_head` reads the head of a masked
+language model, which XLM-R and mBERT are and e5 is not.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +47,53 @@ _LAYER = {
     "output.LayerNorm": "output_norm",
 }
 _QUERY_KEY_VALUE = ("query", "key", "value")
+_WORD_HEADS = (
+    ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"),
+    (
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.bias",
+        "cls.predictions.decoder",
+    ),
+)
+"""The head's linear layer, layer norm, bias and output weights in XLM-R and in BERT."""
 
 
-def load_encoder(folder: str | Path, *, dropout: float | None = None) -> Encoder:
-    """Load an encoder from a folder (``config.json`` and weights), in evaluation mode."""
+@dataclass(frozen=True, eq=False)
+class WordHead:
+    """The head of a masked language model, in front of output weights tied to the embeddings."""
+
+    dense_weight: Tensor
+    """``(hidden_size, hidden_size)``."""
+    dense_bias: Tensor
+    norm_weight: Tensor
+    norm_bias: Tensor
+    word_bias: Tensor
+    """``(vocab_size,)``."""
+
+
+def load_encoder(
+    folder: str | Path,
+    *,
+    dropout: float | None = None,
+    adapt: Callable[[EncoderConfig], EncoderConfig] | None = None,
+) -> Encoder:
+    """Load an encoder from a folder, in evaluation mode.
+
+    Args:
+        folder: with ``config.json`` and weights.
+        dropout: replaces the folder's.
+        adapt: changes the rest of the configuration, such as the epsilon of the norms.
+
+    Returns:
+        The encoder, with all parameters trainable.
+    """
     folder = Path(folder)
     config = read_encoder_config(folder)
     if dropout is not None:
         config = replace(config, dropout=dropout)
+    if adapt is not None:
+        config = adapt(config)
     state = _from_published(_read_weights(folder), config.num_layers, folder)
     try:
         with torch.device("meta"):
@@ -62,6 +103,23 @@ def load_encoder(folder: str | Path, *, dropout: float | None = None) -> Encoder
         detail = " ".join(str(error).split())
         raise DataError(f"{folder}: the weights do not fit config.json ({detail})") from error
     return encoder.requires_grad_(True).eval()
+
+
+def load_word_head(folder: str | Path) -> WordHead | None:
+    """Load the language-model head of an encoder's folder, or None if it has none.
+
+    A head with output weights of its own, not tied to the embeddings, is not loaded either.
+    """
+    folder = Path(folder)
+    weights = {_modern_name(name): value for name, value in _read_weights(folder).items()}
+    for dense, norm, bias, decoder in _WORD_HEADS:
+        names = (f"{dense}.weight", f"{dense}.bias", f"{norm}.weight", f"{norm}.bias", bias)
+        if all(name in weights for name in names):
+            words = weights["embeddings.word_embeddings.weight"]
+            output = weights.get(f"{decoder}.weight", words)
+            if output is words or torch.equal(output, words):
+                return WordHead(*(weights[name].float() for name in names))
+    return None
 
 
 def read_encoder_config(folder: str | Path) -> EncoderConfig:

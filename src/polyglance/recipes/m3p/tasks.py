@@ -189,9 +189,8 @@ class MCTTask:
         if "mc_mrm" in self.objective.tasks:
             positions = to_device(masked.positions, device)
             rows = output.regions[positions]
-            targets = self.model.scale_features(masked.targets)
             losses["mc_mrm_features"] = region_regression(
-                self.model.predict_features(rows), targets
+                self.model.predict_features(rows), masked.targets
             )
             logits = self.model.label_logits(rows)
             losses["mc_mrm_labels"] = region_classification(logits, labels[positions])
