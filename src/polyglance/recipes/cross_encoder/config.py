@@ -13,12 +13,51 @@ from polyglance.training.loop import LoopConfig
 
 
 @dataclass(frozen=True)
+class CaptionFile:
+    """Further captions of the same images, inside the data folder."""
+
+    manifest: str
+    """A dataset's file or folder, in its published format."""
+    format: str = "jsonl"
+    """One of `polyglance.data.readers.FORMATS`."""
+    splits: tuple[str, ...] | None = None
+    """Only images of these splits of the file; None for all."""
+    languages: tuple[str, ...] | None = None
+    """Only captions in these languages; None for all."""
+    language: str | None = None
+    """Of captions whose file names none, in place of the format's own."""
+    images: str = ""
+    """The folder of the images, put before their names; relative to that of the manifest."""
+
+
+@dataclass(frozen=True)
 class CaptionedImages:
     """Images with captions, and a feature store of their regions, inside the data folder."""
 
     manifest: str
+    """A manifest or, with ``format``, a dataset's own file or folder."""
     features: str = ""
     """Not read by a recipe with an image backbone."""
+    format: str = "jsonl"
+    """One of `polyglance.data.readers.FORMATS`."""
+    splits: tuple[str, ...] | None = None
+    """Only images of these splits, such as ``[train, restval]``; None for all."""
+    languages: tuple[str, ...] | None = None
+    """Only captions in these languages; None for all."""
+    language: str | None = None
+    """Of captions whose file names none, in place of the format's own."""
+    images: str = ""
+    """The folder of the images, put before their names; relative to that of the manifest."""
+    merge: tuple[CaptionFile, ...] = ()
+    """Captions of the same images from other files, matched by id or else by file name."""
+    skip_missing: bool = False
+    """Leave out images without stored regions, such as the dead links of Conceptual Captions."""
+    fold_images: int | None = None
+    """Evaluate in folds of so many images and average the recalls: 1,000 for the 1K protocol of
+    MSCOCO on its 5,000 test images. None for all at once."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 2, "2 or more", "fold_images")
 
 
 @dataclass(frozen=True)
@@ -134,6 +173,10 @@ class CrossEncoderRecipe:
     """Further training images."""
     validation: CaptionedImages | None = None
     test: CaptionedImages | None = None
+    extra_validation: tuple[CaptionedImages, ...] = ()
+    """Further validation sets; each language's score is the mean over the sets that have it."""
+    extra_test: tuple[CaptionedImages, ...] = ()
+    """Further test sets, such as COCO-CN's for Chinese; likewise."""
     contrastive_stage: ContrastiveStage | None = None
     """None, as in the papers, to leave it out."""
     distillation: DistillationStage | None = None
@@ -167,6 +210,12 @@ class CrossEncoderRecipe:
                 "init_from_dual_encoder brings its own image backbone: configure it under"
                 " image_backbone"
             )
+        folds = self.test is not None and self.test.fold_images
+        if self.reranking is not None and (self.extra_test or folds):
+            raise PolyglanceError(
+                "reranking has embeddings of one test set: leave out extra_test and fold_images,"
+                " or set reranking to null"
+            )
         heads = self.reranking is not None and self.reranking.projection_heads
         if heads and self.image_backbone is None:
             raise PolyglanceError(
@@ -177,12 +226,14 @@ class CrossEncoderRecipe:
     def image_files(self) -> tuple[CaptionedImages, ...]:
         """All splits that the recipe names."""
         splits = (self.train, *self.extra_train, self.validation, self.test)
-        return tuple(split for split in splits if split is not None)
+        further = (*self.extra_validation, *self.extra_test)
+        return tuple(split for split in (*splits, *further) if split is not None)
 
     @property
     def files(self) -> tuple[str, ...]:
         """All files inside the data folder that training reads."""
-        return tuple(split.manifest for split in self.image_files)
+        merged = (file for split in self.image_files for file in split.merge)
+        return tuple(file.manifest for file in (*self.image_files, *merged))
 
     def check_trainable(self) -> None:
         """Refuse contradictory settings; only training does, old runs with them still open."""
@@ -192,8 +243,9 @@ class CrossEncoderRecipe:
         stores = {split.features for split in self.image_files if self.image_backbone is None}
         missing = missing_files(data, self.files) + name_missing(
             [data / name for name in sorted(stores) if not (data / name / "store.json").is_file()],
-            "there is no feature store; make it with 'polyglance features extract', as the"
-            " recipe's first lines say",
+            "there is no feature store; make it with 'polyglance features extract', or import a"
+            " detector's regions with 'polyglance features regions', as the recipe's first lines"
+            " say",
         )
         if self.reranking is not None:
             missing += self.reranking.missing_files(data)

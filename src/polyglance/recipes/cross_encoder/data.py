@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path
 
 from polyglance.batches.regions import RegionTable
@@ -20,7 +20,8 @@ from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_language import TokenMasking
 from polyglance.recipes.cross_encoder.config import CaptionedImages, CrossEncoderRecipe
-from polyglance.records import Record, read_manifest
+from polyglance.recipes.cross_encoder.corpora import read_corpus
+from polyglance.records import Record
 from polyglance.text import Tokenizer
 from polyglance.training.distributed import rank
 from polyglance.vision.store import FeatureStore
@@ -78,6 +79,24 @@ class SplitReader:
         """Read the first ``limit`` images of an evaluation split, with test-time augmentation."""
         return None if corpus is None else self._read([corpus], limit, None)
 
+    def read_eval_sets(
+        self, corpora: Iterable[CaptionedImages | None], limit: int | None = None
+    ) -> tuple[Split, ...]:
+        """Read the first ``limit`` images of evaluation sets, one split a fold of each set."""
+        return tuple(
+            self._build([(corpus, fold)], None)
+            for corpus in corpora
+            if corpus is not None
+            for fold in split_into_folds(self.read_records(corpus, limit), corpus.fold_images)
+        )
+
+    def read_records(self, corpus: CaptionedImages, limit: int | None = None) -> list[Record]:
+        """Read the images of a corpus; those without stored regions are skipped if it says so."""
+        records = read_corpus(corpus, self.data, None if corpus.skip_missing else limit)
+        if corpus.skip_missing and self.image_backbone is None:
+            records = _with_regions(records, FeatureStore(self.data / corpus.features))
+        return records[:limit]
+
     @cached_property
     def backbone(self) -> TorchBackbone:
         """The image backbone, opened once for all splits."""
@@ -87,9 +106,12 @@ class SplitReader:
     def _read(
         self, corpora: Sequence[CaptionedImages], limit: int | None, views: int | None
     ) -> Split:
-        parts = [
-            (corpus, read_image_records(self.data / corpus.manifest, limit)) for corpus in corpora
-        ]
+        parts = [(corpus, self.read_records(corpus, limit)) for corpus in corpora]
+        return self._build(parts, views)
+
+    def _build(
+        self, parts: Sequence[tuple[CaptionedImages, Sequence[Record]]], views: int | None
+    ) -> Split:
         records = [record for _, some in parts for record in some]
         regions = RegionTable.concat([self._regions(corpus, some, views) for corpus, some in parts])
         captions = CaptionTable.build(records, self.tokenizer, max_tokens=self.max_text_tokens)
@@ -131,9 +153,30 @@ class SplitReader:
         )
 
 
-def read_image_records(manifest: Path, limit: int | None = None) -> list[Record]:
-    """Read the first records with an image or clip; those without captions are candidates too."""
-    return list(islice((r for r in read_manifest(manifest) if r.image or r.video), limit))
+def split_into_folds(records: Sequence[Record], images: int | None) -> list[Sequence[Record]]:
+    """Return folds of so many images in their order; the last one has what is left.
+
+    MSCOCO's 1K protocol has five folds of 1,000; a rest of fewer than two images joins the fold
+    before.
+    """
+    if images is None or len(records) <= images:
+        return [records]
+    starts = [start for start in range(0, len(records), images) if len(records) - start > 1]
+    return [records[a:b] for a, b in pairwise([*starts, len(records)])]
+
+
+def _with_regions(records: Sequence[Record], store: FeatureStore) -> list[Record]:
+    """Return the records whose images a store holds, and say how many it lacks."""
+    kept = [record for record in records if store.find(record) is not None]
+    if not kept:
+        store_keys(store, records[:1])  # says what the keys are
+    if len(kept) < len(records) and rank() == 0:
+        print(
+            f"{store.path}: {len(records) - len(kept):,} of {len(records):,} images have no"
+            " regions and are left out",
+            file=sys.stderr,
+        )
+    return kept
 
 
 def store_keys(store: FeatureStore, records: Sequence[Record]) -> list[str]:
@@ -143,7 +186,8 @@ def store_keys(store: FeatureStore, records: Sequence[Record]) -> list[str]:
         raise PolyglanceError(
             f"{store.path} has no regions for {len(missing):,} images, such as {missing[0]!r}"
             f" (it has {next(iter(store.keys), 'none')!r}): run 'polyglance features extract' on"
-            " the folder of their manifest"
+            " the folder of their manifest, or import their regions with 'polyglance features"
+            " regions'"
         )
     return [key for key in keys if key is not None]
 

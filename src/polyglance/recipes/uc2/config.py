@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from polyglance.config import as_plain, validate_fields
-from polyglance.data.readers import read_all_records
 from polyglance.errors import PolyglanceError
 from polyglance.models.cross_encoder import Variant
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe, TextFile
+from polyglance.recipes.cross_encoder.corpora import read_corpus
 from polyglance.recipes.cross_encoder.data import ENGLISH
 from polyglance.recipes.run_folder import missing_files
 from polyglance.recipes.uc2.aligned_captions import Pairing
@@ -174,9 +174,7 @@ class UC2Recipe(CrossEncoderRecipe):
         needed = self.uses_label_names and self.labels.dictionaries is not None
         if needed and not missing_files(data, self.files):
             corpora = (self.train, *self.extra_train)
-            records = (
-                r for corpus in corpora for r in read_all_records("jsonl", data / corpus.manifest)
-            )
+            records = (record for corpus in corpora for record in read_corpus(corpus, data))
             languages = sorted(set().union(*(record.captions for record in records)))
             missing += missing_dictionaries(self.labels, languages, data)
         return missing

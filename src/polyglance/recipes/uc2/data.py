@@ -15,7 +15,6 @@ from polyglance.recipes.cross_encoder.data import (
     ENGLISH,
     Split,
     SplitReader,
-    read_image_records,
     store_keys,
 )
 from polyglance.recipes.uc2.aligned_captions import (
@@ -109,7 +108,7 @@ def load_data(recipe: UC2Recipe, data: Path, device: str) -> UC2Data:
         test,
         label_names,
         label_tokens,
-        soft_labels=_read_soft_labels(recipe, train, data) if recipe.early_adaptation else None,
+        soft_labels=_read_soft_labels(recipe, train, reader) if recipe.early_adaptation else None,
         aligned_captions=_align(recipe, train, tokenizer, data) if uses_vtlm else None,
         translated_test=translated_test,
     )
@@ -130,11 +129,11 @@ def _load_label_names(recipe: UC2Recipe, train: Split, data: Path) -> LabelNames
     return names
 
 
-def _read_soft_labels(recipe: UC2Recipe, train: Split, data: Path) -> SoftLabels:
+def _read_soft_labels(recipe: UC2Recipe, train: Split, reader: SplitReader) -> SoftLabels:
     stores = []
     for corpus in (recipe.train, *recipe.extra_train):
-        store = FeatureStore(data / corpus.features)
-        stores.append((store, store_keys(store, read_image_records(data / corpus.manifest))))
+        store = FeatureStore(reader.data / corpus.features)
+        stores.append((store, store_keys(store, reader.read_records(corpus))))
     return SoftLabels.from_stores(stores, train.regions)
 
 
