@@ -90,6 +90,15 @@ class SplitReader:
             for fold in split_into_folds(self.read_records(corpus, limit), corpus.fold_images)
         )
 
+    def read_validation(self, recipe: CrossEncoderRecipe) -> tuple[Split, ...]:
+        """Read the recipe's validation sets, the main one first."""
+        corpora = (recipe.validation, *recipe.extra_validation)
+        return self.read_eval_sets(corpora, recipe.validation_images)
+
+    def read_test(self, recipe: CrossEncoderRecipe) -> tuple[Split, ...]:
+        """Read the recipe's test sets, the main one first, one split a fold."""
+        return self.read_eval_sets((recipe.test, *recipe.extra_test), recipe.test_images)
+
     def read_records(self, corpus: CaptionedImages, limit: int | None = None) -> list[Record]:
         """Read the images of a corpus; those without stored regions are skipped if it says so."""
         records = read_corpus(corpus, self.data, None if corpus.skip_missing else limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from polyglance.evaluation.pair_scores import PairScores, pair_scores, read_cand
 from polyglance.evaluation.retrieval import (
     Array,
     RetrievalResult,
+    mean_over_folds,
     ranks_from_scores,
     ranks_from_shortlists,
     summarise,
@@ -42,6 +43,7 @@ def evaluate_test(
     *,
     all_pairs: bool,
     reranking: RerankingConfig | None,
+    more: Sequence[Split] = (),
 ) -> dict[str, Any]:
     """Evaluate the test split, with the dual encoder's weight tuned on the validation split.
 
@@ -52,12 +54,13 @@ def evaluate_test(
         reader: for the data folder and the image backbone.
         all_pairs: score every pair.
         reranking: a dual encoder's candidates, if any.
+        more: further folds and test sets; a language's figures are means over those that have it.
 
     Returns:
         ``test`` and, if the weight was tuned, ``validation`` of the report.
     """
     if reranking is None:
-        return {"test": evaluate_split(model, test, all_pairs=all_pairs)}
+        return {"test": evaluate_split(model, test, all_pairs=all_pairs, more=more)}
     report: dict[str, Any] = {}
     dual_weight, k = reranking.dual_weight, reranking.candidates
     if reranking.validation_embeddings is not None and validation is not None:
@@ -124,8 +127,9 @@ def evaluate_split(
     dual: DualScores | None = None,
     k: int = 50,
     dual_weight: float = 0.0,
+    more: Sequence[Split] = (),
 ) -> dict[str, Any]:
-    """Evaluate retrieval on one split.
+    """Evaluate retrieval on one split, or on several.
 
     Args:
         model: the trained model.
@@ -134,6 +138,7 @@ def evaluate_split(
         dual: a dual encoder whose candidates are re-ranked.
         k: how many candidates.
         dual_weight: weight of the dual encoder's score.
+        more: further splits for ``all_pairs``, each with its own candidates.
 
     Returns:
         Recalls of ``all_pairs``; and of the ``dual`` encoder, its candidates by ``dual_tta``
@@ -142,7 +147,9 @@ def evaluate_split(
     model.eval()
     report: dict[str, Any] = {}
     if all_pairs:
-        results = _evaluate_all_pairs(_scores(model, split), split.captions)
+        results = mean_by_language(
+            _evaluate_all_pairs(_scores(model, one), one.captions) for one in (split, *more)
+        )
         report["all_pairs"] = retrieval_report(results)
     if dual is not None:
         scores = _scores(model, split, views=split.regions.views)
@@ -194,15 +201,51 @@ def tune_dual_weight(
     }
 
 
-def validate(model: CrossEncoderModel, split: Split, languages: Iterable[str]) -> dict[str, float]:
-    """Return mR with one caption a language, and their mean, which chooses the checkpoint."""
-    scores, chosen = _scores(model, split), set(languages)
+def validate(
+    model: CrossEncoderModel,
+    split: Split,
+    languages: Iterable[str],
+    *,
+    more: Sequence[Split] = (),
+) -> dict[str, float]:
+    """Return mR with one caption a language, and their mean, which chooses the checkpoint.
+
+    Args:
+        model: the model in training.
+        split: the validation split.
+        languages: those that count.
+        more: further validation sets.
+
+    Returns:
+        mR by language, and ``score``.
+    """
+    chosen = set(languages)
+    return validation_scores(
+        mean_by_language(_validate(model, one, chosen) for one in (split, *more))
+    )
+
+
+def _validate(
+    model: CrossEncoderModel, split: Split, languages: Collection[str]
+) -> dict[str, RetrievalResult]:
+    scores = _scores(model, split)
     results = {}
     for language, rows in rows_by_language(split.captions):
         images, first = np.unique(split.captions.record_ids[rows], return_index=True)
-        if language in chosen:
+        if language in languages:
             results[language] = summarise(ranks_from_scores(scores.table(rows[first]), images))
-    return validation_scores(results)
+    return results
+
+
+def mean_by_language(
+    results: Iterable[Mapping[str, RetrievalResult]],
+) -> dict[str, RetrievalResult]:
+    """Return each language's mean over the test sets and folds that have it."""
+    by_language: dict[str, list[RetrievalResult]] = {}
+    for result in results:
+        for language, figures in result.items():
+            by_language.setdefault(language, []).append(figures)
+    return {language: mean_over_folds(folds) for language, folds in by_language.items()}
 
 
 def check_same_dual_encoder(folder: Path, heads: ProjectionHeadsConfig, name: str) -> None:

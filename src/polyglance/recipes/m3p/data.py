@@ -36,11 +36,15 @@ class M3PData:
     """The corpus of xMLM."""
     switcher: CodeSwitcher | None
     """Replaces English words by translations, if a stage is code-switched."""
+    more_validation: tuple[Split, ...] = ()
+    """Further validation sets and folds."""
+    more_test: tuple[Split, ...] = ()
+    """Further test sets and folds."""
 
     @property
     def languages(self) -> tuple[str, ...]:
         """The languages of all captions and texts, English first."""
-        splits = (self.train, self.validation, self.test)
+        splits = (self.train, self.validation, self.test, *self.more_validation, *self.more_test)
         tables = [split.captions for split in splits if split is not None]
         if self.texts is not None:
             tables.append(self.texts)
@@ -106,16 +110,19 @@ def load_data(recipe: M3PRecipe, data: Path, device: str) -> M3PData:
     texts = None
     if sentences:
         texts = CaptionTable.build(sentences, tokenizer, max_tokens=recipe.max_text_tokens)
+    validation, test = reader.read_validation(recipe), reader.read_test(recipe)
     return M3PData(
         reader,
         tokenizer,
         train=reader.read_train(recipe.train, *recipe.extra_train),
-        validation=reader.read_eval(recipe.validation, recipe.validation_images),
-        test=reader.read_eval(recipe.test, recipe.test_images),
+        validation=next(iter(validation), None),
+        test=next(iter(test), None),
         texts=texts,
         switcher=_open_switcher(recipe.code_switching, data)
         if recipe.uses_code_switching
         else None,
+        more_validation=validation[1:],
+        more_test=test[1:],
     )
 
 

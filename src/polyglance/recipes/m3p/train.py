@@ -86,6 +86,7 @@ def train(recipe: M3PRecipe, data: Path, run: Path, *, device: str = "cpu") -> d
             m3p_data.reader,
             all_pairs=recipe.all_pairs,
             reranking=recipe.reranking,
+            more=m3p_data.more_test,
         )
     write_model_folder(*folder, dual_weight=report.get("validation", {}).get("dual_weight"))
     write_report(report, run)
@@ -169,7 +170,9 @@ def build_stages(recipe: M3PRecipe, model: M3P, data: M3PData) -> list[Stage]:
                 Mixture({"mct": matching}),
                 recipe.loop,
                 groups,
-                validate=None if split is None else lambda: validate(model, split, languages),
+                validate=None
+                if split is None
+                else lambda: validate(model, split, languages, more=data.more_validation),
             )
         )
     return stages

@@ -57,8 +57,12 @@ class UC2Data:
     """The detector's distributions, for early adaptation."""
     aligned_captions: AlignedCaptions | None
     """Translations with aligned words, for VTLM."""
-    translated_test: Split | None
-    """The test split with captions translated into English, for translate-test."""
+    translated_test: tuple[Split, ...]
+    """The test sets with captions translated into English, for translate-test."""
+    more_validation: tuple[Split, ...] = ()
+    """Further validation sets and folds."""
+    more_test: tuple[Split, ...] = ()
+    """Further test sets and folds."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -89,11 +93,11 @@ def load_data(recipe: UC2Recipe, data: Path, device: str) -> UC2Data:
     tokenizer = open_tokenizer(recipe.encoder)
     reader = SplitReader.from_recipe(recipe, data, tokenizer, device)
     train = reader.read_train(recipe.train, *recipe.extra_train)
-    validation = reader.read_eval(recipe.validation, recipe.validation_images)
-    test = reader.read_eval(recipe.test, recipe.test_images)
-    translated_test = None
-    if recipe.translate_test is not None and test is not None:
-        translated_test = translate_split(test, recipe.translate_test, reader)
+    validation = reader.read_validation(recipe)
+    test = reader.read_test(recipe)
+    translated_test: tuple[Split, ...] = ()
+    if recipe.translate_test is not None:
+        translated_test = tuple(translate_split(s, recipe.translate_test, reader) for s in test)
     label_names = label_tokens = None
     if recipe.uses_label_names:
         label_names = _load_label_names(recipe, train, data)
@@ -104,13 +108,15 @@ def load_data(recipe: UC2Recipe, data: Path, device: str) -> UC2Data:
         reader,
         tokenizer,
         train,
-        validation,
-        test,
+        next(iter(validation), None),
+        next(iter(test), None),
         label_names,
         label_tokens,
         soft_labels=_read_soft_labels(recipe, train, reader) if recipe.early_adaptation else None,
         aligned_captions=_align(recipe, train, tokenizer, data) if uses_vtlm else None,
         translated_test=translated_test,
+        more_validation=validation[1:],
+        more_test=test[1:],
     )
 
 

@@ -87,9 +87,11 @@ def train(recipe: UC2Recipe, data: Path, run: Path, *, device: str = "cpu") -> d
             uc2_data.reader,
             all_pairs=recipe.all_pairs,
             reranking=recipe.reranking,
+            more=uc2_data.more_test,
         )
-    if uc2_data.translated_test is not None:
-        report["translate_test"] = evaluate_split(model, uc2_data.translated_test)
+    if uc2_data.translated_test:
+        translated, *more = uc2_data.translated_test
+        report["translate_test"] = evaluate_split(model, translated, more=more)
     write_model_folder(*folder, dual_weight=report.get("validation", {}).get("dual_weight"))
     write_report(report, run)
     return report
@@ -160,7 +162,9 @@ def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
                 Mixture({"retrieval": retrieval}),
                 recipe.loop,
                 groups,
-                validate=None if split is None else lambda: validate(model, split, languages),
+                validate=None
+                if split is None
+                else lambda: validate(model, split, languages, more=data.more_validation),
             )
         )
     return stages
