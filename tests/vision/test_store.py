@@ -13,7 +13,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
 from polyglance.vision.store import FeatureStore, StoreInfo, hash_keys, shard_path
 from polyglance.vision.store_writer import BadItem, StoreWriter, quantise
-from polyglance.vision.tokens import VisualTokens, feature_key
+from polyglance.vision.tokens import VisualTokens, feature_key, zero_spans
 
 WIDTH, LABELS = 24, 3
 
@@ -259,3 +259,33 @@ def test_a_damaged_or_foreign_shard_is_refused_on_opening(tmp_path):
     place.unlink()
     write(tmp_path / "store")
     assert place.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("image", "key"),
+    [
+        ("val2014/COCO_val2014_000000391895.jpg", "391895"),
+        ("COCO_val2014_000000391895.jpg", "coco_val2014_000000391895"),
+        ("1000092795.jpg", "flickr30k_001000092795"),
+        ("dog_391895.jpg", None),
+    ],
+)
+def test_published_regions_are_found_under_their_own_names(
+    tmp_path: Path, image: str, key: str | None
+) -> None:
+    keys = [key or "391895"]
+    info = StoreInfo({"regions": "x.tsv"}, 2, "float16", 0, 4, 1, hash_keys(keys))
+    writer = StoreWriter(tmp_path, info, keys)
+    vector = np.zeros((1, 2), np.float16)
+    none = np.zeros((1, 0))
+    tokens = VisualTokens(
+        vector,
+        np.zeros((1, 4), np.float32),
+        vector[0],
+        none.astype(np.uint16),
+        none.astype(np.float16),
+        zero_spans(1),
+    )
+    writer.write(0, [tokens])
+    writer.finish()
+    assert FeatureStore(tmp_path).find(Record(image=image)) == key

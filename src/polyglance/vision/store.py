@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
 from polyglance.vision.shards import Shard, read_shard
-from polyglance.vision.tokens import Floats, VisualTokens, feature_key
+from polyglance.vision.tokens import Floats, VisualTokens, feature_key, published_keys
 
 StoredDtype = Literal["int8", "float16"]
 VERSION = 1
@@ -178,11 +178,11 @@ class FeatureStore:
     def find(self, record: Record) -> str | None:
         """Return the key of a record's picture or clip, or None if the store lacks it.
 
-        Imported regions are stored under an id or the file name without its suffix;
-        both are tried after the record's own key.
+        Imported regions are stored under an id, the file name without its suffix, or what the
+        published regions of the dataset call it; these are tried after the record's own key.
         """
-        file = record.image or record.video or ""
-        for key in (feature_key(record), record.id, PurePosixPath(file).stem):
+        stem = PurePosixPath(record.image or record.video or "").stem
+        for key in (feature_key(record), record.id, stem, *published_keys(stem)):
             if key and key in self._items:
                 return key
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,19 @@ def feature_key(record: Record) -> str:
         start, end = record.span
         return f"{record.video}#t={start:.12g},{end:.12g}"
     return record.image or record.video or ""
+
+
+def published_keys(stem: str) -> tuple[str, ...]:
+    """Return what published regions call an image, given its file name without the suffix.
+
+    Bottom-up attention numbers the images of MSCOCO ("391895"), UNITER has
+    "coco_val2014_000000391895" and "flickr30k_001000092795".
+    """
+    if match := re.fullmatch(r"COCO_[a-z]+\d{4}_(\d{12})", stem):
+        return str(int(match[1])), stem.lower()
+    if stem.isascii() and stem.isdigit():
+        return str(int(stem)), f"flickr30k_{int(stem):012d}"
+    return ()
 
 
 def grid_boxes(grid: int, frame: Box = (0.0, 0.0, 1.0, 1.0)) -> NDArray[np.float32]:
