@@ -120,7 +120,8 @@ def train(
     opened = open_recipe(recipe, overrides or ())
     with init_distributed():
         report = opened.train(data, out, device=device)
-    sections = ("validation", "test", "translate_test", "compressed")
+    tests = ("test", "test_all_captions", "extra_tests", "translate_test")
+    sections = ("validation", *tests, "compressed")
     results = {name: value for name, value in report.items() if name in sections}
     if adaptation := report.get("early_adaptation"):  # the rank of the labels before and after it
         ranks = {name: adaptation[name] for name in ("rank_before", "rank_after")}

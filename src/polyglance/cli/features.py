@@ -76,6 +76,42 @@ def features_regions(
     print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored")
 
 
+@app.command("import")
+def features_import(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Features of a video network: a folder with VIDEO.npy, .npz, .pt or .h5, or one"
+            " .h5 with a dataset a video."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Feature store to write or resume.")],
+    features_per_second: Annotated[
+        float, typer.Option(help="Vectors per second of video in the files.")
+    ] = 1.0,
+    dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
+    shard_size: Annotated[
+        int | None, typer.Option(min=1, help="Videos per file of the store; default: 256 or more.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Import clip features of an external video network, one vector a second, into a store."""
+    from polyglance.vision.clip_import import import_clip_features
+
+    result = import_clip_features(
+        source,
+        out,
+        features_per_second=features_per_second,
+        dtype=dtype,  # type: ignore[arg-type]  # checked by the store
+        shard_size=shard_size,
+        quiet=quiet,
+    )
+    print_bad_files(result.bad)
+    print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored")
+    if len(result.bad) == result.items:
+        raise typer.Exit(1)
+
+
 @app.command("show")
 def features_show(
     store: Annotated[Path, typer.Argument(help="A feature store.")],
