@@ -161,11 +161,14 @@ def gain(
 
 def gain_over(better: Recalls, worse: Recalls, languages: Sequence[str]) -> seeds.Gain | None:
     """Return how far some recalls, possibly of another system, are above others."""
+    by_seed = gains_by_seed(better, worse, languages)
+    return seeds.gain(list(by_seed.values())) if by_seed else None
+
+
+def gains_by_seed(better: Recalls, worse: Recalls, languages: Sequence[str]) -> dict[int, float]:
+    """Return the difference of each seed that both have."""
     above, below = better.mean(languages), worse.mean(languages)
-    common = [seed for seed in above if seed in below]
-    if not common:
-        return None
-    return seeds.gain([above[seed] for seed in common], [below[seed] for seed in common])
+    return {seed: above[seed] - below[seed] for seed in above if seed in below}
 
 
 def paper_gain(paper: Paper, better: Setting, worse: Setting, *, english: bool = False) -> float:
@@ -207,7 +210,7 @@ def english_comparisons(
 
 
 def gain_or_loss(difference: seeds.Gain) -> str:
-    """Describe a difference as a gain, a loss, or neither."""
+    """Describe a difference as a gain, a loss, or not decided."""
     words = {"yes": "a gain", "no": "a loss"}
     first, comma, rest = seeds.verdict(difference).partition(",")
     return f"{words.get(first, first)}{comma}{rest} ({seeds.signed(difference)})"

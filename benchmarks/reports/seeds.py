@@ -1,4 +1,4 @@
-"""Statistics over seeds: means, standard deviations and paired differences."""
+"""Statistics over seeds: means, standard deviations, and paired differences with a verdict."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Gain = tuple[float, float | None]
-"""Mean and standard deviation of a difference; with a single seed the latter is None."""
+from polyglance.evaluation.statistics import Comparison, compare_seeds
 
-MIN_GAIN_OF_ONE_SEED = 2.0
-"""Points of mR that a single seed must differ by: another test sample alone may make half of it."""
+Gain = Comparison
+"""A paired difference with its 95 % interval and p-value; a single seed has neither."""
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
@@ -25,23 +24,18 @@ def cell(figures: Mapping[str, Any]) -> str:
     return f"{figures['mean']:.1f}" + ("" if std is None else f" ± {std:.1f}")
 
 
-def gain(better: Sequence[float], worse: Sequence[float]) -> Gain:
-    """Return how far one is above the other, paired by seed."""
-    gains = spread([a - b for a, b in zip(better, worse, strict=True)])
-    return gains["mean"], gains["std"]
+def gain(better: Sequence[float], worse: Sequence[float] | float = 0.0) -> Gain:
+    """Return how far one is above the other, or above a constant, paired by seed."""
+    return compare_seeds(better, worse)
 
 
 def verdict(difference: Gain) -> str:
-    """Say whether a gain is larger than the standard deviation over seeds."""
-    mean, std = difference
-    if std is not None and abs(mean) <= std:
-        return "equal within the deviation of seeds"
-    if std is None and abs(mean) < MIN_GAIN_OF_ONE_SEED:
-        return "too close to tell from one seed"
-    return ("yes" if mean > 0 else "no") + (", by one seed" if std is None else "")
+    """Say yes or no where the p-value decides, else that it is not decided."""
+    if difference.p is None:
+        return "not decided, by one seed"
+    return difference.verdict
 
 
 def signed(difference: Gain) -> str:
-    """Format a gain with its sign: ``+1.4 ± 0.2``."""
-    mean, std = difference
-    return f"{mean:+.1f}" + ("" if std is None else f" ± {std:.1f}")
+    """Format a gain: ``+1.4 [+0.8, +2.0], p 0.003``."""
+    return str(difference)

@@ -144,7 +144,7 @@ def claims(settings: Figures) -> list[str]:
         if better in averages and worse in averages:
             gain = _difference(averages[better], averages[worse])
             lines.append(
-                f"{paper}: {seeds.verdict(gain)} ({better} {seeds.signed(gain)} to {worse})."
+                f"{paper}: {seeds.verdict(gain)} ({better} to {worse}: {seeds.signed(gain)})."
             )
 
     above("HEM", "LA", "HEM above LA (the paper: +2.4 on Multi30K, +3.4 on MSCOCO)")
@@ -186,8 +186,16 @@ def _best_of_all(averages: Figures) -> list[str]:
         return []
     reduced = [name for name in ROWS if name in names]
     gains = {name: _difference(averages[name], averages["SMALR"]) for name in reduced}
-    better = [f"{name} {seeds.signed(gain)}" for name, gain in gains.items() if gain[0] > 0]
-    verdict = f"no ({', '.join(better)} to SMALR)" if better else "yes"
+    better = [f"{name}: {seeds.signed(gain)}" for name, gain in gains.items() if gain.mean > 0]
+    # A single one above it refutes the claim; that none is takes all of them below it.
+    if any(seeds.verdict(gain) == "yes" for gain in gains.values()):
+        verdict = "no"
+    elif all(seeds.verdict(gain) == "no" for gain in gains.values()):
+        verdict = "yes"
+    else:
+        verdict = "not decided"
+    if better:
+        verdict += f" ({'; '.join(better)})"
     return [f"SMALR above every way of making MULE smaller (Figure 3): {verdict}."]
 
 
@@ -215,7 +223,8 @@ def _goals(smalr: Figures, averages: Mapping[str, Any]) -> list[str]:
         if recall is not None:
             lines.append(
                 f"SMALR with {title}, word by word, of at least {MIN_RECALL:.0f} mR:"
-                f" {'yes' if recall['mean'] >= MIN_RECALL else 'no'} ({recall['mean']:.1f})."
+                f" {seeds.verdict(seeds.gain(recall['values'], MIN_RECALL))}"
+                f" ({recall['mean']:.1f})."
             )
     for size, limit, label in (
         ("trainable_parameters", MAX_TRAINABLE, "trainable"),

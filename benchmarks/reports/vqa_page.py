@@ -112,13 +112,13 @@ def goals(figures: Figures) -> list[str]:
     """Say whether the goal was reached, by language."""
     lines = []
     for code, measured in figures["test"].items():
-        above = measured["above_baseline"]
-        reached = "yes" if above["mean"] >= MIN_ABOVE_BASELINE else "no"
-        gain = seeds.signed((above["mean"], above["std"]))
-        each = ", ".join(f"{value:+.1f}" for value in above["values"])
+        values = measured["above_baseline"]["values"]
+        above_goal = seeds.gain(values, MIN_ABOVE_BASELINE)
+        each = ", ".join(f"{value:+.1f}" for value in values)
         lines.append(
             f"{_name(code)}: at least {MIN_ABOVE_BASELINE:.0f} points above the baseline:"
-            f" {reached}, by the mean over seeds ({gain}; {each})."
+            f" {seeds.verdict(above_goal)} ({seeds.signed(seeds.gain(values))}; {each}; above"
+            f" the goal by {seeds.signed(above_goal)})."
         )
     return lines
 

@@ -95,9 +95,9 @@ def test_filling_the_page_twice_changes_nothing(figures: dict[str, Any], tmp_pat
     assert "| Vietnamese | color | 2 | 20.0 | 75.0 ± 35.4 | +55.0 |" in once
     assert "| en | other | What colour is it? | red, pink / rose | red | 1.0 |" in once
     assert "| vi | color | màu gì vậy | màu đen | màu tía | 0.0 |" in once
-    assert "English: at least 8 points above the baseline: yes" in once
+    assert "English: at least 8 points above the baseline: not decided (+8.5 [" in once
     assert "Vietnamese: at least 8 points" in once
-    assert "baseline: no, by the mean over seeds (+7.5 ± 0.7; +8.0, +7.0)." in once
+    assert "baseline: not decided (+7.5 [+1.1, +13.9], p 0.042; +8.0, +7.0; above the" in once
     assert "2 seeds, 10,000 training questions, 3,000 steps in 1.5 minutes" in once
     assert "2 in English, 4 in Vietnamese. Changes to the recipe: `batch=64`." in once
     page.fill(figures, document)
