@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -228,12 +230,69 @@ def test_voltas_names_with_split_layers_are_converted() -> None:
         for part in ("weight", "bias")
     }
     expected = slow_scores(PUBLISHED, IDS, FEATURES, BOXES)
-    torch.testing.assert_close(score(convert_m3p(weights | head)), expected, rtol=0, atol=1e-4)
+    with pytest.raises(DataError, match="lacks the heads label, label_transform, regression, w"):
+        convert_m3p(weights | head)
+    model = convert_m3p(weights | head, allow_missing_heads=True)
+    torch.testing.assert_close(score(model), expected, rtol=0, atol=1e-4)
     # VOLTA's table misnames one parameter of the twelve layers, recognisable by its odd number.
     twelfth = "bert.encoder.layer.1.attention_output.dense.weight"
     misnamed = dict(weights)
     misnamed[twelfth] = misnamed.pop("bert.encoder.layer.2.attention_output.dense.weight")
-    torch.testing.assert_close(score(convert_m3p(misnamed | head)), expected, rtol=0, atol=1e-4)
+    model = convert_m3p(misnamed | head, allow_missing_heads=True)
+    torch.testing.assert_close(score(model), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("module", ["numpy.core.multiarray", "numpy._core.multiarray"])
+def test_the_authors_file_with_scores_and_settings_loads(tmp_path: Path, module: str) -> None:
+    """M3P's trainer saves numpy's numbers, by the name that numpy 1 or 2 pickles them with."""
+    path = tmp_path / "checkpoint.pth"
+    settings = {
+        "lang2id": {"de": 2, "en": 0, "zh": 1},
+        "id2lang": {0: "en", 1: "zh", 2: "de"},
+        "refine_image": False,
+        "optimizer": "adam_inverse_sqrt,beta1=0.9,beta2=0.98,lr=0.00005",
+    }
+    checkpoint = {
+        "epoch": 22,
+        "best_metrics": {"valid_I2T_acc": np.float64(77.5), "valid_T2I_acc": np.float32(70)},
+        "model": {f"module.{name}": value for name, value in PUBLISHED.items()},
+        "params": settings,
+    }
+    torch.save(checkpoint, path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for entry, content in entries.items():
+            archive.writestr(entry, content.replace(b"numpy._core.multiarray", module.encode()))
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    model = load_m3p(path)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.config.languages == ("en", "zh", "de")
+    assert torch.equal(model.languages.weight, PUBLISHED["cross_lang_embeddings.weight"])
+    expected = slow_scores(PUBLISHED, IDS, FEATURES, BOXES)
+    torch.testing.assert_close(score(model), expected, rtol=0, atol=1e-4)
+    assert load_m3p(path, languages=("a", "b", "c")).config.languages == ("a", "b", "c")
+
+    settings["lang2id"] = {"en": 4}  # of no use: rows have numbers then
+    torch.save(checkpoint, path)
+    assert load_m3p(path).config.languages == ("0", "1", "2")
+    settings["refine_image"] = True
+    torch.save(checkpoint, path)
+    with pytest.raises(DataError, match="was trained with refine_image, whose layers"):
+        load_m3p(path)
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[object, ...]:
+        return print, ("this must never run",)
+
+
+def test_nothing_else_is_unpickled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"model": PUBLISHED, "params": Malicious()}, tmp_path / "checkpoint.pth")
+    with pytest.raises(DataError, match="not a file of tensors alone"):
+        load_m3p(tmp_path / "checkpoint.pth")
+    assert capsys.readouterr().out == ""
 
 
 def test_checkpoint_files_load_and_misfits_raise_clear_errors(tmp_path: Path) -> None:

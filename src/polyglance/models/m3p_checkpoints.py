@@ -27,7 +27,7 @@ from polyglance.models.published_checkpoints import (
     HEAD_SIZE,
     ParameterRenaming,
     load_parameters,
-    read_parameters,
+    read_checkpoint,
 )
 from polyglance.nn.encoder import EncoderConfig
 
@@ -36,6 +36,7 @@ _UNUSED = (
     "image_embeddings.image_distbution_embeddings.", "latent_transforms.",
     "original_transforms.", "pooled_layer2.", "seq_relationship2.", "pred_layer.proj.weight",
 )  # fmt: skip
+_HEADS = ("match.", "pooler.", "word_bias", "regression.", "label.", "label_transform.")
 
 _PARTS = {
     "embeddings": "encoder.words",
@@ -81,28 +82,76 @@ _VOLTA_LAYER_PARTS = {
 }
 
 
-def load_m3p(path: str | Path, *, languages: Sequence[str] | None = None) -> M3P:
-    """Load a published checkpoint file. Nothing but tensors is unpickled.
+def load_m3p(
+    path: str | Path,
+    *,
+    languages: Sequence[str] | None = None,
+    allow_missing_heads: bool = False,
+) -> M3P:
+    """Load a published checkpoint file. Nothing but tensors and numbers is unpickled.
 
-    ``languages`` names the rows of its language embeddings; by default they are numbered.
+    Args:
+        path: the file.
+        languages: names of the rows of its language embeddings; by default those that the
+            checkpoint's ``lang2id`` gives, else numbers.
+        allow_missing_heads: see `convert_m3p`.
+
+    Returns:
+        The model, in evaluation mode.
     """
-    return convert_m3p(read_parameters(path), languages=languages)
+    checkpoint = read_checkpoint(path)
+    if checkpoint.settings.get("refine_image"):
+        raise DataError(
+            f"{path} was trained with refine_image, whose layers over regions polyglance does not"
+            " have: use a checkpoint trained with --refine_image False, as the published one"
+        )
+    if languages is None:
+        languages = _language_names(checkpoint.settings.get("lang2id"))
+    return convert_m3p(
+        checkpoint.parameters, languages=languages, allow_missing_heads=allow_missing_heads
+    )
 
 
-def convert_m3p(published: Mapping[str, Tensor], *, languages: Sequence[str] | None = None) -> M3P:
+def convert_m3p(
+    published: Mapping[str, Tensor],
+    *,
+    languages: Sequence[str] | None = None,
+    allow_missing_heads: bool = False,
+) -> M3P:
     """Build a model of the ``reference`` variant with these parameters, in any naming scheme.
 
-    Heads that the checkpoint lacks are untrained. A head that VOLTA fine-tuned for retrieval
-    replaces the matching head.
+    A head that VOLTA fine-tuned for retrieval replaces the matching head. Without language
+    embeddings, which VOLTA's own encoder lacks, they are zero.
+
+    Args:
+        published: parameters by name.
+        languages: names of the rows of its language embeddings; by default they are numbered.
+        allow_missing_heads: initialise the pooler and the heads of matching, words and regions
+            anew where the checkpoint lacks them, as VOLTA's do; otherwise that is an error.
+
+    Returns:
+        The model, in evaluation mode.
     """
     weights = {_m3p_name(name): value.float() for name, value in published.items()}
     weights = {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}
     config = _config(weights, languages)
-    torch.manual_seed(0)
-    model = M3P(config)
-    parameters = _rename(weights, config.encoder.num_layers)
-    parameters["encoder.segments.weight"] = torch.zeros(1, config.encoder.hidden_size)
-    return load_parameters(model, parameters, required=("encoder.", "region_"))
+    with torch.device("meta"):
+        model = M3P(config)
+    return load_parameters(
+        model,
+        _rename(weights, config.encoder.num_layers),
+        required=("encoder.layers", "encoder.words", "encoder.positions", "encoder.norm", "region"),
+        heads=_HEADS,
+        allow_missing_heads=allow_missing_heads,
+    )
+
+
+def _language_names(lang2id: object) -> tuple[str, ...] | None:
+    """Return languages by their number, or None if they are not numbered from 0 on."""
+    if not isinstance(lang2id, Mapping):
+        return None
+    names = sorted(lang2id, key=lambda name: int(lang2id[name]))
+    return tuple(names) if [lang2id[name] for name in names] == list(range(len(names))) else None
 
 
 def _m3p_name(name: str) -> str:

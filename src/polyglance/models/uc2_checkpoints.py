@@ -27,14 +27,16 @@ from polyglance.models.published_checkpoints import (
     HEAD_SIZE,
     ParameterRenaming,
     load_parameters,
-    read_parameters,
+    read_checkpoint,
 )
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 
 _REQUIRED = (
     "encoder.", "region_feature", "region_box", "region_norm", "feature_norm", "box_norm",
+    "image_segment",
 )  # fmt: skip
+_HEADS = ("match.", "pooler.", "word_transform.", "word_bias")
 
 _UNUSED = (
     "vis_cls.", "feat_regress.", "region_classifier.", "cls.decoder.", "cls.predictions.decoder.",
@@ -75,39 +77,62 @@ _LAYER_PARTS = {
 }
 
 
-def load_uc2(path: str | Path) -> UC2:
-    """Load a published checkpoint file. Nothing but tensors is unpickled."""
-    return convert_uc2(read_parameters(path))
+def load_uc2(path: str | Path, *, allow_missing_heads: bool = False) -> UC2:
+    """Load a published checkpoint file. Nothing but tensors and numbers is unpickled.
+
+    Args:
+        path: the file.
+        allow_missing_heads: see `convert_uc2`.
+
+    Returns:
+        The model, in evaluation mode.
+    """
+    parameters = read_checkpoint(path).parameters
+    return convert_uc2(parameters, allow_missing_heads=allow_missing_heads)
 
 
-def convert_uc2(published: Mapping[str, Tensor]) -> UC2:
+def convert_uc2(published: Mapping[str, Tensor], *, allow_missing_heads: bool = False) -> UC2:
     """Build a model of the ``reference`` variant with these parameters, in any naming scheme.
 
-    Heads that the checkpoint lacks are untrained. A head fine-tuned for retrieval replaces the
-    matching head's positive class. VOLTA's own UNITERs match with two poolers, of words and of
-    regions: these are dropped, and the model must be fine-tuned to match; the five numbers of
-    their boxes are five of our seven.
+    A head fine-tuned for retrieval replaces the matching head's positive class. VOLTA's own
+    UNITERs match with two poolers, of words and of regions: these are dropped, and the model
+    must be fine-tuned to match; the five numbers of their boxes are five of our seven. VOLTA's
+    files lack the vector of masked regions, which is then zero, as before training.
+
+    Args:
+        published: parameters by name.
+        allow_missing_heads: initialise the pooler and the heads of matching and words anew where
+            the checkpoint lacks them, as fine-tuned ones do; otherwise that is an error.
+
+    Returns:
+        The model, in evaluation mode.
     """
-    weights = _uc2_names(published)
+    is_volta = any(".attention_self." in name for name in published)
+    weights = _uc2_names(published, is_volta)
     if any(name.startswith("v_pooler.") for name in weights):
         heads = ("v_pooler.", "pooler.", "itm_output.", "clfs_dict.")
         weights = {name: value for name, value in weights.items() if not name.startswith(heads)}
-    config = _config(weights)
-    torch.manual_seed(0)
-    model = UC2(config)
-    return load_parameters(model, _rename(weights, config.encoder.num_layers), _REQUIRED)
+    config = _config(weights, is_volta)
+    with torch.device("meta"):
+        model = UC2(config)
+    return load_parameters(
+        model,
+        _rename(weights, config.encoder.num_layers),
+        required=_REQUIRED,
+        heads=_HEADS,
+        allow_missing_heads=allow_missing_heads,
+    )
 
 
-def _uc2_names(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _uc2_names(published: Mapping[str, Tensor], is_volta: bool) -> dict[str, Tensor]:
     """Return the parameters under the names of UC2's own code, without a prefix."""
-    half_layers = any(".attention_self." in name for name in published)  # VOLTA's
     weights = {}
     for name, value in published.items():
         name = re.sub(r"^(module\.)?(roberta\.|uniter\.|bert\.)?", "", name)
         module, _, part = name.rpartition(".")
         part = {"gamma": "weight", "beta": "bias"}.get(part, part)
         module = _VOLTA_PARTS.get(module, module)
-        half = re.fullmatch(r"encoder\.layer\.(\d+)\.(.+)", module) if half_layers else None
+        half = re.fullmatch(r"encoder\.layer\.(\d+)\.(.+)", module) if is_volta else None
         if half is not None:
             if ".v_" in half[2]:
                 continue  # the second name of a layer that words and regions share
@@ -117,8 +142,12 @@ def _uc2_names(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}
 
 
-def _config(weights: Mapping[str, Tensor]) -> UC2Config:
-    """Infer the shape of the model from its parameters."""
+def _config(weights: Mapping[str, Tensor], is_volta: bool) -> UC2Config:
+    """Infer the shape of the model from its parameters, and its epsilons from the names.
+
+    UC2's layers have 1e-12 and its other norms 1e-5; VOLTA's copy has 1e-5 in all; UNITER,
+    mUNITER and xUNITER have 1e-12 in all.
+    """
     try:
         vocab_size, hidden_size = weights["embeddings.word_embeddings.weight"].shape
         num_layers = sum(
@@ -126,6 +155,7 @@ def _config(weights: Mapping[str, Tensor]) -> UC2Config:
             for name in weights
         )
         is_bert = len(weights.get("embeddings.token_type_embeddings.weight", "-")) > 1
+        is_uc2 = "embeddings.new_token_type_embeddings.weight" in weights
         encoder = EncoderConfig(
             vocab_size=vocab_size,
             hidden_size=hidden_size,
@@ -134,7 +164,8 @@ def _config(weights: Mapping[str, Tensor]) -> UC2Config:
             intermediate_size=len(weights["encoder.layer.0.intermediate.dense.weight"]),
             max_position_embeddings=len(weights["embeddings.position_embeddings.weight"]),
             first_position=0 if is_bert else 2,
-            norm_eps=1e-12 if is_bert else 1e-5,
+            norm_eps=1e-5 if is_uc2 and is_volta else 1e-12,
+            embedding_norm_eps=1e-5 if is_uc2 else None,
         )
         visual_width = weights["img_embeddings.img_linear.weight"].shape[1]
     except (KeyError, ValueError) as error:

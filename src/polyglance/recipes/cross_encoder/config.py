@@ -185,6 +185,9 @@ class CrossEncoderRecipe:
     """A checkpoint, the folder of another run's stage such as RUN/pretraining, or the file of a
     published checkpoint (see `polyglance.recipes.cross_encoder.build`). M3P's languages may
     differ: those that both know keep their embeddings."""
+    allow_missing_heads: bool = False
+    """Start from a published checkpoint that lacks heads (pooler, matching, words, regions), as
+    fine-tuned ones do; they are newly initialised. Otherwise that is an error."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=5e-5, betas=(0.9, 0.98))
     )

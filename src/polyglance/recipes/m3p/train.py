@@ -20,7 +20,7 @@ from torch import Tensor
 from polyglance import weights
 from polyglance.cross_encoders.model_folder import read_config
 from polyglance.errors import PolyglanceError
-from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.models.m3p import M3P, M3PConfig, reference_encoder
 from polyglance.models.m3p_checkpoints import load_m3p
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.cross_encoder.build import (
@@ -96,8 +96,8 @@ def train(recipe: M3PRecipe, data: Path, run: Path, *, device: str = "cpu") -> d
 def build_model(recipe: M3PRecipe, data: M3PData) -> M3P:
     """Build M3P on a pretrained text encoder, or read a published checkpoint.
 
-    The languages of a published checkpoint have numbers but no names: their embeddings are
-    initialised anew.
+    A published checkpoint that names its languages (``lang2id``) keeps the embeddings of those
+    that the data have; all others start from zero.
     """
     width = data.train.regions.width
     if (path := published_checkpoint(recipe)) is not None:
@@ -105,14 +105,16 @@ def build_model(recipe: M3PRecipe, data: M3PData) -> M3P:
             raise PolyglanceError(
                 f"{path} is a checkpoint of the published code: set variant to reference"
             )
-        published = load_m3p(path)
+        published = load_m3p(path, allow_missing_heads=recipe.allow_missing_heads)
         check_published(path, published, data.tokenizer, width)
         model = M3P(replace(published.config, languages=data.languages))
-        own = {_LANGUAGE_EMBEDDINGS: model.languages.weight}
-        model.load_state_dict(dict(published.state_dict()) | own)
+        known, state = published.config.languages, dict(published.state_dict())
+        rows = _select_languages(model, known, state[_LANGUAGE_EMBEDDINGS])
+        model.load_state_dict(state | {_LANGUAGE_EMBEDDINGS: rows})
         set_dropout(model, recipe.dropout)
     else:
-        encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+        adapt = reference_encoder if recipe.variant == "reference" else None
+        encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout, adapt=adapt)
         config = M3PConfig(
             encoder=encoder.config,
             languages=data.languages,
@@ -245,13 +247,18 @@ def _match_languages(
     folder = Path(str(recipe.initialise_from))
     known = _saved_languages(folder.parent) or _saved_languages(folder.parent.parent)
     embeddings = tensors[_LANGUAGE_EMBEDDINGS]
-    rows = torch.zeros_like(model.languages.weight)
     if len(known) != len(embeddings):
         raise ValueError("its run does not say which languages its model has embeddings for")
+    return tensors | {_LANGUAGE_EMBEDDINGS: _select_languages(model, known, embeddings)}
+
+
+def _select_languages(model: M3P, known: tuple[str, ...], embeddings: Tensor) -> Tensor:
+    """Return the embeddings of the model's languages; those not among ``known`` are zero."""
+    rows = torch.zeros_like(model.languages.weight)
     for number, language in enumerate(model.config.languages):
         if language in known:
             rows[number] = embeddings[known.index(language)]
-    return tensors | {_LANGUAGE_EMBEDDINGS: rows}
+    return rows.detach()
 
 
 def _require_same_languages(model: M3P, run: Path) -> None:

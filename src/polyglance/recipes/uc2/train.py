@@ -17,7 +17,7 @@ import torch
 from polyglance import weights
 from polyglance.config import as_plain
 from polyglance.errors import PolyglanceError
-from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.uc2 import UC2, UC2Config, reference_encoder
 from polyglance.models.uc2_checkpoints import load_uc2
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.cross_encoder.build import (
@@ -105,11 +105,12 @@ def build_model(recipe: UC2Recipe, data: UC2Data) -> UC2:
             raise PolyglanceError(
                 f"{path} is a checkpoint of the published code: set variant to reference"
             )
-        model = load_uc2(path)
+        model = load_uc2(path, allow_missing_heads=recipe.allow_missing_heads)
         check_published(path, model, data.tokenizer, width)
         set_dropout(model, recipe.dropout)
         return model
-    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+    adapt = reference_encoder if recipe.variant == "reference" else None
+    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout, adapt=adapt)
     torch.manual_seed(recipe.loop.seed)
     return UC2(UC2Config(encoder.config, width, variant=recipe.variant), encoder)
 
