@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from polyglance.errors import DataError
-from polyglance.training.checkpoints import load_checkpoint, save_checkpoint
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.training.checkpoints import (
+    find_checkpoint,
+    has_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 
 class Pair(nn.Module):
@@ -38,11 +46,13 @@ def step(model: Pair, optimiser: torch.optim.Optimizer) -> None:
     optimiser.zero_grad()
 
 
-def save(folder: Path, seed: int = 0, number: int = 1) -> tuple[Pair, torch.optim.Optimizer]:
+def save(
+    folder: Path, seed: int = 0, number: int = 1, keep: int = 1
+) -> tuple[Pair, torch.optim.Optimizer]:
     model = Pair(seed)
     optimiser = optimiser_of(model)
     step(model, optimiser)
-    save_checkpoint(folder, model, optimiser, {"step": number})
+    save_checkpoint(folder, model, optimiser, {"step": number}, keep=keep)
     return model, optimiser
 
 
@@ -73,7 +83,7 @@ def test_tied_weights_are_written_once_and_nothing_is_pickled(tmp_path: Path) ->
     assert "second.weight" in names
     assert "again.weight" not in names
     files = {path.name for path in (tmp_path / "latest").iterdir()}
-    assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}
+    assert files == {"model.safetensors", "optimiser.safetensors", "state.json", "SHA256SUMS"}
     assert {path.name for path in tmp_path.iterdir()} == {"latest"}
 
 
@@ -104,6 +114,7 @@ def test_interrupted_save_keeps_the_old_checkpoint(
             save(tmp_path / "latest", seed=1, number=2)
     assert load_checkpoint(tmp_path / "latest", found) == {"step": 1}
     new, _ = save(tmp_path / "latest", seed=1, number=3)
+    assert find_checkpoint(tmp_path / "latest") == tmp_path / "latest"
     assert load_checkpoint(tmp_path / "latest", found) == {"step": 3}
     assert same(found, new)
     assert {path.name for path in tmp_path.iterdir()} == {"latest"}
@@ -144,6 +155,90 @@ def test_full_disk_is_reported_and_keeps_the_old_checkpoint(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest"]
 
 
+@pytest.mark.parametrize("file", ["model.safetensors", "optimiser.safetensors", "state.json"])
+def test_disk_that_fills_up_half_way_keeps_the_old_checkpoint(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = save(tmp_path / "latest")
+
+    def half(path: Path) -> None:
+        path.write_bytes(b"half of a file")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def save_half(tensors: dict[str, Tensor], path: Path) -> None:
+        half(path) if path.name == file else save_file(tensors, path)
+
+    def write_half(path: Path, text: str, encoding: str) -> None:
+        half(path) if path.name == file else path.write_bytes(text.encode(encoding))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("polyglance.training.checkpoints.save_file", save_half)
+        patched.setattr(Path, "write_text", write_half)
+        with pytest.raises(PolyglanceError, match=r"No space left.*: free disk space"):
+            save(tmp_path / "latest", seed=1, number=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["latest"]
+    found = Pair(seed=2)
+    assert load_checkpoint(tmp_path / "latest", found, optimiser_of(found)) == {"step": 1}
+    assert same(found, model)
+
+
+def test_last_checkpoints_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "latest"
+    assert not has_checkpoint(folder)
+    models = {number: save(folder, number, number, keep=3)[0] for number in (5, 10, 15, 20)}
+    names = sorted(path.name for path in folder.parent.iterdir())
+    assert names == ["latest", "latest-00000010", "latest-00000015"]
+    for number, name in ((20, "latest"), (15, "latest-00000015"), (10, "latest-00000010")):
+        found = Pair(seed=0)
+        assert load_checkpoint(folder.parent / name, found) == {"step": number}
+        assert same(found, models[number])
+    shutil.rmtree(folder)  # killed between the two moves of saving
+    assert has_checkpoint(folder)
+    assert find_checkpoint(folder) == folder.parent / "latest-00000015"
+    save(folder, number=25, keep=1)
+    assert [path.name for path in folder.parent.iterdir()] == ["latest"]
+
+
+def test_damaged_checkpoint_gives_way_to_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "latest"
+    for number in (5, 10):
+        save(folder, number=number, keep=2)
+    (folder / "optimiser.safetensors").write_bytes(b"garbage")
+    assert find_checkpoint(folder) == tmp_path / "latest-00000005"
+    message = capsys.readouterr().err
+    assert f"{folder} is damaged (optimiser.safetensors does not match its checksum)" in message
+    assert f"resuming from {tmp_path / 'latest-00000005'}" in message
+    # The damaged one is not counted among those that are kept.
+    save(folder, number=10, keep=2)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["latest", "latest-00000005", "latest.damaged"]
+    for name in ("latest", "latest-00000005"):
+        (tmp_path / name / "state.json").unlink()
+    with pytest.raises(DataError, match="no other checkpoint is left"):
+        find_checkpoint(folder)
+    assert find_checkpoint(folder) is None
+
+
+def test_averaged_weights_are_the_checkpoint_and_training_goes_on_from_others(
+    tmp_path: Path,
+) -> None:
+    model = Pair(0)
+    optimiser = optimiser_of(model)
+    step(model, optimiser)
+    average = {name: p.detach() + 1 for name, p in model.named_parameters()}
+    save_checkpoint(tmp_path / "latest", model, optimiser, {"step": 1}, average=average)
+    used = Pair(1)
+    load_checkpoint(tmp_path / "latest", used)
+    resumed, found = Pair(1), {name: torch.zeros_like(value) for name, value in average.items()}
+    load_checkpoint(tmp_path / "latest", resumed, optimiser_of(resumed), average=found)
+    assert same(model, resumed)
+    for name, value in average.items():
+        assert torch.equal(found[name], value)
+        assert torch.equal(dict(used.named_parameters())[name], value)
+
+
 def test_optimiser_state_is_stored_by_parameter_name(tmp_path: Path) -> None:
     save(tmp_path / "latest")
     model = Pair(seed=0)
@@ -167,11 +262,21 @@ def test_mismatched_models_and_broken_files_are_rejected(tmp_path: Path) -> None
             load_checkpoint(folder, other)
         assert "\n" not in str(wide.value)
     whole = (folder / "model.safetensors").read_bytes()
-    for broken in (whole[:-4], b"", b"garbage"):
-        (folder / "model.safetensors").write_bytes(broken)
-        with pytest.raises(DataError, match="train into another folder or remove it"):
+    broken = (whole[:-4], whole[:-1] + bytes([whole[-1] ^ 1]), b"", b"garbage")
+    for content in broken:
+        (folder / "model.safetensors").write_bytes(content)
+        with pytest.raises(DataError, match=r"is damaged \(model.* train into another folder"):
             load_checkpoint(folder, Pair(0))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(DataError, match=r"is damaged \(.*No such file"):
+        load_checkpoint(folder, Pair(0))
+    # Runs made before there were checksums are read all the same.
+    (folder / "SHA256SUMS").unlink()
     (folder / "model.safetensors").write_bytes(whole)
+    assert load_checkpoint(folder, Pair(0)) == {"step": 1}
+    (folder / "model.safetensors").write_bytes(whole[:-4])
+    with pytest.raises(DataError, match=r"does not fit this run .*; train into another folder"):
+        load_checkpoint(folder, Pair(0))
     (folder / "state.json").write_text(json.dumps({"step": 1})[:-3])
     with pytest.raises(DataError, match="does not fit this run"):
         load_checkpoint(folder, Pair(0))

@@ -1,11 +1,21 @@
-"""Checkpoints of training runs: a folder of safetensors and JSON, replaced atomically."""
+"""Checkpoints of training runs: folders of safetensors and JSON, replaced atomically.
+
+A checkpoint is ``model.safetensors`` (the weights to use), ``optimiser.safetensors``,
+``state.json`` and ``SHA256SUMS``, with averaged weights also ``training.safetensors`` (those to
+go on from). Earlier ones that are kept lie beside ``latest`` as ``latest-00000500``.
+
+Sharded tensors are gathered, so that a run resumes on any number of processes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +25,189 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.nn.pretrained import distinct_tensors, model_tensors
+from polyglance.nn.pretrained import distinct_tensors
+from polyglance.training.distributed import (
+    full_tensor,
+    is_sharded,
+    on_first_rank,
+    rank,
+    shard_like,
+)
 
 Fit = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 """Converts the tensors of one model to those of another."""
 
+_MODEL, _TRAINING = "model.safetensors", "training.safetensors"
+_OPTIMISER, _STATE, _SUMS = "optimiser.safetensors", "state.json", "SHA256SUMS"
+
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]
+    folder: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    state: dict[str, Any],
+    *,
+    average: Mapping[str, Tensor] | None = None,
+    keep: int = 1,
 ) -> None:
-    """Write a checkpoint; an older one in the folder stays until the new one is complete.
+    """Write a checkpoint; earlier ones stay until the new one is complete on the disk.
+
+    All processes must call it together; the first one writes.
 
     Args:
         folder: Where to write.
         model: Its weights and buffers are saved.
         optimiser: Its moments are saved, by the names of their parameters.
         state: What else to save, as JSON.
+        average: Averaged weights by name, which are then the checkpoint's weights.
+        keep: How many checkpoints to keep, with this one.
     """
-    partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
-    shutil.rmtree(partial, ignore_errors=True)
+    files = {
+        _MODEL: _gather(_distinct_tensors(model) | dict(average or {})),
+        _OPTIMISER: _gather(_optimiser_tensors(optimiser, model)),
+    }
+    if average is not None:
+        weights = dict(model.named_parameters())
+        files[_TRAINING] = _gather({name: weights[name] for name in average})
     text = json.dumps(state, indent=2, allow_nan=False)
+    on_first_rank(lambda: _write(folder, files, text, keep))
+
+
+def load_checkpoint(
+    folder: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer | None = None,
+    *,
+    average: Mapping[str, Tensor] | None = None,
+    verify: bool = True,
+    way_out: str = "train into another folder or remove it",
+    fit: Fit | None = None,
+) -> dict[str, Any] | None:
+    """Load a checkpoint into model and optimiser; return its state, or None if there is none.
+
+    Args:
+        folder: The checkpoint.
+        model: Receives the weights: with an optimiser those to go on from.
+        optimiser: Receives the moments; None to leave them.
+        average: Receives averaged weights, in place.
+        verify: Compare the files with their checksums first.
+        way_out: What the error advises where the checkpoint does not fit.
+        fit: Converts the checkpoint's tensors to the model's.
+    """
+    present = next((path for path in _candidates(folder) if path.exists()), None)
+    if present is None:
+        return None
+    if verify and (damage := find_damage(present)):
+        raise DataError(f"{present} is damaged ({damage}): {way_out}")
+    try:
+        state = read_state(present)
+        tensors = load_file(present / _MODEL)
+        if average is not None:
+            for name, value in average.items():
+                value.copy_(shard_like(tensors[name], value))
+        if optimiser is not None and (present / _TRAINING).exists():
+            tensors |= load_file(present / _TRAINING)
+        _fill_model(model, tensors if fit is None else fit(tensors))
+        if optimiser is not None:
+            _fill_optimiser(optimiser, model, load_file(present / _OPTIMISER))
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        detail = " ".join(str(error).split())
+        raise DataError(
+            f"{present}: the checkpoint does not fit this run ({detail}); {way_out}"
+        ) from error
+    return state
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether there is a checkpoint to resume from, also an earlier one that was kept."""
+    return any(path.exists() for path in _candidates(folder))
+
+
+def find_checkpoint(folder: Path) -> Path | None:
+    """Return the newest checkpoint whose files are as they were written; None for no checkpoint.
+
+    A damaged one is renamed and reported on standard error. All processes must call it
+    together; the first one reads the files.
+    """
+    found = on_first_rank(lambda: _find_checkpoint(folder))
+    return None if found is None else Path(found)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """Return what `save_checkpoint` was given as ``state``."""
+    try:
+        state: dict[str, Any] = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{folder / _STATE}: the checkpoint does not fit this run ({error}); train into"
+            " another folder or remove it"
+        ) from error
+    return state
+
+
+def find_damage(folder: Path) -> str | None:
+    """Return what is wrong with a checkpoint's files, or None if they match their checksums.
+
+    Runs made before there were checksums have none to compare with.
+    """
+    sums = folder / _SUMS
+    try:
+        lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
+        for line in lines:
+            digest, _, name = line.partition("  ")
+            if _digest(folder / name) != digest:
+                return f"{name} does not match its checksum"
+    except (OSError, UnicodeError) as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def _find_checkpoint(folder: Path) -> str | None:
+    damaged: list[str] = []
+    for path in _candidates(folder):
+        if not path.exists():
+            continue
+        damage = find_damage(path)
+        if damage is None:
+            for note in damaged:
+                print(f"{note}; resuming from {path}", file=sys.stderr)
+            return str(path)
+        aside = path.with_name(path.name + ".damaged")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(path, aside)
+        damaged.append(f"{path} is damaged ({damage}) and was renamed to {aside.name}")
+    if damaged:
+        raise DataError(
+            f"{damaged[0]}; no other checkpoint is left: run the same command again to train from"
+            " the beginning"
+        )
+    return None
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Return where checkpoints may be, the newest first."""
+    # A run killed between the two moves of saving has earlier checkpoints only; earlier
+    # versions of this library called that one .old.
+    return [folder, *_earlier(folder), folder.with_name(folder.name + ".old")]
+
+
+def _earlier(folder: Path) -> list[Path]:
+    kept = folder.parent.glob(f"{folder.name}-*")
+    return sorted((path for path in kept if path.name[-8:].isdigit()), reverse=True)
+
+
+def _write(folder: Path, files: Mapping[str, dict[str, Tensor]], state: str, keep: int) -> None:
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        save_file(model_tensors(model), partial / "model.safetensors")
-        save_file(_optimiser_tensors(optimiser, model), partial / "optimiser.safetensors")
-        (partial / "state.json").write_text(text, encoding="utf-8")
+        for name, tensors in files.items():
+            save_file(tensors, partial / name)
+        (partial / _STATE).write_text(state, encoding="utf-8")
+        written = sorted(path.name for path in partial.iterdir())
+        sums = "".join(f"{_digest(partial / name)}  {name}\n" for name in written)
+        (partial / _SUMS).write_text(sums, encoding="utf-8")
+        _flush([*partial.iterdir(), partial])
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         detail = " ".join(str(error).split())
@@ -48,51 +216,56 @@ def save_checkpoint(
             " command again, which resumes from the last checkpoint"
         ) from error
     if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(folder, old)
+        earlier = folder.with_name(f"{folder.name}-{_step_of(folder):08d}")
+        shutil.rmtree(earlier, ignore_errors=True)
+        os.replace(folder, earlier)
     os.replace(partial, folder)
-    shutil.rmtree(old, ignore_errors=True)
+    _flush([folder.parent])
+    for path in (*_earlier(folder)[keep - 1 :], folder.with_name(folder.name + ".old")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def load_checkpoint(
-    folder: Path,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer | None = None,
-    *,
-    way_out: str = "train into another folder or remove it",
-    fit: Fit | None = None,
-) -> dict[str, Any] | None:
-    """Load a checkpoint into model and optimiser; return its state, or None if there is none.
+def _step_of(folder: Path) -> int:
+    with contextlib.suppress(DataError, KeyError, TypeError, ValueError):
+        return int(read_state(folder)["step"])
+    return 0
 
-    Args:
-        folder: The checkpoint.
-        model: Receives the weights.
-        optimiser: Receives the moments; None to leave them.
-        way_out: What the error advises where the checkpoint does not fit.
-        fit: Converts the checkpoint's tensors to the model's.
-    """
-    if not folder.exists():
-        # A run killed between the two moves of saving leaves the older one under this name.
-        folder = folder.with_name(folder.name + ".old")
-    if not folder.exists():
-        return None
-    try:
-        state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "model.safetensors")
-        tensors = tensors if fit is None else fit(tensors)
-        # Tied parameters are stored once; all other names must match.
-        missing, unexpected = model.load_state_dict(tensors, strict=False)
-        lacking = [name for name in missing if name in distinct_tensors(model)]
-        if lacking or unexpected:
-            raise ValueError(f"{(lacking + unexpected)[0]} does not match the model")
-        if optimiser is not None:
-            _fill_optimiser(optimiser, model, load_file(folder / "optimiser.safetensors"))
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        detail = " ".join(str(error).split())
-        raise DataError(
-            f"{folder}: the checkpoint does not fit this run ({detail}); {way_out}"
-        ) from error
-    return state
+
+def _flush(paths: Iterable[Path]) -> None:
+    """Wait until files and folders are on the disk, so that a power cut loses none of them."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the state dict with tied tensors once; shards are tied if they are one object."""
+    if not any(is_sharded(parameter) for parameter in model.parameters()):
+        return distinct_tensors(model)
+    names: dict[int, str] = {}
+    state = model.state_dict(keep_vars=True)
+    for name, value in state.items():
+        names.setdefault(id(value), name)
+    return {name: state[name] for name in names.values()}
+
+
+def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return whole tensors on the CPU of the first process, nothing on the others."""
+    gathered = {}
+    for name, value in tensors.items():
+        if rank() == 0 or is_sharded(value):
+            whole = full_tensor(value)
+            if rank() == 0:
+                gathered[name] = whole.contiguous().cpu()
+    return gathered
 
 
 def _optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -100,22 +273,38 @@ def _optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> di
 
     PyTorch numbers parameters instead, which would shift with every frozen one.
     """
-    tensors = {}
-    for name, parameter in model.named_parameters():
-        for key, value in optimiser.state.get(parameter, {}).items():
-            tensors[f"{name}/{key}"] = torch.as_tensor(value).detach().contiguous().cpu()
-    return tensors
+    return {
+        f"{name}/{key}": torch.as_tensor(value)
+        for name, parameter in model.named_parameters()
+        for key, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def _fill_model(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    own = model.state_dict(keep_vars=True)
+    prepared = {
+        name: shard_like(value, own[name]) if name in own else value
+        for name, value in tensors.items()
+    }
+    # Tied parameters are stored once; all other names must match.
+    missing, unexpected = model.load_state_dict(prepared, strict=False)
+    lacking = [name for name in missing if name in _distinct_tensors(model)]
+    if lacking or unexpected:
+        raise ValueError(f"{(lacking + unexpected)[0]} does not match the model")
 
 
 def _fill_optimiser(
     optimiser: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]
 ) -> None:
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    named = dict(model.named_parameters())
+    names = {parameter: name for name, parameter in named.items()}
     trainable = [p for group in optimiser.param_groups for p in group["params"]]
     numbers = {names[parameter]: number for number, parameter in enumerate(trainable)}
     state: dict[int, dict[str, Tensor]] = {}
     for full_name, value in tensors.items():
         name, key = full_name.split("/")
-        state.setdefault(numbers[name], {})[key] = value
+        # Moments have the parameter's shape; the number of steps is one number.
+        moment = shard_like(value, named[name]) if key != "step" else value
+        state.setdefault(numbers[name], {})[key] = moment
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from polyglance.errors import PolyglanceError
 
 T = TypeVar("T")
 
@@ -88,14 +90,51 @@ def average_values(values: dict[str, Tensor]) -> dict[str, float]:
     return dict(zip(values, joint.tolist(), strict=True))
 
 
-def share_from_first(value: T) -> T:
-    """Return the first process's value on every process; it must fit into JSON."""
+def on_first_rank(function: Callable[[], T]) -> T:
+    """Call a function on the first process alone; return its result, or raise its error, on all.
+
+    The result must fit into JSON. Of errors, those that a user can cause are shared
+    (`PolyglanceError`); others end the first process, and ``torchrun`` the rest.
+    """
     if world_size() == 1:
-        return value
-    holder: list[Any] = [json.dumps(value) if rank() == 0 else None]
+        return function()
+    holder: list[Any] = [None]
+    if rank() == 0:
+        try:
+            holder[0] = json.dumps({"result": function()})
+        except PolyglanceError as error:
+            holder[0] = json.dumps({"error": str(error)})
     dist.broadcast_object_list(holder, 0)
-    shared: T = json.loads(holder[0])
-    return shared
+    outcome = json.loads(holder[0])
+    if "error" in outcome:
+        raise PolyglanceError(outcome["error"])
+    result: T = outcome["result"]
+    return result
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Return whether each process holds a part of the tensor (FSDP2)."""
+    return hasattr(tensor, "full_tensor")
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return the whole of a tensor that may be sharded; all processes must call it together."""
+    if is_sharded(tensor):
+        whole: Tensor = tensor.detach().full_tensor()  # type: ignore[attr-defined]
+        return whole
+    return tensor.detach()
+
+
+def shard_like(whole: Tensor, like: Tensor) -> Tensor:
+    """Return this process's part of a tensor that all have, if ``like`` is sharded."""
+    if not is_sharded(like):
+        return whole
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    return distribute_tensor(
+        whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+    )
 
 
 def broadcast_parameters(model: nn.Module) -> None:
