@@ -45,10 +45,15 @@ class FeatureSplit:
     """A feature store or a ``.npz``; several are concatenated, vector by vector."""
     split: str | None = None
     """Only records of this split, where a manifest holds several."""
+    names: str | None = None
+    """Only clips or images on this list: a text file, an ``.npy`` of names, or a ``.csv``."""
     translations: str | None = None
     """A manifest with captions of the same records in other languages (translate-train)."""
     translation_languages: tuple[str, ...] | None = None
     """Languages taken from the translations; None for all."""
+    all_captions: str | None = None
+    """A manifest whose captions of the same clips replace those listed: MSR-VTT's 20-caption
+    protocol, in place of one query a clip. The report calls it ``test_all_captions``."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,11 @@ class MMPRecipe:
     frozen_layers: int = 9
     width: int = 1024
     pooling_layers: int = 2
+    visual_pooling_layers: int | None = None
+    """Depth of the visual pooling head where it differs (Table 2); None for the same."""
     pooling_heads: int = 4
     share_pooling: bool = False
+    """One pooling head for text and visuals (the starred row of Table 2)."""
     dropout: float = 0.3
     encoder_dropout: float | None = None
     """None for the dropout that the encoder was pre-trained with."""
@@ -102,6 +110,8 @@ class MMPRecipe:
     validation: FeatureSplit | None = None
     """Selects the checkpoint; None keeps the last one."""
     test: FeatureSplit | None = None
+    extra_tests: dict[str, FeatureSplit] = field(default_factory=dict)
+    """Further test sets by name, such as another dataset's (Table 12)."""
     objective: MMPObjective = field(default_factory=MMPObjective)
     loop: LoopConfig = field(default_factory=LoopConfig)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polyglance.data.captions import CaptionTable
+from polyglance.data.name_lists import read_name_list
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMPObjective
 from polyglance.recipes.mmp.config import FeatureSplit, MMPRecipe, TrainingCorpus
@@ -36,6 +38,9 @@ class MMPData:
     """Languages trained on."""
     validation: RetrievalSplit | None
     test: RetrievalSplit | None
+    extra_tests: dict[str, RetrievalSplit]
+    sources: tuple[FeatureSource, ...]
+    """Where the features came from."""
 
 
 def load_data(recipe: MMPRecipe, data: Path, device: str) -> MMPData:
@@ -64,6 +69,8 @@ def load_data(recipe: MMPRecipe, data: Path, device: str) -> MMPData:
         frozenset(languages),
         None if recipe.validation is None else reader.read(recipe.validation),
         None if recipe.test is None else reader.read(recipe.test),
+        {name: reader.read(split) for name, split in recipe.extra_tests.items()},
+        reader.sources,
     )
 
 
@@ -75,6 +82,11 @@ class _Reader:
         self.tokenizer: Tokenizer = open_tokenizer(recipe.encoder)
         self._sources: dict[str | tuple[str, ...], FeatureSource] = {}
 
+    @property
+    def sources(self) -> tuple[FeatureSource, ...]:
+        """All sources opened so far."""
+        return tuple(self._sources.values())
+
     def source(self, split: FeatureSplit) -> FeatureSource:
         names = split.features
         if names not in self._sources:
@@ -84,7 +96,8 @@ class _Reader:
 
     def feature_width(self) -> int:
         """Return the width of all features of the recipe, which must be one."""
-        splits = [*self.recipe.corpora, self.recipe.validation, self.recipe.test]
+        tests = (self.recipe.test, *self.recipe.extra_tests.values())
+        splits = [*self.recipe.corpora, self.recipe.validation, *tests]
         widths = {s.manifest: self.source(s).width for s in splits if s is not None}
         if len(set(widths.values())) > 1:
             raise PolyglanceError(f"features must all have one width, not {widths}")
@@ -136,15 +149,52 @@ class _Reader:
         return {code for record in self._records(corpus) for code in getattr(record, texts)}
 
     def _records(self, split: FeatureSplit) -> list[Record]:
-        records = [
-            record
-            for record in read_manifest(self.data / split.manifest)
-            if split.split in (None, record.split)
-        ]
+        manifest = self.data / split.manifest
+        all_records = list(read_manifest(manifest))
+        records = [record for record in all_records if split.split in (None, record.split)]
+        if not records:
+            present = sorted({record.split for record in all_records if record.split})
+            raise PolyglanceError(
+                f"{manifest} has no record"
+                + f" of the split {split.split!r}" * bool(split.split)
+                + (f", only of {', '.join(present)}: set split to one of these" if present else "")
+            )
+        if split.names is not None:
+            records = select_names(records, self.data / split.names)
+        if split.all_captions is not None:
+            captions = list(read_manifest(self.data / split.all_captions))
+            records = with_all_captions(records, captions)
         if split.translations is not None:
             translations = list(read_manifest(self.data / split.translations))
             records = with_translations(records, translations, split.translation_languages)
         return records
+
+
+def select_names(records: Sequence[Record], path: Path) -> list[Record]:
+    """Return the records on a list; standard error says how many of the list are missing."""
+    names = read_name_list(path)
+    selected = [record for record in records if record in names]
+    if not selected:
+        raise PolyglanceError(
+            f"no record is on the list {path}, such as {min(names.names)!r}; the manifest has"
+            f" {records[0].key!r}: give a list of the same dataset"
+        )
+    if len(selected) < len(names):
+        missing = len(names) - len(selected)
+        print(f"{path}: {missing:,} of {len(names):,} names have no record", file=sys.stderr)
+    return selected
+
+
+def with_all_captions(records: Sequence[Record], captions: Sequence[Record]) -> list[Record]:
+    """Return the records with the captions that others of the same keys have."""
+    captions_of = {record.key: record.captions for record in captions}
+    for record in records:
+        if record.key not in captions_of:
+            raise PolyglanceError(
+                f"all_captions has no captions of {record.key!r}: give a manifest of the same"
+                " clips, named in the same way"
+            )
+    return [replace(record, captions=captions_of[record.key]) for record in records]
 
 
 def with_translations(
@@ -159,15 +209,20 @@ def with_translations(
     """
     captions_of = {record.key: record.captions for record in translations if record.key}
     if not any(record.key in captions_of for record in records):
+        example = f", not {records[0].key!r} here" if records else ""
+        other = f" and {next(iter(captions_of))!r} there" if records and captions_of else ""
         raise PolyglanceError(
             "no translation matches a record: both manifests must name clips in the same way"
+            f"{example}{other}"
         )
     extended = []
     for record in records:
         captions = dict(record.captions)
         for language, texts in captions_of.get(record.key, {}).items():
             if languages is None or language in languages:
-                captions[language] = captions.get(language, ()) + texts
+                # `data translate` repeats the captions that it translates.
+                present = captions.get(language, ())
+                captions[language] = present + tuple(text for text in texts if text not in present)
         extended.append(replace(record, captions=captions))
     return extended
 

@@ -74,8 +74,15 @@ def train(recipe: MMPRecipe, data: Path, run: Path, *, device: str = "cpu") -> d
     }
     if corpora.validation is not None:
         report["validation"] = direction_report(retrieval_by_language(model, corpora.validation))
-    if corpora.test is not None:
-        report["test"] = direction_report(retrieval_by_language(model, corpora.test))
+    if recipe.test is not None and corpora.test is not None:
+        # Not comparable with one query a clip, so under another name.
+        name = "test_all_captions" if recipe.test.all_captions else "test"
+        report[name] = direction_report(retrieval_by_language(model, corpora.test))
+    if corpora.extra_tests:
+        report["extra_tests"] = {
+            name: direction_report(retrieval_by_language(model, split))
+            for name, split in corpora.extra_tests.items()
+        }
     write_report(report, run)
     return report
 
@@ -90,6 +97,7 @@ def build_model(recipe: MMPRecipe, feature_width: int, device: str = "cpu") -> M
         visual_width=feature_width,
         width=recipe.width,
         pooling_layers=recipe.pooling_layers,
+        visual_pooling_layers=recipe.visual_pooling_layers,
         pooling_heads=recipe.pooling_heads,
         dropout=recipe.dropout,
         share_pooling=recipe.share_pooling,
