@@ -62,7 +62,7 @@ def features_extract(
 
 @app.command("regions")
 def features_regions(
-    source: Annotated[Path, typer.Argument(help="Detector output: .tsv, .h5 or a folder of .npz.")],
+    source: Annotated[Path, typer.Argument(help="Detector output: .tsv, .h5, LMDB, .npz folder.")],
     out: Annotated[Path, typer.Option(help="Feature store to write or resume.")],
     labels: Annotated[int, typer.Option(help="Top-k labels to store per region.")] = 1,
     dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",

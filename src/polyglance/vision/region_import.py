@@ -27,7 +27,7 @@ def import_regions(
     """Import precomputed detector regions (`open_regions`) into a feature store.
 
     Args:
-        source: A ``.tsv``, a ``.h5`` or a folder of ``.npz``.
+        source: A ``.tsv``, a ``.h5``, an LMDB or a folder of ``.npz``.
         out: Folder of the store; an unfinished one is continued.
         labels: Number of most likely classes kept per region.
         dtype: Of the stored features.

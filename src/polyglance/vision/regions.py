@@ -1,13 +1,14 @@
 """Read precomputed detector regions into visual tokens.
 
-Three layouts are read, distinguished by the file's suffix:
+These layouts are read, distinguished by the file's suffix and contents:
 
 - ``.tsv`` of bottom-up attention (https://github.com/peteanderson80/bottom-up-attention,
   six columns) and of LXMERT (ten columns, with labels), arrays in base64;
 - a folder of ``.npz``, one per picture, named after it, as bottom-up-attention.pytorch
   (``x``, ``bbox``) or UNITER and UC2 (``features``, ``norm_bb``, ``soft_labels``) write them;
 - ``.h5`` as VOLTA writes it: one group per picture with ``features``, ``boxes``,
-  ``obj_id``, ``obj_conf``, ``img_w`` and ``img_h``.
+  ``obj_id``, ``obj_conf``, ``img_w`` and ``img_h``;
+- ``.h5`` as M3P publishes it and UNITER's LMDB: see `polyglance.vision.region_databases`.
 
 Boxes become fractions of the picture's width and height. Label ids stay as in the file,
 which does not say to which set of classes they belong.
@@ -38,7 +39,7 @@ _ALIASES = {
     "confidence": ("obj_conf", "objects_conf", "conf"),
     "distribution": ("cls_prob", "soft_labels"),
 }
-_READ_FIELDS = frozenset(alias for aliases in _ALIASES.values() for alias in aliases)
+READ_FIELDS = frozenset(alias for aliases in _ALIASES.values() for alias in aliases)
 
 _BOTTOM_UP = ("img_id", "img_w", "img_h", "num_boxes", "boxes", "features")
 _LXMERT = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf",
@@ -77,12 +78,31 @@ def open_regions(path: str | Path) -> Regions:
     """Open precomputed regions of any layout."""
     path = Path(path)
     if path.is_dir():
-        return NpzRegions(path)
+        from polyglance.vision.region_databases import UniterLmdb, find_lmdb
+
+        database = find_lmdb(path)
+        return NpzRegions(path) if database is None else UniterLmdb(database)
     if path.suffix == ".tsv":
         return TsvRegions(path)
     if path.suffix in (".h5", ".hdf5"):
-        return Hdf5Regions(path)
-    raise RegionError(f"{path}: regions are a .tsv, a .h5 or a folder of .npz files")
+        return _open_hdf5(path)
+    raise RegionError(f"{path}: regions are a .tsv, a .h5, an LMDB or a folder of .npz files")
+
+
+def _open_hdf5(path: Path) -> Regions:
+    """Open the layout of VOLTA or of M3P."""
+    try:
+        import h5py
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("reading HDF5 files", "regions") from error
+    from polyglance.vision.region_databases import FlatHdf5Regions
+
+    try:
+        file = h5py.File(path, "r")
+        flat = FlatHdf5Regions.recognises(file)
+    except Exception as error:  # HDF5 raises anything on a mangled file
+        raise RegionError(f"{path}: cannot be read as HDF5 ({error})") from error
+    return FlatHdf5Regions(path, file) if flat else Hdf5Regions(path, file)
 
 
 class _Closing:
@@ -142,7 +162,7 @@ class TsvRegions(_Closing):
                 fields[name] = fields[name].reshape(count, num_columns)
             except (ValueError, OverflowError):
                 raise RegionError(f"{where}: {name!r} does not hold {count} boxes") from None
-        return _tokens(fields, where, labels)
+        return region_tokens(fields, where, labels)
 
     def close(self) -> None:
         """Close the file."""
@@ -166,26 +186,22 @@ class NpzRegions(_Closing):
             with np.load(file, allow_pickle=False) as archive:
                 for name in archive.files:
                     if (
-                        name in _READ_FIELDS
+                        name in READ_FIELDS
                     ):  # others may be pickled, like bottom-up-attention's `info`
                         fields[name] = archive[name]
         except Exception as error:  # numpy and zipfile raise anything on a mangled archive
             raise RegionError(f"{file}: cannot be read as .npz ({error})") from error
-        return _tokens(fields, str(file), labels)
+        return region_tokens(fields, str(file), labels)
 
 
 class Hdf5Regions(_Closing):
     """An HDF5 file with one group per picture, as VOLTA writes it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file: Any) -> None:
+        """Take over an open file."""
+        self.path, self._file = path, file
         try:
-            import h5py
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("reading HDF5 files", "regions") from error
-        self.path = path
-        try:
-            self._file = h5py.File(path, "r")
-            self.keys: tuple[str, ...] = tuple(self._file)
+            self.keys: tuple[str, ...] = tuple(file)
         except Exception as error:  # HDF5 raises anything on a mangled file
             raise RegionError(f"{path}: cannot be read as HDF5 ({error})") from error
 
@@ -194,17 +210,17 @@ class Hdf5Regions(_Closing):
         where = f"{self.path}:{key}"
         try:
             group = self._file[key]
-            fields = {name: group[name][()] for name in group if name in _READ_FIELDS}
+            fields = {name: group[name][()] for name in group if name in READ_FIELDS}
         except Exception as error:  # HDF5 raises anything on a mangled file
             raise RegionError(f"{where}: cannot be read ({error})") from error
-        return _tokens(fields, where, labels)
+        return region_tokens(fields, where, labels)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def _tokens(fields: Mapping[str, Any], where: str, labels: int) -> VisualTokens:
+def region_tokens(fields: Mapping[str, Any], where: str, labels: int) -> VisualTokens:
     """Build visual tokens from the named arrays of any layout."""
     features = _numbers(fields, "features", where)
     if features is None or features.ndim != 2 or not np.isfinite(features).all():
