@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Advances a progress bar."""
+
+    def __call__(self, steps: int, status: str | None = None, /) -> None:
+        """Advance by a number of steps; a ``status`` replaces the text after the bar."""
 
 
 @contextmanager
@@ -24,7 +30,7 @@ def progress(
         quiet: Draw nothing.
     """
     if quiet or not sys.stderr.isatty():
-        yield lambda steps: None
+        yield lambda steps, status=None, /: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -42,7 +48,12 @@ def progress(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[status]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(description, total=total, completed=completed)
-        yield lambda steps: bar.advance(task, steps)
+        task = bar.add_task(description, total=total, completed=completed, status="")
+
+        def advance(steps: int, status: str | None = None, /) -> None:
+            bar.update(task, advance=steps, **({} if status is None else {"status": status}))
+
+        yield advance
