@@ -1,0 +1,1 @@
+"""Tiny datasets laid out exactly as they are published: names, splits and file formats."""
