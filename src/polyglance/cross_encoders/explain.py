@@ -129,7 +129,7 @@ class Explainer:
                 vqa.model.cross_encoder,
                 vqa.tokenizer,
                 vqa.backbone,
-                vqa.config.image_backbone,
+                vqa.image_backbone,
                 max_text_tokens=vqa.config.max_text_tokens,
                 vqa=vqa,
             )

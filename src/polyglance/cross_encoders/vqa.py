@@ -56,11 +56,12 @@ class VQAConfig(ModelFolderConfig):
     """What ``config.json`` holds for a question-answering model."""
 
     system: str = "vqa"
-    image_backbone: ImageBackboneConfig
     model: UC2Config
     answers: dict[str, tuple[str, ...]]
     """The answers by language; their order is that of the classes."""
     loss: AnswerLoss
+    answer_embeddings: bool = True
+    """Whether the model compares a predicted vector with one of each answer."""
     projection_heads: ProjectionHeadsConfig | None = None
     """Of a model that compares answers with the image in a dual encoder's space."""
     object_tags: ObjectTagsConfig | None = None
@@ -171,7 +172,10 @@ class VQA:
             answers = AnswerVocabulary(config.answers)
             with torch.device("meta"):
                 model = VQAModel(
-                    UC2(config.model), len(answers), similarity=config.projection_heads
+                    UC2(config.model),
+                    len(answers),
+                    answer_embeddings=config.answer_embeddings,
+                    similarity=config.projection_heads,
                 )
             model.load_state_dict(state, assign=True)
         except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
@@ -181,6 +185,11 @@ class VQA:
             ) from error
         except PolyglanceError as error:
             raise DataError(f"{path / CONFIG}: {error}") from error
+        if config.image_backbone is None:
+            raise DataError(
+                f"{path} was trained on regions of an external detector, which new images lack:"
+                " ask a model that was trained with an image_backbone"
+            )
         tagger = None
         if config.object_tags is not None:
             own = replace(config.object_tags, detector=str(path / _DETECTOR))
@@ -188,6 +197,12 @@ class VQA:
         lexicon = Lexicon.open(path) if (path / "lexicon.json").is_file() else None
         backbone = open_image_backbone(config.image_backbone, device)
         return cls(model.to(device), open_tokenizer(path), backbone, config, tagger, lexicon)
+
+    @property
+    def image_backbone(self) -> ImageBackboneConfig:
+        """How the backbone is applied."""
+        assert self.config.image_backbone is not None
+        return self.config.image_backbone
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -216,7 +231,7 @@ class VQA:
 
     def encode_image(self, image: str | Path | Image) -> list[Regions]:
         """Return an image's regions in each view of test-time augmentation."""
-        table = encode_regions_tta([image], self.backbone, self.config.image_backbone)
+        table = encode_regions_tta([image], self.backbone, self.image_backbone)
         return [table.take(np.array([0]), view=view)[0] for view in range(table.views)]
 
     def encode_question(self, question: str, image: str | Path | Image) -> Text:

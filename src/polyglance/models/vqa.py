@@ -6,9 +6,9 @@ the vector of <s> goes through a head of two layers, as in UNITER, whose code UC
 paper trains one model per language, since answers differ; here the answers of all languages are
 classes of one head, and the caller restricts them to the question's language.
 
-Two terms are added to the paper's logits:
+Two terms may be added to the paper's logits:
 
-- an answer embedding: the head also predicts a vector, compared with the text encoder's vector
+- answer embeddings: the head also predicts a vector, compared with the text encoder's vector
   of each answer, so that "couch" (ten training answers) helps "sofa" (two);
 - an image similarity (`AnswerSimilarity`): the cosine of each answer with the image in the
   space of a dual encoder (MMP) that was trained on captions. The head predicts its weight,
@@ -77,6 +77,7 @@ class VQAModel(nn.Module):
         answers: int,
         *,
         dropout: float = 0.0,
+        answer_embeddings: bool = True,
         similarity: ProjectionHeadsConfig | None = None,
     ) -> None:
         """Build the model.
@@ -85,12 +86,14 @@ class VQAModel(nn.Module):
             cross_encoder: encodes question and image.
             answers: the number of classes.
             dropout: on the head's input.
+            answer_embeddings: compare a predicted vector with one of each answer; False for
+                the paper's classifier alone.
             similarity: adds an `AnswerSimilarity` of this shape.
         """
         super().__init__()
         self.cross_encoder = cross_encoder
         encoder = cross_encoder.config.encoder
-        width, eps = encoder.hidden_size, encoder.norm_eps
+        width, eps = encoder.hidden_size, encoder.embedding_eps
         self.head = nn.Sequential(
             nn.Dropout(dropout),
             nn.Linear(width, 2 * width),
@@ -98,8 +101,10 @@ class VQAModel(nn.Module):
             nn.LayerNorm(2 * width, eps),
             nn.Linear(2 * width, answers),
         )
-        self.answer_projection = nn.Linear(2 * width, width)
-        self.answer_embeddings = nn.Parameter(torch.zeros(answers, width))
+        self.answer_projection = nn.Linear(2 * width, width) if answer_embeddings else None
+        self.answer_embeddings = (
+            nn.Parameter(torch.zeros(answers, width)) if answer_embeddings else None
+        )
         for layer in (*self.head, self.answer_projection):
             if isinstance(layer, nn.Linear):
                 nn.init.normal_(layer.weight, std=0.02)
@@ -112,17 +117,19 @@ class VQAModel(nn.Module):
 
     @torch.no_grad()
     def initialise_head(
-        self, mean_targets: Tensor, answer_embeddings: Tensor | None = None
+        self, mean_targets: Tensor | None, answer_embeddings: Tensor | None = None
     ) -> None:
-        """Let the untrained head predict each answer's mean target.
+        """Let the untrained head predict each answer's mean target, if they are given.
 
         Nearly all of hundreds of answers are wrong; learning that much would take the first
         hundreds of steps (Lin et al. 2017, "Focal loss", section 3.3). ``answer_embeddings``,
         ``(answers, hidden_size)``, are centred and scaled to unit length.
         """
-        if answer_embeddings is not None:
+        if answer_embeddings is not None and self.answer_embeddings is not None:
             centred = answer_embeddings - answer_embeddings.mean(0)
             self.answer_embeddings.copy_(nn.functional.normalize(centred, dim=1))
+        if mean_targets is None:
+            return
         classifier = self.head[-1]
         assert isinstance(classifier, nn.Linear)
         classifier.bias.copy_(torch.logit(mean_targets.clamp(1e-4, 1 - 1e-4)))
@@ -138,8 +145,9 @@ class VQAModel(nn.Module):
         hidden = model.pooler(encode_first(model.encoder, model.join(text, images)))
         for layer in layers:
             hidden = layer(hidden)
-        by_embedding = self.answer_projection(hidden) @ self.answer_embeddings.T
-        logits: Tensor = classifier(hidden) + by_embedding
+        logits: Tensor = classifier(hidden)
+        if self.answer_projection is not None and self.answer_embeddings is not None:
+            logits = logits + self.answer_projection(hidden) @ self.answer_embeddings.T
         if self.similarity is not None:
             logits = logits + self.similarity_weight(hidden) * self.similarity(regions)
         return logits

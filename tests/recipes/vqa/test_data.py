@@ -13,7 +13,7 @@ from polyglance.evaluation.answers import (
     vqa_score,
 )
 from polyglance.evaluation.question_types import QuestionTypePrior
-from polyglance.recipes.vqa.data import answer_targets, build_answer_vocabulary
+from polyglance.recipes.vqa.questions import answer_targets, build_answer_vocabulary
 from polyglance.records import Question
 
 DOGS = ("Two", "2", "2 dogs", "two", "three", "the 3", "3", "3", "a lot", "2")

@@ -19,13 +19,9 @@ from polyglance.evaluation.question_types import QuestionTypePrior
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.encoder import EncoderConfig
-from polyglance.recipes.vqa.data import (
-    QuestionSplit,
-    answer_targets,
-    build_answer_vocabulary,
-    build_split,
-)
+from polyglance.recipes.vqa.data import QuestionSplit, build_split
 from polyglance.recipes.vqa.evaluation import predict
+from polyglance.recipes.vqa.questions import answer_targets, build_answer_vocabulary
 from polyglance.recipes.vqa.tasks import AnswerTargets, VQATask
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer
@@ -66,7 +62,7 @@ def test_languages_are_sampled_by_their_questions_to_the_power_of_alpha(
     task = VQATask(
         None, None, table, targets, batch=20_000, language_alpha=alpha  # type: ignore[arg-type]
     )  # fmt: skip
-    rows = task.sample(np.random.default_rng(0))
+    rows = task.sample_rows(np.random.default_rng(0))
     assert rows.max() < 100  # questions without an answer class are never sampled
     assert np.mean(table.language_ids[rows] == 0) == pytest.approx(share, abs=0.015)
     assert len(np.unique(rows)) == 100

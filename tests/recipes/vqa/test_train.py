@@ -226,8 +226,7 @@ def test_evaluation_gives_the_answers_of_single_questions(data: Path, full_run: 
     """A whole packed split gives the same answers as one question at a time."""
     vqa = VQA.open(full_run)
     vqa_data = load_data(full_recipe(data), data, "cpu")
-    test = vqa_data.test
-    assert test is not None
+    (test,) = vqa_data.tests
     with torch.no_grad():  # after three steps it gives one answer to everything
         vqa.model.similarity_weight.bias.fill_(3.0)
     answers = predict(vqa.model, test, vqa_data.vocabulary)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from torch import nn
 
@@ -104,7 +104,15 @@ def _resolve_dual_encoder(recipe: Recipe, run: Path) -> Recipe:
     )
 
 
-def published_checkpoint(recipe: CrossEncoderRecipe) -> Path | None:
+class InitialWeights(Protocol):
+    """A recipe that may begin with the weights of another run or of a published checkpoint."""
+
+    @property
+    def initialise_from(self) -> str | None:
+        """A file or folder."""
+
+
+def published_checkpoint(recipe: InitialWeights) -> Path | None:
     """Return the published checkpoint to begin with; stages of runs are folders."""
     if recipe.initialise_from is None:
         return None

@@ -134,7 +134,7 @@ class SplitReader:
         self, corpus: CaptionedImages, records: Sequence[Record], views: int | None
     ) -> RegionTable:
         if self.image_backbone is None:
-            return self._stored_regions(corpus, records)
+            return self.stored_regions(corpus.features, records)
         files = [self._file(corpus, record) for record in records]
         if views is None:
             return encode_regions_tta(files, self.backbone, self.image_backbone)
@@ -142,13 +142,14 @@ class SplitReader:
             files, self.backbone, self.image_backbone, views=views, seed=self.seed
         )
 
-    def _stored_regions(self, corpus: CaptionedImages, records: Sequence[Record]) -> RegionTable:
-        store = FeatureStore(self.data / corpus.features)
+    def stored_regions(self, features: str, records: Sequence[Record]) -> RegionTable:
+        """Read the regions of the records' images from a feature store in the data folder."""
+        store = FeatureStore(self.data / features)
         keys = store_keys(store, records)
         truncated = int((store.lengths(keys) + self.prepend_global > self.max_regions).sum())
         if truncated and rank() == 0:
             print(
-                f"{corpus.features}: {truncated:,} of {len(keys):,} images have more than"
+                f"{features}: {truncated:,} of {len(keys):,} images have more than"
                 f" {self.max_regions} regions, of which the first are used; raise max_regions to"
                 " use more",
                 file=sys.stderr,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyglance.batches.regions import RegionTable
 from polyglance.cross_encoders.object_tags import ObjectTagger, append_tags
@@ -18,15 +20,20 @@ from polyglance.cross_encoders.regions import (
 )
 from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.data.captions import CaptionTable
-from polyglance.data.readers import read_all_records
 from polyglance.errors import PolyglanceError
-from polyglance.evaluation.answers import answer_scores
-from polyglance.recipes.vqa.config import QuestionFile, VQARecipe
-from polyglance.recipes.vqa.tasks import AnswerTargets
+from polyglance.recipes.cross_encoder.data import SplitReader
+from polyglance.recipes.vqa.config import VQARecipe
+from polyglance.recipes.vqa.questions import (
+    ByImage,
+    QuestionImage,
+    build_answer_vocabulary,
+    hold_out,
+    read_answer_classes,
+    read_questions,
+)
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer, open_tokenizer
-
-ByImage = Mapping[Path, Sequence[Question]]
+from polyglance.vision.torch_backbone import TorchBackbone
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,57 +54,122 @@ class VQAData:
     vocabulary: AnswerVocabulary
     train: QuestionSplit
     validation: QuestionSplit | None
-    test: QuestionSplit | None
+    tests: tuple[QuestionSplit, ...]
+    """One for each test file of the recipe."""
+    train_unmatched: NDArray[np.bool_]
+    """``(questions,)``: whether a training question is used without a scoring class."""
 
 
 def load_data(recipe: VQARecipe, data: Path, device: str) -> VQAData:
-    """Read the questions that the recipe names and encode every image.
+    """Read the questions that the recipe names, and the regions of every image.
 
     Args:
-        recipe: names files, image backbone and detector.
+        recipe: names files, and an image backbone and detector or feature stores.
         data: the data folder.
         device: where regions shall lie.
 
     Returns:
-        The data; images for training have augmented views, others test-time augmentation.
+        The data. Images that a backbone encodes have augmented views in training, and test-time
+        augmentation in evaluation. Only test questions may lack answers.
     """
     tokenizer = open_tokenizer(recipe.encoder)
-    backbone = open_image_backbone(recipe.image_backbone, device)
-    tagger = None
-    if recipe.object_tags is not None:
-        tagger = ObjectTagger(recipe.object_tags, device=device)
-    by_image = _read_questions(recipe.train, data)
-    learned, held_out = _hold_out(by_image, recipe.held_out, recipe.loop.seed)
-    vocabulary = build_answer_vocabulary(
-        [question for questions in learned.values() for question in questions],
-        max_answers=recipe.answers.max_answers,
-        min_score=recipe.answers.min_score,
+    by_image = read_questions(recipe.train, data)
+    learned, held_out = hold_out(by_image, recipe.held_out, recipe.loop.seed)
+    vocabulary = _answer_classes(recipe, learned, data)
+    reader = _QuestionReader(recipe, data, tokenizer, tuple(vocabulary.by_language), device)
+    train = reader.read(learned, train=True)
+    even_unmatched = [file for file in recipe.train if file.train_unmatched]
+    kept = {question for some in read_questions(even_unmatched, data).values() for question in some}
+    return VQAData(
+        tokenizer,
+        vocabulary,
+        train,
+        reader.read(held_out) if held_out else None,
+        tuple(reader.read(read_questions([file], data), test=True) for file in recipe.test),
+        np.array([question in kept for question in train.questions], bool),
     )
-    languages = tuple(vocabulary.by_language)
 
-    def split(images: ByImage, *, train: bool = False) -> QuestionSplit | None:
-        if not images:
-            return None
-        files, settings = list(images), recipe.image_backbone
-        if train:
-            regions = encode_regions(
-                files, backbone, settings, views=settings.views, seed=recipe.loop.seed
-            )
-        else:
-            regions = encode_regions_tta(files, backbone, settings)
+
+def _answer_classes(recipe: VQARecipe, learned: ByImage, data: Path) -> AnswerVocabulary:
+    """Read the published list of classes, or choose classes from the training questions."""
+    questions = [question for some in learned.values() for question in some]
+    answers = recipe.answers
+    if answers.classes is None:
+        return build_answer_vocabulary(
+            questions,
+            max_answers=answers.max_answers,
+            min_score=answers.min_score,
+            rank_by=answers.rank_by,
+        )
+    languages = sorted({question.language for question in questions})
+    if len(languages) != 1:
+        raise PolyglanceError(
+            f"answers.classes lists answers of one language, and questions are in"
+            f" {', '.join(languages)}: train on one, or set answers.classes to null"
+        )
+    return read_answer_classes(data / answers.classes, languages[0])
+
+
+class _QuestionReader:
+    """Tokenizes questions and reads or encodes their images, in a recipe's way."""
+
+    def __init__(
+        self,
+        recipe: VQARecipe,
+        data: Path,
+        tokenizer: Tokenizer,
+        languages: Sequence[str],
+        device: str,
+    ) -> None:
+        self.recipe, self.tokenizer, self.device = recipe, tokenizer, device
+        self.languages, self.data = languages, data
+        self.tagger = None
+        if recipe.object_tags is not None:
+            self.tagger = ObjectTagger(recipe.object_tags, device=device)
+
+    def read(self, images: ByImage, *, train: bool = False, test: bool = False) -> QuestionSplit:
+        """Build a split; questions of training and validation need answers."""
+        # Images of one store next to each other; regions are read store by store.
+        stored = self.recipe.image_backbone is None
+        order = sorted(images, key=lambda image: image.features) if stored else list(images)
+        files = [image.path for image in order]
         return build_split(
-            list(images.values()),
-            tokenizer,
-            languages,
-            regions,
-            max_tokens=recipe.max_text_tokens,
-            tags=None if tagger is None else tagger.tag(files),
+            [images[image] for image in order],
+            self.tokenizer,
+            self.languages,
+            self._stored_regions(order) if stored else self._encode(files, train),
+            max_tokens=self.recipe.max_text_tokens,
+            tags=None if self.tagger is None else self.tagger.tag(files),
+            unanswered=test,
         )
 
-    train = split(learned, train=True)
-    assert train is not None
-    test = _read_questions(recipe.test, data)
-    return VQAData(tokenizer, vocabulary, train, split(held_out), split(test))
+    @cached_property
+    def _backbone(self) -> TorchBackbone:
+        assert self.recipe.image_backbone is not None
+        return open_image_backbone(self.recipe.image_backbone, self.device)
+
+    def _encode(self, files: Sequence[Path], train: bool) -> RegionTable:
+        settings, seed = self.recipe.image_backbone, self.recipe.loop.seed
+        assert settings is not None
+        if train:
+            return encode_regions(files, self._backbone, settings, views=settings.views, seed=seed)
+        return encode_regions_tta(files, self._backbone, settings)
+
+    def _stored_regions(self, images: Sequence[QuestionImage]) -> RegionTable:
+        reader = SplitReader(
+            self.data,
+            self.tokenizer,
+            max_text_tokens=self.recipe.max_text_tokens,
+            max_regions=self.recipe.max_regions,
+            prepend_global=self.recipe.prepend_global,
+            device=self.device,
+        )
+        return RegionTable.concat(
+            [
+                reader.stored_regions(features, [Record(image=image.name) for image in some])
+                for features, some in groupby(images, key=lambda image: image.features)
+            ]
+        )
 
 
 def build_split(
@@ -108,8 +180,9 @@ def build_split(
     *,
     max_tokens: int,
     tags: Sequence[str] | None = None,
+    unanswered: bool = False,
 ) -> QuestionSplit:
-    """Tokenize the questions with answers in these languages.
+    """Tokenize the questions in these languages.
 
     Args:
         by_image: the n-th questions are about the n-th image.
@@ -118,93 +191,33 @@ def build_split(
         regions: of the images.
         max_tokens: longer questions are truncated.
         tags: object tags of each image, appended to its questions.
+        unanswered: keep questions without answers, as a test to submit has them; a question in
+            another language is then an error, since it would go unanswered.
 
     Returns:
         The questions in the table's order.
     """
     kept, records = [], []
     for number, questions in enumerate(by_image):
-        answered = {
-            code: [q for q in questions if q.language == code and q.answers] for code in languages
+        others = sorted({question.language for question in questions} - set(languages))
+        if unanswered and others:
+            raise PolyglanceError(
+                f"test questions are in {', '.join(others)}, and the model has answers in"
+                f" {', '.join(languages)} alone: train on the others too, or leave them out"
+            )
+        asked = {
+            code: [q for q in questions if q.language == code and (q.answers or unanswered)]
+            for code in languages
         }
         image_tags = "" if tags is None else tags[number]
         texts = {
             code: tuple(append_tags(question.text, image_tags) for question in some)
-            for code, some in answered.items()
+            for code, some in asked.items()
             if some
         }
         records.append(Record(captions=texts))
-        kept += [question for some in answered.values() for question in some]
+        kept += [question for some in asked.values() for question in some]
     table = CaptionTable.build(records, tokenizer, languages=languages, max_tokens=max_tokens)
     if len(table) != len(kept):
         raise PolyglanceError("the tokenizer has no token for some questions: choose another")
     return QuestionSplit(kept, table, regions)
-
-
-def build_answer_vocabulary(
-    questions: Sequence[Question], *, max_answers: int = 3000, min_score: float = 2.0
-) -> AnswerVocabulary:
-    """Choose the answers of each language that would score highest if they were always given.
-
-    Args:
-        questions: with people's answers. With one answer each, an answer's score is how often
-            it was given.
-        max_answers: of each language.
-        min_score: answers that score less in total are left out.
-
-    Returns:
-        The classes, best first in each language.
-    """
-    totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for question in questions:
-        for answer, score in answer_scores(question).items():
-            totals[question.language][answer] += score
-    by_language = {}
-    for language, scores in sorted(totals.items()):
-        ranked = sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
-        if kept := tuple(text for text, score in ranked[:max_answers] if score >= min_score):
-            by_language[language] = kept
-    if not by_language:
-        raise PolyglanceError(
-            "no answer was given often enough to be a class: lower answers.min_score"
-        )
-    return AnswerVocabulary(by_language)
-
-
-def answer_targets(vocabulary: AnswerVocabulary, questions: Sequence[Question]) -> AnswerTargets:
-    """Return the VQA v2 score of each class as an answer to each question."""
-    class_ids = vocabulary.class_ids
-    scores = [
-        {
-            class_ids[question.language, answer]: score
-            for answer, score in answer_scores(question).items()
-            if (question.language, answer) in class_ids
-        }
-        for question in questions
-    ]
-    return AnswerTargets.from_scores(scores, len(vocabulary))
-
-
-def _read_questions(files: Sequence[QuestionFile], data: Path) -> dict[Path, list[Question]]:
-    """Read questions by image, in order."""
-    by_image: dict[Path, list[Question]] = {}
-    for file in files:
-        path = data / file.manifest
-        for record in read_all_records(file.format, path):
-            if record.image is not None and record.questions:
-                by_image.setdefault(path.parent / record.image, []).extend(record.questions)
-    if files and not by_image:
-        names = ", ".join(file.manifest for file in files)
-        raise PolyglanceError(f"{names}: there are no questions about images")
-    return by_image
-
-
-def _hold_out(by_image: ByImage, share: float, seed: int) -> tuple[ByImage, ByImage]:
-    """Split the images into those to learn from and a share that chooses the checkpoint."""
-    order = np.random.default_rng(seed).permutation(len(by_image))
-    held_out = set(order[: round(share * len(by_image))].tolist())
-    items = list(enumerate(by_image.items()))
-    return (
-        {path: questions for number, (path, questions) in items if number not in held_out},
-        {path: questions for number, (path, questions) in items if number in held_out},
-    )

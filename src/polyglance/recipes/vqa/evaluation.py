@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,24 +83,33 @@ def evaluate(
     """Score answers by language and type of answer, next to a baseline without images.
 
     Args:
-        questions: with people's answers.
+        questions: those without people's answers are counted alone.
         answers: the model's.
         training: questions from which the baseline learns the best answer of each type. Of
             several ways to define types, the strongest on these very questions counts.
 
     Returns:
-        By language the model's and the baseline's figures, and the difference.
+        By language the model's and the baseline's figures, and the difference; and how many
+        questions have no answers to compare with, if there are any.
     """
     by_language: dict[str, tuple[list[Question], list[str]]] = {}
+    unanswered: Counter[str] = Counter()
     for question, answer in zip(questions, answers, strict=True):
+        if not question.answers:
+            unanswered[question.language] += 1
+            continue
         own, texts = by_language.setdefault(question.language, ([], []))
         own.append(question)
         texts.append(answer)
-    baselines = [
-        QuestionTypePrior.learn(training, words=count, min_questions=least)
-        for count in range(1, _MAX_TYPE_WORDS + 1)
-        for least in _MIN_TYPE_COUNTS
-    ]
+    baselines = (
+        []
+        if not by_language
+        else [
+            QuestionTypePrior.learn(training, words=count, min_questions=least)
+            for count in range(1, _MAX_TYPE_WORDS + 1)
+            for least in _MIN_TYPE_COUNTS
+        ]
+    )
     report: dict[str, Any] = {}
     for language, (own, texts) in by_language.items():
         tried = [(best, [best.answer(question) for question in own]) for best in baselines]
@@ -113,6 +123,8 @@ def evaluate(
             "baseline": figures(own, baseline) | {"first_words": best.words},
             "above_baseline": float(main) - max(scores),
         }
+    for language, count in unanswered.items():
+        report.setdefault(language, {})["unscored_questions"] = count
     return report
 
 
@@ -136,11 +148,48 @@ def _by_type(result: AnswerResult) -> dict[str, float]:
     return {f"of {kind}": score for kind, score in result.by_type.items()}
 
 
+def write_submission(
+    folder: Path, manifest: str, questions: Sequence[Question], answers: Sequence[str]
+) -> Path | None:
+    """Write the answers to a test file as the VQA challenge takes them.
+
+    The file is one JSON list of ``{"question_id": 1, "answer": "red"}``, with the challenge's
+    name: answers to ``v2_OpenEnded_mscoco_test-dev2015_questions.json`` become
+    ``vqa_OpenEnded_mscoco_test-dev2015_polyglance_results.json``.
+
+    Args:
+        folder: the run folder.
+        manifest: the test file.
+        questions: all of it.
+        answers: the model's.
+
+    Returns:
+        The file, or None if questions have no ids.
+    """
+    if any(question.id is None for question in questions):
+        return None
+    name = Path(manifest).name.removesuffix(".gz").removesuffix(".json").removesuffix("_questions")
+    path = folder / f"vqa_{name.removeprefix('v2_')}_polyglance_results.json"
+    results = [
+        {"question_id": _official_id(str(question.id)), "answer": answer}
+        for question, answer in zip(questions, answers, strict=True)
+    ]
+    with atomic_write(path) as out:
+        out.write(json.dumps(results, ensure_ascii=False) + "\n")
+    return path
+
+
+def _official_id(number: str) -> int | str:
+    """Return an id as a number, which the challenge's are."""
+    return int(number) if number.isascii() and number.isdigit() else number
+
+
 def write_answers(path: Path, questions: Sequence[Question], answers: Sequence[str]) -> None:
     """Write each question with people's and the model's answers, one line each."""
     with atomic_write(path) as out:
         for question, answer in zip(questions, answers, strict=True):
             line = {
+                "question_id": question.id,
                 "language": question.language,
                 "type": question.answer_type,
                 "question": question.text,
@@ -155,7 +204,9 @@ def read_answers(path: Path) -> Iterator[tuple[Question, str]]:
     for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
         entry = json.loads(line)
         people = tuple(entry["people"])
-        question = Question(entry["question"], entry["language"], people, entry["type"])
+        question = Question(
+            entry["question"], entry["language"], people, entry["type"], entry.get("question_id")
+        )
         yield question, entry["answer"]
 
 

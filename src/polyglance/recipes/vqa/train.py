@@ -12,24 +12,36 @@ from torch import Tensor
 from polyglance import weights
 from polyglance.cross_encoders.regions import image_vectors
 from polyglance.cross_encoders.vqa import VQAConfig, write_vqa_model
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.projection_heads import load_projection_heads
+from polyglance.models.published_checkpoints import read_checkpoint
 from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.uc2_checkpoints import load_uc2
 from polyglance.models.vqa import VQAModel
+from polyglance.models.vqa_checkpoints import vqa_head
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
-from polyglance.recipes.cross_encoder.build import split_dual_encoder
-from polyglance.recipes.run_folder import require_files, save_recipe, write_report
+from polyglance.recipes.cross_encoder.build import (
+    check_published,
+    published_checkpoint,
+    set_dropout,
+    split_dual_encoder,
+)
+from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.recipes.stages import Stage, load_stage, parameter_groups
 from polyglance.recipes.vqa.config import VQARecipe
-from polyglance.recipes.vqa.data import VQAData, answer_targets, load_data
+from polyglance.recipes.vqa.data import VQAData, load_data
 from polyglance.recipes.vqa.evaluation import (
     evaluate,
     predict,
     validate,
     write_answers,
     write_model_card,
+    write_submission,
 )
+from polyglance.recipes.vqa.questions import answer_targets
 from polyglance.recipes.vqa.tasks import AnswerTargets, VQATask
+from polyglance.records import Question
 from polyglance.training.distributed import rank
 from polyglance.training.mixture import Mixture
 from polyglance.utils.fingerprint import file_sha256
@@ -46,16 +58,19 @@ def train(recipe: VQARecipe, data: Path, run: Path, *, device: str = "cpu") -> d
 
     Returns:
         The report, which is also in ``report.json``. The run has the model in ``model/``, which
-        `polyglance ask` opens, and all test answers in ``answers.jsonl``.
+        `polyglance ask` opens, all test answers in ``answers.jsonl``, and for each test file with
+        question ids what the VQA challenge takes (`write_submission`).
     """
     torch.set_float32_matmul_precision("high")
-    require_files(data, *(file.manifest for file in (*recipe.train, *recipe.test)))
+    if missing := recipe.missing_files(data):
+        raise DataError("; ".join(missing))
     save_recipe(recipe, "vqa", run)
     recipe = _resolve_dual_encoder(recipe, run)
     vqa_data = load_data(recipe, data, device)
     targets = answer_targets(vqa_data.vocabulary, vqa_data.train.questions)
     model = build_model(recipe, vqa_data).to(device)
     initialise(model, recipe, vqa_data, targets)
+    load_initial_weights(model, recipe, vqa_data)
     stage = build_stage(recipe, model, vqa_data, targets)
 
     report: dict[str, Any] = {
@@ -65,11 +80,8 @@ def train(recipe: VQARecipe, data: Path, run: Path, *, device: str = "cpu") -> d
     }
     if rank() == 0:  # before evaluation, so that nothing that fails there costs the model
         write_model_folder(run / "model", recipe, model, vqa_data)
-    if (test := vqa_data.test) is not None:
-        answers = predict(model, test, vqa_data.vocabulary)
-        report["test"] = evaluate(test.questions, answers, _all_training_questions(vqa_data))
-        if rank() == 0:
-            write_answers(run / "answers.jsonl", test.questions, answers)
+    if vqa_data.tests:
+        report["test"] = _test(model, recipe, vqa_data, run)
     if rank() == 0:
         by_language = vqa_data.vocabulary.by_language
         write_model_card(run / "model", by_language, report.get("test", {}))
@@ -78,22 +90,35 @@ def train(recipe: VQARecipe, data: Path, run: Path, *, device: str = "cpu") -> d
 
 
 def build_model(recipe: VQARecipe, data: VQAData) -> VQAModel:
-    """Build an untrained classifier on UC2, on a pretrained text encoder."""
-    encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
-    config = UC2Config(encoder.config, data.train.regions.width, variant=recipe.variant)
-    torch.manual_seed(recipe.loop.seed)
-    cross_encoder = UC2(config, encoder)
+    """Build a classifier on UC2, on a pretrained text encoder or a published checkpoint."""
+    width, published = data.train.regions.width, published_checkpoint(recipe)
+    if published is not None:
+        if recipe.variant != "reference":
+            raise PolyglanceError(
+                f"{published} is a checkpoint of the published code: set variant to reference"
+            )
+        cross_encoder = load_uc2(published, allow_missing_heads=True)
+        check_published(published, cross_encoder, data.tokenizer, width)
+        set_dropout(cross_encoder, recipe.dropout)
+        torch.manual_seed(recipe.loop.seed)
+    else:
+        encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
+        config = UC2Config(encoder.config, width, variant=recipe.variant)
+        torch.manual_seed(recipe.loop.seed)
+        cross_encoder = UC2(config, encoder)
     similarity = None
     if recipe.projection_heads is not None and recipe.answers.image_similarity:
+        assert recipe.image_backbone is not None
         similarity = load_projection_heads(recipe.projection_heads).config
         backbone = weights.folder(recipe.image_backbone.backbone) / "model.safetensors"
         similarity.check_compatible(
-            config.visual_width, file_sha256(backbone), encoder.config.hidden_size
+            width, file_sha256(backbone), cross_encoder.config.encoder.hidden_size
         )
     return VQAModel(
         cross_encoder,
         len(data.vocabulary),
         dropout=recipe.head_dropout,
+        answer_embeddings=recipe.answers.embeddings,
         similarity=similarity,
     )
 
@@ -103,20 +128,48 @@ def initialise(model: VQAModel, recipe: VQARecipe, data: VQAData, targets: Answe
 
     Args:
         model: changed in place.
-        recipe: may name projection heads and a UC2 checkpoint.
+        recipe: says which of both; may name projection heads.
         data: questions, images and answers.
         targets: the training targets.
     """
-    rows, packing = encode_answers(model, data)
-    device = rows.device
-    embeddings = packing.mean(rows) if recipe.answers.init_from_text else None
-    model.initialise_head(targets.mean().to(device), embeddings)
-    if model.similarity is not None and recipe.projection_heads is not None:
-        heads = load_projection_heads(recipe.projection_heads).to(device)
-        images = image_vectors(heads, data.train.regions)
-        model.similarity.initialise(heads, heads.encode_texts(rows, packing), images)
-    if recipe.initialise_from is not None:
+    device = next(model.parameters()).device
+    mean_targets = targets.mean().to(device) if recipe.answers.init_bias else None
+    embeddings = None
+    from_text = recipe.answers.embeddings and recipe.answers.init_from_text
+    if from_text or model.similarity is not None:
+        rows, packing = encode_answers(model, data)
+        embeddings = packing.mean(rows) if from_text else None
+        if model.similarity is not None and recipe.projection_heads is not None:
+            heads = load_projection_heads(recipe.projection_heads).to(device)
+            images = image_vectors(heads, data.train.regions)
+            model.similarity.initialise(heads, heads.encode_texts(rows, packing), images)
+    model.initialise_head(mean_targets, embeddings)
+
+
+def load_initial_weights(model: VQAModel, recipe: VQARecipe, data: VQAData) -> None:
+    """Load the weights of a UC2 run's stage, or the head of a published checkpoint.
+
+    Args:
+        model: changed in place; a published checkpoint's cross-encoder is in it already.
+        recipe: with ``initialise_from``.
+        data: for the number of classes.
+    """
+    published = published_checkpoint(recipe)
+    if recipe.initialise_from is None:
+        return
+    if published is None:
         load_stage(model.cross_encoder, Path(recipe.initialise_from))
+        return
+    head = vqa_head(read_checkpoint(published).parameters, task=recipe.published_task)
+    if not head or recipe.answers.classes is None:
+        return
+    if len(head["4.bias"]) != len(data.vocabulary):
+        raise PolyglanceError(
+            f"{published} has {len(head['4.bias']):,} answers and {recipe.answers.classes}"
+            f" {len(data.vocabulary):,}: give the list that it was trained with as"
+            " answers.classes, or set that to null for a new head"
+        )
+    model.head.load_state_dict(head)
 
 
 @torch.no_grad()
@@ -141,6 +194,7 @@ def build_stage(recipe: VQARecipe, model: VQAModel, data: VQAData, targets: Answ
         batch=recipe.batch,
         loss=recipe.loss,
         language_alpha=recipe.language_alpha,
+        unmatched=data.train_unmatched,
     )
     split = data.validation
     return Stage(
@@ -158,6 +212,7 @@ def write_model_folder(folder: Path, recipe: VQARecipe, model: VQAModel, data: V
         model=model.cross_encoder.config,
         answers=dict(data.vocabulary.by_language),
         loss=recipe.loss,
+        answer_embeddings=recipe.answers.embeddings,
         image_backbone=recipe.image_backbone,
         projection_heads=None
         if model.similarity is None
@@ -172,9 +227,24 @@ def write_model_folder(folder: Path, recipe: VQARecipe, model: VQAModel, data: V
     write_vqa_model(folder, model, data.tokenizer, config, questions)
 
 
+def _test(model: VQAModel, recipe: VQARecipe, data: VQAData, run: Path) -> dict[str, Any]:
+    """Answer every test question, write the answers, and score those that can be scored."""
+    questions: list[Question] = []
+    answers: list[str] = []
+    for file, split in zip(recipe.test, data.tests, strict=True):
+        own = predict(model, split, data.vocabulary)
+        if rank() == 0:
+            write_submission(run, file.manifest, split.questions, own)
+        questions += split.questions
+        answers += own
+    if rank() == 0:
+        write_answers(run / "answers.jsonl", questions, answers)
+    return evaluate(questions, answers, _all_training_questions(data))
+
+
 def _resolve_dual_encoder(recipe: VQARecipe, run: Path) -> VQARecipe:
     """Use the encoder, image backbone and projection heads of a dual encoder."""
-    if recipe.init_from_dual_encoder is None:
+    if recipe.init_from_dual_encoder is None or recipe.image_backbone is None:
         return recipe
     split = split_dual_encoder(recipe.init_from_dual_encoder, run)
     return replace(
