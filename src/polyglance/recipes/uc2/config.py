@@ -16,7 +16,10 @@ from polyglance.recipes.run_folder import missing_files
 from polyglance.recipes.uc2.aligned_captions import Pairing
 from polyglance.recipes.uc2.labels import LabelNamesConfig, missing_dictionaries
 from polyglance.recipes.uc2.tasks import RetrievalLoss
+from polyglance.text.alignment import AlignerSettings
 from polyglance.training.loop import LoopConfig
+
+AlignerName = Literal["fast_align", "hmm"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,22 @@ class Translations:
     """``same-place`` where the k-th caption translates the k-th English one."""
     texts: tuple[TextFile, ...] = ()
     """Further sentences with translations that the word aligner learns from."""
+    aligner: AlignerName = "fast_align"
+    """``fast_align`` as in the paper, or ``hmm``: IBM model 1, fast_align's model and an HMM whose
+    two directions are trained to agree, one after the other."""
+    min_lift: float = 0.0
+    """Drop links between words that are linked less than so many times as often as by chance, such
+    as articles, which are in every caption; 0 keeps all links, as in the paper."""
     cache_dir: str | None = None
     """A folder inside the data folder that keeps word alignments from run to run."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 0, "0 or more", "min_lift")
+
+    @property
+    def aligner_settings(self) -> AlignerSettings:
+        """The settings of the word aligner."""
+        return AlignerSettings.fast_align() if self.aligner == "fast_align" else AlignerSettings()
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,15 @@ def _aligned_pairs(
     """Align English with another language, or read the result from the cache."""
 
     def compute() -> list[AlignedPair]:
-        return align_captions(records, ENGLISH, language, pairing=settings.pairing, texts=texts)
+        return align_captions(
+            records,
+            ENGLISH,
+            language,
+            pairing=settings.pairing,
+            texts=texts,
+            settings=settings.aligner_settings,
+            min_lift=settings.min_lift,
+        )
 
     if settings.cache_dir is None:
         return compute()
@@ -196,7 +204,8 @@ def _aligned_pairs(
 
 def _cache_key(settings: Translations, language: str, records: Sequence[Record]) -> str:
     """Return a digest of everything that word alignments depend on."""
-    digest = hashlib.sha256(f"{settings.pairing} {language}\n".encode())
+    chosen = (settings.pairing, settings.aligner, settings.min_lift, language)
+    digest = hashlib.sha256(f"{' '.join(map(str, chosen))}\n".encode())
     for record in records:
         for code in (ENGLISH, language):
             digest.update("\t".join(record.captions.get(code, ())).encode(errors="replace"))
