@@ -287,7 +287,9 @@ def test_recipe_errors_name_the_fix(toy: ToyCorpus, tmp_path: Path) -> None:
         "none of 1 records has features": replace(
             recipe, test=FeatureSplit("clips/french.jsonl", FEATURES)
         ),
-        "none of 0 records": replace(recipe, corpora=(replace(corpus, split="dev"),)),
+        "no record of the split 'dev', only of train": replace(
+            recipe, corpora=(replace(corpus, split="dev"),)
+        ),
         "nothing to train on in sw, only in de, en": replace(recipe, languages=("sw",)),
         r"train\.jsonl has nothing to train on in sw, xx, only in de, en: set languages": replace(
             recipe, languages=("en", "xx", "sw")
