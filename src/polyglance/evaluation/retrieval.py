@@ -14,7 +14,7 @@ An image without captions in a language remains a candidate but is not a query.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,8 @@ class Ranks:
     """One for each caption."""
     num_images: int
     """Candidates of text to image, including those without captions."""
+    image_ids: Integers | None = None
+    """Row of each caption's image, where known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,14 @@ class RetrievalResult:
 
     image_to_text: DirectionResult
     text_to_image: DirectionResult
+    ranks: Ranks | None = field(default=None, init=False, compare=False, repr=False)
+    """Of every query, for comparisons (`polyglance.evaluation.statistics`); not in files."""
+
+    def with_ranks(self, ranks: Ranks | None) -> RetrievalResult:
+        """Return the same result with the ranks that it summarises."""
+        result = RetrievalResult(self.image_to_text, self.text_to_image)
+        object.__setattr__(result, "ranks", ranks)
+        return result
 
     @property
     def mean_recall(self) -> float:
@@ -113,7 +123,7 @@ def summarise(ranks: Ranks, ks: Sequence[int] = RECALL_AT) -> RetrievalResult:
     return RetrievalResult(
         image_to_text=direction(ranks.image_to_text, candidates=len(ranks.text_to_image)),
         text_to_image=direction(ranks.text_to_image, candidates=ranks.num_images),
-    )
+    ).with_ranks(ranks)
 
 
 def mean_over_folds(folds: Sequence[RetrievalResult]) -> RetrievalResult:
@@ -137,6 +147,20 @@ def mean_over_folds(folds: Sequence[RetrievalResult]) -> RetrievalResult:
     return RetrievalResult(
         direction([fold.image_to_text for fold in folds]),
         direction([fold.text_to_image for fold in folds]),
+    ).with_ranks(_concatenate_ranks([fold.ranks for fold in folds]))
+
+
+def _concatenate_ranks(folds: Sequence[Ranks | None]) -> Ranks | None:
+    """Return the ranks of all folds, whose images are numbered on; None where some are unknown."""
+    known = [(fold, fold.image_ids) for fold in folds if fold and fold.image_ids is not None]
+    if len(known) < len(folds):
+        return None
+    starts = np.cumsum([0, *(fold.num_images for fold, _ in known)])
+    return Ranks(
+        np.concatenate([fold.image_to_text for fold, _ in known]),
+        np.concatenate([fold.text_to_image for fold, _ in known]),
+        int(starts[-1]),
+        np.concatenate([ids + start for (_, ids), start in zip(known, starts, strict=False)]),
     )
 
 
@@ -218,7 +242,7 @@ def ranks_from_shortlists(texts: Shortlists, images: Shortlists, image_ids: npt.
         right=images.candidates == ids[:, None],
         last=np.full(len(ids), len(queries)),
     )
-    return Ranks(image_to_text[captions_of > 0], text_to_image, len(queries))
+    return Ranks(image_to_text[captions_of > 0], text_to_image, len(queries), ids)
 
 
 def mean_over_languages(mean_recalls: Mapping[str, float]) -> float:
@@ -280,7 +304,7 @@ def _rank(
                 ahead_of_image[rows] += np.count_nonzero(not_below, axis=1)
                 advance(1)
     has_captions = np.bincount(image_ids, minlength=num_images) > 0
-    return Ranks(ahead_of_image[has_captions] + 1, ahead_of_text + 1, num_images)
+    return Ranks(ahead_of_image[has_captions] + 1, ahead_of_text + 1, num_images, image_ids)
 
 
 def _rank_lists(lists: Shortlists, right: npt.NDArray[np.bool_], last: Integers) -> Integers:

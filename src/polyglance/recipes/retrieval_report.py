@@ -26,13 +26,29 @@ def validation_scores(results: Mapping[str, RetrievalResult]) -> dict[str, float
     return {**recalls, "score": mean_over_languages(recalls)}
 
 
+def query_ranks(result: RetrievalResult) -> dict[str, Any]:
+    """Return the rank of every query as arrays, which `write_report` puts into a file apart."""
+    ranks = result.ranks
+    if ranks is None or ranks.image_ids is None:
+        return {}
+    return {
+        "ranks": {
+            "image_to_text": ranks.image_to_text.astype(np.int32),
+            "text_to_image": ranks.text_to_image.astype(np.int32),
+            "image_ids": ranks.image_ids.astype(np.int32),
+            "num_images": np.array(ranks.num_images),
+        }
+    }
+
+
 def retrieval_report(results: Mapping[str, RetrievalResult]) -> dict[str, Any]:
-    """Return mR and recalls by language and direction, for ``report.json``."""
+    """Return mR and recalls by language and direction, and ranks, for `write_report`."""
     by_language: dict[str, Any] = {
         language: {
             "mR": float(result.mean_recall),
             "text_to_image": {f"R@{k}": r for k, r in result.text_to_image.recalls.items()},
             "image_to_text": {f"R@{k}": r for k, r in result.image_to_text.recalls.items()},
+            **query_ranks(result),
         }
         for language, result in results.items()
     }

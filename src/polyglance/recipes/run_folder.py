@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from polyglance.config import dump, load
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import atomic_write
 from polyglance.training.distributed import rank
 from polyglance.utils.yaml12 import parse
+
+QUERIES = "queries.npz"
+"""Ranks of all test queries, by their place in the report: ``test.de.ranks.text_to_image``."""
 
 
 def require_files(data: Path, *files: str) -> None:
@@ -57,7 +64,30 @@ def has_checkpoint(run: Path) -> bool:
 
 
 def write_report(report: dict[str, Any], run: Path) -> None:
-    """Write ``report.json``, on the first rank alone."""
+    """Write ``report.json``, on the first rank alone.
+
+    Arrays, such as the ranks of all test queries, are moved out of the report into
+    ``queries.npz``, by their dotted names.
+    """
+    arrays = _pop_arrays(report)
     if rank() == 0:
+        run.mkdir(parents=True, exist_ok=True)
+        if arrays:
+            partial = run / f"partial-{QUERIES}"
+            np.savez_compressed(partial, **arrays)
+            os.replace(partial, run / QUERIES)
         with atomic_write(run / "report.json") as file:
             file.write(json.dumps(report, indent=2) + "\n")
+
+
+def _pop_arrays(report: dict[str, Any], prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Take all arrays out of a nested report, and what is empty then."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for key, value in list(report.items()):
+        if isinstance(value, np.ndarray):
+            arrays[f"{prefix}{key}"] = report.pop(key)
+        elif isinstance(value, dict) and (inner := _pop_arrays(value, f"{prefix}{key}.")):
+            arrays |= inner
+            if not value:
+                del report[key]
+    return arrays

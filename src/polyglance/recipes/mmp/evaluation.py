@@ -19,6 +19,7 @@ from polyglance.evaluation.retrieval import (
     evaluate_retrieval,
 )
 from polyglance.models.mmp import MMP
+from polyglance.recipes.retrieval_report import query_ranks
 
 BLOCK = 512
 """Images, clips or captions encoded at a time."""
@@ -96,6 +97,7 @@ def direction_report(results: Mapping[str, RetrievalResult]) -> dict[str, Any]:
         language: {
             "text_to_visual": direction(result.text_to_image),
             "visual_to_text": direction(result.image_to_text),
+            **query_ranks(result),
         }
         for language, result in results.items()
     }
