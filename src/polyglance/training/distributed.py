@@ -147,6 +147,13 @@ def broadcast_parameters(model: nn.Module) -> None:
         tensor.copy_(whole)
 
 
+def broadcast_buffers(model: nn.Module) -> None:
+    """Copy buffers, such as running means, of the first process to all others."""
+    if world_size() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, 0)
+
+
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Replace each gradient by its mean over all processes, in one all-reduce.
 

@@ -105,15 +105,14 @@ def measure_peak(device: torch.device | str, dtype: torch.dtype = torch.bfloat16
     left, right = (
         torch.randn(_PROBE_SIZE, _PROBE_SIZE, device=device, dtype=dtype) for _ in range(2)
     )
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for _ in range(3):  # clocks and kernels warm up
         torch.mm(left, right)
-    begin.record()
+    torch.cuda.synchronize(device)
+    start = time.perf_counter()
     for _ in range(_PROBE_REPEATS):
         torch.mm(left, right)
-    end.record()
-    end.synchronize()
-    return 2 * _PROBE_SIZE**3 * _PROBE_REPEATS / (begin.elapsed_time(end) / 1e3)
+    torch.cuda.synchronize(device)
+    return 2.0 * _PROBE_SIZE**3 * _PROBE_REPEATS / (time.perf_counter() - start)
 
 
 def pairs_of(task: Any) -> int:

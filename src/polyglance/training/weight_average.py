@@ -35,14 +35,15 @@ class WeightAverage:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Exchange the model's weights for their average within the context."""
-        self._exchange()
+        self.exchange()
         try:
             yield
         finally:
-            self._exchange()
+            self.exchange()
 
     @torch.no_grad()
-    def _exchange(self) -> None:
+    def exchange(self) -> None:
+        """Exchange the model's weights and their average, in place."""
         for average, weight in zip(*self._pairs(), strict=True):
             kept = weight.clone()
             weight.copy_(average)

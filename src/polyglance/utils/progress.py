@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 
-class Advance(Protocol):
-    """Advances a progress bar."""
+Advance = Callable[[int], None]
+"""Advances a progress bar by a number of steps."""
+
+
+class AdvanceWithStatus(Protocol):
+    """Advances a progress bar, and may say more after it."""
 
     def __call__(self, steps: int, status: str | None = None, /) -> None:
         """Advance by a number of steps; a ``status`` replaces the text after the bar."""
@@ -18,7 +22,7 @@ class Advance(Protocol):
 @contextmanager
 def progress(
     description: str, total: int | None, *, completed: int = 0, quiet: bool = False
-) -> Iterator[Advance]:
+) -> Iterator[AdvanceWithStatus]:
     """Show a progress bar; yield a function that advances it by a number of steps.
 
     Nothing is drawn if standard error is not a terminal.
