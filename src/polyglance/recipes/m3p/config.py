@@ -7,6 +7,7 @@ from pathlib import Path
 
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
+from polyglance.languages import is_language_code
 from polyglance.models.cross_encoder import Variant
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe, TextFile
 from polyglance.recipes.cross_encoder.data import ENGLISH
@@ -21,8 +22,8 @@ class CodeSwitching:
 
     dictionaries: str = "dictionaries/{source}-{target}.tsv"
     """Files inside the data folder, with {source} and {target} for language codes."""
-    languages: tuple[str, ...] = ()
-    """The languages that English words are replaced by."""
+    languages: tuple[str, ...] | None = ()
+    """The languages that English words are replaced by; None for all that have a dictionary."""
     alpha: float = 0.5
     """The share of captions that are code-switched."""
     beta: float = 0.5
@@ -40,6 +41,15 @@ class CodeSwitching:
     def file(self, language: str) -> str:
         """Return the dictionary from English to a language, inside the data folder."""
         return self.dictionaries.replace("{source}", ENGLISH).replace("{target}", language)
+
+    def languages_in(self, data: Path) -> tuple[str, ...]:
+        """Return the languages to switch to, all with a dictionary where none are named."""
+        if self.languages is not None:
+            return self.languages
+        start, _, end = self.file("\0").partition("\0")
+        found = (path.relative_to(data).as_posix() for path in sorted(data.glob(self.file("*"))))
+        codes = (name.removeprefix(start).removesuffix(end) for name in found)
+        return tuple(code for code in codes if is_language_code(code) and code != ENGLISH)
 
 
 @dataclass(frozen=True)
@@ -131,7 +141,7 @@ class M3PRecipe(CrossEncoderRecipe):
 
     def missing_files(self, data: Path) -> list[str]:
         """Name missing files, and dictionaries if captions are code-switched."""
-        languages = self.code_switching.languages if self.uses_code_switching else ()
+        languages = self.code_switching.languages_in(data) if self.uses_code_switching else ()
         paths = [data / self.code_switching.file(language) for language in languages]
         return super().missing_files(data) + name_missing(
             [path for path in paths if not dictionary_exists(path)],

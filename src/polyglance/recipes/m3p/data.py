@@ -127,12 +127,12 @@ def load_data(recipe: M3PRecipe, data: Path, device: str) -> M3PData:
 
 
 def _open_switcher(config: CodeSwitching, data: Path) -> CodeSwitcher | None:
-    if not config.languages:
-        return None
     dictionaries = {
         language: open_dictionary(data / config.file(language), source=ENGLISH)
-        for language in config.languages
+        for language in config.languages_in(data)
     }
+    if not dictionaries:
+        return None
     return CodeSwitcher(
         dictionaries,
         beta=config.beta,
