@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-
 Advance = Callable[[int], None]
 """Advances a progress bar by a number of steps."""
 
@@ -58,6 +57,8 @@ def progress(
         task = bar.add_task(description, total=total, completed=completed, status="")
 
         def advance(steps: int, status: str | None = None, /) -> None:
-            bar.update(task, advance=steps, **({} if status is None else {"status": status}))
+            bar.advance(task, steps)
+            if status is not None:
+                bar.update(task, status=status)
 
         yield advance
