@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
-import platform
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
+
+from polyglance.reproduce.environment import environment, set_commit
+
+__all__ = ["DOCS", "RESULTS", "ROOT", "environment", "read_results", "set_commit", "write_results"]
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 RESULTS = Path(__file__).parent / "results"
-
-
-def environment() -> dict[str, Any]:
-    """Return the date, commit, hardware and Python version of this run."""
-    return {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "commit": os.environ.get("POLYGLANCE_COMMIT") or _commit(),
-        "hardware": _hardware(),
-        "python": platform.python_version(),
-    }
-
-
-def set_commit(commit: str | None) -> None:
-    """Set the commit that results name, for machines without git."""
-    if commit or shutil.which("git") is None:
-        os.environ.setdefault("POLYGLANCE_COMMIT", commit or "unknown")
 
 
 def read_results(name: str, folder: Path = RESULTS) -> dict[str, Any]:
@@ -54,31 +37,3 @@ def write_results(name: str, figures: dict[str, Any], out: Path | None = None) -
     path.write_text(json.dumps({**environment(), **figures}, indent=2, ensure_ascii=False) + "\n")
     print(f"wrote {path}")
     return path
-
-
-def _commit() -> str:
-    result = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
-    )  # fmt: skip
-    return result.stdout.strip() or "unknown"
-
-
-def _hardware() -> str:
-    cpu = f"{os.cpu_count()} cores of {_cpu_name()}"
-    try:
-        import torch
-
-        if torch.cuda.is_available():
-            return f"{torch.cuda.get_device_name()}, {cpu}"
-    except ImportError:
-        pass
-    return cpu
-
-
-def _cpu_name() -> str:
-    result = subprocess.run(["lscpu"], capture_output=True, text=True, check=False)
-    for line in result.stdout.splitlines():
-        if line.startswith("Model name:"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()

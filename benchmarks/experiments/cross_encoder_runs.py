@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.experiments import prepare_cross_encoder_data as prepare
-from benchmarks.experiments import staged_runs
 from benchmarks.experiments.options import add_cache_option, experiment_parser, set_environment
 from benchmarks.experiments.prepare_cross_encoder_data import SPLITS, Changes, PreparedData
-from benchmarks.experiments.staged_runs import PARENT, SAVE, Experiment, Job, Report, Run
 from benchmarks.reports import seeds
 from benchmarks.reports.cross_encoder_tables import ALL, ENGLISH, NONE, Table
 from benchmarks.results_io import write_results
+from polyglance.reproduce import runs as staged_runs
+from polyglance.reproduce.runs import PARENT, SAVE, Experiment, Job, Report, Run
 
 Options = argparse.Namespace
 

@@ -18,13 +18,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.experiments import staged_runs
 from benchmarks.experiments.options import experiment_parser, set_environment
-from benchmarks.experiments.staged_runs import Experiment, Job, Report, Run
 from benchmarks.reports import mmp_page as page
 from benchmarks.reports.mmp_page import RECALLS
 from benchmarks.reports.seeds import spread
 from benchmarks.results_io import write_results
+from polyglance.reproduce import runs as staged_runs
+from polyglance.reproduce.runs import Experiment, Job, Report, Run
 
 RECIPE = "mmp-msvd"
 

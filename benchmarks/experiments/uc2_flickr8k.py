@@ -23,10 +23,10 @@ from typing import Any
 
 from benchmarks.experiments.cross_encoder_runs import CrossEncoderBenchmark, Options
 from benchmarks.experiments.prepare_cross_encoder_data import Changes, PreparedData
-from benchmarks.experiments.staged_runs import Report, Run, exit_with_parent
 from benchmarks.reports import seeds
 from benchmarks.reports import uc2_page as page
 from benchmarks.reports.cross_encoder_tables import ENGLISH
+from polyglance.reproduce.runs import Report, Run, exit_with_parent
 
 LANGUAGES = ("de", "fr", "cs", "pt", "zh", "ar")
 

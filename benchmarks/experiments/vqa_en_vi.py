@@ -22,12 +22,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.experiments import staged_runs
 from benchmarks.experiments.options import experiment_parser, set_environment
-from benchmarks.experiments.staged_runs import SAVE, Experiment, Run
 from benchmarks.reports import seeds
 from benchmarks.reports import vqa_page as page
 from benchmarks.results_io import write_results
+from polyglance.reproduce import runs as staged_runs
+from polyglance.reproduce.runs import SAVE, Experiment, Run
 
 if TYPE_CHECKING:
     from polyglance.records import Question

@@ -1,4 +1,4 @@
-"""Staged runs: their order, which are trained again, and what happens on failure."""
+"""Runs: their order, which are trained again, and what happens on failure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.experiments import staged_runs
-from benchmarks.experiments.staged_runs import Experiment, Job, Run
+from polyglance.reproduce import runs as staged_runs
+from polyglance.reproduce.runs import Experiment, Job, Run
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 TRAINER = '''
 import json, time
 from pathlib import Path
@@ -179,7 +179,7 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(
         f"import sys\nsys.path += [{str(ROOT)!r}, {str(tmp_path)!r}]\n"
         "import multiprocessing\nfrom concurrent.futures import ProcessPoolExecutor\n"
-        "import long_work\nfrom benchmarks.experiments import staged_runs\n"
+        "import long_work\nfrom polyglance.reproduce import runs as staged_runs\n"
         "if __name__ == '__main__':\n"
         "    spawn = multiprocessing.get_context('spawn')\n"
         "    with ProcessPoolExecutor(1, spawn, staged_runs.exit_with_parent) as pool:\n"

@@ -1,9 +1,9 @@
-"""Train runs of one recipe that may start from one another, each once and several at a time.
+"""Train runs that may start from one another, each once and several at a time.
 
-An experiment lists its runs: the recipe with a few changes, and for each the run that it starts
-from. `run_all` trains those that are asked for, and their parents, in worker processes. A run
-that finished before from the same settings, code, data and parent is not trained again; one that
-was interrupted resumes from its last checkpoint. Folders are ``RUNS/NAME/SEED``.
+A plan lists its runs: a recipe with a few changes, and for each the run that it starts from.
+`run_all` trains those that are asked for, and their parents, in worker processes. A run that
+finished before from the same settings, code, data and parent is not trained again; one that was
+interrupted resumes from its last checkpoint. Folders are ``RUNS/NAME/SEED``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.results_io import environment
+from polyglance.reproduce.environment import environment
+
+if TYPE_CHECKING:
+    from polyglance.recipes import Recipe
 
 PARENT = "{parent}"
 """In the changes of a run: the folder of the run that it starts from, with the same seed."""
@@ -43,6 +46,8 @@ class Run:
     changes: tuple[str, ...] = ()
     parent: str | None = None
     """The name of the run that it starts from."""
+    recipe: str | None = None
+    """None for the experiment's."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Experiment:
     """What all runs of an experiment have in common."""
 
     recipe: str
+    """Of runs that name none."""
     data: Path
     runs: Path
     device: str = "cpu"
@@ -76,6 +82,8 @@ class Experiment:
     """Changes to the recipe for every run; a run's own come after them."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """Fingerprints of what determines a run beside its settings: see `fingerprints`."""
+    fingerprint_inputs: Callable[[Recipe], Mapping[str, str]] | None = None
+    """The same for each run by its recipe."""
     train: Callable[[TrainingJob], None] = train
     keep_weights: bool = False
     """Keep also the weights that no run starts from."""
@@ -180,8 +188,12 @@ class _PlanState:
         parent, experiment = self.parent(job), self.experiment
         changes = self._changes(job, "" if parent is None else str(experiment.folder(parent)))
         return TrainingJob(
-            experiment.recipe, changes, experiment.data, experiment.folder(job), experiment.device
+            self.recipe(job), changes, experiment.data, experiment.folder(job), experiment.device
         )
+
+    def recipe(self, job: Job) -> str:
+        """Return the recipe of a run."""
+        return self.runs[job[0]].recipe or self.experiment.recipe
 
     def provenance(self, job: Job) -> dict[str, str]:
         """Return what determines a run: settings, code, data, and the same of its parent."""
@@ -194,10 +206,12 @@ class _PlanState:
             # The parent's name instead of its folder: the same runs elsewhere are the same.
             changes = self._changes(job, "" if parent is None else parent[0])
             self._provenance[job] = {
-                "recipe": dump(open_recipe(self.experiment.recipe, changes).settings),
+                "recipe": dump((recipe := open_recipe(self.recipe(job), changes)).settings),
                 "parent": "" if parent is None else fingerprint(self.provenance(parent)),
                 **self.experiment.inputs,
             }
+            if self.experiment.fingerprint_inputs is not None:
+                self._provenance[job] |= self.experiment.fingerprint_inputs(recipe)
         return self._provenance[job]
 
     def report(self, job: Job) -> Report:
