@@ -33,7 +33,7 @@ class Throughput:
         """
         self.device, self.dtype, self.clock = torch.device(device), dtype, clock
         self.flops: dict[str, float] = {}
-        self._peak: float | None = None
+        self.peak: float | None = None
         self._start, self._pairs, self._operations = clock(), 0, 0.0
 
     def must_count(self, task: str) -> bool:
@@ -74,9 +74,9 @@ class Throughput:
         rates = {"pairs_per_second": self._pairs / seconds}
         if self._operations:
             rates["tflops"] = self._operations / seconds / 1e12
-            if self._peak is None:
-                self._peak = measure_peak(self.device, self.dtype)
-            rates["peak_share"] = rates["tflops"] * 1e12 / self._peak
+            if self.peak is None:
+                self.peak = measure_peak(self.device, self.dtype)
+            rates["peak_share"] = rates["tflops"] * 1e12 / self.peak
         self._start, self._pairs, self._operations = self.clock(), 0, 0.0
         return rates
 
