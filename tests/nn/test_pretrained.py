@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, XLMRobertaConfig, XLMRobertaModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+    XLMRobertaModel,
+)
 
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.packing import Packing
-from polyglance.nn.pretrained import load_encoder, save_encoder
+from polyglance.nn.pretrained import load_encoder, load_word_head, save_encoder
 
 SHAPES = [
     {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64},
@@ -185,3 +193,53 @@ def test_missing_and_broken_files_raise_clear_errors(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n.")
     with pytest.raises(PolyglanceError, match="cannot be read"):
         load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["xlm-roberta", "bert"])
+@torch.no_grad()
+def test_the_head_of_a_language_model_is_loaded(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    common = {"vocab_size": 99, **SHAPES[0]}
+    theirs = (
+        XLMRobertaForMaskedLM(XLMRobertaConfig(pad_token_id=1, **common))
+        if kind == "xlm-roberta"
+        else BertForMaskedLM(BertConfig(**common))
+    ).eval()
+    module = theirs.lm_head if kind == "xlm-roberta" else theirs.cls.predictions
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    theirs.tie_weights()
+    theirs.save_pretrained(tmp_path)
+    head = load_word_head(tmp_path)
+    assert head is not None
+    rows = torch.randn(5, 32)
+    dense = torch.nn.functional.gelu(rows @ head.dense_weight.T + head.dense_bias)
+    eps = theirs.config.layer_norm_eps
+    normed = torch.nn.functional.layer_norm(dense, (32,), head.norm_weight, head.norm_bias, eps)
+    words = load_encoder(tmp_path).words.weight
+    torch.testing.assert_close(module(rows), normed @ words.T + head.word_bias)
+
+    weights = load_file(tmp_path / "model.safetensors")
+    decoder = (
+        "lm_head.decoder.weight" if kind == "xlm-roberta" else "cls.predictions.decoder.weight"
+    )
+    save_file(
+        weights | {f"{decoder}.decoder.weight": words + 1},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
+    )
+    assert load_word_head(tmp_path) is None  # weights of its own, not the embeddings'
+
+
+def test_an_encoder_alone_has_no_head(tmp_path: Path) -> None:
+    published("xlm-roberta", SHAPES[0], tmp_path)
+    assert load_word_head(tmp_path) is None
+
+
+def test_the_configuration_can_be_adapted(tmp_path: Path) -> None:
+    published("xlm-roberta", SHAPES[0], tmp_path)
+    encoder = load_encoder(
+        tmp_path, adapt=lambda config: replace(config, norm_eps=1e-12, embedding_norm_eps=1e-5)
+    )
+    assert encoder.norm.eps == 1e-5
+    assert {layer.attention_norm.eps for layer in encoder.layers} == {1e-12}
