@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packed_pairs import (
     PackedPairs,
     PackedRows,
@@ -30,6 +31,7 @@ from polyglance.nn.packed_pairs import (
 )
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import WordHead
+from polyglance.objectives.linear_cross_entropy import linear_cross_entropy
 
 Variant = Literal["paper", "reference"]
 """Where the two differ: what the paper writes, or what its published code does."""
@@ -112,7 +114,23 @@ class CrossEncoderModel(nn.Module, ABC):
         """Return logits over the vocabulary; output weights are tied to the word embeddings."""
         table = self.encoder.words.weight
         assert isinstance(table, Tensor)
-        return F.linear(rows, table, self.word_bias)
+        return F.linear(self.word_head(rows), table, self.word_bias)
+
+    def word_loss(self, rows: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy of `word_logits`, which are never held as a whole.
+
+        Args:
+            rows: ``(n, hidden_size)``.
+            targets: ``(n,)``, the sub-words to predict.
+        """
+        table = self.encoder.words.weight
+        assert isinstance(table, Tensor)
+        return linear_cross_entropy(self.word_head(rows), table, self.word_bias, targets)
+
+    def word_head(self, rows: Tensor) -> Tensor:
+        """Apply ``word_transform``, if the model has one, before the vocabulary's logits."""
+        transformed: Tensor = getattr(self, "word_transform", nn.Identity())(rows)
+        return transformed
 
     def word_head_parameters(self) -> list[nn.Parameter]:
         """Return what predicts words besides the encoder: a bias and, if any, a transform."""
@@ -171,7 +189,7 @@ def cross_encoder_class(system: str) -> type[CrossEncoderModel]:
 
 def word_transform(width: int, eps: float) -> nn.Sequential:
     """Build the layers of XLM-R's and BERT's language-model head before its output weights."""
-    return nn.Sequential(bert_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
+    return nn.Sequential(bert_linear(width, width), nn.GELU(), LayerNorm(width, eps))
 
 
 def bert_linear(inputs: int, outputs: int) -> nn.Linear:

@@ -44,6 +44,7 @@ from polyglance.models.cross_encoder import (
     word_transform,
 )
 from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packed_pairs import (
     PackedPairs,
     PackedRows,
@@ -112,7 +113,7 @@ class M3P(CrossEncoderModel):
         nn.init.zeros_(self.languages.weight)
         self.region_feature = bert_linear(config.visual_width, width)
         self.region_box = bert_linear(5, width)
-        self.region_norm = nn.LayerNorm(width, eps)
+        self.region_norm = LayerNorm(width, eps)
         self.image_tag = None if self.reference else nn.Parameter(0.02 * torch.randn(width))
 
         # Heads
@@ -121,7 +122,7 @@ class M3P(CrossEncoderModel):
         self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocab_size))
         self.regression = bert_linear(width, config.visual_width)
         self.label_transform = (
-            nn.Sequential(bert_linear(width, width), nn.GELU(), nn.LayerNorm(width, eps))
+            nn.Sequential(bert_linear(width, width), nn.GELU(), LayerNorm(width, eps))
             if self.reference
             else nn.Identity()
         )
@@ -208,10 +209,6 @@ class M3P(CrossEncoderModel):
         """Return the logit of MC-VLM for each pair, ``(pairs,)``."""
         scores: Tensor = self.match(self.pooler(pooled))
         return scores[:, 0]
-
-    def word_logits(self, rows: Tensor) -> Tensor:
-        """Return vocabulary logits of masked words (xMLM, MC-MLM)."""
-        return super().word_logits(self.word_transform(rows))
 
     def predict_features(self, rows: Tensor) -> Tensor:
         """Return ``h(v)``, the features of masked regions (MC-MRM): ``(n, visual_width)``."""

@@ -7,14 +7,16 @@ sequence with full self-attention,
     <s> a dog runs </s> region region region
     <s> a dog runs </s> <s> ein Hund läuft </s> region region region
 
-the second for VTLM, where the positions of the translation start again from 0. There are no
-language embeddings. `UC2Config.variant` chooses between the paper and its published code:
+the second for VTLM, where the positions of the translation start again from 0. Without an image
+(TLM, Table 4) they do as well, or run on (`UC2Config.tlm_positions`). There are no language
+embeddings. `UC2Config.variant` chooses between the paper and its published code:
 
 | | ``paper`` | ``reference`` |
 |---|---|---|
 | region embedding | feature + location + segment | the same, then a layer norm |
 | word head | tied word embeddings, or as on the right | linear, GELU, layer norm, then these |
 | matching head | linear on <s>, one logit | linear, tanh and linear, two classes |
+| translation's positions without image | start again, as XLM's | run on |
 
 In both, a region's feature and location each have a projection and a layer norm. The published
 code adds 1e-12 to the variance in the transformer's norms, and 1e-5 in all others
@@ -39,10 +41,12 @@ from polyglance.models.cross_encoder import (
     word_transform,
 )
 from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packed_pairs import PackedRows, Regions, Text, box_location, concat_packed
 from polyglance.nn.packing import to_device
 
 Pooling = Literal["tanh", "relu"]
+TLMPositions = Literal["restart", "continue"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,9 @@ class UC2Config:
     word_transform: bool = False
     """Whether the paper's variant predicts words with the head of XLM-R, which has a linear layer,
     GELU and a layer norm before the word embeddings; the reference variant always does."""
+    tlm_positions: TLMPositions | None = None
+    """Positions of a translation without an image: ``restart`` as in XLM, whose TLM the paper
+    adopts, or ``continue`` after the first sentence's; None for the variant's own."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "visual_width")
@@ -87,12 +94,12 @@ class UC2(CrossEncoderModel):
 
         # Image encoder
         self.region_feature = bert_linear(config.visual_width, width)
-        self.feature_norm = nn.LayerNorm(width, eps)
+        self.feature_norm = LayerNorm(width, eps)
         self.region_box = bert_linear(7, width)
-        self.box_norm = nn.LayerNorm(width, eps)
+        self.box_norm = LayerNorm(width, eps)
         # Text has the encoder's first segment; images have this one.
         self.image_segment = nn.Parameter(0.02 * torch.randn(width))
-        self.region_norm = nn.LayerNorm(width, eps) if reference else nn.Identity()
+        self.region_norm = LayerNorm(width, eps) if reference else nn.Identity()
         self.region_mask = nn.Parameter(torch.zeros(config.visual_width))
 
         # Heads
@@ -122,6 +129,25 @@ class UC2(CrossEncoderModel):
     def embed_text(self, text: Text, images: PackedRows | None = None) -> PackedRows:
         """Return the first layer's input for sub-words, as in the text encoder by itself."""
         return PackedRows(self.encoder.embed(text.ids, text.packing), text.packing)
+
+    @property
+    def positions_run_on(self) -> bool:
+        """Whether a translation's positions run on after the first sentence's in TLM."""
+        chosen, variant = self.config.tlm_positions, self.config.variant
+        return chosen == "continue" or (chosen is None and variant == "reference")
+
+    def _embed_continued(self, text: Text, translation: Text) -> PackedRows:
+        """Return the first layer's input for translations at positions after the text's."""
+        packing, before = translation.packing, text.packing
+        length = int((before.lengths + packing.lengths).max())
+        if length > self.encoder.config.max_tokens:
+            raise ValueError(
+                f"a pair of sentences has {length} sub-words and the encoder takes"
+                f" {self.encoder.config.max_tokens}: truncate when tokenising"
+            )
+        positions = packing.positions + before.lengths[packing.sequence_ids]
+        rows = self.encoder.embed(translation.ids, packing, positions=positions)
+        return PackedRows(rows, packing)
 
     # Transformer
 
@@ -176,11 +202,11 @@ class UC2(CrossEncoderModel):
         """Return text, translation and regions as first-layer inputs."""
         if text is None and translation is None and images is None:
             raise ValueError("there is neither text nor image to encode")
-        return (
-            None if text is None else self.embed_text(text),
-            None if translation is None else self.embed_text(translation),
-            images,
-        )
+        translated = None if translation is None else self.embed_text(translation)
+        pairs = images is None and text is not None and translation is not None
+        if pairs and self.positions_run_on:
+            translated = self._embed_continued(text, translation)
+        return None if text is None else self.embed_text(text), translated, images
 
     # Heads
 
@@ -197,10 +223,6 @@ class UC2(CrossEncoderModel):
         """Return the logit of the matching class alone, which retrieval is fine-tuned with."""
         scores: Tensor = self.match(self.pooler(pooled))
         return scores[:, -1]
-
-    def word_logits(self, rows: Tensor) -> Tensor:
-        """Return vocabulary logits of masked words (MLM, VTLM) or regions (MRTM)."""
-        return super().word_logits(self.word_transform(rows))
 
     def masked_region(self) -> Tensor:
         """Return the learned feature ``v_m`` of a masked region, ``(visual_width,)``."""

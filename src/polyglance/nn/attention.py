@@ -1,16 +1,42 @@
-"""Attention on packed sequences, the one function that all models call.
+"""Attention on packed sequences, which all models call.
 
-On an accelerator this is variable-length flash attention; elsewhere the same call pads, masks
-and uses PyTorch's scaled dot product.
+On an accelerator this is variable-length flash attention, or kernels of our own where sequences
+are short; elsewhere the same calls pad, mask and use PyTorch's scaled dot product.
 """
 
 from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from polyglance.nn.packing import Packing
+
+SHORT = 128
+"""Sequences up to this mean length take the kernels for short sequences."""
+
+
+def packed_self_attention(qkv: Tensor, packing: Packing, *, dropout: float = 0.0) -> Tensor:
+    """Let each sequence attend to itself.
+
+    Args:
+        qkv: ``(rows, 3, heads, head_size)``: queries, keys and values, packed as ``packing``.
+        packing: the packing of ``qkv``.
+        dropout: on attention weights, as in `packed_attention`.
+
+    Returns:
+        ``(rows, heads, head_size)``.
+    """
+    query, key, value = qkv.unbind(1)
+    short = packing.num_tokens <= SHORT * len(packing) and qkv.shape[3] in (16, 32, 64, 128)
+    if dropout == 0 and short and _flash_supports(query) and _has_triton():
+        from polyglance.nn.short_attention import short_attention
+
+        return short_attention(qkv.contiguous(), packing.cu_seqlens, packing.max_seqlen)
+    return packed_attention(query, key, value, packing, dropout=dropout)
 
 
 def packed_attention(
@@ -55,6 +81,11 @@ def packed_attention(
         assert isinstance(attended, Tensor)  # a tuple only with return_aux
         return attended
     return _padded_attention(query, key, value, queries, keys, dropout)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def _flash_supports(query: Tensor) -> bool:

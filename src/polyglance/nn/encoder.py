@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packing import Packing
 from polyglance.nn.transformer import Activation, TransformerLayer
 
@@ -59,7 +60,7 @@ class Encoder(nn.Module):
         self.words: nn.Module = nn.Embedding(config.vocab_size, config.hidden_size)
         self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.segments = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, config.embedding_eps)
+        self.norm = LayerNorm(config.hidden_size, config.embedding_eps)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(
             TransformerLayer(
@@ -139,6 +140,9 @@ class Encoder(nn.Module):
                 last layer is computed for these alone.
         """
         last = self.config.num_layers if layer is None else layer
+        device = rows.device.type
+        if torch.is_autocast_enabled(device):
+            rows = rows.to(torch.get_autocast_dtype(device))
         if not 0 <= last <= self.config.num_layers:
             raise ValueError(f"there is no layer {last}: the encoder has {self.config.num_layers}")
         for number, module in enumerate(self.layers[:last]):

@@ -6,12 +6,16 @@ layer norm (Vaswani et al. 2017, "post-norm").
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyglance.nn.attention import packed_attention
+from polyglance.nn.attention import packed_attention, packed_self_attention
+from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packing import Packing
 
 Activation = Literal["gelu", "relu"]
@@ -38,13 +42,15 @@ class TransformerLayer(nn.Module):
         self.num_heads, self.head_size = num_heads, hidden_size // num_heads
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.attended = nn.Linear(hidden_size, hidden_size)
-        self.attention_norm = nn.LayerNorm(hidden_size, norm_eps)
+        self.attention_norm = LayerNorm(hidden_size, norm_eps)
         self.widen = nn.Linear(hidden_size, intermediate_size)
         self.narrow = nn.Linear(intermediate_size, hidden_size)
-        self.output_norm = nn.LayerNorm(hidden_size, norm_eps)
+        self.output_norm = LayerNorm(hidden_size, norm_eps)
         self.dropout = nn.Dropout(dropout)
         self.attention_dropout = attention_dropout
         self.activation = F.gelu if activation == "gelu" else F.relu
+        self.compiled = False
+        """Whether dropout, residuals and norms are fused by ``torch.compile``."""
 
     def forward(
         self,
@@ -67,18 +73,16 @@ class TransformerLayer(nn.Module):
         Returns:
             ``(rows, hidden_size)``, or as many rows as ``output_rows`` names.
         """
-        query, key, value = self.project_query_key_value(rows, context)
-        attended = packed_attention(
-            query,
-            key,
-            value,
-            packing,
-            contexts,
-            dropout=self.attention_dropout if self.training else 0.0,
-        )
+        dropout = self.attention_dropout if self.training else 0.0
+        if context is None:
+            attended = packed_self_attention(self._project(rows), packing, dropout=dropout)
+        else:
+            query, key, value = self.project_query_key_value(rows, context)
+            attended = packed_attention(query, key, value, packing, contexts, dropout=dropout)
         if output_rows is not None:
             rows, attended = rows[output_rows], attended[output_rows]
-        return self.after_attention(rows, attended)
+        after = _compiled_after_attention() if self.compiled else TransformerLayer.after_attention
+        return after(self, rows, attended)
 
     def after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
         """Apply the rest of the layer to attention's output, ``(rows, heads, head_size)``."""
@@ -96,10 +100,31 @@ class TransformerLayer(nn.Module):
         """
         size, heads = rows.shape[1], (self.num_heads, self.head_size)
         if context is None:
-            query, key, value = self.query_key_value(rows).view(len(rows), 3, *heads).unbind(1)
+            query, key, value = self._project(rows).unbind(1)
             return query, key, value
         weight, bias = self.query_key_value.weight, self.query_key_value.bias
         query = F.linear(rows, weight[:size], bias[:size]).view(len(rows), *heads)
         key_value = F.linear(context, weight[size:], bias[size:])
         key, value = key_value.view(len(context), 2, *heads).unbind(1)
         return query, key, value
+
+    def _project(self, rows: Tensor) -> Tensor:
+        """Return queries, keys and values of rows, ``(rows, 3, heads, head_size)``."""
+        qkv: Tensor = self.query_key_value(rows)
+        return qkv.view(len(rows), 3, self.num_heads, self.head_size)
+
+
+@cache
+def _compiled_after_attention() -> Callable[[TransformerLayer, Tensor, Tensor], Tensor]:
+    """Compile a layer without its attention, once for all layers and numbers of rows."""
+    return torch.compile(TransformerLayer.after_attention, dynamic=True)
+
+
+def compile_layers(model: nn.Module, *, enabled: bool = True) -> None:
+    """Let all transformer layers of a model be compiled at their next use.
+
+    Attention stays as it is: it takes the lengths of sequences, which differ in every batch.
+    """
+    for module in model.modules():
+        if isinstance(module, TransformerLayer):
+            module.compiled = enabled
