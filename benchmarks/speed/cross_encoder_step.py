@@ -46,7 +46,8 @@ from polyglance.recipes.uc2.tasks import (
     MRTMTask,
     VTLMTask,
 )
-from polyglance.training.mixture import Task, seed_step
+from polyglance.training.mixture import Mixture, Task
+from polyglance.training.prefetch import Prefetcher
 
 REGIONS, NUM_LABELS = 36, 1600
 LANGUAGES = ("en", "de", "fr", "cs", "ja", "zh")
@@ -223,16 +224,19 @@ def time_steps(task: Task, optimiser: torch.optim.Optimizer, turn: int, device: 
     """Return the mean seconds of some training steps."""
     _synchronise()
     begin = time.perf_counter()
-    for number in range(STEPS_PER_TIMING):
-        # The back end applies where flash attention does not: materialised attention weights.
-        with (
-            torch.autocast(device, torch.bfloat16, enabled=device == "cuda"),
-            sdpa_kernel(SDPBackend.MATH),
-        ):
-            losses = task.losses(seed_step(0, turn * STEPS_PER_TIMING + number, 0))
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+    first = turn * STEPS_PER_TIMING
+    steps = range(first, first + STEPS_PER_TIMING)
+    with Prefetcher(Mixture({"task": task}), steps, seed=0, device=device) as batches:
+        for prepared in batches:
+            # The back end applies where flash attention does not: materialised attention weights.
+            with (
+                torch.autocast(device, torch.bfloat16, enabled=device == "cuda"),
+                sdpa_kernel(SDPBackend.MATH),
+            ):
+                losses = task.losses(prepared.batch)
+            torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
     _synchronise()
     return (time.perf_counter() - begin) / STEPS_PER_TIMING
 

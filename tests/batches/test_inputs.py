@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from polyglance.batches.inputs import FeatureTable, PixelTable
+from polyglance.objectives.draws import ItemDraws
 
 ZERO, ONE = torch.zeros(3), torch.ones(3)
 
@@ -56,7 +57,7 @@ def test_image_is_its_global_vector_then_its_cells() -> None:
 
 def augmented(table: PixelTable, count: int, seed: int = 0) -> Tensor:
     """Return the images as the network receives them, ``(count, height, width, RGB)``."""
-    rows, packing = table.rows(np.arange(count), np.random.default_rng(seed))
+    rows, packing = table.rows(np.arange(count), ItemDraws.of(seed, count))
     return packing.pad(rows)[:, 1:].unflatten(1, (8, 8))
 
 

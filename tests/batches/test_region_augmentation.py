@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from polyglance.batches.inputs import PixelTable
 from polyglance.batches.region_augmentation import augmented_regions
 from polyglance.batches.regions import RegionTable
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
 
 IMAGES, SIDE = 5, 8
@@ -54,8 +55,9 @@ def test_coarser_grid_is_the_mean_of_the_cells_below_it() -> None:
 def test_training_samples_every_view_of_the_right_image() -> None:
     images = pixel_table()
     table, plain = augmented_regions(images, views=3, batch=2), augmented_regions(images)
-    generator, numbers = np.random.default_rng(0), np.repeat(np.arange(IMAGES), 60)
-    global_regions = table.take(numbers, generator)[0].features[::5].reshape(IMAGES, 60, 3)
+    numbers = np.repeat(np.arange(IMAGES), 60)
+    draws = ItemDraws.of(0, len(numbers))
+    global_regions = table.take(numbers, draws)[0].features[::5].reshape(IMAGES, 60, 3)
     for image in range(IMAGES):
         views, counts = np.unique(global_regions[image].numpy(), axis=0, return_counts=True)
         assert len(views) == 3
@@ -72,7 +74,7 @@ def test_tables_are_concatenated_view_by_view() -> None:
     both = RegionTable.concat([table, table])
     numbers = np.array([1, IMAGES + 1])
     for seed in range(4):
-        joined = both.take(numbers, np.random.default_rng(seed))[0]
-        plain = table.take(numbers % IMAGES, np.random.default_rng(seed))[0]
+        joined = both.take(numbers, ItemDraws.of(seed, 2))[0]
+        plain = table.take(numbers % IMAGES, ItemDraws.of(seed, 2))[0]
         assert torch.equal(joined.features, plain.features)
     assert len(both) == 2 * IMAGES

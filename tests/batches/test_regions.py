@@ -63,10 +63,10 @@ def test_global_region_can_come_first(tmp_path: Path) -> None:
     plain = RegionTable.from_store(store, ["a", "c"])
     table = RegionTable.from_store(store, ["a", "c"], prepend_global=True, max_regions=4)
     assert table.lengths.tolist() == [4, 4]
-    global_rows = RegionTable.concat([table, table]).global_rows(np.array([2, 1]))
+    global_rows = RegionTable.concat([table, table]).select(np.array([2, 1])).global_rows
     assert global_rows is not None
     assert global_rows.tolist() == [0, 0, 0, 0, 4, 4, 4, 4]
-    assert plain.global_rows(np.array([0])) is None
+    assert plain.select(np.array([0])).global_rows is None
     with pytest.raises(ValueError, match="concatenated only with equal views"):
         RegionTable.concat([table, plain])
     for image, key in enumerate(["a", "c"]):

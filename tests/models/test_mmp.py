@@ -10,9 +10,9 @@ from polyglance.models.mmp import MMP, MMPConfig, MMPObjective, mmp_losses
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.nce import nce
 from polyglance.objectives.triplet import triplet
-from polyglance.training.mixture import seed_step
 
 ENCODER = EncoderConfig(
     vocab_size=40,
@@ -41,6 +41,7 @@ def sentences(lengths: list[int], seed: int) -> Text:
 
 X, Y = sentences([3, 5, 2], 0), sentences([4, 4, 6], 1)
 CLIPS = Packing.of([2, 1, 7])
+DRAWS = ItemDraws.of(0, len(CLIPS))
 FEATURES = torch.randn(10, 6, generator=torch.Generator().manual_seed(2))
 
 
@@ -75,7 +76,7 @@ def test_mean_pooling_starts_as_the_mean_of_sub_words() -> None:
     rows = model.encoder(X.ids, X.packing, layer=CONFIG.text_layer)
     for vector, own in zip(vectors, rows.split(X.packing.lengths.tolist()), strict=True):
         torch.testing.assert_close(vector, own.mean(0) / own.mean(0).norm())
-    losses = mmp_losses(model, FEATURES, CLIPS, [X, Y], MMPObjective(cross=True, mask_id=39))
+    losses = mmp_losses(model, FEATURES, CLIPS, [X, Y], MMPObjective(cross=True, mask_id=39), DRAWS)
     assert all(loss.isfinite() for loss in losses.values())
     shared = make(replace(CONFIG, text_pooling="mean", share_pooling=True))
     visual = shared.visual_input(FEATURES).split(CLIPS.lengths.tolist())
@@ -99,7 +100,7 @@ def one_by_one(model: MMP, text: Text, clips: bool = False) -> torch.Tensor:
 def test_losses_are_equations_4_and_6(loss: str) -> None:
     model = make()
     objective = MMPObjective(loss=loss, cross=True, intra=False)  # type: ignore[arg-type]
-    losses = mmp_losses(model, FEATURES, CLIPS, [X, Y], objective)
+    losses = mmp_losses(model, FEATURES, CLIPS, [X, Y], objective, DRAWS)
     contrast = nce if loss == "nce" else triplet
     visual = torch.cat([
         model.encode_visual(rows, Packing.of([len(rows)]))
@@ -115,7 +116,7 @@ def test_losses_are_equations_4_and_6(loss: str) -> None:
 
 def test_equation_6_needs_two_captions() -> None:
     with pytest.raises(ValueError, match="two captions per clip, not 1"):
-        mmp_losses(make(), FEATURES, CLIPS, [X], MMPObjective(cross=True, intra=False))
+        mmp_losses(make(), FEATURES, CLIPS, [X], MMPObjective(cross=True, intra=False), DRAWS)
 
 
 def test_an_empty_batch_has_empty_vectors() -> None:
@@ -126,11 +127,10 @@ def test_an_empty_batch_has_empty_vectors() -> None:
 
 def test_intra_loss_compares_with_noised_copies() -> None:
     model = make()
-    still = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.0))
+    still = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.0), DRAWS)
     x, v = model.encode_text(X.ids, X.packing), model.encode_visual(FEATURES, CLIPS)
     torch.testing.assert_close(still["intra"], nce(x, x) + nce(v, v), atol=1e-6, rtol=1e-6)
-    torch.manual_seed(0)
-    noisy = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.5, mask_id=39))
+    noisy = mmp_losses(model, FEATURES, CLIPS, [X], MMPObjective(noise=0.5, mask_id=39), DRAWS)
     assert noisy["intra"] > still["intra"]
     torch.testing.assert_close(noisy["inter"], still["inter"])
 
@@ -166,14 +166,14 @@ def test_an_objective_out_of_bounds_raises_a_clear_error(setting: str, value: fl
         MMPObjective(**{setting: value})  # type: ignore[arg-type]
 
 
-def test_noise_depends_on_the_seed_of_the_step() -> None:
+def test_noise_depends_on_the_key_of_the_step() -> None:
     """A resumed run draws the same noise as an uninterrupted one."""
 
     model, objective = make(), MMPObjective(noise=0.5, mask_id=39)
 
-    def intra(step: int) -> float:
-        seed_step(0, step, 0)
-        return mmp_losses(model, FEATURES, CLIPS, [X], objective)["intra"].item()
+    def intra(key: int) -> float:
+        draws = ItemDraws.of(key, len(CLIPS))
+        return mmp_losses(model, FEATURES, CLIPS, [X], objective, draws)["intra"].item()
 
     assert intra(3) == intra(3)
     assert intra(3) != intra(4)

@@ -22,6 +22,7 @@ from polyglance.models.smalr import (
 )
 from polyglance.nn.hybrid_embedding import HybridEmbedding, principal_components
 from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.language_adversary import language_adversary
 from polyglance.objectives.masked_cross_language import mclm_loss
 from polyglance.objectives.top_triplets import TripletRule, matching_triplets, neighbour_triplets
@@ -55,7 +56,7 @@ def grid() -> CaptionGrid:
     ids = 2 + 10 * words + torch.randint(10, words.shape, generator=generator)
     return CaptionGrid(
         ids, Packing.of(LENGTHS), languages, PRESENT.flatten().nonzero().flatten(), PRESENT,
-        torch.arange(4).repeat(2),
+        torch.arange(4).repeat(2), ItemDraws.of(0, len(LENGTHS)),
     )  # fmt: skip
 
 

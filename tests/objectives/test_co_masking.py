@@ -5,6 +5,7 @@ import torch
 
 from polyglance.nn.packing import Packing
 from polyglance.objectives.co_masking import CaptionPair, co_mask
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_language import MaskedTokens, TokenMasking
 
 MASK, PAIRS = 99, 4000
@@ -33,8 +34,8 @@ def hidden(masked: MaskedTokens, count: int = PAIRS) -> tuple[torch.Tensor, torc
 
 
 def test_aligned_words_are_masked_together() -> None:
-    torch.manual_seed(0)
-    first, second = hidden(co_mask(pair(), MASKING))
+    draws = ItemDraws.of(0, PAIRS)
+    first, second = hidden(co_mask(pair(), MASKING, draws))
     assert torch.equal(first[:, 1], second[:, 1])
     # C and D are both masked with b; from the other side each masks b, but not the other.
     assert (second[:, 3:5].any(1) == first[:, 2]).all()
@@ -49,8 +50,7 @@ def test_aligned_words_are_masked_together() -> None:
 
 
 def test_co_masking_agrees_with_a_loop_over_links() -> None:
-    torch.manual_seed(1)
-    masked = co_mask(pair(300), MASKING)
+    masked = co_mask(pair(300), MASKING, ItemDraws.of(1, 300))
     first, second = hidden(masked, 300)
     for ours, theirs in zip(first.tolist(), second.tolist(), strict=True):
         partners = {i: [j for a, j in LINKS if a == i] for i in range(len(FIRST))}
@@ -63,9 +63,9 @@ def test_co_masking_agrees_with_a_loop_over_links() -> None:
 
 
 def test_aligned_words_share_berts_treatment() -> None:
-    torch.manual_seed(2)
+    draws = ItemDraws.of(2, PAIRS)
     given = pair()
-    masked = co_mask(given, MASKING)
+    masked = co_mask(given, MASKING, draws)
     assert torch.equal(masked.targets, given.ids[masked.positions])
     cut = given.first.num_tokens
     ours, theirs = masked.ids[:cut].view(PAIRS, -1)[:, 1], masked.ids[cut:].view(PAIRS, -1)[:, 1]
@@ -77,11 +77,11 @@ def test_aligned_words_share_berts_treatment() -> None:
 
 
 def test_share_leaves_some_pairs_to_plain_masking() -> None:
-    torch.manual_seed(3)
-    first, second = hidden(co_mask(pair(), MASKING, share=0.0))
+    draws = ItemDraws.of(3, PAIRS)
+    first, second = hidden(co_mask(pair(), MASKING, draws, share=0.0))
     both = (first[:, 1] & second[:, 1]).float().mean()
     assert both == pytest.approx(0.15**2, abs=0.01)  # by chance alone
     assert first[:, 3].float().mean() == pytest.approx(0.15, abs=0.02)
-    first, second = hidden(co_mask(pair(), MASKING, share=0.5))
+    first, second = hidden(co_mask(pair(), MASKING, draws, share=0.5))
     both = (first[:, 1] & second[:, 1]).float().mean()
     assert both == pytest.approx(0.5 * 0.15 + 0.5 * 0.15**2, abs=0.015)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_language import (
     TokenMasking,
     mask_tokens,
@@ -21,8 +22,7 @@ MASKING = TokenMasking(mask_id=99, words=(4, 99))
 def test_fifteen_percent_are_chosen_and_treated_80_10_10() -> None:
     sentences = Packing.of([40, 60, 20] * 1000)
     ids = torch.randint(4, 99, (sentences.num_tokens,))
-    torch.manual_seed(1)
-    masked = mask_tokens(ids, sentences, MASKING)
+    masked = mask_tokens(ids, sentences, MASKING, ItemDraws.of(1, len(sentences)))
     inside = sentences.num_tokens - 2 * len(sentences)
     assert len(masked.positions) / inside == pytest.approx(0.15, abs=0.003)
     assert torch.equal(masked.targets, ids[masked.positions])
@@ -47,14 +47,16 @@ def test_special_tokens_are_never_chosen() -> None:
         slow += [0 < place < length - 1 for place in range(length)]
     assert maskable_tokens(sentences).tolist() == slow
     everything = TokenMasking(mask_id=99, words=(4, 99), rate=1.0)
-    masked = mask_tokens(torch.arange(11), sentences, everything)
+    masked = mask_tokens(torch.arange(11), sentences, everything, ItemDraws.of(0, 4))
     assert masked.positions.tolist() == [place for place, inside in enumerate(slow) if inside]
 
 
 def test_only_maskable_tokens_are_chosen() -> None:
     everything = TokenMasking(mask_id=99, words=(4, 99), rate=1.0, masked=1.0, random=0.0)
     maskable = torch.tensor([True, False, False, True, False])
-    masked = mask_tokens(torch.arange(5), Packing.of([2, 3]), everything, maskable=maskable)
+    masked = mask_tokens(
+        torch.arange(5), Packing.of([2, 3]), everything, ItemDraws.of(0, 2), maskable=maskable
+    )
     assert masked.ids.tolist() == [99, 1, 2, 99, 4]
     assert masked.targets.tolist() == [0, 3]
 

@@ -5,9 +5,12 @@ import math
 import pytest
 import torch
 
+from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import (
     NO_LABEL,
-    mask_regions,
+    choose_regions,
+    mask_features,
     region_classification,
     region_regression,
 )
@@ -15,32 +18,37 @@ from polyglance.objectives.masked_regions import (
 
 def test_fifteen_percent_are_chosen_and_nine_in_ten_of_them_masked() -> None:
     features = torch.rand(40_000, 3) + 0.1
-    torch.manual_seed(0)
-    hidden = mask_regions(features)
-    assert len(hidden.positions) / len(features) == pytest.approx(0.15, abs=0.006)
-    shown = hidden.features[hidden.positions]
+    chosen = choose_regions(Packing.of([40] * 1000), ItemDraws.of(0, 1000))
+    hidden = mask_features(features, chosen.masked)
+    assert len(chosen.positions) / len(features) == pytest.approx(0.15, abs=0.006)
+    shown, original = hidden[chosen.positions], features[chosen.positions]
     zeroed = (shown == 0).all(1)
     assert zeroed.float().mean().item() == pytest.approx(0.9, abs=0.012)
-    assert torch.equal(shown[~zeroed], hidden.targets[~zeroed])
-    assert torch.equal(hidden.targets, features[hidden.positions])
+    assert torch.equal(shown[~zeroed], original[~zeroed])
     rest = torch.ones(len(features), dtype=torch.bool)
-    rest[hidden.positions] = False
-    assert torch.equal(hidden.features[rest], features[rest])
+    rest[chosen.positions] = False
+    assert torch.equal(hidden[rest], features[rest])
 
 
 def test_only_maskable_regions_are_chosen_and_hidden_1_masks_all() -> None:
     maskable = torch.tensor([True, False, True, False])
-    hidden = mask_regions(torch.ones(4, 2), rate=1.0, hidden=1.0, maskable=maskable)
-    assert hidden.positions.tolist() == [0, 2]
-    assert hidden.features.tolist() == [[0, 0], [1, 1], [0, 0], [1, 1]]
+    draws = ItemDraws.of(0, 2)
+    chosen = choose_regions(Packing.of([1, 3]), draws, rate=1.0, hidden=1.0, maskable=maskable)
+    assert chosen.positions.tolist() == [0, 2]
+    assert mask_features(torch.ones(4, 2), chosen.masked).tolist() == [
+        [0, 0],
+        [1, 1],
+        [0, 0],
+        [1, 1],
+    ]
 
 
 def test_the_mask_vector_gets_gradients() -> None:
-    torch.manual_seed(0)
     mask = torch.full((3,), 7.0, requires_grad=True)
-    hidden = mask_regions(torch.rand(100, 3), rate=1.0, hidden=0.5, mask=mask)
-    hidden.features.sum().backward()
-    replaced = (hidden.features == 7).all(1).sum().item()
+    chosen = choose_regions(Packing.of([100]), ItemDraws.of(0, 1), rate=1.0, hidden=0.5)
+    hidden = mask_features(torch.rand(100, 3), chosen.masked, mask)
+    hidden.sum().backward()
+    replaced = (hidden == 7).all(1).sum().item()
     assert 30 < replaced < 70
     assert mask.grad is not None
     assert mask.grad.tolist() == [replaced] * 3
@@ -51,14 +59,15 @@ def test_global_features_are_masked_with_their_regions() -> None:
     parts = torch.rand(pictures, regions, 4)
     features = torch.cat([parts.mean(1, keepdim=True), parts], 1).flatten(0, 1)
     wholes = torch.arange(pictures).repeat_interleave(regions + 1) * (regions + 1)
-    torch.manual_seed(0)
-    hidden = mask_regions(features, global_rows=wholes)
-    assert len(hidden.positions) / (pictures * regions) == pytest.approx(0.15, abs=0.01)
-    gone = (hidden.features == 0).all(1).view(pictures, -1)
+    packing = Packing.of([regions + 1] * pictures)
+    chosen = choose_regions(packing, ItemDraws.of(0, pictures), global_rows=wholes)
+    hidden = mask_features(features, chosen.masked)
+    assert len(chosen.positions) / (pictures * regions) == pytest.approx(0.15, abs=0.01)
+    gone = (hidden == 0).all(1).view(pictures, -1)
     with_a_gap = gone[:, 1:].any(1)
     assert torch.equal(gone[:, 0], with_a_gap)
     assert 0.6 < with_a_gap.float().mean() < 0.9
-    assert not (hidden.positions % (regions + 1) == 0).any()
+    assert not (chosen.positions % (regions + 1) == 0).any()
 
 
 def test_both_losses_agree_with_loops() -> None:

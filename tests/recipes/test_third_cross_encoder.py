@@ -102,22 +102,32 @@ import torch
 
 from polyglance.batches.inputs import pack_captions
 from polyglance.objectives.matching import itm_loss
+from polyglance.recipes.cross_encoder.batches import PairBatch
 from polyglance.recipes.cross_encoder.hard_negatives import sample_pairs
+from polyglance.training.mixture import item_draws
 
 
 class MatchingTask:
     def __init__(self, model, regions, captions, *, batch):
         self.model, self.regions, self.captions, self.batch = model, regions, captions, batch
 
-    def losses(self, generator):
+    def sample(self, generator):
         images = generator.choice(self.captions.images, self.batch, replace=False)
         pairs = sample_pairs(
             images, self.captions.images, self.captions, generator, negatives=1
         )
-        regions, _ = self.regions.take(pairs.images, generator)
-        text = pack_captions(self.captions.table, pairs.captions)
-        scores = self.model.score(text, self.model.embed_regions(regions))
-        return {"matching": itm_loss(scores, torch.from_numpy(pairs.matched))}
+        draws = item_draws(generator, len(pairs.images))
+        return PairBatch(
+            "matching",
+            pack_captions(self.captions.table, pairs.captions),
+            self.regions.select(pairs.images, draws),
+            torch.from_numpy(pairs.matched),
+            len(pairs.matched),
+        )
+
+    def losses(self, batch):
+        scores = self.model.score(batch.text, self.model.embed_regions(batch.regions.load()))
+        return {"matching": itm_loss(scores, batch.matched)}
 '''
 
 TRAIN = '''

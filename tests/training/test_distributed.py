@@ -13,6 +13,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
+from polyglance.batches.batch import Batch
 from polyglance.objectives.nce import nce
 from polyglance.training.distributed import (
     average_gradients,
@@ -43,7 +44,10 @@ class Towers(nn.Module):
         # One gradient, in one place of memory, goes to the gathered rows and to the shift.
         return nce(x + shift, v)
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+    def sample(self, generator: np.random.Generator) -> Batch:
+        return Batch()
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Of this process's share of a batch that is the same whatever the number of processes."""
         return {"inter": self.contrast(*own_batch())}
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from polyglance.batches.batch import Batch
 from polyglance.errors import PolyglanceError
 from polyglance.training.checkpoints import load_checkpoint
 from polyglance.training.loop import LoopConfig, TrainingResult, train_loop
-from polyglance.training.mixture import Mixture, seed_step
+from polyglance.training.mixture import Mixture, seed_torch, step_generator
+
+
+@dataclass(frozen=True, eq=False)
+class Points(Batch):
+    x: Tensor
 
 
 class Line(nn.Module):
@@ -27,8 +35,11 @@ class Line(nn.Module):
         self.tied = self.layer  # a parameter under two names
         self.dropout = nn.Dropout(0.02)
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        x = torch.tensor(generator.normal(size=(64, 4)), dtype=torch.float32)
+    def sample(self, generator: np.random.Generator) -> Points:
+        return Points(torch.tensor(generator.normal(size=(64, 4)), dtype=torch.float32))
+
+    def losses(self, batch: Points) -> dict[str, Tensor]:
+        x = batch.x
         y = 3 * x.sum(1, keepdim=True) - 1
         return {"square": (self.layer(self.dropout(x)) - y).square().mean()}
 
@@ -88,7 +99,8 @@ def test_gradient_accumulation_averages_micro_batches(tmp_path: Path) -> None:
     model = Line()
     losses = []
     for part in range(3):
-        loss = model.losses(seed_step(0, 0, 0, part))["square"]
+        seed_torch(0, 0, 0, part)
+        loss = model.losses(model.sample(step_generator(0, 0, part)))["square"]
         losses.append(loss.item())
         loss.backward()
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]) / 3
@@ -168,9 +180,9 @@ def test_non_finite_values_are_never_saved(tmp_path: Path, broken: str) -> None:
     class Breaking(Line):
         steps = 0
 
-        def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        def losses(self, batch: Points) -> dict[str, Tensor]:
             self.steps += 1
-            loss = super().losses(generator)["square"]
+            loss = super().losses(batch)["square"]
             if self.steps == 5:
                 # The root of nothing is nothing, but its slope is endless.
                 loss = loss * torch.nan if broken == "loss" else (loss - loss).sqrt()
@@ -192,7 +204,10 @@ def test_weight_decay_skips_vectors(tmp_path: Path) -> None:
     weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
 
     class Nothing:
-        def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        def sample(self, generator: np.random.Generator) -> Batch:
+            return Batch()
+
+        def losses(self, batch: Batch) -> dict[str, Tensor]:
             return {"zero": 0 * (model.weight.sum() + model.bias.sum())}
 
     config = LoopConfig(steps=1, learning_rate=0.1, weight_decay=0.5)
@@ -206,7 +221,10 @@ def test_lr_multiplier_of_parameter_groups(tmp_path: Path) -> None:
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
 
     class Sum:
-        def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+        def sample(self, generator: np.random.Generator) -> Batch:
+            return Batch()
+
+        def losses(self, batch: Batch) -> dict[str, Tensor]:
             return {"sum": torch.stack([p.sum() for p in model.parameters()]).sum()}
 
     groups = [
@@ -230,12 +248,20 @@ def test_mixture_draws_by_ratio_and_deterministically() -> None:
         assert drawn.count(name) / 4000 == pytest.approx(ratio / 33, abs=0.025)
 
 
-def test_processes_draw_different_batches() -> None:
+def test_steps_and_micro_batches_have_generators_of_their_own() -> None:
     draws = {
-        (step, rank): seed_step(0, step, rank).random() for step in range(5) for rank in (0, 1)
+        (step, part): step_generator(0, step, part).random() for step in range(5) for part in (0, 1)
     }
     assert len(set(draws.values())) == 10
-    assert seed_step(0, 3, 1).random() == draws[3, 1]
+    assert step_generator(0, 3, 1).random() == draws[3, 1]
+
+
+def test_processes_have_dropout_of_their_own() -> None:
+    draws = {}
+    for step, rank in itertools.product(range(5), range(2)):
+        seed_torch(0, step, rank)
+        draws[step, rank] = torch.rand(1).item()
+    assert len(set(draws.values())) == 10
 
 
 @pytest.mark.parametrize(
@@ -266,4 +292,4 @@ def test_out_of_range_settings_are_rejected(name: str, value: Any) -> None:
 
 def test_boundary_settings_are_accepted() -> None:
     LoopConfig(steps=0, warmup=0, weight_decay=0.0, betas=(0.0, 0.0), seed=2**32 - 1, log_every=0)
-    seed_step(2**32 - 1, 10**6, 1000)  # torch takes no more than 64 bits
+    seed_torch(2**32 - 1, 10**6, 1000)  # torch takes no more than 64 bits

@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from helpers.steps import losses_at
+from polyglance.batches.batch import Batch
 from polyglance.objectives.top_triplets import TripletRule
-from polyglance.training.mixture import seed_step, step_of
+from polyglance.training.mixture import step_generator, step_of
 from polyglance.training.triplet_curriculum import TripletCurriculum
 
 
@@ -20,7 +22,10 @@ class Noting:
     def set_rule(self, rule: TripletRule) -> None:
         self.rule = rule
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+    def sample(self, generator: np.random.Generator) -> Batch:
+        return Batch()
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
         self.rules.append(self.rule)
         return {"loss": torch.zeros(())}
 
@@ -30,7 +35,7 @@ def noted(steps: int, candidates: int, easy: int) -> list[TripletRule]:
     rule = TripletRule(margin=0.3, negatives=10)
     curriculum = TripletCurriculum(task, task.set_rule, rule, candidates=candidates, steps=easy)
     for step in range(steps):
-        curriculum.losses(seed_step(5, step, 0))
+        losses_at(curriculum, 5, step)
     return task.rules
 
 
@@ -49,6 +54,6 @@ def test_small_batches_keep_the_rule_s_negatives() -> None:
 
 
 def test_step_comes_from_the_generator() -> None:
-    assert [step_of(seed_step(3, step, 1)) for step in (0, 7, 123_456)] == [0, 7, 123_456]
-    with pytest.raises(ValueError, match="make it with seed_step"):
+    assert [step_of(step_generator(3, step)) for step in (0, 7, 123_456)] == [0, 7, 123_456]
+    with pytest.raises(ValueError, match="make it with step_generator"):
         step_of(np.random.default_rng([3, 7]))

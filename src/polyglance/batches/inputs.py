@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,9 +18,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from polyglance.batches.batch import Batch
 from polyglance.data.captions import CaptionTable
 from polyglance.nn.packed_pairs import Text
-from polyglance.nn.packing import Packing
+from polyglance.nn.packing import Packing, to_device
+from polyglance.objectives.draws import ItemDraws
+from polyglance.utils.ragged import ragged_arange
 from polyglance.vision.pictures import read_square, to_square
 
 if TYPE_CHECKING:
@@ -74,12 +78,37 @@ class VisualTable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def rows(self, items: Indices, generator: np.random.Generator | None) -> tuple[Tensor, Packing]:
-        """Return the items' features ``(tokens, width)`` and their packing.
-
-        ``generator`` draws augmentation; None for no augmentation.
-        """
+    def select(self, items: Indices, draws: ItemDraws | None) -> VisualBatch:
+        """Gather what a step needs of items, on the CPU; ``draws`` augment them, None does not."""
         ...
+
+    def rows(self, items: Indices, draws: ItemDraws | None) -> tuple[Tensor, Packing]:
+        """Return the items' features ``(tokens, width)`` and their packing."""
+        ...
+
+
+class VisualBatch(Protocol):
+    """Some images or clips, sampled on the CPU; a frozen dataclass of tensors."""
+
+    def load(self) -> tuple[Tensor, Packing]:
+        """Return the features ``(tokens, width)`` and their packing, on the table's device."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBatch(Batch):
+    """Rows of a `FeatureTable`."""
+
+    table: FeatureTable
+    index: Tensor
+    packing: Packing
+
+    def load(self) -> tuple[Tensor, Packing]:
+        """Gather the features on the table's device."""
+        device = self.table.features.device
+        cu_seqlens = to_device(self.packing.cu_seqlens, device)
+        packing = Packing(cu_seqlens, self.packing.max_seqlen, self.packing.num_tokens)
+        return self.table.features[to_device(self.index, device)].float(), packing
 
 
 class FeatureTable:
@@ -98,14 +127,29 @@ class FeatureTable:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def rows(self, items: Indices, generator: np.random.Generator | None) -> tuple[Tensor, Packing]:
-        """Return the stored features; they cannot be augmented."""
+    def select(self, items: Indices, draws: ItemDraws | None) -> FeatureBatch:
+        """Find the rows of items, on the CPU; stored features cannot be augmented."""
         lengths = self.lengths[items]
-        before = np.cumsum(lengths) - lengths
-        places = np.repeat(self.starts[items] - before, lengths) + np.arange(lengths.sum())
-        device = self.features.device
-        index = torch.from_numpy(places).to(device, non_blocking=True)
-        return self.features[index].float(), Packing.of(lengths, device)
+        index = torch.from_numpy(ragged_arange(self.starts[items], lengths))
+        return FeatureBatch(self, index, Packing.of(lengths))
+
+    def rows(self, items: Indices, draws: ItemDraws | None) -> tuple[Tensor, Packing]:
+        """Return the stored features."""
+        return self.select(items, draws).load()
+
+
+@dataclass(frozen=True, eq=False)
+class PixelBatch(Batch):
+    """Images of a `PixelTable`, and their crops."""
+
+    table: PixelTable
+    items: Tensor
+    crops: Tensor | None
+    """``(n, 2, 3)`` affine transforms; None for whole images."""
+
+    def load(self) -> tuple[Tensor, Packing]:
+        """Crop and encode the images on the table's device."""
+        return self.table.encode(self.items, self.crops)
 
 
 class PixelTable:
@@ -151,30 +195,41 @@ class PixelTable:
         other.network = network
         return other
 
-    def rows(self, items: Indices, generator: np.random.Generator | None) -> tuple[Tensor, Packing]:
-        """Encode images; they are cropped and mirrored at random if there is a generator."""
+    def select(self, items: Indices, draws: ItemDraws | None) -> PixelBatch:
+        """Choose crops and mirroring of images, on the CPU; whole images without draws."""
+        augmented = draws is not None and (self.mirror or self.min_crop_area < 1)
+        crops = self._crops(draws) if draws is not None and augmented else None
+        return PixelBatch(self, torch.from_numpy(items), crops)
+
+    def rows(self, items: Indices, draws: ItemDraws | None) -> tuple[Tensor, Packing]:
+        """Encode images; they are cropped and mirrored at random if there are draws."""
+        return self.select(items, draws).load()
+
+    def encode(self, items: Tensor, crops: Tensor | None) -> tuple[Tensor, Packing]:
+        """Encode images by number, through affine transforms ``(n, 2, 3)`` if given."""
         device = self.pixels.device
-        pixels = self.pixels[torch.from_numpy(items).to(device, non_blocking=True)].float()
+        pixels = self.pixels[to_device(items, device)].float()
         pixels = ((pixels - self.mean) / self.std).permute(0, 3, 1, 2)
-        if generator is not None and (self.mirror or self.min_crop_area < 1):
-            pixels = self._augment(pixels, generator)
+        if crops is not None:
+            grid = F.affine_grid(to_device(crops, device), list(pixels.shape), align_corners=False)
+            pixels = F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=False)
         cells = self.network(pixels.contiguous(memory_format=torch.channels_last))
         cells = cells.flatten(2).transpose(1, 2)
         rows = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
         return rows.flatten(0, 1), Packing.of([rows.shape[1]] * len(rows), device)
 
-    def _augment(self, pixels: Tensor, generator: np.random.Generator) -> Tensor:
-        count = len(pixels)
-        area = generator.uniform(self.min_crop_area, 1.0, count)
+    def _crops(self, draws: ItemDraws) -> Tensor:
+        def uniform(name: str, low: float, high: float) -> Tensor:
+            return low + draws.per_item(name) * (high - low)
+
+        area = uniform("area", self.min_crop_area, 1.0)
         # A crop of nearly a whole image can only have nearly its aspect ratio.
-        aspect = np.clip(np.exp(generator.uniform(-0.2, 0.2, count)), area, 1 / area)
-        width, height = np.sqrt(area * aspect), np.sqrt(area / aspect)
-        x = generator.uniform(-1, 1, count) * (1 - width)
-        y = generator.uniform(-1, 1, count) * (1 - height)
-        mirror = generator.choice([-1.0, 1.0] if self.mirror else [1.0], count)
-        transforms = np.zeros((count, 2, 3), np.float32)
-        transforms[:, 0, 0], transforms[:, 0, 2] = width * mirror, x
-        transforms[:, 1, 1], transforms[:, 1, 2] = height, y
-        theta = torch.from_numpy(transforms).to(pixels.device, non_blocking=True)
-        grid = F.affine_grid(theta, list(pixels.shape), align_corners=False)
-        return F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=False)
+        aspect = uniform("aspect", -0.2, 0.2).exp().clamp(area, 1 / area)
+        width, height = (area * aspect).sqrt(), (area / aspect).sqrt()
+        mirror = torch.where(uniform("mirror", 0, 1) < (0.5 if self.mirror else 0.0), -1.0, 1.0)
+        transforms = torch.zeros(len(area), 2, 3)
+        transforms[:, 0, 0] = (width * mirror).float()
+        transforms[:, 0, 2] = (uniform("x", -1, 1) * (1 - width)).float()
+        transforms[:, 1, 1] = height.float()
+        transforms[:, 1, 2] = (uniform("y", -1, 1) * (1 - height)).float()
+        return transforms

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from polyglance.batches.inputs import PixelTable
 from polyglance.batches.regions import RegionTable
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.vision.tokens import grid_boxes, pooling_weights
 
@@ -43,9 +44,9 @@ def augmented_regions(
     blocks = np.array_split(np.arange(len(images)), -(-len(images) // batch))
     encoded = []
     for view in range(views):
-        generator = np.random.default_rng([seed, view]) if view else None
         for block in blocks:
-            rows = images.rows(block, generator)[0]
+            draws = ItemDraws.of(seed * 1_009 + view, block) if view else None
+            rows = images.rows(block, draws)[0]
             encoded.append(_pool_cells(rows.view(len(block), -1, rows.shape[1]), grid).half())
     features = torch.cat(encoded).flatten(0, 1)
     regions = len(features) // (views * len(images))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyglance.batches.batch import Batch
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packed_pairs import Regions
 from polyglance.nn.packing import Packing, to_device
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.utils.ragged import ragged_arange
 from polyglance.vision.store import FeatureStore
@@ -22,6 +27,88 @@ _GLOBAL_BOX = np.array([0, 0, 1, 1], np.float32)
 """The box of the global region, which is the whole image."""
 _READ_BATCH = 256
 """Images read from a store at a time."""
+
+
+class RegionBatch(Protocol):
+    """The regions of some images, sampled on the CPU; a frozen dataclass of tensors."""
+
+    @property
+    def packing(self) -> Packing:
+        """One sequence per image."""
+        ...
+
+    @property
+    def labels(self) -> Tensor:
+        """``(regions,)`` labels, or `NO_LABEL`."""
+        ...
+
+    @property
+    def global_rows(self) -> Tensor | None:
+        """For each region the row of its image's global region, if images have one."""
+        ...
+
+    def load(self) -> Regions:
+        """Return features in float32, and boxes, where the batch was copied to."""
+        ...
+
+
+class RegionSource(Protocol):
+    """The regions of a corpus's images: a table in memory, or a store on disk."""
+
+    lengths: Indices
+    """``(images,)``: regions per image."""
+    prepend_global: bool
+    """Whether each image's first region is the whole image."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where training computes with the regions."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """The size of a feature vector."""
+        ...
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any region has a label."""
+        ...
+
+    def select(self, images: Indices, draws: ItemDraws | None = None) -> RegionBatch:
+        """Gather what a step needs of images, on the CPU; ``draws`` sample their views."""
+        ...
+
+    def take(self, images: Indices, draws: ItemDraws | None = None) -> tuple[Regions, Tensor]:
+        """Return the packed regions of images on the device, and their labels."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedRegions(Batch):
+    """Regions of a `RegionTable` by their rows; loading is one gather on the table's device."""
+
+    table: RegionTable
+    rows: Tensor
+    """``(regions,)``: of boxes."""
+    feature_rows: Tensor
+    """``(regions,)``: of features, in one of the views."""
+    packing: Packing
+    labels: Tensor
+    global_rows: Tensor | None
+
+    def load(self) -> Regions:
+        """Gather features and boxes on the table's device."""
+        device = self.table.device
+        rows, feature_rows = to_device(self.rows, device), to_device(self.feature_rows, device)
+        packing = Packing(
+            to_device(self.packing.cu_seqlens, device),
+            self.packing.max_seqlen,
+            self.packing.num_tokens,
+        )
+        return Regions(self.table.features[feature_rows].float(), self.table.boxes[rows], packing)
 
 
 class RegionTable:
@@ -160,37 +247,60 @@ class RegionTable:
         """The size of a feature vector."""
         return self.features.shape[1]
 
-    def global_rows(self, images: Indices) -> Tensor | None:
-        """Return the row of the global region for each region of `take`, on the CPU.
+    @property
+    def device(self) -> torch.device:
+        """Where the table lies."""
+        return self.features.device
 
-        None for a table without global regions.
-        """
-        if not self.prepend_global:
-            return None
-        lengths = self.lengths[images]
-        return torch.from_numpy(np.repeat(np.cumsum(lengths) - lengths, lengths))
+    @property
+    def has_labels(self) -> bool:
+        """Whether any region has a label."""
+        return bool((self._cpu_labels != NO_LABEL).any())
 
-    def take(
-        self, images: Indices, generator: np.random.Generator | None = None, *, view: int = 0
-    ) -> tuple[Regions, Tensor]:
-        """Gather the regions of images.
+    def select(
+        self, images: Indices, draws: ItemDraws | None = None, *, view: int = 0
+    ) -> IndexedRegions:
+        """Find the rows of images, on the CPU.
 
         Args:
             images: their numbers, repeated at will.
-            generator: samples a view for each image; None takes ``view`` for all.
-            view: the view to take without a generator.
-
-        Returns:
-            The packed regions and their labels, ``(regions,)``.
+            draws: samples a view for each image; None takes ``view`` for all.
+            view: the view to take without draws.
         """
-        lengths, device = self.lengths[images], self.features.device
-        rows = ragged_arange(self.starts[images], lengths)
-        index = to_device(torch.from_numpy(rows), device)
-        packing = Packing.of(lengths, device)
-        per_view = int(self.lengths.sum())
-        feature_index = index + view * per_view if view else index
-        if generator is not None and self.views > 1:
-            views = np.repeat(generator.integers(self.views, size=len(images)), lengths)
-            feature_index = to_device(torch.from_numpy(rows + views * per_view), device)
-        features = self.features[feature_index].float()
-        return Regions(features, self.boxes[index], packing), self.labels[index]
+        lengths = self.lengths[images]
+        rows = torch.from_numpy(ragged_arange(self.starts[images], lengths))
+        feature_rows = rows
+        if draws is not None and self.views > 1:
+            views = (draws.per_item("views") * self.views).long()
+            views = views.repeat_interleave(torch.from_numpy(lengths))
+            feature_rows = rows + views * self._per_view
+        elif view:
+            feature_rows = rows + view * self._per_view
+        return IndexedRegions(
+            self,
+            rows,
+            feature_rows,
+            Packing.of(lengths),
+            self._cpu_labels[rows],
+            first_rows(lengths) if self.prepend_global else None,
+        )
+
+    def take(
+        self, images: Indices, draws: ItemDraws | None = None, *, view: int = 0
+    ) -> tuple[Regions, Tensor]:
+        """Return the packed regions of images, as `select` finds them, and their labels."""
+        selected = self.select(images, draws, view=view)
+        return selected.load(), to_device(selected.labels, self.device)
+
+    @cached_property
+    def _per_view(self) -> int:
+        return int(self.lengths.sum())
+
+    @cached_property
+    def _cpu_labels(self) -> Tensor:
+        return self.labels.cpu()
+
+
+def first_rows(lengths: Indices) -> Tensor:
+    """Return the first row of its sequence for each row of packed sequences."""
+    return torch.from_numpy(np.repeat(np.cumsum(lengths) - lengths, lengths))

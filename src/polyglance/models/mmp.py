@@ -24,6 +24,7 @@ from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import MeanHead, PoolingHead
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.nce import Negatives, nce
 from polyglance.objectives.noise import noise_features, noise_tokens
 from polyglance.objectives.triplet import triplet
@@ -58,6 +59,9 @@ class MMPConfig:
     width: int = 1024
     """D: the size of the embedding space."""
     pooling_layers: int = 2
+    """Depth of the pooling heads."""
+    visual_pooling_layers: int | None = None
+    """Depth of the visual head where it differs (Table 2); None for that of the text head."""
     pooling_heads: int = 4
     dropout: float = 0.3
     share_pooling: bool = False
@@ -66,11 +70,18 @@ class MMPConfig:
     """How sentences are pooled; ``mean`` keeps the space of an encoder trained with its mean."""
 
     def __post_init__(self) -> None:
-        sizes = ("visual_width", "width", "pooling_layers", "pooling_heads")
+        depths = ("pooling_layers", "visual_pooling_layers")
+        sizes = ("visual_width", "width", "pooling_heads", *depths)
         validate_fields(self, lambda value: value >= 1, "1 or more", *sizes)
         validate_fields(
             self, lambda value: 0 <= value < 1, "a share from 0 to less than 1", "dropout"
         )
+        if self.share_pooling and self.visual_pooling_layers not in (None, self.pooling_layers):
+            raise PolyglanceError(
+                f"one shared pooling head cannot have {self.pooling_layers} and"
+                f" {self.visual_pooling_layers} layers: set visual_pooling_layers to null or"
+                " share_pooling to false"
+            )
         if self.width % self.pooling_heads:
             raise PolyglanceError(
                 f"a width of {self.width} does not divide into {self.pooling_heads} heads:"
@@ -86,6 +97,8 @@ class MMPConfig:
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as exported models store it."""
         stored: dict[str, Any] = as_plain(self)
+        if stored["visual_pooling_layers"] is None:
+            del stored["visual_pooling_layers"]  # unknown to versions before 0.2
         keys = {name: key for key, name in _STORED_ENCODER_KEYS.items()}
         encoder = {keys.get(name, name): value for name, value in stored["encoder"].items()}
         return stored | {"encoder": encoder}
@@ -113,15 +126,21 @@ class MMP(nn.Module):
         )
         self.visual_input = nn.Linear(config.visual_width, config.width)
         self.text_pooling = (
-            MeanHead(config.width) if config.text_pooling == "mean" else self._pooling_head()
+            MeanHead(config.width)
+            if config.text_pooling == "mean"
+            else self._pooling_head(config.pooling_layers)
         )
-        self.visual_pooling = self.text_pooling if config.share_pooling else self._pooling_head()
+        self.visual_pooling = (
+            self.text_pooling
+            if config.share_pooling
+            else self._pooling_head(config.visual_pooling_layers or config.pooling_layers)
+        )
 
-    def _pooling_head(self) -> PoolingHead:
+    def _pooling_head(self, layers: int) -> PoolingHead:
         config = self.config
         return PoolingHead(
             config.width,
-            layers=config.pooling_layers,
+            layers=layers,
             heads=config.pooling_heads,
             dropout=config.dropout,
         )
@@ -190,6 +209,7 @@ def mmp_losses(
     visuals: Packing,
     captions: list[Text],
     objective: MMPObjective,
+    draws: ItemDraws,
     gather: Gather = lambda rows: rows,
 ) -> dict[str, Tensor]:
     """Return the losses of a batch of images or clips with captions in one or two languages.
@@ -201,6 +221,7 @@ def mmp_losses(
         captions: in one language (equations 1 and 3), or in two, x and y, the visually pivoted
             setting (equations 4, 5 and, if set, 6).
         objective: which losses, and their settings.
+        draws: random numbers of the clips, for noise.
         gather: collects the rows of all processes, as negatives.
 
     Returns:
@@ -223,11 +244,15 @@ def mmp_losses(
     ]
     losses = {"inter": _total(contrast(text, clips) for text in sentences)}
     if objective.intra:
-        noised = noise_features(features, rate=objective.noise)
+        noised = noise_features(features, visuals, draws.named("visual"), rate=objective.noise)
         intra = [contrast(clips, gather(model.encode_visual(noised, visuals)))]
-        for text, original in zip(captions, sentences, strict=True):
+        for number, (text, original) in enumerate(zip(captions, sentences, strict=True)):
             ids = noise_tokens(
-                text.ids, text.packing, mask_id=objective.mask_id, rate=objective.noise
+                text.ids,
+                text.packing,
+                draws.named(f"captions {number}"),
+                mask_id=objective.mask_id,
+                rate=objective.noise,
             )
             intra.append(contrast(original, gather(model.encode_text(ids, text.packing))))
         losses["intra"] = _total(intra)

@@ -33,8 +33,13 @@ from polyglance.nn.hybrid_embedding import (
 from polyglance.nn.latent_vocabulary import ChoiceGradient, LatentVocabulary
 from polyglance.nn.packing import Packing
 from polyglance.nn.sentence_gru import LanguageBranches, SentenceGRU
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.language_adversary import language_adversary
-from polyglance.objectives.masked_cross_language import mask_random_words, mclm_loss
+from polyglance.objectives.masked_cross_language import (
+    PairReduction,
+    mask_random_words,
+    mclm_loss,
+)
 from polyglance.objectives.top_triplets import (
     PAPER_RULE,
     TripletRule,
@@ -281,6 +286,8 @@ class CaptionGrid:
     """``(languages, columns)``: true where there is a sentence."""
     image_ids: Tensor
     """``(columns,)``: the image that each column describes."""
+    draws: ItemDraws
+    """Random numbers of the sentences, for masking."""
 
     def to_grid(self, rows: Tensor) -> Tensor:
         """Return sentence vectors as ``(languages, columns, width)``, zero where there is none."""
@@ -298,6 +305,7 @@ class SMALRObjective:
     mask_rate: float = 0.2
     mask_weight: float = 1e-4
     """Lambda 2: the weight of equation 2."""
+    mask_reduction: PairReduction = "sum"  # see `mclm_loss`
     match_masked: bool = True
     """Whether masked sentences are matched with images too."""
     adversary_weight: float = 1e-6
@@ -338,7 +346,9 @@ def smalr_losses(
     masking = objective.match_masked or (objective.mask_weight > 0 and len(model.mclm_layers) > 0)
     ids, packing, languages = captions.ids, captions.packing, captions.languages
     if masking:  # original and masked sentences go through the model together
-        masked_ids = mask_random_words(ids, mask_id=MASK, rate=objective.mask_rate)
+        masked_ids = mask_random_words(
+            ids, packing, captions.draws, mask_id=MASK, rate=objective.mask_rate
+        )
         ids, languages = torch.cat([ids, masked_ids]), languages.repeat(2)
         packing = _repeat_twice(packing)
     rows = model.words(ids)
@@ -359,7 +369,7 @@ def smalr_losses(
     }
     if objective.mask_weight > 0 and model.mclm_layers:
         predictions = [
-            mclm_loss(masked, whole, present, predict)
+            mclm_loss(masked, whole, present, predict, objective.mask_reduction)
             for (whole, masked), predict in zip((universal, final), model.mclm_layers, strict=True)
         ]
         losses["masked"] = objective.mask_weight * torch.stack(predictions).sum()

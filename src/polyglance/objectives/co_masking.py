@@ -1,8 +1,7 @@
 """Visual translation language modelling (UC2, section 3.3.3, VTLM): co-masking.
 
 A word masked in one caption is masked in its translation too, so that it cannot be translated
-but must be inferred from the image. A word aligner supplies the pairs of aligned words. Random
-draws come from torch's default generator, as for dropout; training seeds it at each step.
+but must be inferred from the image. A word aligner supplies the pairs of aligned words.
 """
 
 from __future__ import annotations
@@ -13,7 +12,13 @@ import torch
 from torch import Tensor
 
 from polyglance.nn.packing import Packing
-from polyglance.objectives.masked_language import MaskedTokens, TokenMasking, maskable_tokens
+from polyglance.objectives.draws import ItemDraws
+from polyglance.objectives.masked_language import (
+    MaskedTokens,
+    TokenMasking,
+    maskable_tokens,
+    random_words,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +36,9 @@ class CaptionPair:
     """``(2, n)``: rows of the first captions and the rows of the second aligned with them."""
 
 
-def co_mask(pair: CaptionPair, masking: TokenMasking, *, share: float = 1.0) -> MaskedTokens:
+def co_mask(
+    pair: CaptionPair, masking: TokenMasking, draws: ItemDraws, *, share: float = 1.0
+) -> MaskedTokens:
     """Mask sub-words of one caption of each pair, and those aligned with them in the other.
 
     The caption is drawn evenly. An aligned sub-word is treated like the one it is aligned with:
@@ -40,30 +47,35 @@ def co_mask(pair: CaptionPair, masking: TokenMasking, *, share: float = 1.0) -> 
     Args:
         pair: captions with alignments.
         masking: rates and ids.
+        draws: random numbers of the pairs.
         share: of pairs that are co-masked; in the others any sub-word of either caption may be
             masked by itself (the published code has 0.5).
     """
-    count = len(pair.first)
-    together = torch.rand(count) < share
-    from_first = torch.rand(count) < 0.5
+
+    def per_row(name: str) -> Tensor:
+        sides = (("first", pair.first), ("second", pair.second))
+        return torch.cat([draws.named(side).per_row(name, packing) for side, packing in sides])
+
+    together = draws.per_item("together") < share
+    from_first = draws.per_item("from first") < 0.5
     maskable = torch.cat([maskable_tokens(pair.first), maskable_tokens(pair.second)])
     pair_ids = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids])
     in_first = torch.arange(len(pair_ids)) < pair.first.num_tokens
     eligible = (in_first == from_first[pair_ids]) | ~together[pair_ids]
-    chosen = maskable & eligible & (torch.rand(len(pair_ids)) < masking.rate)
+    chosen = maskable & eligible & (per_row("chosen tokens") < masking.rate)
 
     source, target = torch.cat([pair.links, pair.links.flip(0)], dim=1)
     followed = chosen[source] & together[pair_ids[source]] & maskable[target]
     source, target = source[followed], target[followed]
     # A sub-word aligned with several takes the lowest of their draws, which masks first: it is
     # shown only if all of them are.
-    draws = torch.rand(len(pair_ids))
-    own = torch.where(chosen, draws, torch.inf)
-    draws = own.scatter_reduce(0, target, draws[source], "amin")
-    positions = draws.isfinite().nonzero()[:, 0]
+    treatment = per_row("treatment of tokens")
+    own = torch.where(chosen, treatment, torch.inf)
+    treatment = own.scatter_reduce(0, target, treatment[source], "amin")
+    positions = treatment.isfinite().nonzero()[:, 0]
 
-    targets, draw = pair.ids[positions], draws[positions]
-    others = torch.randint(*masking.words, positions.shape, dtype=pair.ids.dtype)
-    shown = torch.where(draw < masking.masked + masking.random, others, targets)
-    shown = torch.where(draw < masking.masked, masking.mask_id, shown)
+    targets, treatment = pair.ids[positions], treatment[positions]
+    others = random_words(per_row("random words")[positions], masking, pair.ids.dtype)
+    shown = torch.where(treatment < masking.masked + masking.random, others, targets)
+    shown = torch.where(treatment < masking.masked, masking.mask_id, shown)
     return MaskedTokens(pair.ids.index_copy(0, positions, shown), positions, targets)

@@ -1,7 +1,6 @@
 """Masked language modelling (MLM): predict masked sub-words, next to an image or without one.
 
-BERT's masking, shared by M3P's xMLM and MC-MLM (section 3.2) and UC2's MLM. Random draws come
-from torch's default generator, as for dropout; training seeds it at each step.
+BERT's masking, shared by M3P's xMLM and MC-MLM (section 3.2) and UC2's MLM.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from torch import Tensor
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,12 @@ class MaskedTokens:
 
 
 def mask_tokens(
-    ids: Tensor, sentences: Packing, masking: TokenMasking, *, maskable: Tensor | None = None
+    ids: Tensor,
+    sentences: Packing,
+    masking: TokenMasking,
+    draws: ItemDraws,
+    *,
+    maskable: Tensor | None = None,
 ) -> MaskedTokens:
     """Mask some sub-words of packed sentences.
 
@@ -60,17 +65,24 @@ def mask_tokens(
         ids: ``(tokens,)``.
         sentences: the packing of ``ids``.
         masking: rates and ids.
+        draws: random numbers of the sentences.
         maskable: ``(tokens,)``: which may be chosen; by default all but special tokens.
     """
     maskable = maskable_tokens(sentences) if maskable is None else maskable
-    chosen = maskable & (torch.rand(ids.shape, device=ids.device) < masking.rate)
+    chosen = maskable & (draws.per_row("chosen tokens", sentences) < masking.rate)
     positions = chosen.nonzero()[:, 0]
     targets = ids[positions]
-    draw = torch.rand(positions.shape, device=ids.device)
-    others = torch.randint(*masking.words, positions.shape, device=ids.device, dtype=ids.dtype)
-    shown = torch.where(draw < masking.masked + masking.random, others, targets)
-    shown = torch.where(draw < masking.masked, masking.mask_id, shown)
+    treatment = draws.per_row("treatment of tokens", sentences)[positions]
+    others = random_words(draws.per_row("random words", sentences)[positions], masking, ids.dtype)
+    shown = torch.where(treatment < masking.masked + masking.random, others, targets)
+    shown = torch.where(treatment < masking.masked, masking.mask_id, shown)
     return MaskedTokens(ids.index_copy(0, positions, shown), positions, targets)
+
+
+def random_words(uniform: Tensor, masking: TokenMasking, dtype: torch.dtype) -> Tensor:
+    """Turn numbers in [0, 1) into ids of ordinary sub-words, all equally probable."""
+    first, end = masking.words
+    return (first + (uniform * (end - first)).long()).to(dtype)
 
 
 def maskable_tokens(sentences: Packing) -> Tensor:

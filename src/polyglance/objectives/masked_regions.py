@@ -2,9 +2,6 @@
 
 M3P's two losses are here (section 3.2). UC2's MRTM (section 3.3.2) uses
 `polyglance.objectives.masked_language.mlm_loss`, since a label is a sub-word of the vocabulary.
-
-Random draws come from torch's default generator, as for dropout; training seeds it at each
-step. They are made on the CPU, so that nobody waits for the accelerator to count regions.
 """
 
 from __future__ import annotations
@@ -15,58 +12,66 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyglance.nn.packing import to_device
+from polyglance.nn.packing import Packing, to_device
+from polyglance.objectives.draws import ItemDraws
 
 NO_LABEL = -100
 """The label of a region of unknown class, such as an image as a whole."""
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedRegions:
-    """Packed regions after masking."""
+class RegionMask:
+    """Which of a batch's packed regions are predicted, and which are masked."""
 
-    features: Tensor
     positions: Tensor
-    """Rows of the chosen regions, on the CPU."""
-    targets: Tensor
-    """Their original features."""
+    """Rows of the regions to predict."""
+    masked: Tensor
+    """Rows whose features are replaced: most of these, and global regions that reveal them."""
 
 
-def mask_regions(
-    features: Tensor,
+def choose_regions(
+    regions: Packing,
+    draws: ItemDraws,
     *,
     rate: float = 0.15,
     hidden: float = 0.9,
-    mask: Tensor | None = None,
     maskable: Tensor | None = None,
     global_rows: Tensor | None = None,
-) -> MaskedRegions:
-    """Choose regions to predict, and mask most of them.
+) -> RegionMask:
+    """Choose regions to predict, most of them to be masked.
 
     Args:
-        features: ``(regions, visual_width)``.
+        regions: the packing of the regions, one sequence per image.
+        draws: random numbers of the images.
         rate: the share of regions that are chosen.
         hidden: the share of the chosen that are masked; the others are kept.
-        mask: the feature that replaces them: zeros by default (M3P), or UC2's ``v_m``.
         maskable: ``(regions,)``: which may be chosen.
         global_rows: ``(regions,)``: for each region, the row of its image's global feature,
             for that row its own. Being the mean of all regions, it would reveal masked ones:
             it is masked with them, and never predicted.
     """
-    chosen = torch.rand(len(features)) < rate
+    chosen = draws.per_row("chosen regions", regions) < rate
     if maskable is not None:
         chosen &= maskable
     if global_rows is not None:
         chosen &= global_rows != torch.arange(len(global_rows))
     positions = chosen.nonzero()[:, 0]
-    replaced = positions[torch.rand(len(positions)) < hidden]
+    masked = positions[draws.per_row("treatment of regions", regions)[positions] < hidden]
     if global_rows is not None:
-        replaced = torch.cat([replaced, torch.unique(global_rows[replaced])])
+        masked = torch.cat([masked, torch.unique(global_rows[masked])])
+    return RegionMask(positions, masked)
+
+
+def mask_features(features: Tensor, masked: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return features with masked rows replaced.
+
+    Args:
+        features: ``(regions, visual_width)``.
+        masked: the rows to replace.
+        mask: the feature that replaces them: zeros by default (M3P), or UC2's ``v_m``.
+    """
     blank = features.new_zeros(features.shape[1]) if mask is None else mask.to(features.dtype)
-    masked = features.index_copy(
-        0, to_device(replaced, features.device), blank.expand(len(replaced), -1)
-    )
-    return MaskedRegions(masked, positions, features[to_device(positions, features.device)])
+    return features.index_copy(0, to_device(masked, features.device), blank.expand(len(masked), -1))
 
 
 def region_regression(predicted: Tensor, targets: Tensor) -> Tensor:

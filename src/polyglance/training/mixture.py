@@ -1,20 +1,42 @@
-"""Tasks (what one step learns), and their combinations: one task a step, or several summed."""
+"""Tasks (what one step learns), and their combinations: one task a step, or several summed.
+
+A task samples its batch on the CPU (`Task.sample`), perhaps several steps ahead in a background
+thread (`polyglance.training.prefetch`), and computes losses on the device (`Task.losses`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from polyglance.batches.batch import Batch
+from polyglance.errors import PolyglanceError
+from polyglance.objectives.draws import ItemDraws
+from polyglance.training.distributed import rank, world_size
+
 
 class Task(Protocol):
     """A model and its losses on one kind of batch."""
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Draw a batch with ``generator`` and return named losses, to be summed."""
+    def sample(self, generator: np.random.Generator) -> Batch:
+        """Draw and gather a batch on the CPU.
+
+        The generator is the same on all processes: sample the batch of all of them, and keep
+        this one's share (`rank_share`). Called in the order of steps, from another thread than
+        `losses`; nothing may be drawn from global generators.
+        """
+        ...
+
+    def losses(self, batch: Any, /) -> dict[str, Tensor]:
+        """Return the named losses of a batch that `sample` made, to be summed.
+
+        Means over the batch's items; `Batch.counts` says of how many.
+        """
         ...
 
 
@@ -39,6 +61,22 @@ class Mixture:
         return name, self.tasks[name]
 
 
+@dataclass(frozen=True, eq=False)
+class MultiBatch(Batch):
+    """The batches of several tasks."""
+
+    parts: tuple[tuple[str, Batch], ...]
+    """Names of tasks and their batches."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts of all losses, named ``task.loss``."""
+        return {
+            f"{name}.{key}": count
+            for name, batch in self.parts
+            for key, count in batch.counts().items()
+        }
+
+
 class MultiTask:
     """Several tasks in every step, their losses summed with weights."""
 
@@ -46,36 +84,74 @@ class MultiTask:
         """``tasks`` are triples of name, task and weight."""
         self.tasks = tasks
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+    def sample(self, generator: np.random.Generator) -> MultiBatch:
+        """Sample a batch for each task."""
+        return MultiBatch(tuple((name, task.sample(generator)) for name, task, _ in self.tasks))
+
+    def losses(self, batch: MultiBatch) -> dict[str, Tensor]:
         """Return all weighted losses, named ``task.loss``."""
         return {
             f"{name}.{key}": weight * loss
-            for name, task, weight in self.tasks
-            for key, loss in task.losses(generator).items()
+            for (name, task, weight), (_, part) in zip(self.tasks, batch.parts, strict=True)
+            for key, loss in task.losses(part).items()
         }
 
 
 class StepGenerator(np.random.Generator):
     """The generator of one training step, which knows the step's number for curricula."""
 
-    def __init__(self, bits: np.random.BitGenerator, step: int) -> None:
+    def __init__(self, bits: np.random.BitGenerator, step: int, micro_batch: int = 0) -> None:
         super().__init__(bits)
-        self.step = step
+        self.step, self.micro_batch = step, micro_batch
 
 
-def seed_step(seed: int, step: int, rank: int, micro_batch: int = 0) -> StepGenerator:
-    """Seed torch (dropout, noise) for a step and return the generator for sampling.
+def step_generator(seed: int, step: int, micro_batch: int = 0) -> StepGenerator:
+    """Return the generator that samples a step's batch, the same on all processes.
 
-    Each process and each micro-batch of an accumulated step gets its own stream. No state
-    is carried between steps, so that a resumed run continues exactly.
+    Each micro-batch of an accumulated step gets its own stream. No state is carried between
+    steps, so that a resumed run continues exactly.
     """
-    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank + (micro_batch << 50))
     suffix = [micro_batch] if micro_batch else []
-    return StepGenerator(np.random.PCG64([seed, step, rank + 1, *suffix]), step)
+    return StepGenerator(np.random.PCG64([seed, step, 1, *suffix]), step, micro_batch)
+
+
+def seed_torch(seed: int, step: int, rank: int, micro_batch: int = 0) -> None:
+    """Seed torch's generators (dropout) for a step, differently on each process."""
+    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank + (micro_batch << 50))
 
 
 def step_of(generator: np.random.Generator) -> int:
-    """Return the training step that a generator from `seed_step` belongs to."""
+    """Return the training step that a generator from `step_generator` belongs to."""
     if not isinstance(generator, StepGenerator):
-        raise ValueError("the generator has no training step: make it with seed_step")
+        raise ValueError("the generator has no training step: make it with step_generator")
     return generator.step
+
+
+def rank_share(count: int, *, equal: bool = False) -> slice:
+    """Return which of a batch's ``count`` items are this process's: a contiguous share.
+
+    Args:
+        count: items of the batch of all processes.
+        equal: whether all shares must have the same size, as gathered rows must.
+    """
+    size = world_size()
+    if count < size or (equal and count % size):
+        raise PolyglanceError(
+            f"a batch of {count} cannot be split over {size} processes: set batch to a multiple"
+            f" of {size}"
+        )
+    return slice(count * rank() // size, count * (rank() + 1) // size)
+
+
+def item_draws(
+    generator: np.random.Generator, count: int, share: slice | np.ndarray | None = None
+) -> ItemDraws:
+    """Return random numbers for the items of a batch, or of this process's share of it.
+
+    Args:
+        generator: Of the step; one number is drawn from it, the same on all processes.
+        count: Items of the batch of all processes.
+        share: Which of them this process has; None for all.
+    """
+    items = np.arange(count)
+    return ItemDraws.of(int(generator.integers(2**63)), items if share is None else items[share])

@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
+from polyglance.batches.batch import Batch
 from polyglance.objectives.top_triplets import TripletRule
 from polyglance.training.mixture import Task, step_of
+
+
+@dataclass(frozen=True, eq=False)
+class CurriculumBatch(Batch):
+    """A task's batch and the number of negatives at its step."""
+
+    batch: Batch
+    negatives: int
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts of the task's batch."""
+        return self.batch.counts()
 
 
 class TripletCurriculum:
@@ -42,10 +55,14 @@ class TripletCurriculum:
         self.task, self.set_rule, self.rule = task, set_rule, rule
         self.candidates, self.steps = max(candidates, rule.negatives), steps
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Return the task's losses under the rule of this step."""
-        self.set_rule(replace(self.rule, negatives=self.negatives(step_of(generator))))
-        return self.task.losses(generator)
+    def sample(self, generator: np.random.Generator) -> CurriculumBatch:
+        """Sample the task's batch."""
+        return CurriculumBatch(self.task.sample(generator), self.negatives(step_of(generator)))
+
+    def losses(self, batch: CurriculumBatch) -> dict[str, Tensor]:
+        """Return the task's losses under the rule of the batch's step."""
+        self.set_rule(replace(self.rule, negatives=batch.negatives))
+        return self.task.losses(batch.batch)
 
     def negatives(self, step: int) -> int:
         """Return the number of negatives at a step, which falls geometrically."""

@@ -18,7 +18,7 @@ from polyglance.recipes.cross_encoder.captions import (
 from polyglance.records import Record
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.dictionaries import Dictionary
-from polyglance.training.mixture import seed_step
+from polyglance.training.mixture import step_generator
 
 
 class Letters:
@@ -120,7 +120,7 @@ def decode(captions: CodeSwitchedCaptions, rows: np.ndarray) -> list[str]:
 def test_the_share_alpha_of_captions_is_code_switched_and_stays_with_its_image() -> None:
     captions = code_switched(alpha=0.3)
     images = np.array([0, 2] * 2000)
-    texts = decode(captions, captions.sample(images, seed_step(0, 0, 0)))
+    texts = decode(captions, captions.sample(images, step_generator(0, 0)))
     plain = [text.split()[0] in ENGLISH for text in texts]
     assert np.mean(plain) == pytest.approx(0.7, abs=0.03)
     dogs, cats = ({text.split()[0] for text in texts[start::2]} for start in (0, 1))
@@ -134,7 +134,7 @@ def test_the_share_alpha_of_captions_is_code_switched_and_stays_with_its_image()
 @pytest.mark.parametrize(("alpha", "plain"), [(0.0, True), (1.0, False)])
 def test_alpha_of_zero_and_one_switch_none_and_all(alpha: float, plain: bool) -> None:
     captions = code_switched(alpha)
-    texts = decode(captions, captions.sample(np.zeros(50, np.int64), seed_step(0, 0, 0)))
+    texts = decode(captions, captions.sample(np.zeros(50, np.int64), step_generator(0, 0)))
     assert {text.startswith("dog") for text in texts} == {plain}
 
 
@@ -142,16 +142,16 @@ def test_variants_depend_on_the_step_alone() -> None:
     captions = code_switched(alpha=1.0, variants=8, refresh=10)
     tables = []
     for step in (0, 9, 10, 25, 9):
-        captions.sample(np.array([0]), seed_step(0, step, 0))
+        captions.sample(np.array([0]), step_generator(0, step))
         tables.append(captions.table.token_ids.tolist())
     assert tables[0] == tables[1] == tables[4]
     assert len({tuple(table) for table in tables[:4]}) == 3
     resumed = code_switched(alpha=1.0, variants=8, refresh=10)
-    resumed.sample(np.array([0]), seed_step(0, 25, 0))
+    resumed.sample(np.array([0]), step_generator(0, 25))
     assert resumed.table.token_ids.tolist() == tables[3]
     constant = code_switched(alpha=1.0, variants=8, refresh=0)
     before = constant.table
-    constant.sample(np.array([0]), seed_step(0, 10_000, 0))
+    constant.sample(np.array([0]), step_generator(0, 10_000))
     assert constant.table is before
 
 
@@ -159,7 +159,7 @@ def test_plain_captions_are_in_the_chosen_languages() -> None:
     table = CaptionTable.build(RECORDS, ByWord())
     german = PlainCaptions(table, languages=["de"])
     assert german.images.tolist() == [0, 1]
-    rows = german.sample(np.array([0, 1] * 50), seed_step(0, 0, 0))
+    rows = german.sample(np.array([0, 1] * 50), step_generator(0, 0))
     assert set(table.language_ids[rows].tolist()) == {table.language_codes.index("de")}
     assert table.record_ids[rows].tolist() == [0, 1] * 50
     assert PlainCaptions(table).images.tolist() == [0, 1, 2]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.steps import losses_of
 from polyglance.batches.inputs import pack_captions
 from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
@@ -98,14 +99,14 @@ def test_images_of_a_batch_are_distinct_and_have_their_own_caption() -> None:
     sampled: list[np.ndarray] = []
 
     class Recorded(RegionTable):
-        def take(self, images, generator=None):  # type: ignore[no-untyped-def]
+        def select(self, images, draws=None, *, view=0):  # type: ignore[no-untyped-def]
             sampled.append(images)
-            return super().take(images, generator)
+            return super().select(images, draws, view=view)
 
     table = images(TRAIN)
     recorded = Recorded(table.features, table.boxes, table.labels, table.lengths)
     task = ContrastiveTask(build_model("uc2"), recorded, captions(TRAIN), batch=1000)
-    losses = task.losses(np.random.default_rng(0))
+    losses = losses_of(task, np.random.default_rng(0))
     assert sorted(sampled[0]) == list(range(len(TRAIN)))
     assert losses["contrastive"].item() > 0
     with pytest.raises(PolyglanceError, match="at least two images with captions"):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from helpers.steps import losses_of
 from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
@@ -93,7 +94,7 @@ def build_task(model: Any, **changes: Any) -> DistillationTask:
 
 def test_half_of_the_pairs_are_similar_and_the_others_random() -> None:
     task = build_task(Bilinear(), batch=20_000)
-    images, texts = task.sample(np.random.default_rng(0))
+    images, texts = task.sample_pairs(np.random.default_rng(0))
     cosines = teacher_cosines()
     fifth = np.sort(cosines, axis=1)[:, -5]
     near = cosines[images, texts] >= fifth[images]
@@ -104,7 +105,7 @@ def test_half_of_the_pairs_are_similar_and_the_others_random() -> None:
 
 def test_nearer_sentences_are_sampled_more_often() -> None:
     task = build_task(Bilinear(), batch=40_000, near_share=1.0, nearest=15)
-    images, texts = task.sample(np.random.default_rng(0))
+    images, texts = task.sample_pairs(np.random.default_rng(0))
     cosines = teacher_cosines()
     ranks = (cosines[images] > cosines[images, texts][:, None]).sum(1)
     for first, last in ((0, 3), (3, 15)):  # four times as wide, equally often
@@ -113,8 +114,8 @@ def test_nearer_sentences_are_sampled_more_often() -> None:
 
 def test_targets_are_cosines_minus_the_near_mean_in_standard_deviations() -> None:
     task = build_task(Bilinear())
-    images = np.repeat(np.arange(IMAGES), SENTENCES)
-    texts = np.tile(np.arange(SENTENCES), IMAGES)
+    images = torch.arange(IMAGES).repeat_interleave(SENTENCES)
+    texts = torch.arange(SENTENCES).repeat(IMAGES)
     cosines = teacher_cosines()
     nearest = np.sort(cosines, axis=1)[:, ::-1][:, :5]
     frequencies = np.diff(np.log(np.arange(1, 7))) / np.log(6)
@@ -127,9 +128,9 @@ def test_student_learns_the_teacher_s_scores(tmp_path: Path) -> None:
     model = Bilinear({"en": 7, "de": 3})
     task = build_task(model)
     loop = LoopConfig(steps=300, learning_rate=0.05, save_every=0)
-    before = float(task.losses(np.random.default_rng(5))["distillation"].detach())
+    before = float(losses_of(task, np.random.default_rng(5))["distillation"].detach())
     train_loop(model, Mixture({"distillation": task}), loop, tmp_path, quiet=True)
-    after = float(task.losses(np.random.default_rng(5))["distillation"].detach())
+    after = float(losses_of(task, np.random.default_rng(5))["distillation"].detach())
     assert before > 0.5
     assert after < 0.02
     assert set(model.received) == {3, 7}

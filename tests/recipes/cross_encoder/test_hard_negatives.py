@@ -12,7 +12,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.recipes.cross_encoder.captions import PlainCaptions
 from polyglance.recipes.cross_encoder.hard_negatives import mine_hard_negatives, sample_pairs
 from polyglance.records import Record
-from polyglance.training.mixture import seed_step
+from polyglance.training.mixture import step_generator
 
 
 class Letters:
@@ -29,7 +29,7 @@ SOURCE = PlainCaptions(TABLE)
 
 def test_positives_match_and_negatives_never_do() -> None:
     images = np.array([0, 5, 9, 4] * 200)
-    pairs = sample_pairs(images, SOURCE.images, SOURCE, seed_step(0, 0, 0), negatives=3)
+    pairs = sample_pairs(images, SOURCE.images, SOURCE, step_generator(0, 0), negatives=3)
     captioned = TABLE.record_ids[pairs.captions]
     assert pairs.matched.sum() == 800
     assert len(pairs.images) == 3200
@@ -55,7 +55,7 @@ def test_hard_negatives_come_from_the_pool() -> None:
         images,
         SOURCE.images,
         SOURCE,
-        seed_step(0, 0, 0),
+        step_generator(0, 0),
         negatives=1,
         hard_negatives=hard_negatives,
     )
@@ -72,7 +72,7 @@ def test_replaced_captions_keep_their_language_where_possible() -> None:
     table = CaptionTable.build(records, Letters())
     source = PlainCaptions(table)
     images = np.repeat(np.arange(1, 6), 200)
-    pairs = sample_pairs(images, source.images, source, seed_step(0, 0, 0), negatives=1)
+    pairs = sample_pairs(images, source.images, source, step_generator(0, 0), negatives=1)
     positive, negative = pairs.captions[:1000], pairs.captions[1000:]
     caption_replaced = pairs.images[1000:] == images
     has_both = table.record_ids[negative] > 0
@@ -96,7 +96,7 @@ def test_a_share_of_the_negatives_is_hard(share: float) -> None:
         images,
         pool,
         SOURCE,
-        seed_step(0, 0, 0),
+        step_generator(0, 0),
         negatives=1,
         hard_negatives=hard_negatives,
         hard_share=share,

@@ -19,7 +19,7 @@ from polyglance.recipes.cross_encoder.config import (
 from polyglance.recipes.m3p.config import CodeSwitching, FineTuning, M3PRecipe
 from polyglance.recipes.m3p.data import load_data
 from polyglance.recipes.m3p.train import build_model, build_stages, train
-from polyglance.training.mixture import seed_step
+from polyglance.training.mixture import step_generator
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
@@ -30,7 +30,7 @@ def test_the_share_alpha_of_captions_is_code_switched(
     source = load_data(replace(recipe, code_switching=config), data, "cpu").code_switched_captions(
         config, seed=0
     )
-    rows = source.sample(np.resize(source.images, 4000), seed_step(0, 0, 0))
+    rows = source.sample(np.resize(source.images, 4000), step_generator(0, 0))
     # Each caption is followed by its variants.
     assert np.mean(rows % 4 > 0) == pytest.approx(alpha, abs=0.04)
 

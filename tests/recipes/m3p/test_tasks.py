@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.steps import losses_at
 from helpers.text_encoder import unigram_tokenizer
 from helpers.toy_regions import (
     LABELS,
@@ -42,7 +43,7 @@ from polyglance.records import Record
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.tokenizer import Tokenizer
 from polyglance.training.loop import LoopConfig, train_loop
-from polyglance.training.mixture import Mixture, MultiTask, Task, seed_step
+from polyglance.training.mixture import Mixture, MultiTask, Task
 
 LANGUAGES = ("en", "de")
 
@@ -153,7 +154,7 @@ def test_mc_mlm_uses_the_image_and_mc_mrm_the_words(toy: ToyM3P, tmp_path: Path)
     learn(model, task, tmp_path, steps=110, rate=1e-2)
     torch.manual_seed(0)
     with torch.no_grad():
-        trials = [task.losses(seed_step(9, step, 0)) for step in range(10)]
+        trials = [losses_at(task, 9, step) for step in range(10)]
     means = {name: np.mean([float(losses[name]) for losses in trials]) for name in trials[0]}
     # Without the image, a masked word costs ln 8 for a colour and ln 6 for a shape; without the
     # words, a label costs ln 48, and features cost their variance.
@@ -166,9 +167,9 @@ def test_xmlm_learns_from_text_alone(toy: ToyM3P, tmp_path: Path) -> None:
     model = toy.model(layers=1)
     corpus = CaptionTable.build(records_in(toy.train_pictures, *LANGUAGES), toy.tokenizer)
     task = XMLMTask(model, corpus, toy.masking, batch=16)
-    before = task.losses(seed_step(0, 0, 0))["xmlm"].item()
+    before = losses_at(task, 0, 0)["xmlm"].item()
     learn(model, task, tmp_path, steps=40)
-    assert task.losses(seed_step(0, 0, 0))["xmlm"].item() < before - 1.5
+    assert losses_at(task, 0, 0)["xmlm"].item() < before - 1.5
     assert model.languages.weight.abs().amin() > 0
 
 
@@ -182,7 +183,7 @@ def test_languages_are_sampled_by_their_share_to_the_power_of_alpha(toy: ToyM3P)
     )
     corpus = CaptionTable.build([*english, *german], toy.tokenizer)
     task = XMLMTask(toy.model(), corpus, toy.masking, batch=20_000)
-    sampled = task.sample(np.random.default_rng(0))
+    sampled = task.sample_rows(np.random.default_rng(0))
     share = (corpus.language_ids[sampled] == 1).mean()
     assert share == pytest.approx(0.1**0.3 / (0.1**0.3 + 0.9**0.3), abs=0.015)
     assert len(np.unique(sampled)) == 100
@@ -209,7 +210,7 @@ def test_each_pair_of_a_step_belongs_to_one_task(toy: ToyM3P) -> None:
     objective = MCTObjective(masking, negatives=2, region_rate=1.0, regions_zeroed=1.0)
     task = MCTTask(model, table, captions, objective, batch=5)
     spy = Spy(model)
-    losses = task.losses(seed_step(0, 0, 0))
+    losses = losses_at(task, 0, 0)
     assert set(losses) == {"mc_mlm", "mc_mrm_features", "mc_mrm_labels", "mc_vlm"}
     assert len(spy.text.packing) == len(spy.regions.packing) == 5 + 5 + 15
     ends = spy.text.packing.cu_seqlens.tolist()
@@ -242,7 +243,7 @@ def test_mc_mrm_predicts_fifteen_percent_and_masks_nine_in_ten_of_them(
     model.label_logits = counted  # type: ignore[method-assign]
     masked = total = 0
     for step in range(12):
-        task.losses(seed_step(0, step, 0))
+        losses_at(task, 0, step)
         masked += int((~spy.regions.features.any(1)).sum())
         total += len(spy.regions.features)
     assert sum(predicted) / total == pytest.approx(0.15, abs=0.015)
@@ -258,7 +259,7 @@ def test_tasks_can_be_left_out_and_a_step_is_reproducible(
     task = MCTTask(model, table, captions, MCTObjective(toy.masking, tasks=tasks), batch=4)
     text = XMLMTask(model, captions.table, toy.masking, batch=4)
     both = MultiTask([("mct", task, 1.0), ("text", text, 1.0)])
-    first, again, other = (both.losses(seed_step(0, step, 0)) for step in (3, 3, 4))
+    first, again, other = (losses_at(both, 0, step) for step in (3, 3, 4))
     names = {
         "mc_mlm": ["mc_mlm"],
         "mc_mrm": ["mc_mrm_features", "mc_mrm_labels"],

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from helpers.steps import losses_of
 from polyglance.batches.inputs import PixelTable
 from polyglance.data.captions import CaptionTable
 from polyglance.nn.packing import Packing
@@ -91,7 +92,7 @@ def test_images_and_classes_move_to_their_names() -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
     first = last = 0.0
     for _ in range(60):
-        losses = task.losses(generator)
+        losses = losses_of(task, generator)
         assert set(losses) == {"images", "classes"}
         total = losses["images"] + losses["classes"]
         optimiser.zero_grad()

@@ -12,14 +12,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from helpers.steps import losses_of
 from helpers.toy_mmp import ToyModel, make_toy_model
-from polyglance.batches.inputs import Indices, PixelTable
+from polyglance.batches.inputs import Indices, PixelBatch, PixelTable
 from polyglance.data.captions import CaptionTable
 from polyglance.data.toy import ToyDataset
 from polyglance.models.mmp import MMP
 from polyglance.nn.compression import compress
 from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 from polyglance.recipes.mmp.tasks import EmbeddingDistillationTask
+from polyglance.training.mixture import item_draws
 
 PICTURES = list(ToyDataset(seed=3).pictures(40))
 
@@ -76,10 +79,10 @@ def as_floats(losses: dict[str, Tensor]) -> dict[str, float]:
 
 def test_loss_of_an_exact_copy_is_zero(setup: Distillation) -> None:
     """Both get the same crops and mirroring, or their vectors would differ."""
-    losses = setup.task().losses(np.random.default_rng(0))
+    losses = losses_of(setup.task(), np.random.default_rng(0))
     assert as_floats(losses) == pytest.approx({"sentences": 0, "images": 0}, abs=1e-6)
     items = np.arange(40)
-    drawn = [setup.pictures.rows(items, np.random.default_rng(seed)) for seed in (0, 1)]
+    drawn = [setup.pictures.rows(items, ItemDraws.of(seed, 40)) for seed in (0, 1)]
     with torch.no_grad():
         first, second = (setup.student.encode_visual(*rows) for rows in drawn)
     assert (1 - (first * second).sum(1)).mean() > 1e-3  # other crops give other vectors
@@ -87,14 +90,13 @@ def test_loss_of_an_exact_copy_is_zero(setup: Distillation) -> None:
 
 def test_student_and_teacher_get_the_same_crops(setup: Distillation) -> None:
     class Recorded(PixelTable):
-        def rows(
-            self, items: Indices, generator: np.random.Generator | None
-        ) -> tuple[Tensor, Packing]:
-            assert generator is not None
-            calls.append((items.tolist(), float(copy.deepcopy(generator).random())))
-            return super().rows(items, generator)
+        def select(self, items: Indices, draws: ItemDraws | None) -> PixelBatch:
+            batch = super().select(items, draws)
+            assert batch.crops is not None
+            calls.append((items.tolist(), batch.crops.flatten().tolist()))
+            return batch
 
-    calls: list[tuple[list[int], float]] = []
+    calls: list[tuple[list[int], list[float]]] = []
     table = copy.copy(setup.pictures)
     table.__class__ = Recorded
     task = EmbeddingDistillationTask(
@@ -102,11 +104,11 @@ def test_student_and_teacher_get_the_same_crops(setup: Distillation) -> None:
     )
     generator = np.random.default_rng(0)
     for _ in range(3):
-        task.losses(generator)
+        losses_of(task, generator)
     for step in (0, 2, 4):
         assert calls[step] == calls[step + 1]
         assert len(set(calls[step][0])) == 12
-    assert len({crop for _, crop in calls}) == 3
+    assert len({tuple(crops) for _, crops in calls}) == 3
     assert len({tuple(items) for items, _ in calls}) == 3
 
 
@@ -115,17 +117,18 @@ def test_loss_is_one_minus_the_mean_cosine(setup: Distillation) -> None:
     with torch.no_grad():
         for parameter in setup.student.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    found = as_floats(setup.task().losses(np.random.default_rng(5)))
+    found = as_floats(losses_of(setup.task(), np.random.default_rng(5)))
     generator = np.random.default_rng(5)
     rows = generator.choice(len(setup.sentences), 40, replace=False)
-    items, seed = generator.choice(40, 40, replace=False), int(generator.integers(2**63))
+    item_draws(generator, 40)
+    items, draws = generator.choice(40, 40, replace=False), item_draws(generator, 40)
 
     def vectors(model: MMP, backbone: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
         texts = []
         for row in rows:
             ids, lengths = setup.sentences.gather(np.array([row]))
             texts += list(model.encode_text(torch.from_numpy(ids).long(), Packing.of(lengths)))
-        features = setup.pictures.with_network(backbone).rows(items, np.random.default_rng(seed))
+        features = setup.pictures.with_network(backbone).rows(items, draws)
         return texts, list(model.encode_visual(*features))
 
     with torch.no_grad():
@@ -147,7 +150,7 @@ def mean_cosine(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
 
 def test_only_the_student_is_trained(setup: Distillation) -> None:
     small = compressed(setup)
-    losses = setup.task(small).losses(np.random.default_rng(0))
+    losses = losses_of(setup.task(small), np.random.default_rng(0))
     (losses["sentences"] + losses["images"]).backward()
     assert all(parameter.grad is None for parameter in setup.teacher.model.parameters())
     assert not any(p.requires_grad for p in setup.teacher.model.parameters())
@@ -169,12 +172,12 @@ def test_compressed_student_approaches_the_teacher(setup: Distillation) -> None:
 
     def distances() -> dict[str, float]:
         with torch.no_grad():
-            return as_floats(setup.task().losses(np.random.default_rng(99)))
+            return as_floats(losses_of(setup.task(), np.random.default_rng(99)))
 
     before, generator = distances(), np.random.default_rng(0)
     task, optimiser = setup.task(batch=32), torch.optim.Adam(student.parameters(), lr=5e-4)
     for _ in range(25):
-        losses = task.losses(generator)
+        losses = losses_of(task, generator)
         optimiser.zero_grad()
         (losses["sentences"] + losses["images"]).backward()
         optimiser.step()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.steps import losses_of
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
 from polyglance.nn.encoder import EncoderConfig
@@ -149,7 +150,7 @@ def test_batch_has_distinct_videos(monkeypatch: pytest.MonkeyPatch) -> None:
         task, "sample_clip", lambda record, rng: drawn.append(record.video) or draw(record, rng)
     )
     draw = SubtitleTask.sample_clip.__get__(task)
-    losses = task.losses(np.random.default_rng(1))
+    losses = losses_of(task, np.random.default_rng(1))
     assert set(losses) == {"inter", "intra"}  # equations 1 and 3, no cross-lingual pairs
     ((features, visuals, captions),) = seen
     assert len(set(drawn)) == 4
@@ -163,7 +164,7 @@ def test_batch_has_distinct_videos(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_empty_tokenisation_becomes_the_unknown_token() -> None:
     mute = Record(video="m", subtitles={"en": (Cue(0, 60, "hm"),)})
     task = make(ClipSampling(5, 5), [mute, video()])
-    assert torch.isfinite(task.losses(np.random.default_rng(0))["inter"])
+    assert torch.isfinite(losses_of(task, np.random.default_rng(0))["inter"])
 
 
 def test_invalid_settings_are_rejected() -> None:

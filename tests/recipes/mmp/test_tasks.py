@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from helpers.steps import losses_of
+from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import FeatureTable, pack_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
@@ -134,20 +136,20 @@ def test_only_weighted_languages_are_drawn(monkeypatch: pytest.MonkeyPatch) -> N
     drawn = record_rows(monkeypatch)
     features = FeatureTable(torch.zeros(3, 16), np.ones(3, np.int64))
     task = MMPTask(make_model(), features, captions, SYMMETRIC, batch=9, weights={"yy": 1.0})
-    task.losses(np.random.default_rng(0))
+    losses_of(task, np.random.default_rng(0))
     assert [captions.record_ids[rows].tolist() for rows in drawn] == [[1]]
 
 
 def test_two_captions_are_in_two_languages(monkeypatch: pytest.MonkeyPatch) -> None:
     captions, model, drawn = table(), make_model(), record_rows(monkeypatch)
     task = MMPTask(model, visuals(), captions, SYMMETRIC, batch=64, captions_per_image=2)
-    task.losses(np.random.default_rng(0))
+    losses_of(task, np.random.default_rng(0))
     first, second = drawn
     assert captions.record_ids[first].tolist() == captions.record_ids[second].tolist()
     assert (captions.language_ids[first] != captions.language_ids[second]).all()
     assert len(set(captions.record_ids[first])) == 64
     drawn.clear()
-    ParallelTextTask(model, captions, batch=64).losses(np.random.default_rng(0))
+    losses_of(ParallelTextTask(model, captions, batch=64), np.random.default_rng(0))
     left, right = np.split(drawn[0], 2)
     assert captions.record_ids[left].tolist() == captions.record_ids[right].tolist()
     assert (captions.language_ids[left] != captions.language_ids[right]).all()
@@ -157,9 +159,9 @@ def record_rows(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.int64]]:
     """Return a list to which tasks append the rows of captions that they pack."""
     drawn: list[NDArray[np.int64]] = []
 
-    def record(captions: CaptionTable, rows: NDArray[np.int64], device: torch.device) -> Text:
+    def record(captions: CaptionTable, rows: NDArray[np.int64]) -> Text:
         drawn.append(rows)
-        return pack_captions(captions, rows, device)
+        return pack_captions(captions, rows)
 
     monkeypatch.setattr(tasks, "pack_captions", record)
     return drawn
@@ -180,15 +182,27 @@ def test_unusable_data_is_rejected() -> None:
 
 
 def test_multi_task_weights_and_names_losses() -> None:
+    @dataclass(frozen=True)
+    class Draw(Batch):
+        value: float
+
+        def counts(self) -> dict[str, int]:
+            return {"inter": 7}
+
     class Fixed:
         def __init__(self, value: float) -> None:
             self.value = value
 
-        def losses(self, generator: np.random.Generator) -> dict[str, torch.Tensor]:
-            return {"inter": torch.tensor(self.value), "draw": torch.tensor(generator.random())}
+        def sample(self, generator: np.random.Generator) -> Draw:
+            return Draw(generator.random())
 
-    generator = np.random.default_rng(0)
-    losses = MultiTask([("a", Fixed(2.0), 1.0), ("b", Fixed(4.0), 0.5)]).losses(generator)
+        def losses(self, batch: Draw) -> dict[str, torch.Tensor]:
+            return {"inter": torch.tensor(self.value), "draw": torch.tensor(batch.value)}
+
+    task = MultiTask([("a", Fixed(2.0), 1.0), ("b", Fixed(4.0), 0.5)])
+    batch = task.sample(np.random.default_rng(0))
+    losses = task.losses(batch)
+    assert batch.counts() == {"a.inter": 7, "b.inter": 7}
     again = np.random.default_rng(0)
     expected = {"a.inter": 2, "a.draw": again.random(), "b.inter": 2, "b.draw": again.random() / 2}
     assert {key: float(loss) for key, loss in losses.items()} == pytest.approx(expected)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.steps import losses_of
 from helpers.toy_smalr import VECTORS, VISUAL, Numbers, ToySMALRData, toy_smalr_data
 from polyglance.batches.inputs import FeatureTable, pack_captions
 from polyglance.data.captions import CaptionTable
@@ -45,7 +46,7 @@ def test_grid_has_two_captions_per_language() -> None:
     assert grids.items.tolist() == [0, 1]
     drawn: Counter[tuple[int, int]] = Counter()
     for _ in range(1000):
-        grid = grids.sample(np.array([1, 0]), generator, CPU)
+        grid = grids.sample(np.array([1, 0]), generator)
         assert grid.image_ids.tolist() == [0, 1, 0, 1]
         assert grid.present.int().tolist() == [[0, 1, 0, 1], [0, 1, 0, 1], [1, 0, 1, 0]]
         assert grid.languages.tolist() == [0, 0, 1, 1, 2, 2]
@@ -59,19 +60,19 @@ def test_grid_has_two_captions_per_language() -> None:
 
 
 def test_vectors_are_scattered_to_the_grid() -> None:
-    grid = CaptionGridSampler(uneven()).sample(np.array([1, 0]), np.random.default_rng(0), CPU)
+    grid = CaptionGridSampler(uneven()).sample(np.array([1, 0]), np.random.default_rng(0))
     spread = grid.to_grid(torch.arange(6.0)[:, None] + 1)[..., 0]
     assert spread.tolist() == [[0, 1, 0, 2], [0, 3, 0, 4], [5, 0, 6, 0]]
 
 
 def test_languages_are_fixed_or_sampled() -> None:
     chosen = CaptionGridSampler(uneven(), languages=("zz", "yy"), captions_per_language=1)
-    grid = chosen.sample(np.array([0, 1]), np.random.default_rng(0), CPU)
+    grid = chosen.sample(np.array([0, 1]), np.random.default_rng(0))
     assert grid.languages.tolist() == [1, 2]
     assert grid.ids.tolist() == [20, 30]
     some, seen = CaptionGridSampler(uneven(), languages_per_step=2), Counter()
     for seed in range(600):
-        grid = some.sample(np.array([0, 1]), np.random.default_rng(seed), CPU)
+        grid = some.sample(np.array([0, 1]), np.random.default_rng(seed))
         assert grid.present.shape == (2, 4)
         seen.update(set(grid.languages.tolist()))
     assert all(abs(count - 400) < 60 for count in seen.values())
@@ -142,7 +143,7 @@ def make(model: WordModel, toy: ToySMALRData, latent: LatentVocabulary) -> SMALR
 def apart(latent: nn.Module, toy: ToySMALRData) -> float:
     """How badly sentences about one picture lie together."""
     task = SentenceAlignmentTask(latent.eval(), CaptionGridSampler(toy.train), batch=64)
-    return float(task.losses(np.random.default_rng(99))["neighbours"])
+    return float(losses_of(task, np.random.default_rng(99))["neighbours"])
 
 
 def test_pretraining_aligns_captions_by_latent_tokens(latent: LatentVocabulary) -> None:
@@ -216,7 +217,7 @@ def old_scores(model: SMALR, toy: ToySMALRData) -> torch.Tensor:
     """Of all English and German test captions with all test pictures, by the whole model."""
     model.eval()
     rows = np.concatenate([toy.test.rows_in_language(language) for language in ("en", "de")])
-    text = pack_captions(toy.test, rows, CPU)
+    text = pack_captions(toy.test, rows)
     pictures = model.encode_visual(*toy.test_visuals.rows(np.arange(toy.test.num_records), None))
     return model.encode_text(text.ids, text.packing) @ pictures.T
 

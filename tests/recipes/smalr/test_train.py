@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.steps import losses_of
 from helpers.toy_clips import write_store
 from helpers.toy_smalr_corpus import DICTIONARIES, LANGUAGES, RECIPE, make_toy_smalr_corpus
 from polyglance.errors import PolyglanceError
@@ -93,10 +94,22 @@ def test_consistency_improves_recall(trained: tuple[Path, dict[str, Any]]) -> No
         of_one = 32 * 3 + 32
         sizes = {"clc-a": 0, "clc-c": 3 * of_one, "clc-c-paper": of_one}
         assert measured[source]["parameters"] == sizes
-        for way in sizes:
+        for way in (*sizes, "clc-c-search", "clc-c-paper-search"):
             assert measured[source][way]["average"] > alone + 1
+        assert set(measured[source]["training"]) == {*LANGUAGES, "shared"}
     # Combined captions of an image give the same scores in every language.
     assert measured["dataset"]["clc-a"]["en"] == pytest.approx(measured["dataset"]["clc-a"]["fr"])
+
+
+def test_trained_consistency_is_saved_with_the_model(
+    data: Path, trained: tuple[Path, dict[str, Any]]
+) -> None:
+    saved = load_smalr(trained[0] / "words").consistency
+    assert saved is not None
+    assert saved.languages == LANGUAGES
+    assert {name: network.languages.shape for name, network in saved.networks.items()} == {
+        "shared": (32, 3)
+    }
 
 
 def test_consistency_trains_on_validation_and_evaluates_on_test(
@@ -104,9 +117,9 @@ def test_consistency_trains_on_validation_and_evaluates_on_test(
 ) -> None:
     asked: list[Any] = []
 
-    def recalls(learned_from: Any, measured: Any, owners: Any) -> dict[str, Any]:
+    def recalls(learned_from: Any, measured: Any, owners: Any, **_: Any) -> tuple[Any, Any]:
         asked.append((learned_from("de"), measured("de"), owners["de"]))
-        return {}
+        return {}, {}
 
     monkeypatch.setattr(consistency, "consistency_recalls", recalls)
     for name in ("scores_by_dataset", "scores_by_dictionary"):
@@ -210,7 +223,7 @@ def test_first_stage_trains_only_projections(data: Path, tmp_path: Path) -> None
 
     def loss() -> float:
         task = SentenceAlignmentTask(table, captions, batch=64, rule=rule)
-        return float(task.losses(np.random.default_rng(7))["neighbours"].detach())
+        return float(losses_of(task, np.random.default_rng(7))["neighbours"].detach())
 
     at_first = loss()
     num_parameters, _ = align_words(
@@ -238,9 +251,9 @@ def test_both_stages_follow_the_triplet_curriculum(
     def record(task: type, name: str, rule: Callable[[Any], TripletRule]) -> None:
         losses = task.losses  # type: ignore[attr-defined]
 
-        def recorded(self: Any, generator: np.random.Generator) -> Any:
+        def recorded(self: Any, batch: Any) -> Any:
             negatives[name].append(rule(self).negatives)
-            return losses(self, generator)
+            return losses(self, batch)
 
         monkeypatch.setattr(task, "losses", recorded)
 

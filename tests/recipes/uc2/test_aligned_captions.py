@@ -16,6 +16,7 @@ from polyglance.data.toy import Caption, Picture, ToyDataset
 from polyglance.data.toy import align_captions as true_alignment
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.objectives.co_masking import co_mask
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_language import TokenMasking
 from polyglance.recipes.uc2.aligned_captions import (
     AlignedCaptions,
@@ -127,11 +128,10 @@ def sampled_cases(pairs: AlignedCaptions, tokenizer: Tokenizer, count: int) -> l
     """Return whether sub-words that were masked together are translations, where that is known."""
     table = pairs.table
     masking = TokenMasking(tokenizer.mask_id or 0, (4, tokenizer.vocab_size - 1))
-    torch.manual_seed(0)
     sampled = pairs.sample(600, np.random.default_rng(0))
     pair = pairs.gather(sampled)
     masked = torch.zeros(len(pair.ids), dtype=torch.bool)
-    masked[co_mask(pair, masking).positions] = True
+    masked[co_mask(pair, masking, ItemDraws.of(0, 600)).positions] = True
     together = pair.links[:, masked[pair.links].all(0)].T.tolist()
     pair_ids = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids]).tolist()
     positions = torch.cat([pair.first.positions, pair.second.positions]).tolist()

@@ -82,7 +82,9 @@ def test_sub_words_of_a_name_are_sampled_evenly() -> None:
     assert labels.language_ids(["de", "en"]).tolist() == [1, 0]
     for language_id, language in enumerate(("en", "de")):
         for label, name in enumerate(NAMES[language]):
-            sampled = labels.sample(np.full(3000, language_id), np.full(3000, label), generator)
+            sampled = labels.sample(
+                np.full(3000, language_id), np.full(3000, label), generator.random(3000)
+            )
             letters, counts = np.unique(sampled, return_counts=True)
             assert {chr(97 + letter) for letter in letters} == set(name)
             for letter, count in zip(letters, counts, strict=True):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.steps import losses_at
 from helpers.toy_regions import first_region_records, first_regions
 from helpers.toy_uc2 import LANGUAGES, ToyUC2, make_toy_uc2
 from polyglance.evaluation.pair_scores import PairScores
@@ -23,7 +24,7 @@ from polyglance.recipes.uc2.tasks import (
     VTLMTask,
 )
 from polyglance.training.loop import LoopConfig, train_loop
-from polyglance.training.mixture import Mixture, Task, seed_step
+from polyglance.training.mixture import Mixture, Task
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def learn(model: UC2, tasks: Mixture, folder: Path, steps: int, rate: float = 6e
 
 @torch.no_grad()
 def mean_loss(task: Task, steps: int = 8) -> float:
-    losses = [next(iter(task.losses(seed_step(9, step, 0)).values())) for step in range(steps)]
+    losses = [next(iter(losses_at(task, 9, step).values())) for step in range(steps)]
     return float(torch.stack(losses).mean())
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.steps import losses_at
 from helpers.toy_regions import records_in, region_table
 from helpers.toy_uc2 import LANGUAGES, ToyUC2, make_toy_uc2, toy_labels
 from polyglance.batches.regions import RegionTable
@@ -24,7 +25,7 @@ from polyglance.recipes.uc2.tasks import (
     RetrievalTask,
     VTLMTask,
 )
-from polyglance.training.mixture import Mixture, Task, seed_step
+from polyglance.training.mixture import Mixture, Task, step_generator
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +74,8 @@ def test_mlm_predicts_masked_words_in_all_languages_equally(toy: ToyUC2) -> None
     always_masked = replace(toy.masking, masked=1.0, random=0.0)
     task = MLMTask(model, corpus, always_masked, batch=40)
     spy = Spy(model)
-    loss = task.losses(seed_step(0, 5, 0))["mlm"]
-    sampled = corpus.captions.sample(40, seed_step(0, 5, 0))
+    loss = losses_at(task, 0, 5)["mlm"]
+    sampled = corpus.captions.sample(40, step_generator(0, 5))
     table = corpus.captions.table
     assert 10 < (table.language_ids[sampled] == 0).sum() < 30
     original = torch.from_numpy(table.gather(sampled)[0].astype(np.int64))
@@ -95,7 +96,7 @@ def test_half_of_the_itm_pairs_do_not_match(
 ) -> None:
     corpus = toy.scene_corpus(*LANGUAGES)
     task = ITMTask(toy.model(variant=variant), corpus, batch=4000, variant=variant)
-    captions, images, matched = task.sample(np.random.default_rng(0))
+    captions, images, matched = task.sample_pairs(np.random.default_rng(0))
     table = corpus.captions.table
     assert matched.sum() == 2000
     assert np.array_equal(table.record_ids[captions] == images, matched)
@@ -120,8 +121,8 @@ def test_itm_and_retrieval_losses_equal_a_loop(toy: ToyUC2) -> None:
         return encode_pair(text, images)
 
     model.encode_pair = recorded  # type: ignore[method-assign]
-    loss = task.losses(seed_step(0, 1, 0))["itm"].item()
-    _, _, matched = task.sample(seed_step(0, 1, 0))
+    loss = losses_at(task, 0, 1)["itm"].item()
+    _, _, matched = task.sample_pairs(step_generator(0, 1))
     logits = model.match_logits(pooled[-1]).tolist()
     costs = [
         math.log1p(math.exp(-x)) if is_match else math.log1p(math.exp(x))
@@ -130,12 +131,12 @@ def test_itm_and_retrieval_losses_equal_a_loop(toy: ToyUC2) -> None:
     assert loss == pytest.approx(sum(costs) / 7, rel=1e-4)
 
     retrieval = RetrievalTask(model, corpus, batch=5, negatives=2)
-    loss = retrieval.losses(seed_step(0, 2, 0))["retrieval"].item()
+    loss = losses_at(retrieval, 0, 2)["retrieval"].item()
     scores = model.rank_scores(pooled[-1]).sigmoid().view(5, 5).tolist()
     costs = [max(0.0, 0.2 + other - row[0]) for row in scores for other in row[1:]]
     assert loss == pytest.approx(sum(costs) / 20, rel=1e-4)
     by_matching = RetrievalTask(model, corpus, batch=5, negatives=2, loss="matching")
-    loss = by_matching.losses(seed_step(0, 2, 0))["retrieval"].item()
+    loss = losses_at(by_matching, 0, 2)["retrieval"].item()
     costs = [-math.log(p if n == 0 else 1 - p) for row in scores for n, p in enumerate(row)]
     assert loss == pytest.approx(sum(costs) / 25, rel=1e-3)
 
@@ -147,7 +148,7 @@ def test_retrieval_has_negatives_of_both_kinds(toy: ToyUC2) -> None:
         task = RetrievalTask(
             toy.model(), corpus, batch=300, negatives=2, hard_negatives=hard_negatives
         )
-        captions, images = task.sample(np.random.default_rng(0))
+        captions, images = task.sample_pairs(np.random.default_rng(0))
         captioned = corpus.captions.table.record_ids[captions]
         own = images[:, :1]
         assert np.array_equal(captioned[:, 0], images[:, 0])
@@ -170,7 +171,7 @@ def test_negatives_become_harder_over_the_warmup(toy: ToyUC2) -> None:
         toy.model(), toy.scene_corpus("en"), batch=400, hard_negatives=near, warmup_steps=100
     )
     for step, share in ((0, 0.0), (50, 0.5), (100, 1.0), (400, 1.0)):
-        _, images = task.sample(seed_step(0, step, 0))
+        _, images = task.sample_pairs(step_generator(0, step))
         hard = (images[:, 1] - images[:, 0]) % 400 == 1
         assert hard.mean() == pytest.approx(share, abs=0.08)
 
@@ -181,11 +182,10 @@ def test_mrtm_predicts_masked_regions_in_the_language_of_the_caption(toy: ToyUC2
     torch.nn.init.normal_(model.region_mask)
     task = MRTMTask(model, corpus, toy.label_tokens, batch=60, variant="reference")
     spy = Spy(model)
-    generator = seed_step(0, 3, 0)
-    loss = task.losses(generator)["mrtm"].item()
+    batch = task.sample(step_generator(0, 3))
+    loss = task.losses(batch)["mrtm"].item()
     table = corpus.captions.table
-    again = seed_step(0, 3, 0)
-    sampled = corpus.captions.sample(60, again)
+    sampled = corpus.captions.sample(60, step_generator(0, 3))
     original, labels = corpus.regions.take(table.record_ids[sampled])
     assert spy.regions is not None
     assert spy.text is not None
@@ -195,8 +195,8 @@ def test_mrtm_predicts_masked_regions_in_the_language_of_the_caption(toy: ToyUC2
     assert all(torch.equal(spy.regions.features[p], model.region_mask) for p in positions)
     image = original.packing.sequence_ids.tolist()
     languages = [table.language_codes[table.language_ids[sampled[image[p]]]] for p in positions]
-    language_ids = np.array([task.labels.languages.index(code) for code in languages])
-    targets = task.labels.sample(language_ids, labels[positions].numpy(), again).tolist()
+    targets = batch.targets.tolist()
+    assert batch.counts() == {"mrtm": len(positions)}
     for code, position, target in zip(languages, positions, targets, strict=True):
         name = toy_labels(code)[labels[position]]
         assert target in toy.tokenizer.encode(name, add_special_tokens=False)
@@ -221,7 +221,7 @@ def test_mrtm_predicts_fifteen_percent_and_masks_the_share_of_its_variant(
 
     model.encode_positions = counted  # type: ignore[method-assign]
     for step in range(12):
-        task.losses(seed_step(0, step, 0))
+        losses_at(task, 0, step)
         assert spy.regions is not None
         masked += int((spy.regions.features == model.region_mask).all(1).sum())
         total += len(spy.regions.features)
@@ -239,8 +239,8 @@ def test_vtlm_predicts_masked_words_of_two_captions_of_one_image(toy: ToyUC2) ->
     regions = region_table(toy.train_pictures)
     task = VTLMTask(model, regions, pairs, always_masked, batch=30)
     spy = Spy(model)
-    loss = task.losses(seed_step(0, 4, 0))["vtlm"].item()
-    sampled = pairs.sample(30, seed_step(0, 4, 0))
+    loss = losses_at(task, 0, 4)["vtlm"].item()
+    sampled = pairs.sample(30, step_generator(0, 4))
     assert spy.text is not None
     assert spy.translation is not None
     assert spy.regions is not None
@@ -258,7 +258,7 @@ def test_vtlm_predicts_masked_words_of_two_captions_of_one_image(toy: ToyUC2) ->
     expected, _ = regions.take(table.record_ids[pairs.second[sampled]])
     assert torch.equal(spy.regions.features, expected.features)
     tlm = VTLMTask(model, None, pairs, always_masked, batch=30, co_masked=0.0)
-    assert set(tlm.losses(seed_step(0, 4, 0))) == {"vtlm"}
+    assert set(losses_at(tlm, 0, 4)) == {"vtlm"}
     assert spy.images is None
 
 
@@ -284,7 +284,7 @@ def test_step_is_reproducible(toy: ToyUC2) -> None:
         RetrievalTask(model, corpus, batch=4),
     ]
     for task in tasks:
-        first, again, other = (task.losses(seed_step(0, step, 0)) for step in (3, 3, 4))
+        first, again, other = (losses_at(task, 0, step) for step in (3, 3, 4))
         assert all(torch.equal(first[name], again[name]) for name in first)
         assert any(not torch.equal(first[name], other[name]) for name in first)
 

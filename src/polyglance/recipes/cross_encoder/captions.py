@@ -16,8 +16,8 @@ from polyglance.data.captions import BatchTokenizer, CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.records import Record
 from polyglance.text.code_switching import CodeSwitcher
-from polyglance.training.distributed import shard_for_rank
 from polyglance.training.mixture import step_of
+from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
 
@@ -51,24 +51,23 @@ class LanguageBalancedSampler:
             images, first, size = np.unique(
                 table.record_ids[rows], return_index=True, return_counts=True
             )
-            own = np.isin(images, shard_for_rank(images))
-            if own.sum() < 2:
+            if len(images) < 2:
                 raise PolyglanceError(
                     f"training needs at least two images with captions in {language}: choose"
                     " languages that the corpus has"
                 )
             # The captions of one image in one language are contiguous in the table.
-            starts.append(rows[first[own]])
-            sizes.append(size[own])
-            counts.append(int(own.sum()))
+            starts.append(rows[first])
+            sizes.append(size)
+            counts.append(len(images))
         self._start, self._size = np.concatenate(starts), np.concatenate(sizes)
         self._count = np.array(counts, np.int64)
         weights = np.array([size.sum() for size in sizes], float) ** language_alpha
         self._probabilities = weights / weights.sum()
         self._base = np.cumsum(self._count) - self._count
         self._group = np.full(len(table), -1, np.int64)
-        for group, (start, size) in enumerate(zip(self._start, self._size, strict=True)):
-            self._group[start : start + size] = group
+        groups = np.repeat(np.arange(len(self._start)), self._size)
+        self._group[ragged_arange(self._start, self._size)] = groups
 
     @property
     def images(self) -> Indices:

@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.batches.inputs import pack_captions
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource, RegionTable
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import ranks_from_scores, summarise
 from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.objectives.nce import nce
+from polyglance.recipes.cross_encoder.batches import PairBatch
 from polyglance.recipes.cross_encoder.data import Split
 from polyglance.recipes.retrieval_report import rows_by_language, validation_scores
-from polyglance.training.distributed import shard_for_rank
+from polyglance.training.distributed import gather_rows
+from polyglance.training.mixture import item_draws, rank_share
 
 Indices = NDArray[np.int64]
 
@@ -37,7 +39,7 @@ class ContrastiveTask:
     def __init__(
         self,
         model: CrossEncoderModel,
-        regions: RegionTable,
+        regions: RegionSource,
         captions: CaptionTable,
         *,
         batch: int,
@@ -55,21 +57,27 @@ class ContrastiveTask:
         self.model, self.regions, self.captions = model, regions, captions
         self.temperature = temperature
         self.language_ids = model.language_ids(captions.language_codes)
-        self._images = shard_for_rank(np.unique(captions.record_ids))
+        self._images = np.unique(captions.record_ids)
         self.batch = min(batch, len(self._images))
         if self.batch < 2:
             raise PolyglanceError("contrastive learning needs at least two images with captions")
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+    def sample(self, generator: np.random.Generator) -> PairBatch:
         """Sample distinct images with a caption each."""
+        share = rank_share(self.batch, equal=True)
         images = generator.choice(self._images, self.batch, replace=False)
-        rows = self.captions.sample(images, generator)
-        visual = embed_images(self.model, self.regions.take(images, generator)[0])
-        text = pack_captions(self.captions, rows, visual.device, language_ids=self.language_ids)
-        textual = embed_texts(self.model, text)
-        loss = nce(
-            visual.float(), textual.float(), temperature=self.temperature, negatives="symmetric"
-        )
+        rows = self.captions.sample(images, generator)[share]
+        regions = self.regions.select(images[share], item_draws(generator, self.batch, share))
+        text = pack_captions(self.captions, rows, language_ids=self.language_ids)
+        matched = torch.ones(len(rows), dtype=torch.bool)
+        return PairBatch("contrastive", text, regions, matched, len(rows))
+
+    def losses(self, batch: PairBatch) -> dict[str, Tensor]:
+        """Contrast the images and captions of all processes."""
+        batch = batch.to(next(self.model.parameters()).device)
+        visual = gather_rows(embed_images(self.model, batch.regions.load()).float())
+        textual = gather_rows(embed_texts(self.model, batch.text).float())
+        loss = nce(visual, textual, temperature=self.temperature, negatives="symmetric")
         return {"contrastive": loss}
 
 

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import PixelTable, pack_captions, read_pixels
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionBatch, RegionSource
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all_records
 from polyglance.encoders.model_folder import ModelFolder
@@ -26,10 +27,12 @@ from polyglance.errors import PolyglanceError
 from polyglance.export.to_torch import load_torch
 from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.models.mmp import MMP
+from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import to_device
 from polyglance.recipes.cross_encoder.config import DistillationStage
 from polyglance.recipes.cross_encoder.data import Split, SplitReader
 from polyglance.text import Tokenizer
+from polyglance.training.mixture import item_draws, rank_share
 
 Indices = NDArray[np.int64]
 
@@ -58,12 +61,25 @@ class TeacherVectors:
         ]
         return torch.cat(nearest).numpy()
 
-    def cosines(self, images: Indices, texts: Indices) -> Tensor:
-        """Return the cosine of each pair."""
+    def cosines(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Return the cosine of each pair, by the numbers of images and texts."""
         device = self.images.device
-        left = self.images[to_device(torch.from_numpy(images), device)]
-        right = self.texts[to_device(torch.from_numpy(texts), device)]
+        left, right = self.images[to_device(images, device)], self.texts[to_device(texts, device)]
         return (left.float() * right.float()).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPairBatch(Batch):
+    """Images and sentences, and their numbers among the teacher's vectors."""
+
+    text: Text
+    regions: RegionBatch
+    images: Tensor
+    texts: Tensor
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of pairs."""
+        return {"distillation": len(self.images)}
 
 
 class DistillationTask:
@@ -77,7 +93,7 @@ class DistillationTask:
     def __init__(
         self,
         model: CrossEncoderModel,
-        regions: RegionTable,
+        regions: RegionSource,
         texts: CaptionTable,
         teacher: TeacherVectors,
         *,
@@ -111,28 +127,39 @@ class DistillationTask:
         generator = np.random.default_rng(0)
         images = generator.integers(len(regions), size=_CALIBRATION_PAIRS)
         random = generator.integers(len(texts), size=_CALIBRATION_PAIRS)
-        random_cosines = teacher.cosines(images, random)
-        near_cosines = teacher.cosines(images, self._sample_near(images, generator))
+        near = self._sample_near(images, generator)
+        numbers, random_texts, near_texts = map(torch.from_numpy, (images, random, near))
+        random_cosines = teacher.cosines(numbers, random_texts)
+        near_cosines = teacher.cosines(numbers, near_texts)
         self.mean = float(near_cosines.mean())
         self.std = max(float(random_cosines.std()), 1e-6)
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample pairs and compare scores."""
-        images, texts = self.sample(generator)
-        regions, _ = self.regions.take(images, generator)
-        device = self.regions.features.device
-        text = pack_captions(self.texts, texts, device, language_ids=self.language_ids)
-        scores = self.model.score(text, self.model.embed_regions(regions))
-        return {"distillation": F.smooth_l1_loss(scores.float(), self.targets(images, texts))}
+    def sample(self, generator: np.random.Generator) -> ScoredPairBatch:
+        """Sample pairs."""
+        share = rank_share(self.batch)
+        images, texts = (part[share] for part in self.sample_pairs(generator))
+        return ScoredPairBatch(
+            pack_captions(self.texts, texts, language_ids=self.language_ids),
+            self.regions.select(images, item_draws(generator, self.batch, share)),
+            torch.from_numpy(images),
+            torch.from_numpy(texts),
+        )
 
-    def sample(self, generator: np.random.Generator) -> tuple[Indices, Indices]:
+    def losses(self, batch: ScoredPairBatch) -> dict[str, Tensor]:
+        """Compare scores."""
+        batch = batch.to(next(self.model.parameters()).device)
+        scores = self.model.score(batch.text, self.model.embed_regions(batch.regions.load()))
+        targets = self.targets(batch.images, batch.texts)
+        return {"distillation": F.smooth_l1_loss(scores.float(), targets)}
+
+    def sample_pairs(self, generator: np.random.Generator) -> tuple[Indices, Indices]:
         """Sample images and sentences; the n-th of each make a pair."""
         images = generator.integers(len(self.regions), size=self.batch)
         texts = generator.integers(len(self.texts), size=self.batch)
         near = generator.random(self.batch) < self.near_share
         return images, np.where(near, self._sample_near(images, generator), texts)
 
-    def targets(self, images: Indices, texts: Indices) -> Tensor:
+    def targets(self, images: Tensor, texts: Tensor) -> Tensor:
         """Return the dual encoder's calibrated scores."""
         return (self.teacher.cosines(images, texts) - self.mean) / self.std
 
@@ -162,7 +189,7 @@ def distillation_task(
         table,
         reader.tokenizer,
         size=None if reader.image_backbone is None else reader.image_backbone.size,
-        device=train.regions.features.device,
+        device=train.regions.device,
     )
     return DistillationTask(
         model,
@@ -205,6 +232,10 @@ def teacher_vectors(
             " of 'polyglance weights split', or set distillation to null"
         )
     settings = folder.description.pictures
+    if settings is None:
+        raise PolyglanceError(
+            f"{folder.path.name} takes features and no pictures: distil from a model of pictures"
+        )
     pixels = PixelTable(
         read_pixels(files, settings.size if size is None else size),
         dual.image_backbone,  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource
 from polyglance.errors import PolyglanceError
 from polyglance.recipes.cross_encoder.captions import CaptionSource
 
@@ -73,7 +73,7 @@ def sample_pairs(
 
 
 @torch.no_grad()
-def mine_hard_negatives(regions: RegionTable, among: Indices, k: int) -> Indices:
+def mine_hard_negatives(regions: RegionSource, among: Indices, k: int) -> Indices:
     """Find the most similar other images of each image.
 
     Args:

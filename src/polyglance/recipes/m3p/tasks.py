@@ -16,30 +16,34 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import pack_captions
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionBatch, RegionSource
 from polyglance.config import validate_fields
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.m3p import M3P
-from polyglance.nn.packed_pairs import Regions
-from polyglance.nn.packing import to_device
+from polyglance.nn.packed_pairs import Text
 from polyglance.objectives.masked_language import (
+    MaskedTokens,
     TokenMasking,
     mask_tokens,
     maskable_tokens,
     mlm_loss,
 )
 from polyglance.objectives.masked_regions import (
-    mask_regions,
+    NO_LABEL,
+    RegionMask,
+    choose_regions,
+    mask_features,
     region_classification,
     region_regression,
 )
 from polyglance.objectives.matching import itm_loss
+from polyglance.recipes.cross_encoder.batches import MaskedBatch
 from polyglance.recipes.cross_encoder.captions import CaptionSource
 from polyglance.recipes.cross_encoder.hard_negatives import sample_pairs
-from polyglance.training.distributed import shard_for_rank
-from polyglance.training.mixture import step_of
+from polyglance.training.mixture import item_draws, rank_share, step_of
 
 Indices = NDArray[np.int64]
 MCTaskName = Literal["mc_mlm", "mc_mrm", "mc_vlm"]
@@ -71,16 +75,23 @@ class XMLMTask:
         self._start = np.cumsum(self._count) - self._count
         self.probabilities = language_probabilities(self._count, language_alpha)
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample sentences and predict their masked words."""
-        rows = self.sample(generator)
+    def sample(self, generator: np.random.Generator) -> MaskedBatch:
+        """Sample sentences and mask words."""
+        share = rank_share(self.batch)
+        rows = self.sample_rows(generator)[share]
+        draws = item_draws(generator, self.batch, share)
         text = pack_captions(self.corpus, rows, language_ids=self.language_ids)
-        masked = mask_tokens(text.ids, text.packing, self.masking)
-        device = next(self.model.parameters()).device
-        hidden = self.model(replace(text, ids=masked.ids).to(device), None).text
-        return {"xmlm": _word_loss(self.model, hidden, masked.positions, masked.targets)}
+        masked = mask_tokens(text.ids, text.packing, self.masking, draws)
+        text = replace(text, ids=masked.ids)
+        return MaskedBatch("xmlm", text, None, masked.positions, masked.targets)
 
-    def sample(self, generator: np.random.Generator) -> Indices:
+    def losses(self, batch: MaskedBatch) -> dict[str, Tensor]:
+        """Predict the masked words."""
+        batch = batch.to(next(self.model.parameters()).device)
+        hidden = self.model(batch.text, None).text[batch.positions]
+        return {"xmlm": mlm_loss(self.model.word_logits(hidden), batch.targets)}
+
+    def sample_rows(self, generator: np.random.Generator) -> Indices:
         """Sample a language, then a sentence in it, for each row of a batch."""
         languages = generator.choice(len(self.probabilities), self.batch, p=self.probabilities)
         within = generator.integers(self._count[languages])
@@ -122,7 +133,7 @@ class MCTTask:
     def __init__(
         self,
         model: M3P,
-        regions: RegionTable,
+        regions: RegionSource,
         captions: CaptionSource,
         objective: MCTObjective,
         *,
@@ -146,7 +157,7 @@ class MCTTask:
         self.objective, self.hard_negatives = objective, hard_negatives
         self.warmup_steps = warmup_steps
         self.language_ids = model.language_ids(captions.table.language_codes)
-        self.images = shard_for_rank(captions.images)
+        self.images = captions.images
         if len(self.images) < 2:
             raise PolyglanceError(
                 "training needs at least two images with captions: choose languages that the"
@@ -154,78 +165,105 @@ class MCTTask:
             )
         self.batch = min(batch, len(self.images))
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample pairs for each task and encode them all at once."""
-        batch = self._sample(generator)
-        device = self.regions.features.device
-        text = pack_captions(self.captions.table, batch.captions, language_ids=self.language_ids)
-        regions, labels = self.regions.take(batch.images, generator)
-        if self.objective.tasks == ("mc_vlm",):  # nothing is masked: one vector a pair suffices
-            scores = self.model.score(text.to(device), self.model.embed_regions(regions))
-            return {"mc_vlm": itm_loss(scores, torch.from_numpy(batch.matched))}
-        # Which sub-words and regions belong to which task, before anything is moved.
-        word_task = torch.repeat_interleave(torch.from_numpy(batch.task), text.packing.lengths)
-        region_task = torch.from_numpy(np.repeat(batch.task, self.regions.lengths[batch.images]))
+    def sample(self, generator: np.random.Generator) -> MCTBatch:
+        """Sample pairs for each task, and mask words and regions of those that predict some."""
+        pairs = self._sample_pairs(generator)
+        draws = item_draws(generator, int(pairs.numbers.max()) + 1, pairs.numbers)
+        text = pack_captions(self.captions.table, pairs.captions, language_ids=self.language_ids)
+        regions = self.regions.select(pairs.images, draws)
+        matched = torch.from_numpy(pairs.matched)
+        if self.objective.tasks == ("mc_vlm",):  # nothing is masked
+            return MCTBatch(text, regions, matched)
+        task = torch.from_numpy(pairs.task)
         words = mask_tokens(
             text.ids,
             text.packing,
             self.objective.masking,
-            maskable=maskable_tokens(text.packing) & (word_task == _MC_MLM),
+            draws,
+            maskable=maskable_tokens(text.packing) & (task[text.packing.sequence_ids] == _MC_MLM),
         )
-        masked = mask_regions(
-            regions.features,
+        mask = choose_regions(
+            regions.packing,
+            draws,
             rate=self.objective.region_rate,
             hidden=self.objective.regions_zeroed,
-            maskable=region_task == _MC_MRM,
-            global_rows=self.regions.global_rows(batch.images),
+            maskable=task[regions.packing.sequence_ids] == _MC_MRM,
+            global_rows=regions.global_rows,
         )
-        output = self.model(
-            replace(text, ids=words.ids).to(device),
-            Regions(masked.features, regions.boxes, regions.packing),
+        return MCTBatch(
+            replace(text, ids=words.ids),
+            regions,
+            matched,
+            matching_pairs=(task == _MC_VLM).nonzero()[:, 0],
+            words=words,
+            mask=mask,
+            labelled=int((regions.labels[mask.positions] != NO_LABEL).sum()),
         )
+
+    def losses(self, batch: MCTBatch) -> dict[str, Tensor]:
+        """Encode the pairs of all tasks at once."""
+        batch = batch.to(next(self.model.parameters()).device)
+        regions = batch.regions.load()
+        if batch.words is None or batch.mask is None:  # one vector a pair suffices
+            scores = self.model.score(batch.text, self.model.embed_regions(regions))
+            return {"mc_vlm": itm_loss(scores, batch.matched)}
+        masked = mask_features(regions.features, batch.mask.masked)
+        output = self.model(batch.text, replace(regions, features=masked))
         losses: dict[str, Tensor] = {}
         if "mc_mlm" in self.objective.tasks:
-            losses["mc_mlm"] = _word_loss(self.model, output.text, words.positions, words.targets)
+            logits = self.model.word_logits(output.text[batch.words.positions])
+            losses["mc_mlm"] = mlm_loss(logits, batch.words.targets)
         if "mc_mrm" in self.objective.tasks:
-            positions = to_device(masked.positions, device)
-            rows = output.regions[positions]
-            losses["mc_mrm_features"] = region_regression(
-                self.model.predict_features(rows), masked.targets
-            )
-            logits = self.model.label_logits(rows)
-            losses["mc_mrm_labels"] = region_classification(logits, labels[positions])
+            rows = output.regions[batch.mask.positions]
+            targets = self.model.scale_features(regions.features[batch.mask.positions])
+            predicted = self.model.predict_features(rows)
+            losses["mc_mrm_features"] = region_regression(predicted, targets)
+            labels = batch.regions.labels[batch.mask.positions]
+            losses["mc_mrm_labels"] = region_classification(self.model.label_logits(rows), labels)
         if "mc_vlm" in self.objective.tasks:
-            pairs = to_device(torch.from_numpy(np.flatnonzero(batch.task == _MC_VLM)), device)
-            logits = self.model.match_logits(output.pooled[pairs])
-            losses["mc_vlm"] = itm_loss(logits, torch.from_numpy(batch.matched))
+            logits = self.model.match_logits(output.pooled[batch.matching_pairs])
+            losses["mc_vlm"] = itm_loss(logits, batch.matched)
         return losses
 
-    def _sample(self, generator: np.random.Generator) -> _Batch:
-        """Sample pairs for all tasks, one task after another."""
-        images, captions, tasks = [], [], []
+    def _sample_pairs(self, generator: np.random.Generator) -> _Pairs:
+        """Sample pairs for all tasks, one task after another, and keep this process's."""
+        share = rank_share(self.batch)
+        own, kept = np.arange(self.batch)[share], []
+        images: list[Indices] = []
+        captions: list[Indices] = []
+        tasks: list[Indices] = []
         matched = np.zeros(0, bool)
         for name in self.objective.tasks:
-            sampled = generator.choice(self.images, self.batch, replace=False)
+            sampled, keep = generator.choice(self.images, self.batch, replace=False), own
             if name == "mc_vlm":
-                step = step_of(generator)
+                step, negatives = step_of(generator), self.objective.negatives
                 pairs = sample_pairs(
                     sampled,
                     self.images,
                     self.captions,
                     generator,
-                    negatives=self.objective.negatives,
+                    negatives=negatives,
                     hard_negatives=self.hard_negatives,
                     hard_share=step / self.warmup_steps if self.warmup_steps else 1.0,
                 )
+                # Matching pairs come first, then the negatives of each.
+                others = self.batch + np.arange(self.batch * negatives).reshape(self.batch, -1)
+                keep = np.concatenate([own, others[share].ravel()])
                 images.append(pairs.images)
                 captions.append(pairs.captions)
-                matched = pairs.matched
+                matched = pairs.matched[keep]
             else:
                 images.append(sampled)
                 captions.append(self.captions.sample(sampled, generator))
+            kept.append(sum(map(len, tasks)) + keep)
             tasks.append(np.full(len(images[-1]), TASK_NAMES.index(name), np.int64))
-        return _Batch(
-            np.concatenate(images), np.concatenate(captions), np.concatenate(tasks), matched
+        numbers = np.concatenate(kept)
+        return _Pairs(
+            np.concatenate(images)[numbers],
+            np.concatenate(captions)[numbers],
+            np.concatenate(tasks)[numbers],
+            matched,
+            numbers,
         )
 
 
@@ -233,8 +271,8 @@ _MC_MLM, _MC_MRM, _MC_VLM = range(3)
 
 
 @dataclass(frozen=True, eq=False)
-class _Batch:
-    """The pairs of a step."""
+class _Pairs:
+    """The pairs of a step that this process has."""
 
     images: Indices
     captions: Indices
@@ -242,9 +280,32 @@ class _Batch:
     """The index in `TASK_NAMES` of the task that each pair is for."""
     matched: NDArray[np.bool_]
     """Whether the pairs of MC-VLM match."""
+    numbers: Indices
+    """Each pair's number among those of all processes."""
 
 
-def _word_loss(model: M3P, hidden: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of masked words; logits are computed for these alone."""
-    positions, targets = (to_device(part, hidden.device) for part in (positions, targets))
-    return mlm_loss(model.word_logits(hidden[positions]), targets)
+@dataclass(frozen=True, eq=False)
+class MCTBatch(Batch):
+    """Captions and images of all tasks of a step, some words and regions masked."""
+
+    text: Text
+    regions: RegionBatch
+    matched: Tensor
+    """Whether the pairs of MC-VLM match."""
+    matching_pairs: Tensor | None = None
+    """Which pairs are for MC-VLM; None if all are."""
+    words: MaskedTokens | None = None
+    """Words that MC-MLM predicts; None if nothing is masked."""
+    mask: RegionMask | None = None
+    """Regions that MC-MRM predicts; None if nothing is masked."""
+    labelled: int = 0
+    """How many of these regions have a label."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of predicted words, regions, labels and pairs."""
+        return {
+            "mc_mlm": 0 if self.words is None else len(self.words.targets),
+            "mc_mrm_features": 0 if self.mask is None else len(self.mask.positions),
+            "mc_mrm_labels": self.labelled,
+            "mc_vlm": len(self.matched),
+        }

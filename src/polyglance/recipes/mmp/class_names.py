@@ -20,11 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyglance.batches.inputs import PixelTable, pack_captions
+from polyglance.batches.batch import Batch
+from polyglance.batches.inputs import PixelTable, VisualBatch, pack_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.models.mmp import MMP
+from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing
 from polyglance.objectives.nce import nce
+from polyglance.training.mixture import item_draws, rank_share
 
 _STRENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _CELLS = 4
@@ -87,6 +90,23 @@ def class_features(features: Tensor, weights: Tensor) -> Tensor:
     return result
 
 
+@dataclass(frozen=True, eq=False)
+class NamedImageBatch(Batch):
+    """A name of each class, and images of one corpus."""
+
+    names: Text
+    corpus: int
+    items: Tensor
+    """The images' numbers in the corpus."""
+    images: VisualBatch
+    noise_seed: int
+    """Of the noise of pure classes, the same on all processes."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of images; the classes are the same on all processes."""
+        return {"images": len(self.items)}
+
+
 class ClassNameTask:
     """Draws images, and the features of pure classes, to the classes' names."""
 
@@ -116,29 +136,39 @@ class ClassNameTask:
         self.statistics, self.weights = statistics, weights
         self.batch, self.temperature = batch, temperature
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+    def sample(self, generator: np.random.Generator) -> NamedImageBatch:
         """Draw a name for each class and images of one corpus."""
-        device = self.statistics.class_features.device
         classes = np.arange(len(self.statistics.class_features))
         rows = self.names.sample(classes, generator, weights=self.weights)
-        sentences = pack_captions(self.names, rows, device)
-        names = self.model.encode_text(sentences.ids, sentences.packing)
         number = int(generator.integers(len(self.tables)))
         table = self.tables[number]
-        items = generator.choice(len(table), min(self.batch, len(table)), replace=False)
-        images = self.model.encode_visual(*table.rows(items, generator))
-        target = self.statistics.probabilities[number][torch.from_numpy(items).to(device)]
+        count = min(self.batch, len(table))
+        share = rank_share(count)
+        items = generator.choice(len(table), count, replace=False)[share]
+        images = table.select(items, item_draws(generator, count, share))
+        names = pack_captions(self.names, rows)
+        seed = int(generator.integers(2**62))
+        return NamedImageBatch(names, number, torch.from_numpy(items), images, seed)
+
+    def losses(self, batch: NamedImageBatch) -> dict[str, Tensor]:
+        """Compare images and pure classes with the names."""
+        batch = batch.to(self.statistics.class_features.device)
+        names = self.model.encode_text(batch.names.ids, batch.names.packing)
+        images = self.model.encode_visual(*batch.images.load())
+        target = self.statistics.probabilities[batch.corpus][batch.items]
         scores = images @ names.T / self.temperature
-        pure = self.model.encode_visual(*self._pure_classes())
+        pure = self.model.encode_visual(*self._pure_classes(batch.noise_seed))
         return {
             "images": F.kl_div(scores.log_softmax(-1), target, reduction="batchmean"),
             "classes": nce(pure, names, temperature=self.temperature, negatives="symmetric"),
         }
 
-    def _pure_classes(self) -> tuple[Tensor, Packing]:
+    def _pure_classes(self, seed: int) -> tuple[Tensor, Packing]:
         """Return each class as an image of a few cells that differ by noise."""
         classes, std = self.statistics.class_features, self.statistics.std
-        noise = torch.randn(len(classes), _CELLS, classes.shape[1], device=classes.device)
+        generator = torch.Generator(classes.device).manual_seed(seed)
+        shape = (len(classes), _CELLS, classes.shape[1])
+        noise = torch.randn(shape, generator=generator, device=classes.device)
         cells = (classes[:, None] + _NOISE * std * noise).clamp(min=0)
         rows = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
         return rows.flatten(0, 1), Packing.of([1 + _CELLS] * len(classes), classes.device)

@@ -19,22 +19,36 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyglance.batches.inputs import VisualTable, pack_captions
+from polyglance.batches.batch import Batch
+from polyglance.batches.inputs import VisualBatch, VisualTable, pack_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.cues import nearest_cues
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPObjective, mmp_losses
 from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.nce import nce
 from polyglance.recipes.mmp.config import ClipSampling
 from polyglance.records import Record
 from polyglance.text import Tokenizer
-from polyglance.training.distributed import gather_rows, shard_for_rank
+from polyglance.training.distributed import gather_rows
+from polyglance.training.mixture import item_draws, rank_share
 
 Indices = NDArray[np.int64]
 ReadFeatures = Callable[[Record], NDArray[np.floating[Any]]]
 """Returns the features of a whole video, in order of time."""
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionedBatch(Batch):
+    """Images or clips with one or more captions each."""
+
+    visuals: VisualBatch
+    captions: list[Text]
+    """The first caption of each, then the second."""
+    draws: ItemDraws
+    """For noise."""
 
 
 class MMPTask:
@@ -74,24 +88,36 @@ class MMPTask:
         used = np.array(
             [weights is None or weights.get(n, 0) > 0 for n in captions.language_codes], bool
         )
-        self.items = shard_for_rank(np.unique(captions.record_ids[used[captions.language_ids]]))
+        self.items = np.unique(captions.record_ids[used[captions.language_ids]])
         if not len(self.items):
             raise PolyglanceError(
                 "no image has a caption to train on: choose languages that the corpus has"
             )
         self.batch = min(batch, len(self.items))
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Draw images and captions, and contrast all with all."""
+    def sample(self, generator: np.random.Generator) -> CaptionedBatch:
+        """Draw images and captions."""
+        share = rank_share(self.batch, equal=True)
         items = generator.choice(self.items, self.batch, replace=False)
-        features, visuals = self.visuals.rows(items, generator)
         sentences, rows = [], None
         for _ in range(self.captions_per_image):
             rows = self.captions.sample(
                 items, generator, weights=self.weights, avoid_language_of=rows
             )
-            sentences.append(pack_captions(self.captions, rows, features.device))
-        return mmp_losses(self.model, features, visuals, sentences, self.objective, gather_rows)
+            sentences.append(pack_captions(self.captions, rows[share]))
+        draws = item_draws(generator, self.batch, share)
+        return CaptionedBatch(self.visuals.select(items[share], draws), sentences, draws)
+
+    def losses(self, batch: CaptionedBatch) -> dict[str, Tensor]:
+        """Contrast all images with all captions."""
+        return _contrast(self.model, batch, self.objective)
+
+
+@dataclass(frozen=True, eq=False)
+class TextBatch(Batch):
+    """Sentences."""
+
+    text: Text
 
 
 class ParallelTextTask:
@@ -102,7 +128,7 @@ class ParallelTextTask:
     ) -> None:
         """``captions`` has a record for each sentence, with translations in several languages."""
         self.model, self.captions, self.temperature = model, captions, temperature
-        self.items = shard_for_rank(np.flatnonzero(captions.languages_per_record > 1))
+        self.items = np.flatnonzero(captions.languages_per_record > 1)
         if not len(self.items):
             raise PolyglanceError(
                 "no sentence has a translation to train on: a text corpus needs records with"
@@ -110,16 +136,34 @@ class ParallelTextTask:
             )
         self.batch = min(batch, len(self.items))
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Draw sentences in two languages each and contrast them."""
+    def sample(self, generator: np.random.Generator) -> TextBatch:
+        """Draw sentences in two languages each: first all in one, then in the other."""
+        share = rank_share(self.batch, equal=True)
         items = generator.choice(self.items, self.batch, replace=False)
         first = self.captions.sample(items, generator)
         second = self.captions.sample(items, generator, avoid_language_of=first)
-        device = next(self.model.parameters()).device
-        both = pack_captions(self.captions, np.concatenate([first, second]), device)
-        vectors = self.model.encode_text(both.ids, both.packing)
+        rows = np.concatenate([first[share], second[share]])
+        return TextBatch(pack_captions(self.captions, rows))
+
+    def losses(self, batch: TextBatch) -> dict[str, Tensor]:
+        """Contrast sentences with their translations."""
+        text = batch.to(next(self.model.parameters()).device).text
+        vectors = self.model.encode_text(text.ids, text.packing)
         left, right = (gather_rows(part) for part in vectors.chunk(2))
         return {"parallel": nce(left, right, temperature=self.temperature, negatives="symmetric")}
+
+
+@dataclass(frozen=True, eq=False)
+class ClipFeatures(Batch):
+    """The features of clips, read from files."""
+
+    features: Tensor
+    """``(seconds, width)``."""
+    packing: Packing
+
+    def load(self) -> tuple[Tensor, Packing]:
+        """Return the features in float32, where they were copied to."""
+        return self.features.float(), self.packing
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,18 +216,22 @@ class SubtitleTask:
         self.tokenizer, self.objective, self.languages = tokenizer, objective, languages
         self.sampling = ClipSampling() if sampling is None else sampling
         self.max_text_tokens = max_text_tokens
-        self.items = shard_for_rank(np.arange(len(videos)))
-        if not len(self.items):
+        if not len(videos):
             raise PolyglanceError(
                 "no video has features and subtitles to train on: choose languages that it has"
             )
-        self.batch = min(batch, len(self.items))
+        self.batch = min(batch, len(videos))
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Draw a clip of each of some videos and contrast all with all (equations 1 and 3)."""
-        items = generator.choice(self.items, self.batch, replace=False)
-        clips = [self.sample_clip(self.videos[item], generator) for item in items]
-        device = next(self.model.parameters()).device
+    def sample(self, generator: np.random.Generator) -> CaptionedBatch:
+        """Draw a clip of each of some videos, with its subtitles."""
+        share = rank_share(self.batch, equal=True)
+        items = generator.choice(len(self.videos), self.batch, replace=False)
+        # Each clip has its own generator, so that a process reads its own videos alone.
+        seeds = generator.integers(2**63, size=self.batch)
+        clips = [
+            self.sample_clip(self.videos[item], np.random.default_rng(seed))
+            for item, seed in zip(items[share], seeds[share], strict=True)
+        ]
         features = torch.from_numpy(np.concatenate([clip.features for clip in clips]))
         ids = self.tokenizer.encode_batch(
             [clip.text for clip in clips], max_length=self.max_text_tokens
@@ -191,13 +239,15 @@ class SubtitleTask:
         # A tokenizer that drops unknown words may return nothing; pooling needs one token.
         ids = [sentence or [self.tokenizer.unk_id or 0] for sentence in ids]
         text = Text(
-            torch.tensor([i for sentence in ids for i in sentence]).to(device),
-            Packing.of([len(sentence) for sentence in ids], device),
+            torch.tensor([i for sentence in ids for i in sentence]),
+            Packing.of([len(sentence) for sentence in ids]),
         )
-        visuals = Packing.of([len(clip.features) for clip in clips], device)
-        return mmp_losses(
-            self.model, features.to(device).float(), visuals, [text], self.objective, gather_rows
-        )
+        visuals = ClipFeatures(features, Packing.of([len(clip.features) for clip in clips]))
+        return CaptionedBatch(visuals, [text], item_draws(generator, self.batch, share))
+
+    def losses(self, batch: CaptionedBatch) -> dict[str, Tensor]:
+        """Contrast all clips with all subtitles (equations 1 and 3)."""
+        return _contrast(self.model, batch, self.objective)
 
     def sample_clip(self, video: Record, generator: np.random.Generator) -> Clip:
         """Draw a part of a video and a language, and find the subtitles nearest in time."""
@@ -218,6 +268,14 @@ class SubtitleTask:
         cues = nearest_cues(video.subtitles[language], start, end)
         text = " ".join(cue.text for cue in cues)
         return Clip(features[first : first + count], language, text)
+
+
+@dataclass(frozen=True, eq=False)
+class DistillationBatch(Batch):
+    """Sentences of each text corpus; images of each image corpus, for student and teacher."""
+
+    sentences: list[Text]
+    images: list[tuple[VisualBatch, VisualBatch]]
 
 
 class EmbeddingDistillationTask:
@@ -246,35 +304,51 @@ class EmbeddingDistillationTask:
             batch: Sentences and images drawn from each corpus in a step.
         """
         self.student, self.teacher = student, teacher.eval().requires_grad_(False)
-        self.sentences = [(table, shard_for_rank(np.arange(len(table)))) for table in sentences]
-        self.images = [(tables, shard_for_rank(np.arange(len(tables[0])))) for tables in images]
-        self.batch = batch
+        self.sentences, self.images, self.batch = sentences, images, batch
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Return one minus the mean cosine, over sentences and over images."""
-        device = next(self.student.parameters()).device
+    def sample(self, generator: np.random.Generator) -> DistillationBatch:
+        """Draw sentences and images of each corpus."""
         sentences = []
-        for table, rows in self.sentences:
-            text = pack_captions(table, self._draw(rows, generator), device)
+        for table in self.sentences:
+            rows, _ = self._draw(len(table), generator)
+            sentences.append(pack_captions(table, rows))
+        images = []
+        for student_table, teacher_table in self.images:
+            items, draws = self._draw(len(student_table), generator)
+            # The same draws give both the same crops and mirroring.
+            pair = student_table.select(items, draws), teacher_table.select(items, draws)
+            images.append(pair)
+        return DistillationBatch(sentences, images)
+
+    def losses(self, batch: DistillationBatch) -> dict[str, Tensor]:
+        """Return one minus the mean cosine, over sentences and over images."""
+        batch = batch.to(next(self.student.parameters()).device)
+        sentences = []
+        for text in batch.sentences:
             with torch.no_grad():
                 target = self.teacher.encode_text(text.ids, text.packing)
             sentences.append(_distance(self.student.encode_text(text.ids, text.packing), target))
         images = []
-        for (student_table, teacher_table), rows in self.images:
-            items, seed = self._draw(rows, generator), int(generator.integers(2**63))
-            # The same seed gives both the same crops and mirroring.
+        for of_student, of_teacher in batch.images:
             with torch.no_grad():
-                features = teacher_table.rows(items, np.random.default_rng(seed))
-                target = self.teacher.encode_visual(*features)
-            features = student_table.rows(items, np.random.default_rng(seed))
-            images.append(_distance(self.student.encode_visual(*features), target))
+                target = self.teacher.encode_visual(*of_teacher.load())
+            images.append(_distance(self.student.encode_visual(*of_student.load()), target))
         return {
             "sentences": torch.stack(sentences).mean(),
             "images": torch.stack(images).mean(),
         }
 
-    def _draw(self, rows: Indices, generator: np.random.Generator) -> Indices:
-        return generator.choice(rows, min(self.batch, len(rows)), replace=False)
+    def _draw(self, total: int, generator: np.random.Generator) -> tuple[Indices, ItemDraws]:
+        count = min(self.batch, total)
+        share = rank_share(count)
+        items = generator.choice(total, count, replace=False)
+        return items[share], item_draws(generator, count, share)
+
+
+def _contrast(model: MMP, batch: CaptionedBatch, objective: MMPObjective) -> dict[str, Tensor]:
+    batch = batch.to(next(model.parameters()).device)
+    features, visuals = batch.visuals.load()
+    return mmp_losses(model, features, visuals, batch.captions, objective, batch.draws, gather_rows)
 
 
 def _distance(vectors: Tensor, target: Tensor) -> Tensor:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyglance.batches.inputs import VisualTable, pack_captions
+from polyglance.batches.batch import Batch
+from polyglance.batches.inputs import VisualBatch, VisualTable, pack_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.smalr import SMALR, CaptionGrid, SMALRObjective, smalr_losses
-from polyglance.nn.packing import to_device
 from polyglance.objectives.top_triplets import PAPER_RULE, TripletRule, neighbour_triplets
-from polyglance.training.distributed import shard_for_rank
+from polyglance.training.mixture import item_draws, rank_share
 
 Indices = NDArray[np.int64]
 
@@ -60,8 +60,8 @@ class CaptionGridSampler:
 
     @property
     def items(self) -> Indices:
-        """Return this process's images with a caption in a language that is drawn."""
-        items = shard_for_rank(np.flatnonzero(self._size[:, self.languages].any(1)))
+        """Return the images with a caption in a language that is drawn."""
+        items = np.flatnonzero(self._size[:, self.languages].any(1))
         if not len(items):
             raise PolyglanceError(
                 "no image has a caption to train on: choose languages that the corpus has"
@@ -69,9 +69,15 @@ class CaptionGridSampler:
         return items
 
     def sample(
-        self, items: Indices, generator: np.random.Generator, device: torch.device
+        self, items: Indices, generator: np.random.Generator, share: slice = slice(None)
     ) -> CaptionGrid:
-        """Draw captions of these images; the two of a language differ where it has two."""
+        """Draw captions of images, on the CPU; the two of a language differ where it has two.
+
+        Args:
+            items: The images of all processes.
+            generator: The source of randomness.
+            share: The images of this process, whose captions are returned.
+        """
         languages = np.sort(
             generator.choice(self.languages, self.languages_per_step, replace=False)
         )
@@ -82,22 +88,32 @@ class CaptionGridSampler:
             step = 1 + (generator.random(size.shape) * np.maximum(0, size - 1)).astype(np.int64)
             draws.append((first + step) % np.maximum(1, size))
         start = self._start[np.ix_(items, languages)].T
-        rows = np.concatenate([start + draw for draw in draws], axis=1)
-        present = np.tile(size > 0, self.captions_per_language)
+        own = np.arange(len(items))[share]
+        rows = np.concatenate([(start + draw)[:, share] for draw in draws], axis=1)
+        present = np.tile(size[:, share] > 0, self.captions_per_language)
         positions = np.flatnonzero(present)
-        text = pack_captions(self.captions, rows.ravel()[positions], device)
-
-        def tensor(array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
-            return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
-
+        text = pack_captions(self.captions, rows.ravel()[positions])
+        # A sentence's number among those of all processes.
+        columns = np.concatenate([own + part * len(items) for part in range(len(draws))])
+        numbers = np.arange(len(languages))[:, None] * (len(draws) * len(items)) + columns
+        count = len(languages) * len(draws) * len(items)
         return CaptionGrid(
             ids=text.ids,
             packing=text.packing,
-            languages=tensor(np.repeat(languages, rows.shape[1])[positions]),
-            grid_positions=tensor(positions),
-            present=tensor(present),
-            image_ids=tensor(np.tile(np.arange(len(items)), self.captions_per_language)),
+            languages=torch.from_numpy(np.repeat(languages, rows.shape[1])[positions]),
+            grid_positions=torch.from_numpy(positions),
+            present=torch.from_numpy(np.ascontiguousarray(present)),
+            image_ids=torch.from_numpy(np.tile(np.arange(len(own)), self.captions_per_language)),
+            draws=item_draws(generator, count, numbers.ravel()[positions]),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionGridBatch(Batch):
+    """Captions of some images in many languages, and perhaps the images."""
+
+    captions: CaptionGrid
+    visuals: VisualBatch | None = None
 
 
 class SMALRTask:
@@ -130,12 +146,20 @@ class SMALRTask:
         """Change the triplet rule."""
         self.objective = replace(self.objective, triplets=rule)
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
+    def sample(self, generator: np.random.Generator) -> CaptionGridBatch:
         """Draw images and captions."""
+        share = rank_share(self.batch)
         items = generator.choice(self.items, self.batch, replace=False)
-        features, visuals = self.visuals.rows(items, generator)
-        captions = self.captions.sample(items, generator, features.device)
-        return smalr_losses(self.model, features, visuals, captions, self.objective)
+        captions = self.captions.sample(items, generator, share)
+        visuals = self.visuals.select(items[share], item_draws(generator, self.batch, share))
+        return CaptionGridBatch(captions, visuals)
+
+    def losses(self, batch: CaptionGridBatch) -> dict[str, Tensor]:
+        """Return the losses of equation 4."""
+        batch = batch.to(next(self.model.parameters()).device)
+        assert batch.visuals is not None
+        features, visuals = batch.visuals.load()
+        return smalr_losses(self.model, features, visuals, batch.captions, self.objective)
 
 
 class SentenceAlignmentTask:
@@ -169,11 +193,15 @@ class SentenceAlignmentTask:
         """Change the triplet rule."""
         self.rule = rule
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Draw captions of some images and compare all with all."""
+    def sample(self, generator: np.random.Generator) -> CaptionGridBatch:
+        """Draw captions of some images."""
+        share = rank_share(self.batch)
         items = generator.choice(self.items, self.batch, replace=False)
-        device = next(self.words.parameters()).device
-        captions = self.captions.sample(items, generator, device)
+        return CaptionGridBatch(self.captions.sample(items, generator, share))
+
+    def losses(self, batch: CaptionGridBatch) -> dict[str, Tensor]:
+        """Compare all captions with all."""
+        captions = batch.to(next(self.words.parameters()).device).captions
         sentences = captions.packing.mean(self.words(captions.ids))
         grid = captions.to_grid(sentences)
         loss = neighbour_triplets(grid, captions.present, captions.image_ids, self.rule)

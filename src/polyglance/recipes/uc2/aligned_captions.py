@@ -29,7 +29,6 @@ from polyglance.text.alignment.links import Link, format_pharaoh
 from polyglance.text.alignment.parallel import ParallelText
 from polyglance.text.segment import word_spans
 from polyglance.text.tokenizer import Tokenizer
-from polyglance.training.distributed import shard_for_rank
 from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
@@ -182,7 +181,7 @@ class AlignedCaptions:
         flat = np.array([link for some in links for link in some], np.int64).reshape(-1, 2)
         self._from, self._to = flat.T
         languages = table.language_ids[second]
-        groups = [shard_for_rank(np.flatnonzero(languages == n)) for n in np.unique(languages)]
+        groups = [np.flatnonzero(languages == n) for n in np.unique(languages)]
         if not groups or not all(map(len, groups)):
             raise PolyglanceError(
                 "no captions translate each other: set pretraining.mixture.vtlm to 0"

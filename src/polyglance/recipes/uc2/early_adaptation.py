@@ -9,16 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyglance.batches.batch import Batch
 from polyglance.batches.regions import RegionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import UC2
 from polyglance.nn.packed_pairs import Regions
-from polyglance.nn.packing import Packing, to_device
+from polyglance.nn.packing import Packing
 from polyglance.objectives.early_adaptation import early_adaptation, label_ranks
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.objectives.similarity import cosines
 from polyglance.recipes.uc2.labels import LabelTokens
-from polyglance.training.distributed import shard_for_rank
+from polyglance.training.mixture import rank_share
 from polyglance.utils.ragged import ragged_arange
 from polyglance.vision.store import FeatureStore
 
@@ -78,6 +79,18 @@ class SoftLabels:
         return len(self.rows)
 
 
+@dataclass(frozen=True, eq=False)
+class LabelledRegionBatch(Batch):
+    """Labelled regions, by their numbers among the soft labels, and the names' language."""
+
+    numbers: Tensor
+    language: str
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of regions."""
+        return {"early_adaptation": len(self.numbers)}
+
+
 class EarlyAdaptationTask:
     """Move regions closer to the word embeddings of their labels, which stay as they are."""
 
@@ -107,15 +120,20 @@ class EarlyAdaptationTask:
         self.soft_labels, self.languages = soft_labels, tuple(languages)
         self.batch, self.temperature = batch, temperature
         labels.language_ids(languages)
-        self._own = shard_for_rank(np.arange(len(soft_labels)))
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample regions and compare them with the names of all labels."""
-        sampled = generator.choice(self._own, min(self.batch, len(self._own)), replace=False)
+    def sample(self, generator: np.random.Generator) -> LabelledRegionBatch:
+        """Sample regions, and the language of the names."""
+        count = min(self.batch, len(self.soft_labels))
+        sampled = generator.choice(len(self.soft_labels), count, replace=False)[rank_share(count)]
         language = self.languages[int(generator.integers(len(self.languages)))]
-        index = to_device(torch.from_numpy(sampled), self.soft_labels.rows.device)
+        return LabelledRegionBatch(torch.from_numpy(sampled), language)
+
+    def losses(self, batch: LabelledRegionBatch) -> dict[str, Tensor]:
+        """Compare regions with the names of all labels."""
+        index = batch.to(self.soft_labels.rows.device).numbers
+        rows = self.soft_labels.rows[index]
         similarity = region_label_cosines(
-            self.model, self.regions, self.soft_labels.rows[index], self.labels, language
+            self.model, self.regions, rows, self.labels, batch.language
         )
         loss = early_adaptation(
             similarity,

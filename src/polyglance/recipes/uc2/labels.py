@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.errors import DataError, PolyglanceError, Problems
-from polyglance.languages import is_language_code
+from polyglance.languages import is_language_code, normalise_language
 from polyglance.nn.packing import Packing
 from polyglance.recipes.run_folder import name_missing
 from polyglance.records import read_lines
@@ -22,6 +22,9 @@ from polyglance.vision.labels import LABEL_LANGUAGES, label_names
 
 Indices = NDArray[np.int64]
 ENGLISH = "en"
+_OBJECT_LABELS = "img_label_objects"
+"""How UC2 calls its files of label names."""
+_BACKGROUND = "background"
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,13 @@ class LabelNamesConfig:
     """Where names of labels come from; a label without one in a language keeps the English."""
 
     names: str | None = None
-    """A table inside the data folder: a row a label, a column a language headed by its code.
-    None for ImageNet's classes, with which our own extraction labels regions."""
+    """A table inside the data folder: a row a label, a column a language headed by its code. Or
+    UC2's folder ``object_labels``: ``img_label_objects.txt`` in English and
+    ``img_label_objects_de.txt`` and so on, a label a line. None for ImageNet's classes, with which
+    our own extraction labels regions."""
+    background: bool = False
+    """Whether the store's class 0 is the background, so that names begin with class 1: true for
+    UNITER's soft labels, false for the object ids of VOLTA and LXMERT."""
     dictionaries: str | None = None
     """Dictionaries inside the data folder, with {source} and {target} for language codes, that
     translate English names for languages without any."""
@@ -58,6 +66,8 @@ def load_label_names(config: LabelNamesConfig, languages: Sequence[str], data: P
     """
     if config.names is not None:
         known = read_label_names(data / config.names)
+        if config.background:
+            known = {code: [_BACKGROUND, *names] for code, names in known.items()}
     else:
         codes = [code for code in (ENGLISH, *languages) if code in LABEL_LANGUAGES]
         known = {code: [names[0] for names in label_names(code)] for code in codes}
@@ -103,7 +113,9 @@ def missing_dictionaries(
 
 
 def read_label_names(path: Path) -> dict[str, list[str]]:
-    """Read a tab-separated table: language codes, then one row a label."""
+    """Read a tab-separated table, language codes and then one row a label, or UC2's folder."""
+    if path.is_dir():
+        return _read_object_labels(path)
     rows = [line.split("\t") for _, line in read_lines(path, Problems(strict=True)) if line]
     if len(rows) < 2 or not all(map(is_language_code, rows[0])):
         raise DataError(f"{path}: expected language codes in the first line, then a label each")
@@ -111,6 +123,23 @@ def read_label_names(path: Path) -> dict[str, list[str]]:
         if len(row) != len(rows[0]) or not all(row):
             raise DataError(f"{path}:{number}: expected a name in each of {', '.join(rows[0])}")
     return {code: [row[column] for row in rows[1:]] for column, code in enumerate(rows[0])}
+
+
+def _read_object_labels(folder: Path) -> dict[str, list[str]]:
+    """Read UC2's ``object_labels``: a file a language, a label a line."""
+    names = {}
+    for path in sorted(folder.glob(f"{_OBJECT_LABELS}*.txt")):
+        code = path.stem.removeprefix(_OBJECT_LABELS).removeprefix("_") or ENGLISH
+        if is_language_code(code):
+            lines = [line.strip() for _, line in read_lines(path, Problems(strict=True))]
+            names[normalise_language(code)] = lines
+    counts = {len(lines) for lines in names.values()}
+    if ENGLISH not in names or len(counts) != 1 or not all(map(all, names.values())):
+        raise DataError(
+            f"{folder}: expected {_OBJECT_LABELS}.txt, {_OBJECT_LABELS}_de.txt and so on, one label"
+            " a line and as many in each"
+        )
+    return names
 
 
 def _translate(name: str, dictionary: Dictionary) -> str | None:
@@ -162,11 +191,21 @@ class LabelTokens:
         self._ids = np.array([token for ids in flat for token in ids], np.int64)
 
     def sample(
-        self, language_ids: Indices, labels: Indices, generator: np.random.Generator
+        self, language_ids: Indices, labels: Indices, uniform: NDArray[np.float64]
     ) -> Indices:
-        """Sample one sub-word of each label's name in a language."""
+        """Sample one sub-word of each label's name in a language.
+
+        Args:
+            language_ids: ``(n,)`` numbers of languages here.
+            labels: ``(n,)``.
+            uniform: ``(n,)`` random numbers in [0, 1), which decide.
+
+        Returns:
+            ``(n,)`` ids of sub-words.
+        """
         name = language_ids * self.num_labels + labels
-        ids: Indices = self._ids[self._start[name] + generator.integers(self._size[name])]
+        within = (uniform * self._size[name]).astype(np.int64)
+        ids: Indices = self._ids[self._start[name] + within]
         return ids
 
     def language_ids(self, languages: Sequence[str]) -> Indices:

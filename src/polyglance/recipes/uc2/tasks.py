@@ -8,7 +8,7 @@
 | `VTLMTask` | visual translation language modelling; without images XLM's TLM (Table 4) |
 | `RetrievalTask` | fine-tuning for retrieval |
 
-A step of any task encodes ``batch`` pairs.
+A step of any task encodes ``batch`` pairs, split over all processes.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.batches.inputs import pack_captions
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.models.cross_encoder import Variant
 from polyglance.models.uc2 import UC2
-from polyglance.nn.packed_pairs import Regions, Text
-from polyglance.nn.packing import to_device
+from polyglance.nn.packed_pairs import Text
 from polyglance.objectives.co_masking import co_mask
 from polyglance.objectives.masked_language import TokenMasking, mask_tokens, mlm_loss
-from polyglance.objectives.masked_regions import NO_LABEL, mask_regions
+from polyglance.objectives.masked_regions import NO_LABEL, choose_regions, mask_features
 from polyglance.objectives.matching import itm_loss, sigmoid_triplet
+from polyglance.recipes.cross_encoder.batches import MaskedBatch, PairBatch
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
 from polyglance.recipes.uc2.aligned_captions import AlignedCaptions
 from polyglance.recipes.uc2.labels import LabelTokens
-from polyglance.training.mixture import step_of
-from polyglance.utils.ragged import ragged_arange
+from polyglance.training.mixture import item_draws, rank_share, step_of
 
 Indices = NDArray[np.int64]
 RetrievalLoss = Literal["triplet", "matching"]
@@ -47,13 +46,8 @@ RetrievalLoss = Literal["triplet", "matching"]
 class ImageTextCorpus:
     """Images and captions that tasks sample pairs from."""
 
-    regions: RegionTable
+    regions: RegionSource
     captions: LanguageBalancedSampler
-
-    @property
-    def device(self) -> torch.device:
-        """Where regions and model lie."""
-        return self.regions.features.device
 
     def images(self, rows: Indices) -> Indices:
         """Return the images of captions."""
@@ -63,12 +57,24 @@ class ImageTextCorpus:
         """Pack captions on the CPU."""
         return pack_captions(self.captions.table, rows)
 
-    def encode_pairs(
-        self, model: UC2, captions: Indices, images: Indices, generator: np.random.Generator
-    ) -> Tensor:
-        """Return the pooled vector of each pair, ``(pairs, hidden_size)``, with nothing masked."""
-        regions, _ = self.regions.take(images, generator)
-        return model.encode_pair(self.text(captions).to(self.device), model.embed_regions(regions))
+
+def predict_words(model: UC2, batch: MaskedBatch) -> dict[str, Tensor]:
+    """Return the loss of predicting the batch's masked words or regions."""
+    batch = batch.to(model.word_bias.device)
+    images = None
+    if batch.regions is not None:
+        regions = batch.regions.load()
+        if batch.masked_regions is not None:
+            masked = mask_features(regions.features, batch.masked_regions, model.region_mask)
+            regions = replace(regions, features=masked)
+        images = model.embed_regions(regions)
+    hidden = model.encode_positions(batch.positions, batch.text, images, batch.translation)
+    return {batch.loss: mlm_loss(model.word_logits(hidden), batch.targets)}
+
+
+def encode_pairs(model: UC2, batch: PairBatch) -> Tensor:
+    """Return the pooled vector of each pair, ``(pairs, hidden_size)``."""
+    return model.encode_pair(batch.text, model.embed_regions(batch.regions.load()))
 
 
 class MLMTask:
@@ -79,18 +85,20 @@ class MLMTask:
     ) -> None:
         self.model, self.corpus, self.masking, self.batch = model, corpus, masking, batch
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample captions, all languages equally often, and predict their masked words."""
-        rows = self.corpus.captions.sample(self.batch, generator)
+    def sample(self, generator: np.random.Generator) -> MaskedBatch:
+        """Sample captions, all languages equally often, and mask words."""
+        share = rank_share(self.batch)
+        rows = self.corpus.captions.sample(self.batch, generator)[share]
+        draws = item_draws(generator, self.batch, share)
         text = self.corpus.text(rows)
-        masked = mask_tokens(text.ids, text.packing, self.masking)
-        regions, _ = self.corpus.regions.take(self.corpus.images(rows), generator)
-        hidden = self.model.encode_positions(
-            masked.positions,
-            replace(text, ids=masked.ids).to(self.corpus.device),
-            self.model.embed_regions(regions),
-        )
-        return {"mlm": _word_loss(self.model, hidden, masked.targets)}
+        masked = mask_tokens(text.ids, text.packing, self.masking, draws)
+        regions = self.corpus.regions.select(self.corpus.images(rows), draws)
+        text = replace(text, ids=masked.ids)
+        return MaskedBatch("mlm", text, regions, masked.positions, masked.targets)
+
+    def losses(self, batch: MaskedBatch) -> dict[str, Tensor]:
+        """Predict the masked words."""
+        return predict_words(self.model, batch)
 
 
 class ITMTask:
@@ -106,13 +114,28 @@ class ITMTask:
         self.model, self.corpus, self.batch = model, corpus, batch
         self.caption_share = 0.5 if variant == "paper" else 0.0
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample pairs and classify them."""
-        captions, images, matched = self.sample(generator)
-        pooled = self.corpus.encode_pairs(self.model, captions, images, generator)
-        return {"itm": itm_loss(self.model.match_logits(pooled), torch.from_numpy(matched))}
+    def sample(self, generator: np.random.Generator) -> PairBatch:
+        """Sample pairs, half of them matching."""
+        share = rank_share(self.batch)
+        captions, images, matched = self.sample_pairs(generator)
+        draws = item_draws(generator, self.batch, share)
+        return PairBatch(
+            "itm",
+            self.corpus.text(captions[share]),
+            self.corpus.regions.select(images[share], draws),
+            torch.from_numpy(matched[share]),
+            len(matched[share]),
+        )
 
-    def sample(self, generator: np.random.Generator) -> tuple[Indices, Indices, NDArray[np.bool_]]:
+    def losses(self, batch: PairBatch) -> dict[str, Tensor]:
+        """Classify the pairs."""
+        batch = batch.to(self.model.word_bias.device)
+        logits = self.model.match_logits(encode_pairs(self.model, batch))
+        return {"itm": itm_loss(logits, batch.matched)}
+
+    def sample_pairs(
+        self, generator: np.random.Generator
+    ) -> tuple[Indices, Indices, NDArray[np.bool_]]:
         """Return captions, images, and whether they match."""
         positive = self.corpus.captions.sample(self.batch // 2, generator)
         negative = self.corpus.captions.sample(self.batch - len(positive), generator)
@@ -152,39 +175,45 @@ class MRTMTask:
         self.model, self.corpus, self.labels, self.batch = model, corpus, labels, batch
         self.rate, self.masked_share = rate, 0.9 if variant == "paper" else 1.0
         self.language_ids = labels.language_ids(corpus.captions.table.language_codes)
-        self._region_labels = corpus.regions.labels.cpu().numpy()
-        if not (self._region_labels != NO_LABEL).any():
+        if not corpus.regions.has_labels:
             raise PolyglanceError(
                 "no region has a label to predict: extract features with labels, or set"
                 " pretraining.mixture.mrtm to 0"
             )
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample captions and predict the names of masked regions of their images."""
-        rows = self.corpus.captions.sample(self.batch, generator)
-        table, images = self.corpus.regions, self.corpus.images(rows)
-        regions, _ = table.take(images, generator)
-        lengths = table.lengths[images]
-        labels = self._region_labels[ragged_arange(table.starts[images], lengths)]
-        masked = mask_regions(
-            regions.features,
+    def sample(self, generator: np.random.Generator) -> MaskedBatch:
+        """Sample captions, and mask regions of their images."""
+        share = rank_share(self.batch)
+        rows = self.corpus.captions.sample(self.batch, generator)[share]
+        draws = item_draws(generator, self.batch, share)
+        regions = self.corpus.regions.select(self.corpus.images(rows), draws)
+        mask = choose_regions(
+            regions.packing,
+            draws,
             rate=self.rate,
             hidden=self.masked_share,
-            mask=self.model.region_mask,
-            maskable=torch.from_numpy(labels != NO_LABEL),
-            global_rows=table.global_rows(images),
+            maskable=regions.labels != NO_LABEL,
+            global_rows=regions.global_rows,
         )
-        positions = masked.positions.numpy()
-        caption_language = self.language_ids[self.corpus.captions.table.language_ids[rows]]
-        language = np.repeat(caption_language, lengths)[positions]
-        targets = torch.from_numpy(self.labels.sample(language, labels[positions], generator))
+        languages = self.language_ids[self.corpus.captions.table.language_ids[rows]]
+        targets = self.labels.sample(
+            languages[regions.packing.sequence_ids[mask.positions].numpy()],
+            regions.labels[mask.positions].numpy(),
+            draws.per_row("names", regions.packing)[mask.positions].numpy(),
+        )
         text = self.corpus.text(rows)
-        hidden = self.model.encode_positions(
-            text.packing.num_tokens + masked.positions,
-            text.to(self.corpus.device),
-            self.model.embed_regions(Regions(masked.features, regions.boxes, regions.packing)),
+        return MaskedBatch(
+            "mrtm",
+            text,
+            regions,
+            text.packing.num_tokens + mask.positions,
+            torch.from_numpy(targets),
+            masked_regions=mask.masked,
         )
-        return {"mrtm": _word_loss(self.model, hidden, targets)}
+
+    def losses(self, batch: MaskedBatch) -> dict[str, Tensor]:
+        """Predict the names of the masked regions."""
+        return predict_words(self.model, batch)
 
 
 class VTLMTask:
@@ -193,7 +222,7 @@ class VTLMTask:
     def __init__(
         self,
         model: UC2,
-        regions: RegionTable | None,
+        regions: RegionSource | None,
         captions: AlignedCaptions,
         masking: TokenMasking,
         *,
@@ -215,25 +244,30 @@ class VTLMTask:
         self.batch, self.co_masked = batch, co_masked
         validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "co_masked")
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample translations, all languages equally often, and predict masked words."""
-        sampled = self.captions.sample(self.batch, generator)
+    def sample(self, generator: np.random.Generator) -> MaskedBatch:
+        """Sample translations, all languages equally often, and mask words."""
+        share = rank_share(self.batch)
+        sampled = self.captions.sample(self.batch, generator)[share]
+        draws = item_draws(generator, self.batch, share)
         pair = self.captions.gather(sampled)
-        masked = co_mask(pair, self.masking, share=self.co_masked)
-        device = self.model.word_bias.device
-        split = pair.first.num_tokens
-        images = None
+        masked = co_mask(pair, self.masking, draws, share=self.co_masked)
+        regions = None
         if self.regions is not None:
-            numbers = self.captions.table.record_ids[self.captions.first[sampled]]
-            regions, _ = self.regions.take(numbers, generator)
-            images = self.model.embed_regions(regions)
-        hidden = self.model.encode_positions(
+            images = self.captions.table.record_ids[self.captions.first[sampled]]
+            regions = self.regions.select(images, draws)
+        split = pair.first.num_tokens
+        return MaskedBatch(
+            "vtlm",
+            Text(masked.ids[:split], pair.first),
+            regions,
             masked.positions,
-            Text(masked.ids[:split], pair.first).to(device),
-            images,
-            Text(masked.ids[split:], pair.second).to(device),
+            masked.targets,
+            translation=Text(masked.ids[split:], pair.second),
         )
-        return {"vtlm": _word_loss(self.model, hidden, masked.targets)}
+
+    def losses(self, batch: MaskedBatch) -> dict[str, Tensor]:
+        """Predict the masked words of both captions."""
+        return predict_words(self.model, batch)
 
 
 class RetrievalTask:
@@ -270,17 +304,30 @@ class RetrievalTask:
         self.warmup_steps = warmup_steps
         validate_fields(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample pairs with their negatives and rank them."""
-        captions, images = self.sample(generator)
-        pooled = self.corpus.encode_pairs(self.model, captions.ravel(), images.ravel(), generator)
-        scores = self.model.rank_scores(pooled).view(self.batch, -1)
+    def sample(self, generator: np.random.Generator) -> PairBatch:
+        """Sample pairs with their negatives."""
+        share = rank_share(self.batch)
+        captions, images = (part[share] for part in self.sample_pairs(generator))
+        numbers = np.arange(self.batch * captions.shape[1]).reshape(self.batch, -1)[share].ravel()
+        draws = item_draws(generator, self.batch * captions.shape[1], numbers)
+        matched = torch.arange(captions.shape[1]).expand(captions.shape) == 0
+        return PairBatch(
+            "retrieval",
+            self.corpus.text(captions.ravel()),
+            self.corpus.regions.select(images.ravel(), draws),
+            matched.contiguous(),
+            len(captions),
+        )
+
+    def losses(self, batch: PairBatch) -> dict[str, Tensor]:
+        """Rank each matching pair above its negatives."""
+        batch = batch.to(self.model.word_bias.device)
+        scores = self.model.rank_scores(encode_pairs(self.model, batch)).view(batch.matched.shape)
         if self.loss == "triplet":
             return {"retrieval": sigmoid_triplet(scores[:, 0], scores[:, 1:], margin=self.margin)}
-        matched = torch.arange(scores.shape[1]).expand_as(scores) == 0
-        return {"retrieval": itm_loss(scores, matched)}
+        return {"retrieval": itm_loss(scores, batch.matched)}
 
-    def sample(self, generator: np.random.Generator) -> tuple[Indices, Indices]:
+    def sample_pairs(self, generator: np.random.Generator) -> tuple[Indices, Indices]:
         """Return captions and images, ``(batch, 1 + 2 * negatives)`` each.
 
         A row is a matching pair, then pairs with other images, then with other captions.
@@ -305,8 +352,3 @@ class RetrievalTask:
         images = np.repeat(own[:, None], 1 + 2 * count, axis=1)
         images[:, 1 : 1 + count] = other_images.reshape(self.batch, 2 * count)[:, :count]
         return captions, images
-
-
-def _word_loss(model: UC2, hidden: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of predicting ``targets`` (sub-words) from their hidden vectors."""
-    return mlm_loss(model.word_logits(hidden), to_device(targets, hidden.device))

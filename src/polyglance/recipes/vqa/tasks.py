@@ -10,15 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import pack_captions
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionBatch, RegionSource
 from polyglance.config import validate_fields
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.vqa import VQAModel
-from polyglance.nn.packing import to_device
+from polyglance.nn.packed_pairs import Text
 from polyglance.objectives.vqa import AnswerLoss, vqa_loss
-from polyglance.training.distributed import shard_for_rank
+from polyglance.training.mixture import item_draws, rank_share
 from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
@@ -60,19 +61,34 @@ class AnswerTargets:
         return torch.from_numpy(targets)
 
 
+@dataclass(frozen=True, eq=False)
+class QuestionBatch(Batch):
+    """Questions about images, and the scores of all answers."""
+
+    text: Text
+    regions: RegionBatch
+    targets: Tensor
+    """``(questions, classes)``."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of questions."""
+        return {"vqa": len(self.targets)}
+
+
 class VQATask:
     """Predict the answers that people would accept, in all languages."""
 
     def __init__(
         self,
         model: VQAModel,
-        regions: RegionTable,
+        regions: RegionSource,
         questions: CaptionTable,
         targets: AnswerTargets,
         *,
         batch: int,
         loss: AnswerLoss = "binary",
         language_alpha: float = 1.0,
+        unmatched: NDArray[np.bool_] | None = None,
     ) -> None:
         """Prepare the task.
 
@@ -80,18 +96,21 @@ class VQATask:
             model: scores all answers.
             regions: of the images.
             questions: their record ids are the images.
-            targets: of the same questions; those without a scoring class are never sampled.
+            targets: of the same questions.
             batch: questions a step.
             loss: binary or categorical cross-entropy.
             language_alpha: a language's probability is proportional to its questions to this
                 power: 1 treats all questions alike, 0 all languages.
+            unmatched: ``(questions,)``, which questions without a scoring class are sampled too;
+                None for none.
         """
         self.model, self.regions, self.questions, self.targets = model, regions, questions, targets
         self.batch, self.loss, self.language_alpha = batch, loss, language_alpha
         validate_fields(self, lambda value: value >= 1, "1 or more", "batch")
         alpha = "language_alpha"
         validate_fields(self, lambda value: 0 <= value <= 1, "a number from 0 to 1", alpha)
-        rows = shard_for_rank(np.flatnonzero(targets.lengths))
+        sampled = targets.lengths > 0
+        rows = np.flatnonzero(sampled if unmatched is None else sampled | unmatched)
         by_language = [
             rows[questions.language_ids[rows] == n] for n in range(len(questions.language_codes))
         ]
@@ -105,17 +124,23 @@ class VQATask:
         weights = np.where(self._count > 0, self._count.astype(float) ** language_alpha, 0.0)
         self.probabilities = weights / weights.sum()
 
-    def sample(self, generator: np.random.Generator) -> Indices:
+    def sample_rows(self, generator: np.random.Generator) -> Indices:
         """Sample questions, as rows of the table."""
         language = generator.choice(len(self.probabilities), size=self.batch, p=self.probabilities)
         rows: Indices = self._rows[self._base[language] + generator.integers(self._count[language])]
         return rows
 
-    def losses(self, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Sample questions, and a view of each one's image, and score their answers."""
-        rows = self.sample(generator)
-        regions, _ = self.regions.take(self.questions.record_ids[rows], generator)
-        device = regions.features.device
-        logits = self.model(pack_captions(self.questions, rows, device), regions)
-        targets = to_device(self.targets.gather(rows), device)
-        return {"vqa": vqa_loss(logits, targets, self.loss)}
+    def sample(self, generator: np.random.Generator) -> QuestionBatch:
+        """Sample questions, and a view of each one's image."""
+        share = rank_share(self.batch)
+        rows = self.sample_rows(generator)[share]
+        draws = item_draws(generator, self.batch, share)
+        regions = self.regions.select(self.questions.record_ids[rows], draws)
+        text = pack_captions(self.questions, rows)
+        return QuestionBatch(text, regions, self.targets.gather(rows))
+
+    def losses(self, batch: QuestionBatch) -> dict[str, Tensor]:
+        """Score all answers to the questions."""
+        batch = batch.to(next(self.model.parameters()).device)
+        logits = self.model(batch.text, batch.regions.load())
+        return {"vqa": vqa_loss(logits, batch.targets, self.loss)}

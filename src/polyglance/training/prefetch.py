@@ -1,0 +1,146 @@
+"""Sample the batches of the next steps in a background thread.
+
+While the device computes a step, the thread draws, gathers and pins the batches that follow and
+starts their copies on a stream of its own. Batches depend on seed and step alone, so that the
+depth changes nothing but the speed.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from polyglance.batches.batch import Batch
+from polyglance.training.mixture import Mixture, Task, step_generator
+
+DEPTH = 2
+"""Batches sampled ahead by default."""
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedBatch:
+    """The batch of one micro-batch of a step, with its task."""
+
+    name: str
+    task: Task
+    batch: Batch
+    copied: torch.cuda.Event | None = None
+    """Completed once the copy to the device is."""
+
+    def ready(self) -> PreparedBatch:
+        """Make the device's current stream wait for the copy."""
+        if self.copied is not None:
+            stream = torch.cuda.current_stream()
+            stream.wait_event(self.copied)
+            for tensor in self.batch.tensors():
+                if tensor.is_cuda:
+                    tensor.record_stream(stream)
+        return self
+
+
+class Prefetcher:
+    """Iterates over the batches of steps, sampled ahead in step order.
+
+    Use as a context manager, which ends the thread. An error while sampling is raised where
+    the batch is taken.
+    """
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        steps: range,
+        *,
+        seed: int,
+        micro_batches: int = 1,
+        device: torch.device | str = "cpu",
+        depth: int = DEPTH,
+    ) -> None:
+        """Begin to sample.
+
+        Args:
+            mixture: Its task of each step samples.
+            steps: The steps to sample.
+            seed: Of the run.
+            micro_batches: Batches a step.
+            device: Where batches are copied to.
+            depth: Batches to sample ahead; 0 samples a batch when it is taken.
+        """
+        self.mixture, self.steps, self.seed = mixture, steps, seed
+        self.micro_batches, self.device = micro_batches, torch.device(device)
+        self._source = self._sample_all()
+        self._stop = threading.Event()
+        self._queue: queue.Queue[PreparedBatch | BaseException] | None = None
+        self._thread: threading.Thread | None = None
+        if depth > 0:
+            self._queue = queue.Queue(depth)
+            self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+            self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[PreparedBatch]:
+        return self
+
+    def __next__(self) -> PreparedBatch:
+        """Return the next batch; raises what sampling it raised."""
+        if self._queue is None:
+            return next(self._source).ready()
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            self._queue.put(item)  # for whoever asks again
+            raise item
+        return item.ready()
+
+    def close(self) -> None:
+        """End the thread; batches sampled ahead are dropped."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _sample_all(self) -> Iterator[PreparedBatch]:
+        cuda = self.device.type == "cuda"
+        stream = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
+        for step in self.steps:
+            name, task = self.mixture.choose(self.seed, step)
+            for micro_batch in range(self.micro_batches):
+                batch = task.sample(step_generator(self.seed, step, micro_batch))
+                if stream is None:
+                    yield PreparedBatch(name, task, batch)
+                    continue
+                with torch.cuda.stream(stream):
+                    batch = batch.pin_memory().to(self.device)
+                    copied = stream.record_event()
+                yield PreparedBatch(name, task, batch, copied)
+
+    def _run(self) -> None:
+        try:
+            if self.device.index is not None:
+                torch.cuda.set_device(self.device)
+            for item in self._source:
+                if not self._put(item):
+                    return
+            self._put(StopIteration())
+        except BaseException as error:  # surfaces in the training loop
+            self._put(error)
+
+    def _put(self, item: PreparedBatch | BaseException) -> bool:
+        """Wait for room in the queue; False once the prefetcher is closed."""
+        assert self._queue is not None
+        while not self._stop.is_set():
+            try:
+                self._queue.put(item, timeout=_POLL_SECONDS)
+            except queue.Full:
+                continue
+            return True
+        return False
