@@ -25,6 +25,7 @@ from polyglance.evaluation.retrieval import Array, Integers, Shortlists
 from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.nn.packed_pairs import PackedRows, Regions
 from polyglance.nn.packing import Packing, to_device
+from polyglance.nn.transformer import compile_layers
 from polyglance.utils.progress import progress
 from polyglance.utils.ragged import ragged_arange
 
@@ -33,6 +34,8 @@ Precision = Literal["float32", "float16"]
 _IMAGE_BATCH = 256
 _MIN_BATCHES_FOR_PROGRESS = 64
 """Fewer batches are over too soon for a progress bar."""
+_MIN_PAIRS_TO_COMPILE = 200_000
+"""Fewer pairs are scored sooner than layers are compiled, which takes half a minute."""
 
 
 class PairScores:
@@ -86,6 +89,8 @@ class PairScores:
 
     def score(self, captions: Integers, images: Integers) -> NDArray[np.float32]:
         """Return the scores of pairs, given rows of the caption table and numbers of images."""
+        if self.device.type == "cuda" and len(captions) >= _MIN_PAIRS_TO_COMPILE:
+            compile_layers(self.model)
         lengths = np.diff(self.captions.offsets)[captions]
         order = np.argsort(lengths, kind="stable")
         ends = np.cumsum((lengths + self._lengths[images])[order])
