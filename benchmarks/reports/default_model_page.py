@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reports import line_plot, pages
+from benchmarks.reports import pages
 from benchmarks.results_io import DOCS, ROOT, read_results
 from polyglance.languages import get_language
+from polyglance.reproduce.plots import line_plot
 
 RUN = DOCS / "polyglance-small"
 PAGE = DOCS / "default-model.md"

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reports import pages, scatter_plot, seeds
+from benchmarks.reports import pages, seeds
 from benchmarks.reports.pages import NOT_MEASURED
 from benchmarks.results_io import DOCS, read_results
+from polyglance.reproduce.plots import scatter_plot
 
 PAGE = DOCS / "results-smalr.md"
 PLOT = "smalr.svg"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reports import cross_encoder_tables, language_plot, m3p_page, pages, seeds
+from benchmarks.reports import cross_encoder_tables, m3p_page, pages, seeds
 from benchmarks.reports.cross_encoder_tables import (
     ALL,
     EACH,
@@ -27,6 +27,7 @@ from benchmarks.reports.cross_encoder_tables import (
 )
 from benchmarks.reports.pages import NOT_MEASURED
 from benchmarks.results_io import DOCS, RESULTS, read_results
+from polyglance.reproduce.plots import language_plot
 
 PAGE = DOCS / "results-uc2.md"
 PLOT = "uc2.svg"

@@ -28,14 +28,15 @@ def plot(columns: Sequence[str], series: Sequence[Dots], *, y_label: str) -> str
     groups = list(dict.fromkeys(dots.group for dots in series))
     low, high, step = _rounded_range([value for dots in series for value in dots.values.values()])
     width = _LEFT + _COLUMN * len(columns) + _RIGHT
+    tall = max(_HEIGHT, 2 * _TOP + _LINE * len(series))
 
     def height(value: float) -> float:
-        return _TOP + (high - value) / (high - low) * (_HEIGHT - _BELOW - _TOP)
+        return _TOP + (high - value) / (high - low) * (tall - _BELOW - _TOP)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {_HEIGHT}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {tall}"'
         ' font-family="system-ui, sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{_HEIGHT}" fill="white"/>',
+        f'<rect width="{width}" height="{tall}" fill="white"/>',
     ]
     for number in range(1 + round((high - low) / step)):
         level = low + number * step
@@ -43,7 +44,7 @@ def plot(columns: Sequence[str], series: Sequence[Dots], *, y_label: str) -> str
         parts.append(_text(_LEFT - 6, height(level) + 4, f"{level:g}", "#555", "end"))
     for number, column in enumerate(columns):
         middle = _LEFT + _COLUMN * (number + 0.5)
-        parts.append(_text(middle, _HEIGHT - _BELOW + 18, column, "#555", "middle"))
+        parts.append(_text(middle, tall - _BELOW + 18, column, "#555", "middle"))
         for dots in series:
             offset = (groups.index(dots.group) + 0.5) / len(groups) - 0.5
             if column in dots.values:
@@ -54,7 +55,7 @@ def plot(columns: Sequence[str], series: Sequence[Dots], *, y_label: str) -> str
         y = _TOP + _LINE * (number + 0.5)
         parts.append(_dot(width - _RIGHT + 16, y, dots, groups))
         parts.append(_text(width - _RIGHT + 28, y + 4, dots.name, _colour(dots, groups), "start"))
-    parts.append(_text((_LEFT + width - _RIGHT) / 2, _HEIGHT - 8, y_label, "#555", "middle"))
+    parts.append(_text((_LEFT + width - _RIGHT) / 2, tall - 8, y_label, "#555", "middle"))
     return "\n".join([*parts, "</svg>\n"])
 
 
