@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from polyglance.recipes.uc2.tasks import (
     RetrievalTask,
     VTLMTask,
 )
+from polyglance.training import mixture as mixture_module
 from polyglance.training.mixture import Mixture, Task, step_generator
 
 
@@ -299,3 +301,39 @@ def test_unusable_data_is_refused(toy: ToyUC2) -> None:
         MRTMTask(toy.model(), replace(corpus, regions=without_labels), toy.label_tokens, batch=4)
     with pytest.raises(PolyglanceError, match="negatives is 0"):
         RetrievalTask(toy.model(), corpus, batch=4, negatives=0)
+
+
+def test_processes_together_sample_what_one_does(
+    toy: ToyUC2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, corpus = toy.model(), toy.scene_corpus(*LANGUAGES)
+    records = records_in(toy.train_pictures, *LANGUAGES)
+    pairs = toy.aligned_captions(records, corpus.captions.table)
+    tasks: list[Task] = [
+        MLMTask(model, corpus, toy.masking, batch=9),
+        ITMTask(model, corpus, batch=9),
+        MRTMTask(model, corpus, toy.label_tokens, batch=9),
+        VTLMTask(model, corpus.regions, pairs, toy.masking, batch=9),
+        RetrievalTask(model, corpus, batch=9, negatives=2),
+    ]
+
+    def sampled(task: Task, number: int, size: int) -> Any:
+        monkeypatch.setattr(mixture_module, "rank", lambda: number)
+        monkeypatch.setattr(mixture_module, "world_size", lambda: size)
+        return task.sample(step_generator(0, 6))
+
+    for task in tasks:
+        whole = sampled(task, 0, 1)
+        parts = [sampled(task, number, 4) for number in range(4)]
+        assert sum(len(part.text.packing) for part in parts) == len(whole.text.packing)
+        for name in ("text", "translation"):
+            if getattr(whole, name, None) is not None:
+                joint = torch.cat([getattr(part, name).ids for part in parts])
+                assert torch.equal(joint, getattr(whole, name).ids)
+        assert torch.equal(torch.cat([part.regions.rows for part in parts]), whole.regions.rows)
+        totals = Counter[str]()
+        for part in parts:
+            totals.update(part.counts())
+        assert totals == whole.counts()
+        if hasattr(whole, "targets") and whole.translation is None:
+            assert torch.equal(torch.cat([part.targets for part in parts]), whole.targets)
