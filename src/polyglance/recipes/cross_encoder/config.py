@@ -91,6 +91,24 @@ class ContrastiveStage:
 
 
 @dataclass(frozen=True)
+class WordHeadStage:
+    """A first stage that trains the head for masked words on captions without images.
+
+    See `polyglance.recipes.cross_encoder.word_head`.
+    """
+
+    batch: int = 256
+    """Captions a step."""
+    steps: int = 500
+    learning_rate: float = 1e-3
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 1, "1 or more", "batch", "steps")
+        validate_fields(self, lambda value: value > 0, "a number above 0", "learning_rate")
+
+
+@dataclass(frozen=True)
 class DistillationStage:
     """A stage before fine-tuning that learns a dual encoder's scores of pairs.
 
@@ -177,6 +195,9 @@ class CrossEncoderRecipe:
     """Further validation sets; each language's score is the mean over the sets that have it."""
     extra_test: tuple[CaptionedImages, ...] = ()
     """Further test sets, such as COCO-CN's for Chinese; likewise."""
+    word_head: WordHeadStage | None = None
+    """Used if masked words are predicted and the encoder is no masked language model, whose own
+    head would be loaded; None to begin such an encoder with an untrained head."""
     contrastive_stage: ContrastiveStage | None = None
     """None, as in the papers, to leave it out."""
     distillation: DistillationStage | None = None
@@ -237,6 +258,11 @@ class CrossEncoderRecipe:
         """All files inside the data folder that training reads."""
         merged = (file for split in self.image_files for file in split.merge)
         return tuple(file.manifest for file in (*self.image_files, *merged))
+
+    @property
+    def predicts_words(self) -> bool:
+        """Whether any stage predicts masked words."""
+        return False
 
     def check_trainable(self) -> None:
         """Refuse contradictory settings; only training does, old runs with them still open."""

@@ -127,6 +127,12 @@ class M3PRecipe(CrossEncoderRecipe):
         return (*super().files, *(text.manifest for text in self.texts))
 
     @property
+    def predicts_words(self) -> bool:
+        """Whether pre-training has xMLM or MC-MLM."""
+        stage = self.pretraining
+        return stage is not None and (stage.text_batch > 0 or "mc_mlm" in stage.tasks)
+
+    @property
     def uses_code_switching(self) -> bool:
         """Whether any stage reads code-switched captions."""
         return any(stage.code_switched for stage in (self.pretraining, self.fine_tuning) if stage)

@@ -37,6 +37,11 @@ from polyglance.recipes.cross_encoder.data import ENGLISH, bert_masking
 from polyglance.recipes.cross_encoder.distillation import distillation_task
 from polyglance.recipes.cross_encoder.evaluation import evaluate_test, validate
 from polyglance.recipes.cross_encoder.hard_negatives import mine_hard_negatives
+from polyglance.recipes.cross_encoder.word_head import (
+    encoder_word_head,
+    has_word_transform,
+    word_head_stage,
+)
 from polyglance.recipes.m3p.config import FineTuning, M3PRecipe, Pretraining
 from polyglance.recipes.m3p.data import M3PData, load_data
 from polyglance.recipes.m3p.tasks import MCTObjective, MCTTask, XMLMTask
@@ -115,15 +120,19 @@ def build_model(recipe: M3PRecipe, data: M3PData) -> M3P:
     else:
         adapt = reference_encoder if recipe.variant == "reference" else None
         encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout, adapt=adapt)
+        head = encoder_word_head(recipe)
         config = M3PConfig(
             encoder=encoder.config,
             languages=data.languages,
             visual_width=width,
             num_labels=recipe.labels,
             variant=recipe.variant,
+            word_transform=has_word_transform(recipe, head),
         )
         torch.manual_seed(recipe.loop.seed)
         model = M3P(config, encoder)
+        if head is not None and recipe.variant == "paper":  # the published code has no such layers
+            model.load_word_head(head)
     if int(data.train.regions.labels.max()) >= model.config.num_labels:
         raise PolyglanceError(
             f"labels is {model.config.num_labels}, and the feature store has more: raise it"
@@ -136,6 +145,8 @@ def build_stages(recipe: M3PRecipe, model: M3P, data: M3PData) -> list[Stage]:
     groups = parameter_groups(model, model.encoder, recipe.head_lr_multiplier)
     stages = []
     split = data.validation
+    if (head := word_head_stage(recipe, model, data.train.captions, data.tokenizer)) is not None:
+        stages.append(head)
     if (contrastive := recipe.contrastive_stage) is not None:
         task = ContrastiveTask(
             model,

@@ -9,6 +9,7 @@ from typing import Literal
 from polyglance.config import as_plain, validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.models.cross_encoder import Variant
+from polyglance.models.uc2 import TLMPositions
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe, TextFile
 from polyglance.recipes.cross_encoder.corpora import read_corpus
 from polyglance.recipes.cross_encoder.data import ENGLISH
@@ -102,6 +103,9 @@ class Pretraining:
     """The share that become another word, as in BERT and the published code; 0 in the text."""
     co_masked: float = 1.0
     """The share of VTLM's pairs with aligned words masked together; 0.5 in the published code."""
+    tlm_positions: TLMPositions | None = None
+    """Positions of a translation without an image (``pivot: english``): ``restart`` as in XLM, or
+    ``continue``; None for ``restart`` in the paper's variant and ``continue`` in the reference."""
     itm_only_steps: int = 0
     """Steps of ITM alone, before the mixture: see `polyglance.recipes.stages`."""
     steps: int = 1000
@@ -169,6 +173,12 @@ class UC2Recipe(CrossEncoderRecipe):
         """Whether any stage needs the names of labels."""
         stage = self.pretraining
         return self.early_adaptation is not None or (stage is not None and stage.mixture.mrtm > 0)
+
+    @property
+    def predicts_words(self) -> bool:
+        """Whether pre-training has an objective over the vocabulary: MLM, MRTM or VTLM."""
+        mixture = None if self.pretraining is None else self.pretraining.mixture
+        return mixture is not None and mixture.mlm + mixture.mrtm + mixture.vtlm > 0
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -33,6 +33,11 @@ from polyglance.recipes.cross_encoder.data import ENGLISH, bert_masking
 from polyglance.recipes.cross_encoder.distillation import distillation_task
 from polyglance.recipes.cross_encoder.evaluation import evaluate_split, evaluate_test, validate
 from polyglance.recipes.cross_encoder.hard_negatives import mine_hard_negatives
+from polyglance.recipes.cross_encoder.word_head import (
+    encoder_word_head,
+    has_word_transform,
+    word_head_stage,
+)
 from polyglance.recipes.run_folder import write_report
 from polyglance.recipes.stages import (
     Stage,
@@ -111,8 +116,19 @@ def build_model(recipe: UC2Recipe, data: UC2Data) -> UC2:
         return model
     adapt = reference_encoder if recipe.variant == "reference" else None
     encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout, adapt=adapt)
+    head, stage = encoder_word_head(recipe), recipe.pretraining
+    config = UC2Config(
+        encoder.config,
+        width,
+        variant=recipe.variant,
+        word_transform=has_word_transform(recipe, head),
+        tlm_positions=None if stage is None else stage.tlm_positions,
+    )
     torch.manual_seed(recipe.loop.seed)
-    return UC2(UC2Config(encoder.config, width, variant=recipe.variant), encoder)
+    model = UC2(config, encoder)
+    if head is not None:
+        model.load_word_head(head)
+    return model
 
 
 def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
@@ -120,6 +136,8 @@ def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
     groups = parameter_groups(model, model.encoder, recipe.head_lr_multiplier)
     stages = []
     split = data.validation
+    if (head := word_head_stage(recipe, model, data.train.captions, data.tokenizer)) is not None:
+        stages.append(head)
     if (adaptation := recipe.early_adaptation) is not None:
         stages.append(early_adaptation_stage(recipe, adaptation, model, data))
     if (contrastive := recipe.contrastive_stage) is not None:
