@@ -29,7 +29,10 @@ def init_distributed() -> Iterator[int]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend)
+    store, number, count = next(dist.rendezvous("env://"))
+    # torchrun keeps its store when it restarts a run, with addresses of processes that are gone.
+    attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    dist.init_process_group(backend, store=attempt, rank=number, world_size=count)
     try:
         yield dist.get_rank()
     finally:
