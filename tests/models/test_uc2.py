@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import XLMRobertaConfig, XLMRobertaModel
+from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel
 
 from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
-from polyglance.nn.pretrained import load_encoder
+from polyglance.nn.pretrained import load_encoder, load_word_head
 
 ENCODER = EncoderConfig(
     vocab_size=40,
@@ -173,6 +173,63 @@ def test_text_alone_is_initially_encoded_as_by_xlm_r(tmp_path: Path) -> None:
         words, _, _ = one(number)
         theirs = published(words.ids[None]).last_hidden_state[0]
         torch.testing.assert_close(model(words, None).text, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
+def test_words_are_initially_predicted_as_by_xlm_r(tmp_path: Path, variant: str) -> None:
+    torch.manual_seed(3)
+    published = XLMRobertaForMaskedLM(
+        XLMRobertaConfig(
+            vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=64, max_position_embeddings=40, type_vocab_size=1, pad_token_id=1,
+            initializer_range=0.2, layer_norm_eps=1e-5,
+        )
+    ).eval()  # fmt: skip
+    for parameter in published.lm_head.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    published.tie_weights()
+    published.save_pretrained(tmp_path)
+    head = load_word_head(tmp_path)
+    encoder = load_encoder(tmp_path)
+    model = UC2(
+        UC2Config(encoder=encoder.config, variant=variant, word_transform=True), encoder
+    ).eval()
+    model.load_word_head(head)
+    words, _, _ = one(0)
+    theirs = published(words.ids[None]).logits[0]
+    torch.testing.assert_close(
+        model.word_logits(model(words, None).text), theirs, rtol=0, atol=1e-4
+    )
+    parameters = {id(parameter) for parameter in model.word_head_parameters()}
+    names = {name for name, p in model.named_parameters() if id(p) in parameters}
+    assert {name.split(".")[0] for name in names} == {"word_transform", "word_bias"}
+
+
+@torch.no_grad()
+def test_a_translations_positions_start_again_or_run_on() -> None:
+    """Run on, the two sentences of TLM are one sequence; with an image they always start again."""
+    words, image, other = one(0)
+    whole = Text(torch.cat([words.ids, other.ids]), Packing.of([7]))
+    for variant, chosen, runs_on in (
+        ("paper", None, False),
+        ("paper", "continue", True),
+        ("reference", None, True),
+        ("reference", "restart", False),
+    ):
+        model = make(variant=variant, tlm_positions=chosen)
+        both, joined = model(words, None, other), model(whole, None).text
+        rows = torch.cat([both.text, both.translation])
+        assert torch.allclose(rows, joined, atol=1e-5) == runs_on
+        positions = torch.tensor([1, 4, 6])
+        torch.testing.assert_close(
+            model.encode_positions(positions, words, None, other), rows[positions]
+        )
+        beside = model(words, image, other).translation
+        model.config = replace(model.config, tlm_positions="restart")
+        assert torch.equal(model(words, image, other).translation, beside)
+    with pytest.raises(ValueError, match="a pair of sentences has 40 sub-words and the encoder"):
+        make(variant="reference")(text([20], 0), None, text([20], 1))
 
 
 @torch.no_grad()

@@ -304,7 +304,7 @@ def test_all_missing_label_dictionaries_are_named_at_once(
     data: Path, recipe: UC2Recipe, tmp_path: Path
 ) -> None:
     (data / "english.tsv").write_text("en\n" + "a\n" * 48, encoding="utf-8")
-    labels = LabelNamesConfig("english.tsv", "none/{source}-{target}.tsv")
+    labels = LabelNamesConfig("english.tsv", dictionaries="none/{source}-{target}.tsv")
     changed = replace(recipe, labels=labels, train=CaptionedImages("train.jsonl", "nowhere"))
     with pytest.raises(PolyglanceError) as caught:
         train(changed, data, tmp_path / "run")
