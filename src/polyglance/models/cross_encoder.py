@@ -31,7 +31,7 @@ from polyglance.nn.packed_pairs import (
 )
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import WordHead
-from polyglance.objectives.linear_cross_entropy import linear_cross_entropy
+from polyglance.objectives.masked_language import mlm_loss
 
 Variant = Literal["paper", "reference"]
 """Where the two differ: what the paper writes, or what its published code does."""
@@ -112,20 +112,18 @@ class CrossEncoderModel(nn.Module, ABC):
 
     def word_logits(self, rows: Tensor) -> Tensor:
         """Return logits over the vocabulary; output weights are tied to the word embeddings."""
-        table = self.encoder.words.weight
-        assert isinstance(table, Tensor)
-        return F.linear(self.word_head(rows), table, self.word_bias)
+        return F.linear(self.word_head(rows), self.word_table, self.word_bias)
 
     def word_loss(self, rows: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy of `word_logits`, which are never held as a whole.
+        """Return `mlm_loss` of predicting ``targets`` ``(n,)`` from ``(n, hidden_size)``."""
+        return mlm_loss(self.word_head(rows), self.word_table, self.word_bias, targets)
 
-        Args:
-            rows: ``(n, hidden_size)``.
-            targets: ``(n,)``, the sub-words to predict.
-        """
+    @property
+    def word_table(self) -> Tensor:
+        """The word embeddings, ``(vocab_size, hidden_size)``, which are the output weights too."""
         table = self.encoder.words.weight
         assert isinstance(table, Tensor)
-        return linear_cross_entropy(self.word_head(rows), table, self.word_bias, targets)
+        return table
 
     def word_head(self, rows: Tensor) -> Tensor:
         """Apply ``word_transform``, if the model has one, before the vocabulary's logits."""

@@ -6,7 +6,6 @@ BERT's masking, shared by M3P's xMLM and MC-MLM (section 3.2) and UC2's MLM.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
 from polyglance.objectives.draws import ItemDraws
+from polyglance.objectives.linear_cross_entropy import linear_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -92,33 +92,15 @@ def maskable_tokens(sentences: Packing) -> Tensor:
     return (sentences.positions > 0) & (rows < last)
 
 
-def mlm_loss(logits: Tensor, targets: Tensor) -> Tensor:
+def mlm_loss(rows: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of ``-log q(w_m | w_rest, v)`` over chosen sub-words; 0 if there are none.
 
-    ``logits`` are ``(n, vocab_size)`` and ``targets`` ``(n,)``.
+    ``q`` is the softmax of ``rows @ table.T + bias``.
+
+    Args:
+        rows: ``(n, hidden_size)``, the model's output at the chosen sub-words.
+        table: ``(vocab_size, hidden_size)``, the word embeddings.
+        bias: ``(vocab_size,)``.
+        targets: ``(n,)``, their original ids.
     """
-    total: Tensor = _CrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
-    return total / max(1, len(targets))
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """The sum of cross-entropies, computed in float32, without copies kept for backward.
-
-    With a vocabulary of 250,000, thousands of sub-words have a gigabyte of logits. torch's own
-    function would copy them to float32 and keep as much again for the backward pass.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
-        ctx.save_for_backward(logits, targets)
-        with torch.autocast(logits.device.type, enabled=False):
-            log_probabilities = torch.log_softmax(logits, dim=1, dtype=torch.float32)
-        return -log_probabilities.gather(1, targets[:, None]).sum()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        logits, targets = ctx.saved_tensors
-        with torch.autocast(logits.device.type, enabled=False):
-            probabilities = torch.softmax(logits, dim=1)
-        probabilities[torch.arange(len(targets), device=targets.device), targets] -= 1
-        return probabilities.mul_(gradient), None
+    return linear_cross_entropy(rows, table, bias, targets)

@@ -29,7 +29,6 @@ from polyglance.objectives.masked_language import (
     TokenMasking,
     mask_tokens,
     maskable_tokens,
-    mlm_loss,
 )
 from polyglance.objectives.masked_regions import (
     NO_LABEL,
@@ -89,7 +88,7 @@ class XMLMTask:
         """Predict the masked words."""
         batch = batch.to(next(self.model.parameters()).device)
         hidden = self.model(batch.text, None).text[batch.positions]
-        return {"xmlm": mlm_loss(self.model.word_logits(hidden), batch.targets)}
+        return {"xmlm": self.model.word_loss(hidden, batch.targets)}
 
     def sample_rows(self, generator: np.random.Generator) -> Indices:
         """Sample a language, then a sentence in it, for each row of a batch."""
@@ -211,8 +210,8 @@ class MCTTask:
         output = self.model(batch.text, replace(regions, features=masked))
         losses: dict[str, Tensor] = {}
         if "mc_mlm" in self.objective.tasks:
-            logits = self.model.word_logits(output.text[batch.words.positions])
-            losses["mc_mlm"] = mlm_loss(logits, batch.words.targets)
+            hidden = output.text[batch.words.positions]
+            losses["mc_mlm"] = self.model.word_loss(hidden, batch.words.targets)
         if "mc_mrm" in self.objective.tasks:
             rows = output.regions[batch.mask.positions]
             targets = self.model.scale_features(regions.features[batch.mask.positions])

@@ -29,7 +29,7 @@ from polyglance.models.cross_encoder import Variant
 from polyglance.models.uc2 import UC2
 from polyglance.nn.packed_pairs import Text
 from polyglance.objectives.co_masking import co_mask
-from polyglance.objectives.masked_language import TokenMasking, mask_tokens, mlm_loss
+from polyglance.objectives.masked_language import TokenMasking, mask_tokens
 from polyglance.objectives.masked_regions import NO_LABEL, choose_regions, mask_features
 from polyglance.objectives.matching import itm_loss, sigmoid_triplet
 from polyglance.recipes.cross_encoder.batches import MaskedBatch, PairBatch
@@ -69,7 +69,7 @@ def predict_words(model: UC2, batch: MaskedBatch) -> dict[str, Tensor]:
             regions = replace(regions, features=masked)
         images = model.embed_regions(regions)
     hidden = model.encode_positions(batch.positions, batch.text, images, batch.translation)
-    return {batch.loss: mlm_loss(model.word_logits(hidden), batch.targets)}
+    return {batch.loss: model.word_loss(hidden, batch.targets)}
 
 
 def encode_pairs(model: UC2, batch: PairBatch) -> Tensor:
