@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -85,3 +87,19 @@ def test_share_leaves_some_pairs_to_plain_masking() -> None:
     first, second = hidden(co_mask(pair(), MASKING, draws, share=0.5))
     both = (first[:, 1] & second[:, 1]).float().mean()
     assert both == pytest.approx(0.5 * 0.15 + 0.5 * 0.15**2, abs=0.015)
+
+
+def test_at_least_one_word_of_each_pair_is_masked_with_its_translation() -> None:
+    masking = replace(MASKING, at_least_one="masked")
+    first, second = hidden(co_mask(pair(), masking, ItemDraws.of(0, PAIRS)))
+    usual, _ = hidden(co_mask(pair(), MASKING, ItemDraws.of(0, PAIRS)))
+    chosen = first.any(1) | second.any(1)
+    assert chosen.all()
+    assert not usual.any(1).all()
+    assert torch.equal(first[:, 1], second[:, 1])  # a and A, the first words, are aligned
+    alone = co_mask(pair(), replace(masking, rate=0.0), ItemDraws.of(0, PAIRS), share=0.0)
+    ours, theirs = hidden(alone)
+    assert ours[:, 1].all()
+    assert ours.sum() == PAIRS
+    assert not theirs.any()
+    assert (alone.ids[alone.positions] == MASK).all()

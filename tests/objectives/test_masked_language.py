@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -37,6 +38,35 @@ def test_fifteen_percent_are_chosen_and_treated_80_10_10() -> None:
     untouched = torch.ones(len(ids), dtype=torch.bool)
     untouched[masked.positions] = False
     assert torch.equal(masked.ids[untouched], ids[untouched])
+
+
+@pytest.mark.parametrize("treated", ["masked", "drawn"])
+def test_at_least_one_sub_word_of_each_sentence_is_chosen(treated: str) -> None:
+    """With eight sub-words, 0.15 + 0.85 ** 8 / 8 = 18.4 % are chosen instead of 15 %."""
+    count, words = 6000, 8
+    sentences = Packing.of([words + 2] * count)
+    ids = torch.randint(4, 99, (sentences.num_tokens,), generator=torch.Generator().manual_seed(0))
+    draws = ItemDraws.of(1, count)
+    usual = mask_tokens(ids, sentences, MASKING, draws)
+    masked = mask_tokens(ids, sentences, replace(MASKING, at_least_one=treated), draws)
+    share = len(masked.positions) / (count * words)
+    assert share == pytest.approx(0.15 + 0.85**words / words, abs=0.004)
+    chosen = set(usual.positions.tolist())
+    added = torch.tensor([row for row in masked.positions.tolist() if row not in chosen])
+    assert len(masked.positions) == len(chosen) + len(added)
+    without = set(range(count)) - set((usual.positions // (words + 2)).tolist())
+    assert set((added // (words + 2)).tolist()) == without
+    assert (added % (words + 2) == 1).all()  # the first after <s>
+    assert torch.equal(masked.targets, ids[masked.positions])
+    became_mask = (masked.ids[added] == 99).float().mean().item()
+    assert became_mask == pytest.approx(1 if treated == "masked" else 0.8, abs=0.03)
+
+
+def test_sentences_without_ordinary_sub_words_stay_empty() -> None:
+    sentences = Packing.of([2, 1, 3])
+    masking = TokenMasking(mask_id=99, words=(4, 99), rate=0, at_least_one="masked")
+    masked = mask_tokens(torch.arange(6), sentences, masking, ItemDraws.of(1, 3))
+    assert masked.positions.tolist() == [4]
 
 
 def test_special_tokens_are_never_chosen() -> None:

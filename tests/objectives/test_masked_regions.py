@@ -30,6 +30,40 @@ def test_fifteen_percent_are_chosen_and_nine_in_ten_of_them_masked() -> None:
     assert torch.equal(hidden[rest], features[rest])
 
 
+@pytest.mark.parametrize("which", ["random", "last"])
+def test_at_least_one_region_of_each_image_is_chosen(which: str) -> None:
+    """UC2's code chooses any region of an image without one, M3P's the last, and leaves it."""
+    count, regions = 6000, 7
+    packing, draws = Packing.of([regions] * count), ItemDraws.of(0, count)
+    maskable = torch.arange(count * regions) % regions != 6  # the last has no label
+    usual = choose_regions(packing, draws, maskable=maskable)
+    chosen = choose_regions(packing, draws, maskable=maskable, at_least_one=which)
+    share = len(chosen.positions) / (count * 6)
+    assert share == pytest.approx(0.15 + 0.85**6 / 6, abs=0.005)
+    before = set(usual.positions.tolist())
+    added = torch.tensor([row for row in chosen.positions.tolist() if row not in before])
+    assert set((added // regions).tolist()) == set(range(count)) - {
+        row // regions for row in before
+    }
+    places = torch.bincount(added % regions, minlength=regions) / len(added)
+    masked = set(chosen.masked.tolist())
+    share_masked = sum(row in masked for row in added.tolist()) / len(added)
+    if which == "last":
+        assert places.tolist() == [0, 0, 0, 0, 0, 1, 0]
+        assert share_masked == 0
+    else:
+        assert places[:6].tolist() == pytest.approx([1 / 6] * 6, abs=0.03)
+        assert share_masked == pytest.approx(0.9, abs=0.02)
+
+
+def test_an_image_without_maskable_regions_has_none_chosen() -> None:
+    maskable = torch.tensor([False, False, True])
+    chosen = choose_regions(
+        Packing.of([2, 1]), ItemDraws.of(0, 2), rate=0, maskable=maskable, at_least_one="random"
+    )
+    assert chosen.positions.tolist() == [2]
+
+
 def test_only_maskable_regions_are_chosen_and_hidden_1_masks_all() -> None:
     maskable = torch.tensor([True, False, True, False])
     draws = ItemDraws.of(0, 2)

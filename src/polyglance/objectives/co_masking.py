@@ -16,6 +16,7 @@ from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_language import (
     MaskedTokens,
     TokenMasking,
+    first_without,
     maskable_tokens,
     random_words,
 )
@@ -63,13 +64,18 @@ def co_mask(
     in_first = torch.arange(len(pair_ids)) < pair.first.num_tokens
     eligible = (in_first == from_first[pair_ids]) | ~together[pair_ids]
     chosen = maskable & eligible & (per_row("chosen tokens") < masking.rate)
+    treatment = per_row("treatment of tokens")
+    if masking.at_least_one != "no":
+        first = first_without(chosen, maskable & eligible, pair_ids, len(pair.first))
+        chosen[first] = True
+        if masking.at_least_one == "masked":
+            treatment[first] = 0
 
     source, target = torch.cat([pair.links, pair.links.flip(0)], dim=1)
     followed = chosen[source] & together[pair_ids[source]] & maskable[target]
     source, target = source[followed], target[followed]
     # A sub-word aligned with several takes the lowest of their draws, which masks first: it is
     # shown only if all of them are.
-    treatment = per_row("treatment of tokens")
     own = torch.where(chosen, treatment, torch.inf)
     treatment = own.scatter_reduce(0, target, treatment[source], "amin")
     positions = treatment.isfinite().nonzero()[:, 0]

@@ -6,6 +6,7 @@ BERT's masking, shared by M3P's xMLM and MC-MLM (section 3.2) and UC2's MLM.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
 from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.linear_cross_entropy import linear_cross_entropy
+
+AtLeastOne = Literal["no", "masked", "drawn"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class TokenMasking:
     """The share of the chosen that become the mask."""
     random: float = 0.1
     """The share of the chosen that become a random sub-word; the rest are kept."""
+    at_least_one: AtLeastOne = "no"
+    """Choose the first sub-word of a sentence in which none was chosen, as the published code does:
+    UC2's always masks it (``masked``), M3P's treats it as any other (``drawn``)."""
 
     def __post_init__(self) -> None:
         shares = ("rate", "masked", "random")
@@ -70,13 +76,38 @@ def mask_tokens(
     """
     maskable = maskable_tokens(sentences) if maskable is None else maskable
     chosen = maskable & (draws.per_row("chosen tokens", sentences) < masking.rate)
+    treatment = draws.per_row("treatment of tokens", sentences)
+    if masking.at_least_one != "no":
+        first = first_without(chosen, maskable, sentences.sequence_ids, len(sentences))
+        chosen[first] = True
+        if masking.at_least_one == "masked":
+            treatment[first] = 0
     positions = chosen.nonzero()[:, 0]
-    targets = ids[positions]
-    treatment = draws.per_row("treatment of tokens", sentences)[positions]
+    targets, treatment = ids[positions], treatment[positions]
     others = random_words(draws.per_row("random words", sentences)[positions], masking, ids.dtype)
     shown = torch.where(treatment < masking.masked + masking.random, others, targets)
     shown = torch.where(treatment < masking.masked, masking.mask_id, shown)
     return MaskedTokens(ids.index_copy(0, positions, shown), positions, targets)
+
+
+def first_without(chosen: Tensor, eligible: Tensor, item_ids: Tensor, items: int) -> Tensor:
+    """Return the first eligible row of each item of which no row is chosen.
+
+    Args:
+        chosen: ``(rows,)``.
+        eligible: ``(rows,)``; an item without any such row has none in the result.
+        item_ids: ``(rows,)``: the item of each row.
+        items: their number.
+
+    Returns:
+        Rows, one for each such item.
+    """
+    rows, beyond = torch.arange(len(chosen), device=chosen.device), len(chosen)
+    first = torch.full((items,), beyond, device=chosen.device)
+    first.scatter_reduce_(0, item_ids, torch.where(eligible, rows, beyond), "amin")
+    has_chosen = torch.zeros(items, dtype=torch.bool, device=chosen.device)
+    has_chosen[item_ids[chosen]] = True
+    return first[~has_chosen & (first < beyond)]
 
 
 def random_words(uniform: Tensor, masking: TokenMasking, dtype: torch.dtype) -> Tensor:

@@ -7,6 +7,7 @@ M3P's two losses are here (section 3.2). UC2's MRTM (section 3.3.2) uses
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from polyglance.nn.packing import Packing, to_device
 from polyglance.objectives.draws import ItemDraws
+
+AtLeastOneRegion = Literal["no", "random", "last"]
 
 NO_LABEL = -100
 """The label of a region of unknown class, such as an image as a whole."""
@@ -37,6 +40,7 @@ def choose_regions(
     hidden: float = 0.9,
     maskable: Tensor | None = None,
     global_rows: Tensor | None = None,
+    at_least_one: AtLeastOneRegion = "no",
 ) -> RegionMask:
     """Choose regions to predict, most of them to be masked.
 
@@ -49,17 +53,37 @@ def choose_regions(
         global_rows: ``(regions,)``: for each region, the row of its image's global feature,
             for that row its own. Being the mean of all regions, it would reveal masked ones:
             it is masked with them, and never predicted.
+        at_least_one: choose a region of an image in which none was chosen, as the published code
+            does: UC2's a ``random`` one, M3P's the ``last`` one, which it does not mask.
     """
-    chosen = draws.per_row("chosen regions", regions) < rate
-    if maskable is not None:
-        chosen &= maskable
+    uniform = draws.per_row("chosen regions", regions)
+    eligible = torch.ones_like(uniform, dtype=torch.bool) if maskable is None else maskable
     if global_rows is not None:
-        chosen &= global_rows != torch.arange(len(global_rows))
+        eligible = eligible & (global_rows != torch.arange(len(global_rows)))
+    chosen = eligible & (uniform < rate)
+    treatment = draws.per_row("treatment of regions", regions)
+    if at_least_one != "no":
+        # Of the random numbers above the rate, the lowest is any region's with equal probability.
+        order = uniform if at_least_one == "random" else -regions.positions.double()
+        added = _lowest_without(chosen, eligible, order, regions)
+        chosen = chosen | added
+        if at_least_one == "last":
+            treatment = torch.where(added, 1.0, treatment)
     positions = chosen.nonzero()[:, 0]
-    masked = positions[draws.per_row("treatment of regions", regions)[positions] < hidden]
+    masked = positions[treatment[positions] < hidden]
     if global_rows is not None:
         masked = torch.cat([masked, torch.unique(global_rows[masked])])
     return RegionMask(positions, masked)
+
+
+def _lowest_without(chosen: Tensor, eligible: Tensor, order: Tensor, regions: Packing) -> Tensor:
+    """Return ``(regions,)``: the eligible region of lowest order of each image without a choice."""
+    images = regions.sequence_ids
+    lowest = torch.full((len(regions),), torch.inf, dtype=order.dtype)
+    lowest.scatter_reduce_(0, images, torch.where(eligible, order, torch.inf), "amin")
+    has_chosen = torch.zeros(len(regions), dtype=torch.bool)
+    has_chosen[images[chosen]] = True
+    return eligible & ~has_chosen[images] & (order == lowest[images])
 
 
 def mask_features(features: Tensor, masked: Tensor, mask: Tensor | None = None) -> Tensor:

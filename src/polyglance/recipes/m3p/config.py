@@ -64,6 +64,10 @@ class Pretraining:
     negatives: int = 1
     code_switched: bool = True
     """Whether captions are code-switched (MCT)."""
+    mask_at_least_one: bool | None = None
+    """Predict the first word of a caption and the last region of an image, in which chance chooses
+    none, as the published code does. None for true in the reference variant and false in the
+    paper's."""
     itm_only_steps: int = 0
     """Steps of MC-VLM alone, before all else: see `polyglance.recipes.stages`."""
     steps: int = 1000
@@ -125,6 +129,12 @@ class M3PRecipe(CrossEncoderRecipe):
     def files(self) -> tuple[str, ...]:
         """Manifests and texts."""
         return (*super().files, *(text.manifest for text in self.texts))
+
+    @property
+    def masks_at_least_one(self) -> bool:
+        """Whether at least one word or region of each pair is predicted in MC-MLM and MC-MRM."""
+        chosen = None if self.pretraining is None else self.pretraining.mask_at_least_one
+        return self.variant == "reference" if chosen is None else chosen
 
     @property
     def predicts_words(self) -> bool:

@@ -117,6 +117,9 @@ class MCTObjective:
     """The share of regions to predict."""
     regions_zeroed: float = 0.9
     """The share of these that are masked."""
+    at_least_one_region: bool = False
+    """Predict the last region of an image in which none was chosen, unmasked, as the published
+    code does; `TokenMasking.at_least_one` says the same of words."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "negatives")
@@ -188,6 +191,7 @@ class MCTTask:
             hidden=self.objective.regions_zeroed,
             maskable=task[regions.packing.sequence_ids] == _MC_MRM,
             global_rows=regions.global_rows,
+            at_least_one="last" if self.objective.at_least_one_region else "no",
         )
         return MCTBatch(
             replace(text, ids=words.ids),

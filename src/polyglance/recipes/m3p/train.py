@@ -205,7 +205,13 @@ def pretraining_stages(
         captions = data.code_switched_captions(recipe.code_switching, recipe.loop.seed)
     else:
         captions = data.plain_captions((ENGLISH,))
-    objective = MCTObjective(masking, tasks=config.tasks, negatives=config.negatives)
+    at_least_one = recipe.masks_at_least_one
+    objective = MCTObjective(
+        replace(masking, at_least_one="drawn") if at_least_one else masking,
+        tasks=config.tasks,
+        negatives=config.negatives,
+        at_least_one_region=at_least_one,
+    )
 
     def pairs(objective: MCTObjective) -> MCTTask:
         return MCTTask(model, data.train.regions, captions, objective, batch=config.batch)

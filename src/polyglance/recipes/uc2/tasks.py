@@ -30,7 +30,12 @@ from polyglance.models.uc2 import UC2
 from polyglance.nn.packed_pairs import Text
 from polyglance.objectives.co_masking import co_mask
 from polyglance.objectives.masked_language import TokenMasking, mask_tokens
-from polyglance.objectives.masked_regions import NO_LABEL, choose_regions, mask_features
+from polyglance.objectives.masked_regions import (
+    NO_LABEL,
+    AtLeastOneRegion,
+    choose_regions,
+    mask_features,
+)
 from polyglance.objectives.matching import itm_loss, sigmoid_triplet
 from polyglance.recipes.cross_encoder.batches import MaskedBatch, PairBatch
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
@@ -161,6 +166,7 @@ class MRTMTask:
         batch: int,
         rate: float = 0.15,
         variant: Variant = "paper",
+        at_least_one: bool = False,
     ) -> None:
         """Prepare the task.
 
@@ -171,8 +177,10 @@ class MRTMTask:
             batch: pairs a step.
             rate: the share of regions to predict.
             variant: the paper masks nine of ten of these, the published code all.
+            at_least_one: choose a random region of an image in which none was chosen.
         """
         self.model, self.corpus, self.labels, self.batch = model, corpus, labels, batch
+        self.at_least_one: AtLeastOneRegion = "random" if at_least_one else "no"
         self.rate, self.masked_share = rate, 0.9 if variant == "paper" else 1.0
         self.language_ids = labels.language_ids(corpus.captions.table.language_codes)
         if not corpus.regions.has_labels:
@@ -194,6 +202,7 @@ class MRTMTask:
             hidden=self.masked_share,
             maskable=regions.labels != NO_LABEL,
             global_rows=regions.global_rows,
+            at_least_one=self.at_least_one,
         )
         languages = self.language_ids[self.corpus.captions.table.language_ids[rows]]
         targets = self.labels.sample(

@@ -226,8 +226,12 @@ def pretraining_tasks(
     """Build the objectives that the mixture draws at all."""
     by_image = config.pivot == "image"
     corpus = data.corpus(config.languages if by_image else (ENGLISH,))
+    at_least_one = recipe.masks_at_least_one
     masking = replace(
-        bert_masking(data.tokenizer, recipe.encoder), masked=config.masked, random=config.random
+        bert_masking(data.tokenizer, recipe.encoder),
+        masked=config.masked,
+        random=config.random,
+        at_least_one="masked" if at_least_one else "no",
     )
     tasks: dict[str, Task] = {}
     if config.mixture.itm > 0:
@@ -237,7 +241,12 @@ def pretraining_tasks(
     if config.mixture.mrtm > 0:
         assert data.label_tokens is not None
         tasks["mrtm"] = MRTMTask(
-            model, corpus, data.label_tokens, batch=config.batch, variant=recipe.variant
+            model,
+            corpus,
+            data.label_tokens,
+            batch=config.batch,
+            variant=recipe.variant,
+            at_least_one=at_least_one,
         )
     if config.mixture.vtlm > 0:
         assert data.aligned_captions is not None
