@@ -12,9 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.batches.batch import Batch
+from polyglance.batches.order import GroupedOrder
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.draws import ItemDraws
 from polyglance.training.distributed import rank, world_size
@@ -100,19 +102,30 @@ class MultiTask:
 class StepGenerator(np.random.Generator):
     """The generator of one training step, which knows the step's number for curricula."""
 
-    def __init__(self, bits: np.random.BitGenerator, step: int, micro_batch: int = 0) -> None:
+    def __init__(self, bits: np.random.BitGenerator, step: int, batch_number: int) -> None:
         super().__init__(bits)
-        self.step, self.micro_batch = step, micro_batch
+        self.step, self.batch_number = step, batch_number
+        self.taken: dict[int, int] = {}
+        """Items that this batch took from each order."""
 
 
-def step_generator(seed: int, step: int, micro_batch: int = 0) -> StepGenerator:
+def step_generator(
+    seed: int, step: int, micro_batch: int = 0, micro_batches: int = 1
+) -> StepGenerator:
     """Return the generator that samples a step's batch, the same on all processes.
 
     Each micro-batch of an accumulated step gets its own stream. No state is carried between
     steps, so that a resumed run continues exactly.
+
+    Args:
+        seed: Of the run.
+        step: Of the run.
+        micro_batch: The number of the batch within the step.
+        micro_batches: Batches a step.
     """
     suffix = [micro_batch] if micro_batch else []
-    return StepGenerator(np.random.PCG64([seed, step, 1, *suffix]), step, micro_batch)
+    bits = np.random.PCG64([seed, step, 1, *suffix])
+    return StepGenerator(bits, step, step * micro_batches + micro_batch)
 
 
 def seed_torch(seed: int, step: int, rank: int, micro_batch: int = 0) -> None:
@@ -125,6 +138,26 @@ def step_of(generator: np.random.Generator) -> int:
     if not isinstance(generator, StepGenerator):
         raise ValueError("the generator has no training step: make it with step_generator")
     return generator.step
+
+
+def take_in_order(
+    order: GroupedOrder, count: int, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Take the next items of a corpus's order: their groups, and their numbers in these.
+
+    Args:
+        order: Of the corpus.
+        count: Items of all processes.
+        generator: Of the step, which decides where in the order the batch begins.
+    """
+    if not isinstance(generator, StepGenerator):
+        raise ValueError("the generator has no training step: make it with step_generator")
+    taken = generator.taken.get(id(order), 0)
+    if taken + count > order.per_batch:
+        raise ValueError(f"a batch takes {order.per_batch} items, and {taken + count} are asked")
+    generator.taken[id(order)] = taken + count
+    first = generator.batch_number * order.per_batch + taken
+    return order.take(np.arange(first, first + count))
 
 
 def rank_share(count: int, *, equal: bool = False) -> slice:

@@ -114,7 +114,9 @@ class Prefetcher:
         for step in self.steps:
             name, task = self.mixture.choose(self.seed, step)
             for micro_batch in range(self.micro_batches):
-                batch = task.sample(step_generator(self.seed, step, micro_batch))
+                batch = task.sample(
+                    step_generator(self.seed, step, micro_batch, self.micro_batches)
+                )
                 if stream is None:
                     yield PreparedBatch(name, task, batch)
                     continue

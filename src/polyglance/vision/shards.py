@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
@@ -68,6 +68,57 @@ def write_shard(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, 
         out.write(text)
         for name in names:
             out.write(np.ascontiguousarray(arrays[name], _DTYPES[header[name]["dtype"]]).data)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlace:
+    """Where an array lies in a shard's file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    """In bytes, from the beginning of the file."""
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of one row."""
+        return prod(self.shape[1:]) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardHeader:
+    """The places of a shard's arrays, and its metadata."""
+
+    arrays: Mapping[str, ArrayPlace]
+    metadata: Mapping[str, Any]
+
+
+def read_header(read: Callable[[int, int], bytes], name: str) -> ShardHeader:
+    """Read a shard's header without mapping the file.
+
+    Args:
+        read: returns so many bytes from an offset.
+        name: of the file, for errors.
+    """
+    try:
+        length = int.from_bytes(read(8, 0), "little")
+        header = json.loads(read(length, 8))
+        metadata = {name: json.loads(text) for name, text in header.pop("__metadata__").items()}
+        arrays = {
+            name: ArrayPlace(
+                _DTYPES[entry["dtype"]],
+                tuple(entry["shape"]),
+                8 + length + entry["data_offsets"][0],
+            )
+            for name, entry in header.items()
+        }
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"{name}: is damaged; delete this file and run the extraction again"
+        ) from error
+    return ShardHeader(arrays, metadata)
 
 
 def read_shard(path: Path) -> Shard:

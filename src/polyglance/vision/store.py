@@ -32,7 +32,7 @@ StoredDtype = Literal["int8", "float16"]
 VERSION = 1
 
 _TOKEN_ARRAYS = ("features", "scales", "boxes", "spans", "label_ids", "label_probs")
-_ITEM_ARRAYS = ("wholes", "whole_scales")
+ITEM_ARRAYS = ("wholes", "whole_scales")
 _FIELDS = {"wholes": "global_features", "whole_scales": "global_scales"}
 """Names on disk of the `PackedTokens` fields that are called differently here."""
 
@@ -165,7 +165,7 @@ class FeatureStore:
             arrays, end, length = self._arrays[item], self._end[item], self._length[item]
             for name in _TOKEN_ARRAYS:
                 out[name][start : start + length] = arrays[name][end - length : end]
-            for name in _ITEM_ARRAYS:
+            for name in ITEM_ARRAYS:
                 out[name][position] = arrays[name][self._row[item]]
             start += length
         fields = {_FIELDS.get(name, name): array for name, array in out.items()}
@@ -200,10 +200,19 @@ def read_info(path: Path) -> StoreInfo:
     """Read and validate ``store.json``."""
     file = path / "store.json"
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DataError(f"{path} is not a feature store: it has no store.json") from None
     except (OSError, ValueError) as error:
+        raise DataError(f"{file}: cannot be read ({error})") from error
+    return parse_info(text, str(file))
+
+
+def parse_info(text: str, file: str) -> StoreInfo:
+    """Parse and validate the text of a ``store.json``."""
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
         raise DataError(f"{file}: cannot be read ({error})") from error
     if not isinstance(fields, dict) or fields.get("version") != VERSION:
         raise DataError(f"{file}: is not version {VERSION}; extract the features again")

@@ -6,17 +6,19 @@ All captions are tokenized beforehand; a sampler returns rows of a `CaptionTable
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.batches.order import GroupedOrder, Shuffle
 from polyglance.config import validate_fields
 from polyglance.data.captions import BatchTokenizer, CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.records import Record
 from polyglance.text.code_switching import CodeSwitcher
-from polyglance.training.mixture import step_of
+from polyglance.training.mixture import step_of, take_in_order
 from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
@@ -34,6 +36,7 @@ class LanguageBalancedSampler:
         *,
         languages: Sequence[str] | None = None,
         language_alpha: float = 0.0,
+        streaming: Streaming | None = None,
     ) -> None:
         """Group the captions by language and image.
 
@@ -42,6 +45,8 @@ class LanguageBalancedSampler:
             languages: those to sample from; None for all. Each needs two images or more.
             language_alpha: a language's probability is proportional to the number of its
                 captions to this power; 0 for equal probabilities.
+            streaming: go through each language's images in shuffled order instead of drawing
+                them with replacement, for a corpus on disk.
         """
         self.table = table
         self.languages = tuple(table.language_codes if languages is None else languages)
@@ -64,6 +69,9 @@ class LanguageBalancedSampler:
         self._count = np.array(counts, np.int64)
         weights = np.array([size.sum() for size in sizes], float) ** language_alpha
         self._probabilities = weights / weights.sum()
+        self._order: GroupedOrder | None = None
+        if streaming is not None:
+            self._order = streaming.order(self._count, self._probabilities)
         self._base = np.cumsum(self._count) - self._count
         self._group = np.full(len(table), -1, np.int64)
         groups = np.repeat(np.arange(len(self._start)), self._size)
@@ -76,14 +84,25 @@ class LanguageBalancedSampler:
 
     def sample(self, count: int, generator: np.random.Generator) -> Indices:
         """Sample captions, as rows of the table."""
-        language = generator.choice(len(self._count), size=count, p=self._probabilities)
-        image = generator.integers(self._count[language])
+        if self._order is not None:
+            language, image = take_in_order(self._order, count, generator)
+        else:
+            language = generator.choice(len(self._count), size=count, p=self._probabilities)
+            image = generator.integers(self._count[language])
         return self._sample_caption(self._base[language] + image, generator)
 
     def sample_other_images(self, rows: Indices, generator: np.random.Generator) -> Indices:
-        """Sample for each caption one in the same language, of another image."""
+        """Sample for each caption one in the same language, of another image.
+
+        From a corpus on disk, the images of the same captions are taken where they suffice,
+        since these are read anyway.
+        """
         group = self._group[rows]
         language = np.searchsorted(self._base, group, side="right") - 1
+        if self._order is not None:
+            others = _others_of_same(group, language, generator)
+            if (others >= 0).all():
+                return self._sample_caption(others, generator)
         base, count = self._base[language], self._count[language]
         shift = generator.integers(1, count)
         return self._sample_caption(base + (group - base + shift) % count, generator)
@@ -91,6 +110,34 @@ class LanguageBalancedSampler:
     def _sample_caption(self, group: Indices, generator: np.random.Generator) -> Indices:
         rows: Indices = self._start[group] + generator.integers(self._size[group])
         return rows
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How training goes through a corpus on disk."""
+
+    per_batch: int
+    """Captions that a batch takes, on all processes together."""
+    seed: int = 0
+    shuffle: Shuffle | None = None
+    """How far images are shuffled; None for the whole corpus."""
+
+    def order(self, counts: Indices, probabilities: NDArray[np.float64]) -> GroupedOrder:
+        """Return an order of groups (languages) of so many items with these shares."""
+        return GroupedOrder(
+            counts, probabilities, seed=self.seed, per_batch=self.per_batch, shuffle=self.shuffle
+        )
+
+
+def _others_of_same(group: Indices, kind: Indices, generator: np.random.Generator) -> Indices:
+    """Draw for each entry another group among the entries of its kind; -1 where there is none."""
+    groups, first = np.unique(group, return_index=True)  # sorted, and so are their kinds
+    kinds = kind[first]
+    low, high = np.searchsorted(kinds, kind), np.searchsorted(kinds, kind, side="right")
+    place = np.searchsorted(groups, group)
+    shift = 1 + (generator.random(len(group)) * (high - low - 1)).astype(np.int64)
+    other = low + (place - low + shift) % (high - low)
+    return np.where(high - low > 1, groups[other], -1)
 
 
 class CaptionSource(Protocol):

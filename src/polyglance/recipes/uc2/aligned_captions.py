@@ -19,16 +19,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from polyglance.batches.order import GroupedOrder
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.nn.packing import Packing
 from polyglance.objectives.co_masking import CaptionPair
+from polyglance.recipes.cross_encoder.captions import Streaming
 from polyglance.records import Record, atomic_write, read_lines
 from polyglance.text.alignment import AlignerSettings, align
 from polyglance.text.alignment.links import Link, format_pharaoh
 from polyglance.text.alignment.parallel import ParallelText
 from polyglance.text.segment import word_spans
 from polyglance.text.tokenizer import Tokenizer
+from polyglance.training.mixture import take_in_order
 from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
@@ -157,6 +160,23 @@ def read_aligned(path: str | Path, key: str) -> list[AlignedPair] | None:
     return pairs
 
 
+@dataclass(frozen=True, eq=False)
+class FlatLinks:
+    """Aligned sub-words of all pairs, end to end."""
+
+    sizes: Indices
+    """``(pairs,)``: links of each pair."""
+    positions: NDArray[np.int16]
+    """``(links, 2)``: positions in the first and in the second caption."""
+
+    @classmethod
+    def of(cls, links: Sequence[Sequence[tuple[int, int]]]) -> FlatLinks:
+        """Flatten lists of links."""
+        flat = [link for some in links for link in some]
+        sizes = np.array([len(some) for some in links], np.int64)
+        return cls(sizes, np.array(flat, np.int16).reshape(-1, 2))
+
+
 class AlignedCaptions:
     """Pairs of translations in sub-words, with aligned sub-words, sampled evenly by language."""
 
@@ -165,7 +185,9 @@ class AlignedCaptions:
         table: CaptionTable,
         first: Indices,
         second: Indices,
-        links: Sequence[Sequence[tuple[int, int]]],
+        links: FlatLinks | Sequence[Sequence[tuple[int, int]]],
+        *,
+        streaming: Streaming | None = None,
     ) -> None:
         """Group the pairs by language.
 
@@ -174,12 +196,14 @@ class AlignedCaptions:
             first: ``(pairs,)`` rows of the table.
             second: ``(pairs,)`` rows of their translations.
             links: for each pair, positions of aligned sub-words.
+            streaming: go through each language's pairs in shuffled order instead of drawing
+                them with replacement, for a corpus on disk.
         """
         self.table, self.first, self.second = table, first, second
-        self._size = np.array([len(some) for some in links], np.int64)
+        flat = links if isinstance(links, FlatLinks) else FlatLinks.of(links)
+        self._size = flat.sizes
         self._start = np.cumsum(self._size) - self._size
-        flat = np.array([link for some in links for link in some], np.int64).reshape(-1, 2)
-        self._from, self._to = flat.T
+        self._from, self._to = flat.positions.T
         languages = table.language_ids[second]
         groups = [np.flatnonzero(languages == n) for n in np.unique(languages)]
         if not groups or not all(map(len, groups)):
@@ -188,6 +212,10 @@ class AlignedCaptions:
             )
         self._by_language = np.concatenate(groups)
         self._count = np.array([len(group) for group in groups], np.int64)
+        self._order: GroupedOrder | None = None
+        if streaming is not None:
+            even = np.full(len(groups), 1 / len(groups))
+            self._order = streaming.order(self._count, even)
         self._base = np.cumsum(self._count) - self._count
 
     @classmethod
@@ -197,6 +225,8 @@ class AlignedCaptions:
         table: CaptionTable,
         tokenizer: Tokenizer,
         aligned: Mapping[tuple[str, str], Sequence[AlignedPair]],
+        *,
+        streaming: Streaming | None = None,
     ) -> AlignedCaptions:
         """Turn aligned words into aligned sub-words.
 
@@ -205,6 +235,7 @@ class AlignedCaptions:
             table: all captions of the records.
             tokenizer: of the table.
             aligned: pairs by their two languages.
+            streaming: go through the pairs in shuffled order, for a corpus on disk.
 
         Returns:
             All pairs, ready to be sampled.
@@ -229,15 +260,19 @@ class AlignedCaptions:
                 links.append([(a, b) for i, j in pair.links for a in here[i] for b in there[j]])
                 first.append(ours)
                 second.append(theirs)
-        return cls(table, np.array(first, np.int64), np.array(second, np.int64), links)
+        rows = np.array(first, np.int64), np.array(second, np.int64)
+        return cls(table, *rows, links, streaming=streaming)
 
     def __len__(self) -> int:
         return len(self.first)
 
     def sample(self, count: int, generator: np.random.Generator) -> Indices:
         """Sample the other language evenly, then a pair in it."""
-        language = generator.integers(len(self._count), size=count)
-        within = generator.integers(self._count[language])
+        if self._order is not None:
+            language, within = take_in_order(self._order, count, generator)
+        else:
+            language = generator.integers(len(self._count), size=count)
+            within = generator.integers(self._count[language])
         pairs: Indices = self._by_language[self._base[language] + within]
         return pairs
 

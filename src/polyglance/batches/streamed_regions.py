@@ -1,0 +1,212 @@
+"""Regions of a corpus larger than memory: rows of feature stores, read when they are sampled.
+
+Features stay as they are stored (int8 with a scale a vector, or float16) until they are on the
+device, which takes a quarter or half of float32's reads, copies and pinned memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyglance.batches.batch import Batch
+from polyglance.batches.regions import first_rows
+from polyglance.nn.packed_pairs import Regions
+from polyglance.nn.packing import Packing, to_device
+from polyglance.objectives.draws import ItemDraws
+from polyglance.objectives.masked_regions import NO_LABEL
+from polyglance.utils.ragged import ragged_arange
+from polyglance.vision.store_reader import StoreReader
+
+Indices = NDArray[np.int64]
+
+RESIDENT_BYTES = 1 << 30
+"""Boxes, labels and scales are kept in memory up to this size, and read with features beyond."""
+_TORCH = {"int8": torch.int8, "float16": torch.float16}
+_SMALL = ("scales", "boxes", "label_ids")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRegions(Batch):
+    """Regions as they are stored."""
+
+    values: Tensor
+    """``(regions, width)`` int8 or float16."""
+    scales: Tensor | None
+    """``(regions,)`` factors of int8 values."""
+    boxes: Tensor
+    packing: Packing
+    labels: Tensor
+    global_rows: Tensor | None
+
+    def load(self) -> Regions:
+        """Return the features in float32, where the batch was copied to."""
+        if self.scales is None:
+            return Regions(self.values.float(), self.boxes, self.packing)
+        # Rounded as in a table in memory, so that both train alike.
+        features = (self.values * self.scales[:, None]).half().float()
+        return Regions(features, self.boxes, self.packing)
+
+
+class StreamedRegions:
+    """A `RegionSource` over stores whose features stay on disk."""
+
+    def __init__(
+        self,
+        stores: Sequence[tuple[StoreReader, Indices]],
+        *,
+        max_regions: int | None = None,
+        prepend_global: bool = False,
+        device: torch.device | str = "cpu",
+        resident_bytes: int = RESIDENT_BYTES,
+    ) -> None:
+        """Prepare to read.
+
+        Args:
+            stores: Stores with the same width and dtype, each with the items of its images;
+                images are numbered through all of them.
+            max_regions: Keep the first so many regions of each image.
+            prepend_global: Add the whole image's vector as first region, without a label.
+            device: Where training computes.
+            resident_bytes: The most that boxes, labels and scales may occupy in memory.
+        """
+        layouts = {(reader.info.width, reader.info.dtype) for reader, _ in stores}
+        if len(layouts) != 1:
+            raise ValueError(f"stores can be streamed together only with one layout: {layouts}")
+        self._width, self._dtype = layouts.pop()
+        self._device, self.prepend_global = torch.device(device), prepend_global
+        self.views = 1
+        self.readers = [reader for reader, _ in stores]
+        self._items = np.concatenate([np.asarray(items, np.int64) for _, items in stores])
+        counts = [len(items) for _, items in stores]
+        self._store = np.repeat(np.arange(len(stores), dtype=np.int16), counts)
+        found = [reader.lengths[items] for reader, items in stores]
+        lengths = np.concatenate(found) + int(prepend_global)
+        if max_regions is not None:
+            lengths = np.minimum(lengths, max_regions)
+        if not lengths.all():
+            raise ValueError(f"image {int(np.argmin(lengths))} has no regions")
+        self.lengths = lengths
+        tokens = sum(int(reader.lengths.sum()) for reader in self.readers)
+        self._small: list[dict[str, NDArray[np.generic]]] | None = None
+        if tokens * _SMALL_BYTES <= resident_bytes:
+            self._small = [
+                {name: _read_small(reader, name) for name in _SMALL} for reader in self.readers
+            ]
+            self._token_start = [
+                np.cumsum(reader.lengths) - reader.lengths for reader in self.readers
+            ]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def width(self) -> int:
+        """The size of a feature vector."""
+        return self._width
+
+    @property
+    def device(self) -> torch.device:
+        """Where training computes with the regions."""
+        return self._device
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any region has a label."""
+        return any(reader.info.labels for reader in self.readers)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether any image can be read at any time at little cost."""
+        return all(reader.files.is_local for reader in self.readers)
+
+    @property
+    def image_bytes(self) -> int:
+        """The mean size of an image's features on disk."""
+        return int(self.lengths.mean() * self._width * _TORCH[self._dtype].itemsize)
+
+    def select(self, images: Indices, draws: ItemDraws | None = None) -> StoredRegions:
+        """Read the regions of images into (pinned) memory; there are no views to draw."""
+        lengths = self.lengths[images]
+        starts = np.cumsum(lengths) - lengths
+        total, pin = int(lengths.sum()), self._device.type == "cuda"
+        values = torch.empty((total, self._width), dtype=_TORCH[self._dtype], pin_memory=pin)
+        scales = torch.ones(total, pin_memory=pin)
+        boxes = torch.empty((total, 4), pin_memory=pin)
+        labels = torch.full((total,), NO_LABEL)
+        out = {"features": values.numpy(), "scales": scales.numpy(), "boxes": boxes.numpy()}
+        for number in range(len(self.readers)):
+            chosen = np.flatnonzero(self._store[images] == number)
+            if len(chosen):
+                items = self._items[images[chosen]]
+                self._read(number, items, lengths[chosen], starts[chosen], out, labels.numpy())
+        return StoredRegions(
+            values,
+            scales if self._dtype == "int8" else None,
+            boxes,
+            Packing.of(lengths),
+            labels,
+            first_rows(lengths) if self.prepend_global else None,
+        )
+
+    def take(
+        self, images: Indices, draws: ItemDraws | None = None, *, view: int = 0
+    ) -> tuple[Regions, Tensor]:
+        """Return the packed regions of images on the device, and their labels."""
+        batch = self.select(images, draws).to(self._device)
+        return batch.load(), to_device(batch.labels, self._device)
+
+    def _read(
+        self,
+        store: int,
+        items: Indices,
+        lengths: Indices,
+        starts: Indices,
+        out: dict[str, NDArray[np.generic]],
+        labels: NDArray[np.int64],
+    ) -> None:
+        """Read images of one store to their places in the batch."""
+        reader, first = self.readers[store], int(self.prepend_global)
+        if first:
+            ones = np.ones(len(items), np.int64)
+            reader.read("wholes", items, ones, out["features"], starts)
+            if self._dtype == "int8":
+                reader.read("whole_scales", items, ones, out["scales"], starts)
+            out["boxes"][starts] = (0, 0, 1, 1)
+        counts, starts = lengths - first, starts + first
+        reader.read("features", items, counts, out["features"], starts)
+        rows = ragged_arange(starts, counts)
+        if self._small is not None:
+            small = self._small[store]
+            stored = ragged_arange(self._token_start[store][items], counts)
+            out["boxes"][rows] = small["boxes"][stored]
+            if self._dtype == "int8":
+                out["scales"][rows] = small["scales"][stored]
+            if reader.info.labels:
+                labels[rows] = small["label_ids"][stored]
+            return
+        reader.read("boxes", items, counts, out["boxes"], starts)
+        if self._dtype == "int8":
+            reader.read("scales", items, counts, out["scales"], starts)
+        if reader.info.labels:
+            ids = np.empty((len(labels), reader.info.labels), np.uint16)
+            reader.read("label_ids", items, counts, ids, starts)
+            labels[rows] = ids[rows, 0]
+
+
+_SMALL_BYTES = 4 + 16 + 2
+"""Of a region: its scale, box and most probable label."""
+
+
+def _read_small(reader: StoreReader, name: str) -> NDArray[np.generic]:
+    """Read an array of all regions; of labels the most probable ones."""
+    if name != "label_ids":
+        return reader.read_all(name)
+    if not reader.info.labels:
+        return np.zeros(0, np.uint16)
+    return reader.read_all(name, columns=1)[:, 0]
