@@ -116,7 +116,7 @@ Change = Callable[[dict[str, Any]], Any]
         ),
         (lambda plain: plain["pictures"].update(mean=5), r"pictures\.mean: expected a list of 3"),
         (lambda plain: plain["pictures"].update(resize="no"), r"pictures\.resize: expected"),
-        (lambda plain: plain.update(pictures=None), "pictures: expected a mapping"),
+        (lambda plain: plain.update(pictures=None), "takes either pictures or features"),
         (lambda plain: plain.update(longest=1), "max_length is 1: give 3 or more"),
         (lambda plain: plain.update(longest=4000), "does not compute as its description says"),
         (lambda plain: plain.update(format="new"), "does not describe a model"),

@@ -48,11 +48,11 @@ def subtitled_video(clips: Sequence[Clip]) -> Record:
     return Record(video="+".join(clip.key for clip in clips), subtitles=subtitles)
 
 
-def make_toy_corpus(folder: Path) -> ToyCorpus:
-    """Write the corpus and its encoder below a folder."""
+def make_toy_corpus(folder: Path, *, train: int = 480, others: int = 60) -> ToyCorpus:
+    """Write the corpus and its encoder below a folder: so many clips to train and to test on."""
     dataset = ToyDataset(seed=0, languages=LANGUAGES, captions_per_language=2)
-    clips = {"train": list(dataset.clips(480, "train"))}
-    clips |= {split: list(dataset.clips(60, split)) for split in ("val", "test")}  # type: ignore[arg-type]
+    clips = {"train": list(dataset.clips(train, "train"))}
+    clips |= {split: list(dataset.clips(others, split)) for split in ("val", "test")}  # type: ignore[arg-type]
     everything = [clip for some in clips.values() for clip in some]
     for split, some in clips.items():
         records = [replace(clip.record(clip.key), questions=(), id=None) for clip in some]

@@ -148,7 +148,7 @@ def export(
     cross-encoders that re-rank and explain hits.
     """
     from polyglance.cross_encoders.model_folder import export_cross_encoder, read_config
-    from polyglance.export.from_run import MAX_LENGTH, export_run
+    from polyglance.export.from_run import export_run
 
     if read_config(run) or read_config(run.parent):  # a run, or a stage of one
         _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, max_tokens=max_tokens)
@@ -167,9 +167,7 @@ def export(
     if run.is_dir():
         reason = f"{run} is not a run of UC2 or M3P; only these take"
         _refuse(reason, backbone=backbone)
-    exported = export_run(
-        run, out, name=name or "model", max_length=MAX_LENGTH if max_tokens is None else max_tokens
-    )
+    exported = export_run(run, out, name=name or "model", max_length=max_tokens)
     total = sum(file["bytes"] for file in exported.files.values())
     print(f"{out}: {exported.name}, {exported.width} dimensions, {total / 1e6:.1f} MB")
 

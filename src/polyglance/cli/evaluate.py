@@ -40,6 +40,12 @@ def evaluate(
     pictures: Annotated[
         Path | None, typer.Option(help="Folder of the pictures; default: the manifest's.")
     ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Feature store, for a model of features; repeatable, concatenated in this order."
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="Device for torch models: cpu, cuda, ...")] = "cpu",
     split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
     languages: Annotated[str | None, typer.Option(help="Only these languages: en,de,...")] = None,
@@ -64,6 +70,7 @@ def evaluate(
     """Evaluate retrieval: recall@k in both directions, by language."""
     from polyglance.data.machine_captions import count_machine_captions
     from polyglance.encoders import load
+    from polyglance.encoders.stored_features import with_features
     from polyglance.evaluation.embeddings import evaluate_files
     from polyglance.evaluation.encoders import evaluate_encoder
     from polyglance.evaluation.report import terminal_table
@@ -92,6 +99,8 @@ def evaluate(
                 " leave it out"
             )
         options = {"pictures": pictures, "quiet": quiet, "human_only": human_only, **shared}
+        if features and cross_encoder is not None:
+            raise PolyglanceError("--features is for a dual encoder: leave out --cross-encoder")
         if cross_encoder is not None:
             result = _evaluate_cross_encoder(
                 cross_encoder, manifest, encoder, candidates, device, options
@@ -99,11 +108,14 @@ def evaluate(
         elif candidates is not None:
             raise PolyglanceError("--candidates needs a model that re-ranks: add --cross-encoder")
         else:
-            result = evaluate_encoder(load(encoder, device=device), manifest, **options)
-    elif encoder or pictures or cross_encoder or candidates or human_only:
+            loaded = load(encoder, device=device)
+            if features:
+                loaded = with_features(loaded, features)
+            result = evaluate_encoder(loaded, manifest, **options)
+    elif encoder or pictures or features or cross_encoder or candidates or human_only:
         raise PolyglanceError(
-            "--encoder, --cross-encoder, --candidates, --pictures and --human-only are for"
-            " evaluating a model: give the manifest alone"
+            "--encoder, --cross-encoder, --candidates, --pictures, --features and --human-only are"
+            " for evaluating a model: give the manifest alone"
         )
     else:
         images, texts = embeddings

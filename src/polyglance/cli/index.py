@@ -36,6 +36,10 @@ def index(
     model: Annotated[
         str | None, typer.Option(help="Model name or folder, for a new library.")
     ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(help="Feature store of the files, for a model of features; repeatable."),
+    ] = None,
     thumbnails: Annotated[
         bool, typer.Option("--thumbnails", help="Store thumbnails in the library.")
     ] = False,
@@ -47,7 +51,7 @@ def index(
     """Add pictures and clips to a library; run again to re-scan for changes."""
     from polyglance.search.library import Library
 
-    with Library(library, model=model, threads=threads) as opened:
+    with Library(library, model=model, threads=threads, features=features or ()) as opened:
         report = (
             opened.add(*folders, thumbnails=thumbnails, quiet=quiet)
             if folders

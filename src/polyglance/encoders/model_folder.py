@@ -17,11 +17,16 @@ DEFAULT_MODEL = "polyglance-small"
 
 DESCRIPTION_FILE = "model.json"
 TEXT, PICTURE, VOCABULARY = FILES = ("text.onnx", "picture.onnx", "vocabulary.xz")
-FORMAT = 2
-"""Version of the folder's format; raised when older code could not read a newer folder."""
+FEATURES = "features.onnx"
+"""In place of ``picture.onnx`` where a model takes features of an external network."""
+FORMAT = 3
+"""Newest version of the folder's format that this code reads; 3 added models of features."""
+_PICTURE_FORMAT = 2
+"""Version of models of pictures, which older code can read."""
 
-TextUnits = Literal["sub-words", "words"]
-"""The tokens of texts: sub-words that all languages share, or the words of each language."""
+TextUnits = Literal["sub-words", "words", "tokenizer"]
+"""The tokens of texts: XLM-R's sub-words, the words of each language, or the sub-words of
+another tokenizer, whose ``tokenizer.json`` is stored."""
 
 _SHIPPED = Path(__file__).parent
 _KEYS = {"max_length": "longest"}
@@ -45,6 +50,21 @@ class ImagePreprocessing:
 
 
 @dataclass(frozen=True)
+class FeatureInput:
+    """Features that a model takes in place of pictures: one vector a second, or a region."""
+
+    width: int
+    """Dimension of a vector; of several networks, all together."""
+    max_tokens: int
+    """Vectors beyond this number are dropped."""
+    prepend_global: bool = False
+    """Whether the vector of the whole picture or clip precedes the others."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 1, "1 or more", "width", "max_tokens")
+
+
+@dataclass(frozen=True)
 class ModelDescription:
     """The contents of ``model.json``."""
 
@@ -54,7 +74,8 @@ class ModelDescription:
     """Dimension of the vectors."""
     max_length: int
     """Maximum number of tokens of a text, special tokens included; longer texts are truncated."""
-    pictures: ImagePreprocessing
+    pictures: ImagePreprocessing | None
+    """None for a model of features."""
     architecture: dict[str, Any]
     """The config of the model's class, to build it in torch."""
     files: dict[str, dict[str, Any]]
@@ -65,17 +86,23 @@ class ModelDescription:
     """Evaluation results."""
     text: TextUnits = "sub-words"
     """The kind of vocabulary in ``vocabulary.xz``."""
-    format: int = FORMAT
+    features: FeatureInput | None = None
+    """None for a model of pictures."""
+    format: int = _PICTURE_FORMAT
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "width")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_length")
+        if (self.pictures is None) == (self.features is None):
+            raise PolyglanceError("a model takes either pictures or features")
 
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines the vectors; files count by their checksums."""
         plain = self._plain()
         relevant = {name: plain[name] for name in ("width", "longest", "pictures", "text", "files")}
+        if self.features is not None:
+            relevant["features"] = plain["features"]
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -89,7 +116,10 @@ class ModelDescription:
         return load(cls, {names.get(key, key): value for key, value in plain.items()})
 
     def _plain(self) -> dict[str, Any]:
-        return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        plain = {_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        if self.features is None:
+            del plain["features"]  # unknown to older code
+        return plain
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders.inputs import as_list, check_texts, picture_from_memory
-from polyglance.encoders.model_folder import PICTURE, REINSTALL_HINT, TEXT, VOCABULARY, ModelFolder
+from polyglance.encoders.json_tokenizer import JsonTokenizer
+from polyglance.encoders.model_folder import (
+    FEATURES,
+    PICTURE,
+    REINSTALL_HINT,
+    TEXT,
+    VOCABULARY,
+    FeatureInput,
+    ModelFolder,
+)
 from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
@@ -67,6 +76,11 @@ class OnnxEncoder(PicklableEncoder):
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
         """See `Encoder.encode_pictures`."""
+        if self.folder.description.features is not None:
+            raise PolyglanceError(
+                f"{self.name} takes features of an external network and no pictures: give their"
+                " feature store with --features (in Python: `with_features`)"
+            )
         pictures = as_list(pictures)
         vectors = np.empty((len(pictures), self.width), np.float32)
         for start in range(0, len(pictures), _MAX_PICTURES):
@@ -75,11 +89,39 @@ class OnnxEncoder(PicklableEncoder):
             vectors[batch] = self._run(PICTURE, self._image_session, pixels=pixels)
         return vectors
 
+    @property
+    def feature_input(self) -> FeatureInput | None:
+        """The features that `encode_features` takes; None for a model of pictures."""
+        return self.folder.description.features
+
+    def encode_features(self, features: Sequence[NDArray[np.floating[Any]]]) -> Vectors:
+        """See `FeatureEncoder.encode_features`."""
+        if (expected := self.feature_input) is None:
+            raise PolyglanceError(f"{self.name} takes pictures and no features: leave features out")
+        vectors = np.empty((len(features), self.width), np.float32)
+        rows = [np.asarray(item, np.float32)[: expected.max_tokens] for item in features]
+        for item in rows:
+            if item.ndim != 2 or item.shape[1] != expected.width or not len(item):
+                raise PolyglanceError(
+                    f"{self.name} takes features of (1 or more, {expected.width}), not"
+                    f" {item.shape}: give those of the networks that it was trained on"
+                )
+        for batch in _batches([len(item) for item in rows]):
+            lengths = np.array([len(rows[number]) for number in batch], np.int64)
+            padded = np.zeros((len(batch), lengths.max(), expected.width), np.float32)
+            for row, number in enumerate(batch):
+                padded[row, : lengths[row]] = rows[number]
+            session = self._feature_session
+            vectors[batch] = self._run(FEATURES, session, features=padded, lengths=lengths)
+        return vectors
+
     @cached_property
-    def _tokenizer(self) -> UnigramTokenizer | WordVocabulary:
+    def _tokenizer(self) -> UnigramTokenizer | WordVocabulary | JsonTokenizer:
         source, content = str(self.folder.path / VOCABULARY), self.folder.read_file(VOCABULARY)
         if self.folder.description.text == "words":
             return WordVocabulary.from_bytes(content, source)
+        if self.folder.description.text == "tokenizer":
+            return JsonTokenizer.from_bytes(content, source)
         return UnigramTokenizer(Vocabulary.from_bytes(content, source))
 
     @cached_property
@@ -92,8 +134,18 @@ class OnnxEncoder(PicklableEncoder):
     def _image_session(self) -> Any:
         session = self._session(PICTURE)
         self._compare(PICTURE, "width", session.get_outputs()[0].shape[-1], self.width)
-        size = self.folder.description.pictures.size
-        self._compare(PICTURE, "picture size", session.get_inputs()[0].shape[1], size)
+        settings = self.folder.description.pictures
+        assert settings is not None
+        self._compare(PICTURE, "picture size", session.get_inputs()[0].shape[1], settings.size)
+        return session
+
+    @cached_property
+    def _feature_session(self) -> Any:
+        session, expected = self._session(FEATURES), self.feature_input
+        assert expected is not None
+        self._compare(FEATURES, "width", session.get_outputs()[0].shape[-1], self.width)
+        width = session.get_inputs()[0].shape[-1]
+        self._compare(FEATURES, "feature width", width, expected.width)
         return session
 
     def _session(self, name: str) -> Any:
@@ -134,6 +186,7 @@ class OnnxEncoder(PicklableEncoder):
 
     def _pixels(self, picture: Picture) -> NDArray[np.uint8]:
         settings = self.folder.description.pictures
+        assert settings is not None
         if isinstance(picture, str | Path):
             return read_square(picture, settings.size, settings.resize).pixels
         return to_square(picture_from_memory(picture), settings.size, settings.resize).pixels

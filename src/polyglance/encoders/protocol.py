@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from polyglance.encoders.model_folder import FeatureInput
+
 Vectors: TypeAlias = NDArray[np.float32]
 Picture: TypeAlias = "Image | str | Path | NDArray[np.uint8]"
 """An opened picture, a file, or pixels (height, width, RGB)."""
@@ -54,6 +56,25 @@ class Encoder(Protocol):
 
         Returns:
             Unit vectors, (pictures, width).
+        """
+
+
+@runtime_checkable
+class FeatureEncoder(Protocol):
+    """An encoder of sentences, and of features extracted beforehand in place of pictures."""
+
+    @property
+    def feature_input(self) -> FeatureInput | None:
+        """The features that it takes; None if it takes pictures."""
+
+    def encode_features(self, features: Sequence[NDArray[np.floating[Any]]]) -> Vectors:
+        """Encode pictures or clips by their features.
+
+        Args:
+            features: Of each picture or clip, (regions or seconds, width).
+
+        Returns:
+            Unit vectors, (items, width).
         """
 
 

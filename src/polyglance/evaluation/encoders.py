@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyglance.encoders import Encoder
+from polyglance.encoders.stored_features import StoredFeatureEncoder
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.embeddings import (
     EmbeddingLayout,
@@ -41,7 +42,7 @@ def evaluate_encoder(
     """Evaluate retrieval with an encoder, in each language of the manifest.
 
     Args:
-        encoder: The encoder.
+        encoder: The encoder; one of `with_features` takes clips too.
         manifest: Images with captions.
         pictures: Folder that image paths are relative to; None for the manifest's.
         split: Only records of this split.
@@ -56,7 +57,10 @@ def evaluate_encoder(
     manifest = Path(manifest)
     layout = read_layout(manifest, split, human_only=human_only)
     wanted, human_languages = select_languages(layout, manifest, languages, human)
-    images = encode_images(encoder, image_paths(layout, manifest, pictures), quiet=quiet)
+    if isinstance(encoder, StoredFeatureEncoder):
+        images = _encode_blocks("features", layout.records, encoder.encode_records, quiet)
+    else:
+        images = encode_images(encoder, image_paths(layout, manifest, pictures), quiet=quiet)
     results = {}
     for language in wanted:
         captions = encode_captions(encoder, layout, language, quiet=quiet)
@@ -77,7 +81,7 @@ def image_paths(layout: EmbeddingLayout, manifest: Path, pictures: str | Path | 
     if clips := [record.video for record in layout.records if record.image is None]:
         raise PolyglanceError(
             f"{manifest}: {clips[0]} is a clip, and an encoder takes images only: give embeddings"
-            " of the clips instead"
+            " of the clips instead, or a model of features with --features"
         )
     return [folder / str(record.image) for record in layout.records]
 

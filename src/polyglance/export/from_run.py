@@ -12,6 +12,7 @@ from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.export.mmp import export_mmp
 from polyglance.export.smalr import export_smalr, open_image_backbone
 from polyglance.models.mmp import MMPConfig
+from polyglance.models.mmp_folder import SYSTEM, load_mmp
 from polyglance.models.smalr_folder import FeatureInfo, load_smalr
 from polyglance.text import open_tokenizer
 from polyglance.utils.yaml12 import parse
@@ -20,6 +21,8 @@ MAX_LENGTH = 64
 """Maximum number of tokens of a text: a long sentence or two."""
 COMPACT, WORDS = "compact", "words"
 """Folders of a run with a compressed model of sub-words, and with a model of words."""
+TRAINED = "model"
+"""Folder of a run with a model on features."""
 _FIGURES = ("test_time_parameters", "validation", "test")
 """Entries of a SMALR run's report that the exported folder records."""
 
@@ -30,12 +33,12 @@ def export_run(
     *,
     name: str,
     version: str = "1",
-    max_length: int = MAX_LENGTH,
+    max_length: int | None = None,
 ) -> ModelDescription:
     """Export the model of a run, with the results of the run's evaluation.
 
-    This is the compressed MMP model in ``RUN/compact``, or the SMALR model in
-    ``RUN/words``. A run of UC2 or M3P is exported by
+    This is the compressed MMP model in ``RUN/compact``, the MMP model on features in
+    ``RUN/model``, or the SMALR model in ``RUN/words``. A run of UC2 or M3P is exported by
     `polyglance.cross_encoders.model_folder`.
 
     Args:
@@ -43,13 +46,23 @@ def export_run(
         folder: Where to write the model.
         name: The model's name.
         version: The model's version.
-        max_length: Maximum number of tokens of a text; may exceed that of training.
+        max_length: Maximum number of tokens of a text; may exceed that of training. None for
+            that of training with MMP on features, and for 64 with others.
     """
     if not run.is_dir():
         raise DataError(
             f"{run} does not exist: give the folder of a run, the --out of 'polyglance train'"
         )
     _refuse_vqa(run)
+    if _system(run / TRAINED / "config.json") == SYSTEM:
+        from polyglance.export.mmp_features import export_mmp_features
+
+        trained = load_mmp(run / TRAINED)
+        figures = _report_figures(run, "in training, float32")
+        return export_mmp_features(
+            trained, folder, name=name, version=version, max_length=max_length, figures=figures
+        )
+    max_length = MAX_LENGTH if max_length is None else max_length
     if (run / WORDS).is_dir():
         model = load_smalr(run / WORDS)
         backbone = open_image_backbone(model.feature_info)
@@ -94,10 +107,15 @@ def _figures(run: Path, features: FeatureInfo) -> dict[str, Any]:
     They differ from those of the exported model, which encodes one view of a picture
     and has rounded weights.
     """
+    views = f"{features.views} view{'s' * (features.views != 'one')} a picture"
+    return _report_figures(run, f"in training, {views}, float32")
+
+
+def _report_figures(run: Path, measured: str) -> dict[str, Any]:
+    """Return the results of a run's report; ``measured`` says how they were measured."""
     try:
         report = json.loads((run / "report.json").read_bytes())
-        views = f"{features.views} view{'s' * (features.views != 'one')} a picture"
-        how = {"measured": f"in training, {views}, float32"}
+        how = {"measured": measured}
         return how | {name: report[name] for name in _FIGURES if name in report}
     except FileNotFoundError:
         return {}
@@ -125,8 +143,8 @@ def _export_compact(
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
             f"{run} holds no model that can be exported ({error_reason(error)}): give a run of a"
-            " recipe with a section `compression`, such as polyglance-small, or of SMALR, UC2"
-            " or M3P"
+            " recipe with a section `compression`, such as polyglance-small, or of MMP on features,"
+            " SMALR, UC2 or M3P"
         ) from error
     return export_mmp(
         state,

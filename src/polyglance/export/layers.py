@@ -21,8 +21,13 @@ _FLOAT_INPUT, _EIGHT_BIT_INPUT = 1, 4
 def linear(graph: GraphWriter, x: str, module: nn.Linear, name: str, *, exact: bool = False) -> str:
     """Add a linear layer of 4-bit weights with a scale per block.
 
-    Its input is rounded to 8 bits, which more than halves the time, unless ``exact``.
+    Its input is rounded to 8 bits, which more than halves the time, unless ``exact``. Weights
+    that the state holds as numbers, not as codes, stay so.
     """
+    if f"{name}.weight.codes" not in graph.state:
+        weight = graph.node("Transpose", graph.float_weight(f"{name}.weight"), perm=[1, 0])
+        product = graph.node("MatMul", x, weight)
+        return graph.node("Add", product, graph.float_weight(f"{name}.bias"))
     codes = graph.state[f"{name}.weight.codes"]
     scales = graph.node(
         "Reshape", graph.float_weight(f"{name}.weight.scales"), graph.constant([-1], "int64")

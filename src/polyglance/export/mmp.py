@@ -28,6 +28,7 @@ from polyglance.export.meta_model import build_meta_model
 from polyglance.export.mmp_graphs import write_image_graph, write_text_graph
 from polyglance.export.vocabulary import read_vocabulary
 from polyglance.models.mmp import MMPConfig
+from polyglance.models.mmp_folder import used_layers
 from polyglance.text import Tokenizer
 from polyglance.weights.unigram import SPECIALS
 
@@ -61,7 +62,7 @@ def export_mmp(
         languages: Its training languages.
         figures: Evaluation results to record.
     """
-    config = _trim(config, max_length)
+    config = trim(config, max_length)
     state = {key: np.asarray(value) for key, value in compact.items()}
     vocabulary = read_vocabulary(tokenizer, _frequent(state))
     state = _to_graph_state(state, vocabulary, config)
@@ -86,7 +87,7 @@ def export_mmp(
     return description
 
 
-def _trim(config: MMPConfig, max_length: int) -> MMPConfig:
+def trim(config: MMPConfig, max_length: int) -> MMPConfig:
     """Drop the layers and positions that no text reaches."""
     encoder = config.encoder
     if not 2 < max_length <= encoder.max_tokens:
@@ -94,17 +95,9 @@ def _trim(config: MMPConfig, max_length: int) -> MMPConfig:
             f"an encoder of {encoder.max_tokens} positions cannot take {max_length} sub-words:"
             f" give a maximum length of 3 to {encoder.max_tokens}"
         )
-    layers = encoder.num_layers if config.text_layer is None else config.text_layer
-    return replace(
-        config,
-        encoder=replace(
-            encoder,
-            num_layers=layers,
-            max_position_embeddings=encoder.first_position + max_length,
-        ),
-        text_layer=None,
-        frozen_layers=min(config.frozen_layers, layers),
-    )
+    config = used_layers(config)
+    positions = encoder.first_position + max_length
+    return replace(config, encoder=replace(config.encoder, max_position_embeddings=positions))
 
 
 def _frequent(state: Mapping[str, Array]) -> Array:

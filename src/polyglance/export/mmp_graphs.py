@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from onnx import ModelProto, TensorProto
 from torch import nn
 
@@ -12,6 +14,7 @@ from polyglance.export.layers import layer_norm, linear, mean, pooling, transfor
 from polyglance.models.mmp import MMP
 from polyglance.nn.pooling import MeanHead, PoolingHead
 from polyglance.nn.transformer import TransformerLayer
+from polyglance.vision.tokens import pooling_weights
 
 _MASKED = -1e9
 """Added to the attention logits of padding, whose weight becomes zero."""
@@ -24,6 +27,18 @@ to 0.9992 for 6 ms per query; rounding nothing at all would cost 18 ms.
 """
 
 
+@dataclass(frozen=True)
+class GridCells:
+    """How a backbone's feature map becomes the rows that a model was trained on."""
+
+    map_size: tuple[int, int]
+    """Rows and columns of the feature map."""
+    grid: int
+    """Cells per side that it is averaged to."""
+    prepend_global: bool
+    max_tokens: int
+
+
 def write_text_graph(graph: GraphWriter, model: MMP) -> ModelProto:
     """Return the graph from ``places`` (batch, steps) and ``lengths`` (batch) to ``vectors``.
 
@@ -32,20 +47,8 @@ def write_text_graph(graph: GraphWriter, model: MMP) -> ModelProto:
     """
     places = graph.input("places", "int64", ("batch", "steps"))
     lengths = graph.input("lengths", "int64", ("batch",))
-    zero, one = graph.constant(0, "int64"), graph.constant(1, "int64")
-    steps = graph.node("Gather", graph.node("Shape", places), one)
-    positions = graph.node("Range", zero, steps, one)
-
-    ends = graph.node("Unsqueeze", lengths, graph.constant([1], "int64"))
-    inside = graph.node("Cast", graph.node("Less", positions, ends), to=TensorProto.FLOAT)
-    mask = graph.node("Unsqueeze", inside, graph.constant([2], "int64"))
-    outside = graph.node("Sub", graph.constant(1, "float32"), inside)
-    bias = graph.node(
-        "Unsqueeze",
-        graph.node("Mul", outside, graph.constant(_MASKED, "float32")),
-        graph.constant([1, 2], "int64"),
-    )
-
+    zero = graph.constant(0, "int64")
+    positions, mask, bias = _padding(graph, places, lengths)
     encoder, config = model.encoder, model.config
     first = graph.constant(config.encoder.first_position, "int64")
     position_rows = graph.node(
@@ -54,7 +57,7 @@ def write_text_graph(graph: GraphWriter, model: MMP) -> ModelProto:
         graph.node("Add", positions, first),
     )
     segment = graph.node("Gather", graph.float_weight("encoder.segments.weight"), zero)
-    rows = graph.node("Add", shared_table(graph, places, "encoder.words"), position_rows)
+    rows = graph.node("Add", _embeddings(graph, places, "encoder.words"), position_rows)
     rows = layer_norm(graph, graph.node("Add", rows, segment), encoder.norm, "encoder.norm")
     for number, layer in enumerate(encoder.layers):
         assert isinstance(layer, TransformerLayer)
@@ -80,10 +83,97 @@ def write_image_graph(graph: GraphWriter, model: MMP, settings: ImagePreprocessi
     mean_row = graph.node("Unsqueeze", mean(graph, cells, None), graph.constant([1], "int64"))
     rows = graph.node("Concat", mean_row, cells, axis=1)
     rows = linear(graph, rows, model.visual_input, "visual_input")
-    name = "text_pooling" if config.share_pooling else "visual_pooling"
-    vectors = pooling(graph, rows, head, name)
+    vectors = pooling(graph, rows, head, _visual_head(model))
     graph.output(vectors, "vectors", "float32", ("batch", config.width))
     return graph.build("picture")
+
+
+def write_feature_graph(graph: GraphWriter, model: MMP) -> ModelProto:
+    """Return the graph from ``features`` (batch, steps, feature width) and ``lengths`` (batch).
+
+    Rows beyond an item's length are ignored. The output ``vectors`` is (batch, width).
+    """
+    config, head = model.config, model.visual_pooling
+    assert isinstance(head, MeanHead | PoolingHead)
+    features = graph.input("features", "float32", ("batch", "steps", config.visual_width))
+    lengths = graph.input("lengths", "int64", ("batch",))
+    _, mask, bias = _padding(graph, features, lengths)
+    rows = linear(graph, features, model.visual_input, "visual_input")
+    vectors = pooling(graph, rows, head, _visual_head(model), mask=mask, bias=bias)
+    graph.output(vectors, "vectors", "float32", ("batch", config.width))
+    return graph.build("features")
+
+
+def write_grid_graph(
+    graph: GraphWriter,
+    model: MMP,
+    settings: ImagePreprocessing,
+    network: nn.Module,
+    cells: GridCells,
+) -> ModelProto:
+    """Return the graph from ``pixels`` to ``vectors``, for a model of a backbone's grid features.
+
+    Args:
+        graph: Writer over the weights of model and network.
+        model: Its shape.
+        settings: Size and normalisation of the pixels.
+        network: The image backbone that the features came from.
+        cells: How its feature map becomes rows.
+    """
+    config, head = model.config, model.visual_pooling
+    assert isinstance(head, MeanHead | PoolingHead)
+    x = feature_map(graph, pixels_input(graph, settings), network, "image_backbone")
+    flat = graph.constant([0, 0, -1], "int64")
+    whole = graph.node("Transpose", graph.node("Reshape", x, flat), perm=[0, 2, 1])
+    rows_in, columns_in = cells.map_size
+    if (rows_in, columns_in) != (cells.grid, cells.grid):
+        down = graph.constant(pooling_weights(cells.grid, rows_in).tolist(), "float32")
+        across = graph.constant(pooling_weights(cells.grid, columns_in).T.tolist(), "float32")
+        x = graph.node("MatMul", graph.node("MatMul", down, x), across)
+    rows = graph.node("Transpose", graph.node("Reshape", x, flat), perm=[0, 2, 1])
+    if cells.prepend_global:
+        mean_row = graph.node("Unsqueeze", mean(graph, whole, None), graph.constant([1], "int64"))
+        rows = graph.node("Concat", mean_row, rows, axis=1)
+    start, end = graph.constant([0], "int64"), graph.constant([cells.max_tokens], "int64")
+    rows = graph.node("Slice", rows, start, end, graph.constant([1], "int64"))
+    rows = linear(graph, rows, model.visual_input, "visual_input")
+    vectors = pooling(graph, rows, head, _visual_head(model))
+    graph.output(vectors, "vectors", "float32", ("batch", config.width))
+    return graph.build("picture")
+
+
+def _visual_head(model: MMP) -> str:
+    """Return the name under which the state holds the visual pooling head."""
+    return "text_pooling" if model.config.share_pooling else "visual_pooling"
+
+
+def _padding(graph: GraphWriter, sequences: str, lengths: str) -> tuple[str, str, str]:
+    """Add the positions (steps,), mask (batch, steps, 1) and attention bias of padded sequences.
+
+    The bias, (batch, 1, 1, steps), is 0 inside a sequence and large and negative beyond it.
+    """
+    zero, one = graph.constant(0, "int64"), graph.constant(1, "int64")
+    steps = graph.node("Gather", graph.node("Shape", sequences), one)
+    positions = graph.node("Range", zero, steps, one)
+    ends = graph.node("Unsqueeze", lengths, graph.constant([1], "int64"))
+    inside = graph.node("Cast", graph.node("Less", positions, ends), to=TensorProto.FLOAT)
+    mask = graph.node("Unsqueeze", inside, graph.constant([2], "int64"))
+    outside = graph.node("Sub", graph.constant(1, "float32"), inside)
+    bias = graph.node(
+        "Unsqueeze",
+        graph.node("Mul", outside, graph.constant(_MASKED, "float32")),
+        graph.constant([1, 2], "int64"),
+    )
+    return positions, mask, bias
+
+
+def _embeddings(graph: GraphWriter, places: str, name: str) -> str:
+    """Look up rows of the embedding table, compressed or not: (batch, steps, width)."""
+    if f"{name}.codes" in graph.state:
+        return shared_table(graph, places, name)
+    # Only the rows that are looked up are cast to float32.
+    rows = graph.node("Gather", graph.weight(f"{name}.weight"), places)
+    return graph.node("Cast", rows, to=TensorProto.FLOAT)
 
 
 def shared_table(graph: GraphWriter, places: str, name: str) -> str:

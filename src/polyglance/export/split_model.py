@@ -18,6 +18,7 @@ from torch import Tensor
 
 from polyglance.encoders.model_folder import VOCABULARY, ImagePreprocessing, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
+from polyglance.errors import PolyglanceError
 from polyglance.export.meta_model import published_state
 from polyglance.export.to_torch import load_torch
 from polyglance.models.projection_heads import extract_projection_heads, save_projection_heads
@@ -53,6 +54,9 @@ def split_model(folder: str | Path | None, out: Path) -> SplitModel:
         out: Where to write.
     """
     source = ModelFolder.open(folder)
+    preprocessing = source.description.pictures
+    if preprocessing is None or source.description.text != "sub-words":
+        raise PolyglanceError(f"{source.path} holds no compressed model of pictures: give another")
     (out / _MARKER).unlink(missing_ok=True)
     model = load_torch(source.path)
     save_encoder(model.encoder, out / TEXT)
@@ -61,7 +65,7 @@ def split_model(folder: str | Path | None, out: Path) -> SplitModel:
     xlmr_tokenizer(pieces, vocabulary.charsmap).save(str(out / TEXT / "tokenizer.json"))
     backbone = model.image_backbone
     assert isinstance(backbone, Network)
-    _save_backbone(backbone, source.description.pictures, out / IMAGE_BACKBONE)
+    _save_backbone(backbone, preprocessing, out / IMAGE_BACKBONE)
     heads = extract_projection_heads(
         model,
         fingerprint=source.description.fingerprint,

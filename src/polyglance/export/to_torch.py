@@ -8,13 +8,14 @@ from pathlib import Path
 import onnx
 import torch
 
-from polyglance.encoders.model_folder import PICTURE, TEXT, VOCABULARY, ModelFolder
+from polyglance.encoders.model_folder import FEATURES, PICTURE, TEXT, VOCABULARY, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import Array, stored_weights
 from polyglance.export.meta_model import build_meta_model
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.compression import load_compact
+from polyglance.nn.pretrained import distinct_tensors
 
 _OLD_PREFIX = re.compile(r"^eyes\.")
 """The name of the image network in graphs of version 0.1."""
@@ -27,21 +28,47 @@ def read_compact_state(folder: str | Path | ModelFolder) -> dict[str, Array]:
         raise PolyglanceError(
             f"{model.path} holds a model of words, which cannot be loaded: use RUN/words of its run"
         )
-    state: dict[str, Array] = {}
-    for graph in (TEXT, PICTURE):
-        weights = stored_weights(onnx.ModelProto.FromString(model.read_file(graph)))
-        state |= {_OLD_PREFIX.sub("image_backbone.", n): array for n, array in weights.items()}
+    state = _read_weights(model)
     state["encoder.words.order"] = Vocabulary.from_bytes(model.read_file(VOCABULARY)).order
     return state
+
+
+def _read_weights(model: ModelFolder) -> dict[str, Array]:
+    """Return the weights of all graphs by name."""
+    state: dict[str, Array] = {}
+    for graph in (TEXT, PICTURE, FEATURES):
+        if graph in model.description.files:
+            weights = stored_weights(onnx.ModelProto.FromString(model.read_file(graph)))
+            state |= {_OLD_PREFIX.sub("image_backbone.", n): array for n, array in weights.items()}
+    return state
+
+
+def _load_float(folder: ModelFolder, weights: dict[str, Array]) -> MMP:
+    """Load a model whose weights were not compressed."""
+    model = MMP(MMPConfig.from_json(folder.description.architecture))
+    state = {
+        name: torch.tensor(value).float()
+        for name, value in weights.items()
+        if not name.startswith("image_backbone.")
+    }
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if unexpected or any(name in distinct_tensors(model) for name in missing):
+        raise PolyglanceError(f"{folder.path} holds the weights of another model: export it again")
+    return model.eval()
 
 
 def load_torch(folder: str | Path) -> MMP:
     """Return the model in float32, with its image network as ``image_backbone``.
 
     Token ids are those of the tokenizer that the model was trained with. The image
-    network's classifier, which MMP does not use, is zero.
+    network's classifier, which MMP does not use, is zero. A model that was trained on
+    features comes without an image network.
     """
     model_folder = ModelFolder.open(folder)
+    if model_folder.description.text != "words":
+        weights = _read_weights(model_folder)
+        if "encoder.words.weight" in weights:
+            return _load_float(model_folder, weights)
     state = {name: torch.tensor(value) for name, value in read_compact_state(model_folder).items()}
     config = MMPConfig.from_json(model_folder.description.architecture)
     model = build_meta_model(config, {name: tuple(value.shape) for name, value in state.items()})

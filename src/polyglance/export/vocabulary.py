@@ -8,12 +8,34 @@ from typing import Any
 
 import numpy as np
 
+from polyglance.encoders.json_tokenizer import JsonTokenizer
+from polyglance.encoders.model_folder import TextUnits
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import Array
 from polyglance.text import Tokenizer
 from polyglance.text.huggingface import FastTokenizer
 from polyglance.weights.unigram import MASK, SPECIALS, xlmr_tokenizer
+
+
+def pack_tokenizer(tokenizer: Tokenizer) -> tuple[TextUnits, bytes]:
+    """Return the kind of a tokenizer's vocabulary and the content of ``vocabulary.xz``.
+
+    A tokenizer with XLM-R's rules becomes a small `Vocabulary`; any other of the
+    ``tokenizers`` library, such as mBERT's, is stored whole. Rows of the embedding table
+    stay in the tokenizer's order.
+    """
+    if not isinstance(tokenizer, FastTokenizer):
+        raise PolyglanceError(
+            f"a {type(tokenizer).__name__} cannot be exported: use an encoder with a tokenizer.json"
+        )
+    text = tokenizer.backend.to_str()
+    pieces = json.loads(text)["model"].get("vocab") or ()
+    try:
+        vocabulary = read_vocabulary(tokenizer, np.ones(len(pieces), bool))
+    except PolyglanceError:  # of other rules than XLM-R's
+        return "tokenizer", JsonTokenizer(text).to_bytes()
+    return "sub-words", vocabulary.to_bytes()
 
 
 def read_vocabulary(tokenizer: Tokenizer, frequent: Array) -> Vocabulary:

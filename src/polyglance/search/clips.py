@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders import Encoder
+from polyglance.encoders.stored_features import StoredFeatureEncoder
 from polyglance.search.files import downscale, make_thumbnail, modified_date
 from polyglance.search.scan import ScannedFile
 from polyglance.search.store import Entry, Item, Span
@@ -45,8 +46,11 @@ def encode_clip(
         thumbnails: Add a thumbnail of the first frame.
 
     Returns:
-        The clip with a vector for each span.
+        The clip with a vector for each span; one for the whole clip where its features are
+        stored.
     """
+    if isinstance(encoder, StoredFeatureEncoder):
+        return _encode_stored(file, content_hash, encoder, min_side, thumbnails)
     vectors: list[NDArray[np.float32]] = []
     seconds: list[Span] = []
     batch: list[Image] = []
@@ -78,6 +82,30 @@ def encode_clip(
     )
     thumbnail = make_thumbnail(first) if thumbnails and first else None
     return Entry(item, means, spans, thumbnail)
+
+
+def _encode_stored(
+    file: ScannedFile,
+    content_hash: str,
+    encoder: StoredFeatureEncoder,
+    min_side: int,
+    thumbnails: bool,
+) -> Entry:
+    """Encode a clip by its stored features; of the file only the first second is decoded."""
+    frame, second = next(iter(sample_frames(file.path)))
+    taken, duration = _read_metadata(file.path)
+    seconds = duration or second[1]
+    item = Item(
+        file.path,
+        "clip",
+        file.signature,
+        content_hash,
+        taken or modified_date(file.signature),
+        *frame.size,
+        seconds=seconds,
+    )
+    thumbnail = make_thumbnail(downscale(frame, min_side)) if thumbnails else None
+    return Entry(item, encoder.encode_files([file.path]), ((0.0, seconds),), thumbnail)
 
 
 def split_into_spans(

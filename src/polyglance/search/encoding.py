@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyglance.encoders import Encoder
+from polyglance.encoders.stored_features import StoredFeatureEncoder
 from polyglance.errors import DataError, PolyglanceError, error_reason, printable
 from polyglance.search.clips import encode_clip
 from polyglance.search.files import content_hash, downscale, make_thumbnail, size_and_date
@@ -28,6 +29,7 @@ BATCH_SIZE = 16
 """Images encoded together."""
 PREFETCH = 2 * BATCH_SIZE
 """Files hashed, and images decoded, ahead of the encoder."""
+NO_FEATURES = "no features of it are stored"
 MISSING_VIDEO_EXTRA = "clips need an optional package: pip install 'polyglance[video]'"
 
 
@@ -83,6 +85,8 @@ class FileEncoder:
         """Encode a clip with its content hash."""
         encoder = self._encoder()
         min_side = 3 * input_size(encoder)
+        if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
+            return BadFile(file.path, NO_FEATURES)
         try:
             return encode_clip(
                 file, digest, encoder, min_side=min_side, thumbnails=self._thumbnails
@@ -92,6 +96,9 @@ class FileEncoder:
 
     def _decode(self, job: tuple[ScannedFile, str]) -> _DecodedImage | BadFile:
         file, digest = job
+        encoder = self._encoder()
+        if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
+            return BadFile(file.path, NO_FEATURES)
         min_side = 2 * input_size(self._encoder())  # as encoders decode files themselves
         try:
             image = read_picture(file.path, min_side=min_side)
@@ -106,7 +113,12 @@ class FileEncoder:
         results: list[Entry | BadFile] = [file for file in batch if isinstance(file, BadFile)]
         decoded = [file for file in batch if isinstance(file, _DecodedImage)]
         if decoded:
-            vectors = self._encoder().encode_pictures([file.image for file in decoded])
+            encoder = self._encoder()
+            vectors = (
+                encoder.encode_files([file.item.path for file in decoded])
+                if isinstance(encoder, StoredFeatureEncoder)
+                else encoder.encode_pictures([file.image for file in decoded])
+            )
             if not np.isfinite(vectors).all():
                 raise PolyglanceError("the model returned NaN for an image: try another model")
             results += [

@@ -208,6 +208,7 @@ class Indexer:
                 self._count(entry.item)
         if bad:
             self._store.put_bad_files(bad)
+            self._bad += [file for file in bad if file.signature is None]  # not on record
         self._advance(len(batch))
 
     def _count(self, file: ScannedFile | Item) -> None:

@@ -75,6 +75,7 @@ class Library:
         model: Model = None,
         reranker: RerankerLike | None = None,
         threads: int | None = None,
+        features: Sequence[PathLike] = (),
     ) -> None:
         """Open a library; `add` creates it if it does not exist.
 
@@ -86,10 +87,12 @@ class Library:
             reranker: Re-ranks the best hits: the folder of a trained UC2 or M3P, or any
                 `polyglance.search.reranking.PairScorer`.
             threads: The maximum number of cores for the model.
+            features: Feature stores of the files to index, for a model of features.
         """
         self._backend = backend_for(default_library() if path is None else path)
         self.path = self._backend.path if isinstance(self._backend, FileBackend) else None
         self._model, self._threads, self._scorer = model, threads, reranker
+        self._features = features
         self._lock = threading.RLock()
         self._open_store: Store | None = None
         self._loaded_encoder: Encoder | None = None
@@ -362,7 +365,7 @@ class Library:
                 info, model = self._store().model_info, self._model
                 if model is None:
                     model = stored_model(info, self.name)
-                encoder = open_model(model, self._threads)
+                encoder = open_model(model, self._threads, self._features)
                 check_model(info, encoder, self.name)
                 self._loaded_encoder = encoder
             return self._loaded_encoder

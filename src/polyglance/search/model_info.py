@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from polyglance.encoders import Encoder, load
 from polyglance.encoders.model_folder import DEFAULT_MODEL, shipped_models
+from polyglance.encoders.stored_features import with_features
 from polyglance.errors import PolyglanceError
 from polyglance.search.store import ModelInfo
 
@@ -15,11 +17,20 @@ Model: TypeAlias = "str | Path | Encoder | None"
 """A model's name or folder, an encoder, or None for the default model."""
 
 
-def open_model(model: Model, threads: int | None = None) -> Encoder:
-    """Load a model by name or folder; return an encoder as it is."""
-    if model is None or isinstance(model, str | Path):
-        return load(model, threads=threads)
-    return model
+def open_model(
+    model: Model, threads: int | None = None, features: Sequence[str | Path] = ()
+) -> Encoder:
+    """Load a model by name or folder; return an encoder as it is.
+
+    Args:
+        model: The model.
+        threads: Maximum number of cores.
+        features: Feature stores, for a model of features (`with_features`).
+    """
+    loaded = (
+        load(model, threads=threads) if model is None or isinstance(model, str | Path) else model
+    )
+    return with_features(loaded, features) if features else loaded
 
 
 def new_model_info(model: Model, encoder: Encoder) -> ModelInfo:

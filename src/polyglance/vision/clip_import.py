@@ -85,7 +85,7 @@ def _width(clips: ClipFeatures, source: Path) -> int:
     first: DataError | None = None
     for key in clips.keys:
         try:
-            return clips.read(key).shape[1]
+            return int(clips.read(key).shape[1])
         except DataError as error:
             first = first or error
     name = printable(str(source))

@@ -50,6 +50,7 @@ class StoreFeatures:
         """With ``prepend_global`` the global vector precedes the others."""
         self.store, self.prepend_global = store, prepend_global
         self.width = store.info.width
+        self.made_by: tuple[dict[str, Any], ...] = (dict(store.info.made_by),)
 
     def find(self, record: Record) -> str | None:
         """Return the key of the record's image or clip in the store."""
@@ -82,6 +83,7 @@ class NpzFeatures:
                 f" {self.features.shape} for {len(ids)} ids"
             )
         self.width: int = self.features.shape[2]
+        self.made_by: tuple[dict[str, Any], ...] = ({"file": path.name},)
         self._numbers = {str(name): number for number, name in enumerate(ids)}
 
     def find(self, record: Record) -> str | None:
@@ -107,6 +109,7 @@ class ConcatenatedFeatures:
     def __init__(self, sources: Sequence[FeatureSource]) -> None:
         self.sources = sources
         self.width = sum(source.width for source in sources)
+        self.made_by = tuple(entry for source in sources for entry in made_by(source))
         self._names: dict[str, list[str]] = {}
 
     def find(self, record: Record) -> str | None:
@@ -126,6 +129,12 @@ class ConcatenatedFeatures:
         parts = [source.rows(own) for source, own in zip(self.sources, names, strict=True)]
         steps = min(len(part) for part in parts)
         return np.concatenate([part[:steps] for part in parts], axis=1)
+
+
+def made_by(source: FeatureSource) -> tuple[dict[str, Any], ...]:
+    """Return how the features of each of a source's networks were made, where that is known."""
+    known: tuple[dict[str, Any], ...] = getattr(source, "made_by", ({},))
+    return known
 
 
 def open_features(paths: Sequence[Path], *, prepend_global: bool = False) -> FeatureSource:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from polyglance.data.captions import CaptionTable
 from polyglance.data.name_lists import read_name_list
@@ -17,6 +18,7 @@ from polyglance.recipes.mmp.feature_sources import FeatureSource, feature_table,
 from polyglance.recipes.mmp.lazy_records import select_records
 from polyglance.records import Record, read_manifest
 from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.vision.feature_sources import made_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +41,10 @@ class MMPData:
     validation: RetrievalSplit | None
     test: RetrievalSplit | None
     extra_tests: dict[str, RetrievalSplit]
-    sources: tuple[FeatureSource, ...]
-    """Where the features came from."""
+    made_by: tuple[dict[str, Any], ...]
+    """How the features of the first corpus were made."""
+    pictures: bool
+    """Whether all records are pictures, none a clip."""
 
 
 def load_data(recipe: MMPRecipe, data: Path, device: str) -> MMPData:
@@ -70,7 +74,8 @@ def load_data(recipe: MMPRecipe, data: Path, device: str) -> MMPData:
         None if recipe.validation is None else reader.read(recipe.validation),
         None if recipe.test is None else reader.read(recipe.test),
         {name: reader.read(split) for name, split in recipe.extra_tests.items()},
-        reader.sources,
+        made_by(reader.source(recipe.corpora[0])),
+        not reader.has_clips,
     )
 
 
@@ -81,11 +86,7 @@ class _Reader:
         self.recipe, self.data, self.device = recipe, data, device
         self.tokenizer: Tokenizer = open_tokenizer(recipe.encoder)
         self._sources: dict[str | tuple[str, ...], FeatureSource] = {}
-
-    @property
-    def sources(self) -> tuple[FeatureSource, ...]:
-        """All sources opened so far."""
-        return tuple(self._sources.values())
+        self.has_clips = False
 
     def source(self, split: FeatureSplit) -> FeatureSource:
         names = split.features
@@ -111,6 +112,7 @@ class _Reader:
             max_tokens=self.recipe.max_visual_tokens,
             device=self.device,
         )
+        self.has_clips = self.has_clips or any(record.image is None for record in records)
         captions = CaptionTable.build(
             records, self.tokenizer, languages=languages, max_tokens=self.recipe.max_text_tokens
         )
@@ -119,6 +121,7 @@ class _Reader:
     def read_subtitles(self, corpus: TrainingCorpus) -> tuple[SubtitledVideos, set[str]]:
         """Return the videos with features and subtitles, and the languages of these."""
         source, wanted = self.source(corpus), self.recipe.languages
+        self.has_clips = True
         languages: set[str] = set()
 
         def usable(record: Record) -> bool:

@@ -16,7 +16,8 @@ import torch
 from polyglance import weights
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig
-from polyglance.nn.pretrained import load_encoder
+from polyglance.models.mmp_folder import TrainedFeatures, save_mmp
+from polyglance.nn.pretrained import distinct_tensors, load_encoder
 from polyglance.recipes.mmp.config import MMPRecipe
 from polyglance.recipes.mmp.data import (
     MMPData,
@@ -35,8 +36,12 @@ from polyglance.recipes.mmp.initialise import initialise_from
 from polyglance.recipes.mmp.tasks import MMPTask, SubtitleTask
 from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.records import Record
+from polyglance.training.distributed import full_tensor, rank
 from polyglance.training.loop import Validate, train_loop
 from polyglance.training.mixture import Mixture, MultiTask, Task
+
+MODEL_FOLDER = "model"
+"""Folder of a run with its trained model (`polyglance.models.mmp_folder`)."""
 
 
 def train(recipe: MMPRecipe, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
@@ -66,6 +71,7 @@ def train(recipe: MMPRecipe, data: Path, run: Path, *, device: str = "cpu") -> d
         validate=validate,
         param_groups=parameter_groups(model, recipe),
     )
+    _save_model(model, recipe, corpora, run / MODEL_FOLDER)
     report: dict[str, Any] = {
         "trained_on": sorted(corpora.languages),
         "best_step": result.best_step,
@@ -85,6 +91,28 @@ def train(recipe: MMPRecipe, data: Path, run: Path, *, device: str = "cpu") -> d
         }
     write_report(report, run)
     return report
+
+
+def _save_model(model: MMP, recipe: MMPRecipe, data: MMPData, folder: Path) -> None:
+    """Write the trained model, which opens without the recipe and can be exported."""
+    tensors = {name: full_tensor(value) for name, value in distinct_tensors(model).items()}
+    if rank() > 0:
+        return
+    features = TrainedFeatures(
+        made_by=data.made_by,
+        pictures=data.pictures,
+        max_tokens=recipe.max_visual_tokens,
+        prepend_global=recipe.prepend_global,
+    )
+    save_mmp(
+        tensors,
+        model.config,
+        data.tokenizer,
+        folder,
+        features=features,
+        max_text_tokens=recipe.max_text_tokens,
+        languages=sorted(data.languages),
+    )
 
 
 def build_model(recipe: MMPRecipe, feature_width: int, device: str = "cpu") -> MMP:

@@ -1,0 +1,137 @@
+"""Save and load an MMP model trained on features: ``RUN/model``, which `polyglance export` reads.
+
+- ``model.safetensors``: the weights in float32, without encoder layers that are not used;
+- ``config.json``: the model's shape, its languages, and the features that it was trained on;
+- ``tokenizer.json``: the text encoder's tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from polyglance.config import as_plain, load
+from polyglance.errors import DataError, PolyglanceError, error_reason
+from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.records import atomic_write
+from polyglance.text import Tokenizer, open_tokenizer
+
+SYSTEM = "mmp"
+_STATE, _CONFIG = "model.safetensors", "config.json"
+
+
+@dataclass(frozen=True)
+class TrainedFeatures:
+    """The features that a model was trained on."""
+
+    made_by: tuple[dict[str, Any], ...]
+    """How each of the stores was made whose vectors are concatenated (`StoreInfo.made_by`)."""
+    pictures: bool
+    """Whether they are of pictures, not of clips."""
+    max_tokens: int
+    prepend_global: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class MMPFolder:
+    """A trained model on features, for inference."""
+
+    model: MMP
+    tokenizer: Tokenizer
+    features: TrainedFeatures
+    max_text_tokens: int
+    languages: tuple[str, ...]
+
+
+def save_mmp(
+    tensors: Mapping[str, Tensor],
+    config: MMPConfig,
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    features: TrainedFeatures,
+    max_text_tokens: int,
+    languages: Sequence[str],
+) -> None:
+    """Write a model's folder.
+
+    Args:
+        tensors: The model's weights by name, tied ones once.
+        config: Its shape.
+        tokenizer: Of its text encoder.
+        folder: Where to write.
+        features: What it was trained on.
+        max_text_tokens: Maximum number of sub-words of a text.
+        languages: Languages trained on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    used = used_layers(config)
+    kept = {
+        name: value.detach().contiguous().cpu()
+        for name, value in tensors.items()
+        if not _is_unused(name, used.encoder.num_layers)
+    }
+    save_file(kept, folder / _STATE)
+    save = getattr(tokenizer, "save", None)
+    if save is None:
+        raise PolyglanceError(f"a {type(tokenizer).__name__} cannot be saved with a model")
+    save(folder)
+    settings = {
+        "system": SYSTEM,
+        "model": used.to_json(),
+        "features": as_plain(features),
+        "max_text_tokens": max_text_tokens,
+        "languages": list(languages),
+    }
+    with atomic_write(folder / _CONFIG) as file:  # last: its presence says that all is there
+        file.write(json.dumps(settings, indent=2) + "\n")
+
+
+def used_layers(config: MMPConfig) -> MMPConfig:
+    """Return the configuration without encoder layers above the one whose output is used."""
+    layers = config.encoder.num_layers if config.text_layer is None else config.text_layer
+    return replace(
+        config,
+        encoder=replace(config.encoder, num_layers=layers),
+        text_layer=None,
+        frozen_layers=min(config.frozen_layers, layers),
+    )
+
+
+def _is_unused(name: str, layers: int) -> bool:
+    prefix = "encoder.layers."
+    return name.startswith(prefix) and int(name.removeprefix(prefix).split(".")[0]) >= layers
+
+
+def load_mmp(folder: Path) -> MMPFolder:
+    """Load a folder that `save_mmp` wrote, in evaluation mode."""
+    try:
+        settings = json.loads((folder / _CONFIG).read_bytes())
+        config = MMPConfig.from_json(settings["model"])
+        features = load(TrainedFeatures, settings["features"])
+        state = load_file(folder / _STATE)
+        languages = tuple(settings["languages"])
+        max_text_tokens = int(settings["max_text_tokens"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise DataError(
+            f"{folder} holds no MMP model ({error_reason(error)}): run the recipe again"
+        ) from error
+    with torch.device("meta"):
+        model = MMP(config)
+    missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
+    tied = [name for name in missing if config.share_pooling and name.startswith("visual_pooling.")]
+    if unexpected or set(missing) - set(tied):
+        name = [*unexpected, *missing][0]
+        raise DataError(f"{folder} holds the weights of another model (see {name}): train it again")
+    if config.share_pooling:
+        model.visual_pooling = model.text_pooling
+    tokenizer = open_tokenizer(str(folder))
+    return MMPFolder(model.eval(), tokenizer, features, max_text_tokens, languages)
