@@ -227,6 +227,7 @@ class _PlanState:
         for path in self.experiment.folder(job).rglob("*.safetensors"):
             if not keep or path.stem == "optimiser":
                 path.unlink()
+                _drop_checksum(path)
 
     def _changes(self, job: Job, parent: str) -> tuple[str, ...]:
         own = (change.replace(PARENT, parent) for change in self.runs[job[0]].changes)
@@ -365,3 +366,11 @@ def source_files(module: str) -> list[Path]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 waiting += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
     return sorted(sources.values())
+
+
+def _drop_checksum(deleted: Path) -> None:
+    """Take a deleted file off its checkpoint's list of checksums, which else counts as damaged."""
+    for sums in deleted.parent.glob("*SUMS*"):
+        lines = sums.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not line.rstrip("\n").endswith(f"  {deleted.name}")]
+        sums.write_text("".join(kept), encoding="utf-8")
