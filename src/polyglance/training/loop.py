@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from polyglance.errors import PolyglanceError
+from polyglance.nn.transformer import compile_layers
 from polyglance.training.checkpoints import (
     find_checkpoint,
     load_checkpoint,
@@ -100,6 +101,7 @@ def train_loop(
     """
     broadcast_parameters(model)
     groups = name_groups(model, param_groups)
+    compile_layers(model, enabled=config.compiles(next(model.parameters()).device))
     with (
         freeze_others(model, groups),
         gradient_checkpointing(model, config.gradient_checkpointing),

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.training.parallel import Sharding
@@ -36,6 +38,9 @@ class LoopConfig:
     gradient_checkpointing: bool = False
     """Compute the encoder's layers again in the backward pass, instead of keeping what they
     computed: a third more time, much less memory."""
+    compile: bool | None = None
+    """Fuse the work between matrix products with ``torch.compile``, which takes half a minute at
+    first; None does so on CUDA for a thousand steps or more."""
     sharding: Sharding = "ddp"
     """On several processes: each has the whole model (``ddp``), or a part of it (``fsdp``)."""
     seed: int = 0
@@ -73,9 +78,16 @@ class LoopConfig:
         share = "a number above 0 and below 1, or null for none"
         validate_fields(self, lambda value: 0 < value < 1, share, "ema_decay")
 
+    def compiles(self, device: torch.device) -> bool:
+        """Return whether to compile the layers of a model on this device."""
+        if self.compile is None:
+            return device.type == "cuda" and self.steps >= 1000
+        return self.compile
+
 
 _MAY_CHANGE = frozenset(
     {
+        "compile",
         "gradient_checkpointing",
         "sharding",
         "save_every",
