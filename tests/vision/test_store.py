@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -289,3 +290,19 @@ def test_published_regions_are_found_under_their_own_names(
     writer.write(0, [tokens])
     writer.finish()
     assert FeatureStore(tmp_path).find(Record(image=image)) == key
+
+
+def test_store_may_have_more_files_than_may_be_open_by_default(tmp_path: Path) -> None:
+    keys = [f"v{number}" for number in range(40)]
+    settings = info(shard_size=1, items=len(keys), keys_sha256=hash_keys(keys))
+    writer = StoreWriter(tmp_path / "store", settings, keys)
+    for number in writer.pending:
+        writer.write(number, [tokens(number, 1)])
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files + 20, limits[1]))
+    try:
+        store = FeatureStore(tmp_path / "store")
+        assert len(store["v39"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -16,8 +16,8 @@ from polyglance.vision.store_writer import BadItem, StoreWriter
 from polyglance.vision.tokens import VisualTokens
 
 MIN_SHARD_SIZE = 256
-MAX_SHARDS = 800
-"""Readers keep every shard open, and systems often allow 1,024 open files."""
+MAX_SHARDS = 2000
+"""Readers keep every shard open; more videos make larger shards."""
 
 
 def import_clip_features(

@@ -121,6 +121,23 @@ def read_header(read: Callable[[int, int], bytes], name: str) -> ShardHeader:
     return ShardHeader(arrays, metadata)
 
 
+def allow_open_files(count: int) -> None:
+    """Raise the process's limit of open files by ``count``, as far as the system allows.
+
+    A mapped file stays open, and the usual limit of 1,024 is less than a large store has.
+    """
+    try:
+        import resource
+    except ModuleNotFoundError:  # not on Windows, which has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return
+    wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def read_shard(path: Path) -> Shard:
     """Map a shard into memory; its arrays are read-only views of the file."""
     try:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
-from polyglance.vision.shards import Shard, read_shard
+from polyglance.vision.shards import Shard, allow_open_files, read_shard
 from polyglance.vision.tokens import Floats, VisualTokens, feature_key, published_keys
 
 StoredDtype = Literal["int8", "float16"]
@@ -91,6 +91,7 @@ class FeatureStore:
         """Why items could not be read, by key."""
         keys: list[str] = []
         shards: list[Shard] = []
+        allow_open_files(shard_count(self.info))
         for number in range(shard_count(self.info)):
             file = shard_path(self.path, number)
             if not file.is_file():
