@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+import torch
 
 from helpers.published import captions, multi30k, questions, regions
+from helpers.published.uc2_checkpoint import uc2_vqa_parameters
 from helpers.text_encoder import save_text_encoder
-from polyglance.cli import app
+from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
 from polyglance.recipes.cross_encoder.corpora import read_corpus
 from polyglance.recipes.cross_encoder.data import SplitReader
 from polyglance.recipes.uc2.config import UC2Recipe
 from polyglance.recipes.vqa.data import load_data
 from polyglance.text import open_tokenizer
+from polyglance.vision.region_import import import_regions
 
 STEPS = ("loop.steps=2", "loop.precision=float32", "loop.validate_every=0", "loop.warmup=1")
 FINE_TUNING = ("fine_tuning.batch=4", "loop.grad_accumulation_steps=1")
@@ -55,21 +57,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (test2015, "mscoco/regions-test2015"),
         (genome, "visual-genome/regions"),
     ):
-        import_regions(regions.write_region_tsv(raw / f"{store}.tsv", keys), folder / store)
+        source = regions.write_region_tsv(raw / f"{store}.tsv", keys)
+        import_regions(source, folder / store, quiet=True)
     classes = len(captions.OBJECTS)
     for subset, store in (("Train", "regions"), ("Validation", "regions-val")):
         keys = captions.cc_keys(subset)[1:]  # the first link is dead
         npz = regions.write_region_npz(raw / f"gcc-{subset}", keys, classes)
-        import_regions(npz, folder / "conceptual-captions" / store)
+        import_regions(npz, folder / "conceptual-captions" / store, labels=3, quiet=True)
 
     texts = [*captions.all_texts(), *captions.OBJECTS, "Is How many Why? What colour dogs it?"]
     save_text_encoder(folder / "xlm-roberta-base", texts, layers=2)
     return folder
-
-
-def import_regions(source: Path, out: Path) -> None:
-    command = ["features", "regions", str(source), "--out", str(out), "--labels", "3", "-q"]
-    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
 
 
 def train(name: str, data: Path, run: Path, *changes: str) -> dict[str, Any]:
@@ -234,3 +232,27 @@ def test_japanese_visual_genome_is_split_by_image_and_scored(data: Path, tmp_pat
     assert {question.id for question in vqa_data.train.questions}.isdisjoint(
         question.id for question in vqa_data.tests[0].questions
     )
+
+
+def test_a_published_vqa_checkpoint_answers_without_training(data: Path, tmp_path: Path) -> None:
+    words = open_tokenizer(data / "xlm-roberta-base").vocab_size
+    published = uc2_vqa_parameters(
+        words=words,
+        positions=80,
+        visual_width=regions.WIDTH,
+        answers=len(questions.ANSWERS),
+    )
+    published["vqa_output.3.weight"] *= 0
+    published["vqa_output.3.bias"] = torch.tensor([0.0, 0.0, 9.0, 0.0])
+    torch.save(published, tmp_path / "vqa.pt")
+    changes = [f"initialise_from={tmp_path / 'vqa.pt'}", "variant=reference", "loop.steps=0"]
+    train("vqa-v2", data, tmp_path / "run", *changes)
+    path = tmp_path / "run" / "vqa_OpenEnded_mscoco_test-dev2015_polyglance_results.json"
+    assert {result["answer"] for result in json.loads(path.read_text())} == {questions.ANSWERS[2]}
+    with pytest.raises(PolyglanceError, match="set variant to reference"):
+        train("vqa-v2", data, tmp_path / "other", changes[0])
+    listed = {answer: number for number, answer in enumerate(questions.ANSWERS[:3])}
+    (data / "uc2" / "misc" / "short.json").write_text(json.dumps(listed))
+    changes.append("answers.classes=uc2/misc/short.json")
+    with pytest.raises(PolyglanceError, match=r"has 4 answers and uc2/misc/short\.json 3"):
+        train("vqa-v2", data, tmp_path / "short", *changes)

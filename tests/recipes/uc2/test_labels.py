@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.published.captions import OBJECTS, write_object_labels
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.recipes.uc2.labels import (
     LabelNamesConfig,
@@ -109,3 +110,15 @@ def test_missing_names_are_reported() -> None:
         LabelTokens({**NAMES, "fr": ["a", " ", "b"]}, Letters())
     with pytest.raises(PolyglanceError, match="labels have no names in cs"):
         LabelTokens(NAMES, Letters()).language_ids(["en", "cs"])
+
+
+def test_uc2s_own_label_files_name_classes_after_the_background(tmp_path: Path) -> None:
+    folder = write_object_labels(tmp_path / "object_labels")
+    config = LabelNamesConfig("object_labels", background=True)
+    names = load_label_names(config, ["en", "de", "ja"], tmp_path)
+    assert names.names["en"] == ["background", *OBJECTS]
+    assert names.names["de"][4] == "Hund"
+    assert names.coverage == {"en": 1.0, "de": 1.0, "ja": 1.0}
+    (folder / "img_label_objects_fr.txt").write_text("rouge\n")
+    with pytest.raises(DataError, match="one label a line and as many in each"):
+        load_label_names(config, ["en"], tmp_path)

@@ -353,4 +353,5 @@ def test_question_answering_begins_with_a_pretrained_uc2(
     pretrained = load_file(uc2_run / "pretraining" / "latest" / "model.safetensors")
     model = load_file(tmp_path / "model" / "model.safetensors")
     for name, value in pretrained.items():
-        assert torch.equal(model[f"cross_encoder.{name}"], value)
+        if not name.startswith("word_transform."):  # predicts words, which answering does not
+            assert torch.equal(model[f"cross_encoder.{name}"], value)

@@ -35,12 +35,13 @@ def read_corpus(corpus: CaptionedImages, data: Path, limit: int | None = None) -
             " or another file"
         )
     for file in corpus.merge:
-        records = merge_captions(records, _read(file, data), file)
+        # The first few images may have no caption in a file that captions others.
+        records = merge_captions(records, _read(file, data), file, required=limit is None)
     return records
 
 
 def merge_captions(
-    records: list[Record], others: Iterable[Record], file: CaptionFile
+    records: list[Record], others: Iterable[Record], file: CaptionFile, *, required: bool = True
 ) -> list[Record]:
     """Add captions of the same images.
 
@@ -48,6 +49,7 @@ def merge_captions(
         records: the images.
         others: records of the same images, and perhaps of others, which are left out.
         file: where those come from.
+        required: whether captions of none of the images are an error.
 
     Returns:
         The images in the same order; a language that both have gets the captions of both.
@@ -59,7 +61,7 @@ def merge_captions(
             captions = added.setdefault(key, {})
             for language, texts in other.captions.items():
                 captions[language] = captions.get(language, ()) + texts
-    if not added:
+    if not added and required:
         raise PolyglanceError(
             f"{file.manifest} captions none of the {len(records):,} images, such as"
             f" {image_key(records[0])!r}: merge a file that names images in the same way"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ def load_initial_weights(model: VQAModel, recipe: VQARecipe, data: VQAData) -> N
     if recipe.initialise_from is None:
         return
     if published is None:
-        load_stage(model.cross_encoder, Path(recipe.initialise_from))
+        fit = partial(_without_word_head, model.cross_encoder)
+        load_stage(model.cross_encoder, Path(recipe.initialise_from), fit=fit)
         return
     head = vqa_head(read_checkpoint(published).parameters, task=recipe.published_task)
     if not head or recipe.answers.classes is None:
@@ -225,6 +227,16 @@ def write_model_folder(folder: Path, recipe: VQARecipe, model: VQAModel, data: V
         for language in data.vocabulary.by_language
     }
     write_vqa_model(folder, model, data.tokenizer, config, questions)
+
+
+def _without_word_head(model: UC2, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out layers before the word head, which answering does not use, if a model has none."""
+    own = model.state_dict()
+    return {
+        name: value
+        for name, value in tensors.items()
+        if name in own or not name.startswith("word_transform.")
+    }
 
 
 def _test(model: VQAModel, recipe: VQARecipe, data: VQAData, run: Path) -> dict[str, Any]:
