@@ -16,7 +16,7 @@ from polyglance.cross_encoders.vqa import VQAConfig, write_vqa_model
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.projection_heads import load_projection_heads
 from polyglance.models.published_checkpoints import read_checkpoint
-from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.uc2 import UC2, UC2Config, reference_encoder
 from polyglance.models.uc2_checkpoints import load_uc2
 from polyglance.models.vqa import VQAModel
 from polyglance.models.vqa_checkpoints import vqa_head
@@ -28,6 +28,7 @@ from polyglance.recipes.cross_encoder.build import (
     set_dropout,
     split_dual_encoder,
 )
+from polyglance.recipes.cross_encoder.word_head import initial_word_transform
 from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.recipes.stages import Stage, load_stage, parameter_groups
 from polyglance.recipes.vqa.config import VQARecipe
@@ -103,8 +104,10 @@ def build_model(recipe: VQARecipe, data: VQAData) -> VQAModel:
         set_dropout(cross_encoder, recipe.dropout)
         torch.manual_seed(recipe.loop.seed)
     else:
-        encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
-        config = UC2Config(encoder.config, width, variant=recipe.variant)
+        adapt = reference_encoder if recipe.variant == "reference" else None
+        encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout, adapt=adapt)
+        transform = initial_word_transform(recipe) or False
+        config = UC2Config(encoder.config, width, recipe.variant, word_transform=transform)
         torch.manual_seed(recipe.loop.seed)
         cross_encoder = UC2(config, encoder)
     similarity = None
