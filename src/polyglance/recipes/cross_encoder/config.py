@@ -256,8 +256,8 @@ class CrossEncoderRecipe:
     @property
     def files(self) -> tuple[str, ...]:
         """All files inside the data folder that training reads."""
-        merged = (file for split in self.image_files for file in split.merge)
-        return tuple(file.manifest for file in (*self.image_files, *merged))
+        merged = (file.manifest for split in self.image_files for file in split.merge)
+        return (*(split.manifest for split in self.image_files), *merged)
 
     @property
     def predicts_words(self) -> bool:
