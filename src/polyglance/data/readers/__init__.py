@@ -80,8 +80,8 @@ FORMATS = dict(
         ),
         _format(
             "conceptual-captions",
-            "Conceptual Captions: a caption and an image URL per line",
-            "Train_GCC-training.tsv, or the folder with both files",
+            "Conceptual Captions: a caption and an image URL per line; UC2's translations",
+            "Train_GCC-training.tsv, train_imageId2Ann_de.tsv, or the folder with several",
         ),
         _format(
             "wikipedia",
@@ -130,7 +130,7 @@ FORMATS = dict(
         ),
         _format(
             "visual-genome-vqa-ja",
-            "Japanese Visual Genome VQA: questions with one answer each",
+            "Visual Genome VQA, in Japanese or its own English: questions with one answer each",
             "question_answers.json",
         ),
         _format(
