@@ -177,3 +177,17 @@ def test_noise_depends_on_the_key_of_the_step() -> None:
 
     assert intra(3) == intra(3)
     assert intra(3) != intra(4)
+
+
+def test_pooling_heads_may_differ_in_depth() -> None:
+    """Table 2: two layers for text, one for clips; shared heads have one depth."""
+    model = make(replace(CONFIG, visual_pooling_layers=1))
+    assert (len(model.text_pooling.layers), len(model.visual_pooling.layers)) == (2, 1)
+    assert "visual_pooling_layers" not in CONFIG.to_json()  # older versions read it
+    stored = replace(CONFIG, visual_pooling_layers=1).to_json()
+    assert MMPConfig.from_json(stored).visual_pooling_layers == 1
+    assert MMPConfig.from_json(CONFIG.to_json()).visual_pooling_layers is None
+    with pytest.raises(PolyglanceError, match="one shared pooling head cannot have 2 and 1"):
+        replace(CONFIG, share_pooling=True, visual_pooling_layers=1)
+    with pytest.raises(PolyglanceError, match="visual_pooling_layers is 0: give 1 or more"):
+        replace(CONFIG, visual_pooling_layers=0)

@@ -16,13 +16,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import polyglance
 from helpers.published import multi30k, videos
 from helpers.published.sentences import WORDS as SENTENCE_WORDS
 from helpers.published.sentences import all_sentences, sentence
-from helpers.text_encoder import save_text_encoder
+from helpers.text_encoder import save_bert_encoder, save_text_encoder
 from helpers.toy_clips import write_store
 from polyglance.cli import app
+from polyglance.encoders.stored_features import with_features
 from polyglance.errors import PolyglanceError
+from polyglance.evaluation.encoders import evaluate_encoder
 from polyglance.recipes import open_recipe, recipe_names
 from polyglance.recipes.mmp.config import FeatureSplit, MMPRecipe
 from polyglance.records import Record, read_manifest, write_manifest
@@ -170,20 +173,24 @@ def test_pretrained_model_is_fine_tuned_and_tested_on_another_dataset(
 
 ONE_NETWORK = tuple(f"{part}.features=msrvtt/s3d" for part in ("corpora.0", "validation", "test"))
 ROWS = {
-    "table 1, one video network": ("mmp-msrvtt", ONE_NETWORK),
-    "table 2, two layers and one": ("mmp-msrvtt", ("visual_pooling_layers=1",)),
-    "table 2, shared": ("mmp-msrvtt", ("share_pooling=true",)),
-    "table 3, triplet": ("mmp-msrvtt", ("objective.loss=triplet", "objective.intra=false")),
+    "tables 1, 2 and 9": (
+        "mmp-msrvtt",
+        (*ONE_NETWORK, "visual_pooling_layers=1", "text_layer=3", "frozen_layers=0"),
+    ),
+    "tables 2 and 3, shared heads and triplets": (
+        "mmp-msrvtt",
+        ("share_pooling=true", "objective.loss=triplet", "objective.intra=false"),
+    ),
     "table 3, starred": (
         "mmp-msrvtt-translated",
         ("corpora.0.translation_languages=[de, fr]", "objective.cross=false"),
     ),
-    "table 9": ("mmp-msrvtt", ("text_layer=3", "frozen_layers=0")),
     "table 7, english only": (
         "mmp-multi30k",
         ("languages=[en]", "captions_per_image=1", "objective.cross=false"),
     ),
 }
+"""Overrides of several rows at once, which do not depend on each other."""
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -195,6 +202,24 @@ def test_rows_of_the_paper_s_tables_are_overrides(
     assert set(report["test"]) == set(QUERIES[name])
     if row == "table 3, starred":
         assert report["trained_on"] == ["de", "en", "fr"]
+
+
+def test_mbert_is_trained_exported_and_evaluated(data: Path, tmp_path: Path) -> None:
+    """Rows of Tables 1, 4 and 10: another tokenizer, positions from 0, a width of its own."""
+    encoder, out = tmp_path / "mbert", tmp_path / "run"
+    save_bert_encoder(encoder, all_sentences(), layers=3)
+    changes = ("text_layer=2", "frozen_layers=1")
+    report = train("mmp-msrvtt", encoder, data, out, *changes)
+    run("export", out, "--out", tmp_path / "model")
+    features = [data / "msrvtt" / network for network in videos.NETWORKS]
+    exported = with_features(polyglance.load(tmp_path / "model", threads=1), features)
+    manifest = data / "msrvtt" / "test-1k-translated.jsonl"
+    results = evaluate_encoder(exported, manifest, quiet=True).languages
+    assert set(results) == NINE
+    for code, result in results.items():
+        expected = report["test"][code]["text_to_visual"]
+        assert result.text_to_image.median_rank == expected["median_rank"]
+        assert result.text_to_image.recalls[1] == pytest.approx(expected["R@1"])
 
 
 def test_split_that_a_manifest_lacks_is_the_reported_cause(
