@@ -92,6 +92,19 @@ def test_a_packed_batch_equals_its_pairs_one_by_one(variant: str) -> None:
     assert scores.std() > 0.01
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
+def test_selected_rows_equal_those_of_all(variant: str) -> None:
+    model = make(variant=variant)
+    together = model(TEXT, REGIONS)
+    words, regions, pairs = torch.tensor([12, 0, 5]), torch.tensor([9, 2]), torch.tensor([2, 0])
+    selected = model.encode_selected(
+        TEXT, model.embed_regions(REGIONS), words=words, regions=regions, pairs=pairs
+    )
+    expected = (together.text[words], together.regions[regions], together.pooled[pairs])
+    torch.testing.assert_close(selected, expected, rtol=0, atol=1e-5)
+
+
 def slow_pair(model: M3P, words: Text, images: Regions) -> tuple[torch.Tensor, torch.Tensor]:
     """Encode one pair with loops, as documented; return text rows and region rows."""
     encoder, paper = model.encoder, model.config.variant == "paper"

@@ -194,6 +194,31 @@ class M3P(CrossEncoderModel):
         of_text, of_regions = (out[where] for where in self.split(pairs, images.packing))
         return CrossEncoderOutput(of_text, of_regions, pairs.packing.first(out))
 
+    def encode_selected(
+        self, text: Text, images: PackedRows, *, words: Tensor, regions: Tensor, pairs: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Encode pairs and return the vectors of some words, regions and pairs only.
+
+        After attention, the last layer is computed for these alone.
+
+        Args:
+            text: sentences.
+            images: embedded regions.
+            words: numbers of sub-words in ``text``.
+            regions: numbers of regions, [IMG] not counted.
+            pairs: numbers of pairs, whose first vector represents them.
+
+        Returns:
+            Three matrices of ``(n, hidden_size)``.
+        """
+        joined = self.join(self.embed_text(text, images), images)
+        text_rows, region_rows = self.split(joined, images.packing)
+        first_rows = joined.packing.cu_seqlens[:-1].long()
+        wanted = torch.cat([text_rows[words], region_rows[regions], first_rows[pairs]])
+        out = self.encoder.contextualise(joined.rows, joined.packing, output_rows=wanted)
+        of_words, of_regions, pooled = out.split([len(words), len(regions), len(pairs)])
+        return of_words, of_regions, pooled
+
     def join(self, text: PackedRows, images: PackedRows) -> PackedPairs:
         """Concatenate each sentence with its image; the published code puts images first."""
         return concat_packed(images, text) if self.reference else concat_packed(text, images)

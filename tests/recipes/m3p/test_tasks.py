@@ -43,7 +43,7 @@ from polyglance.records import Record
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.tokenizer import Tokenizer
 from polyglance.training.loop import LoopConfig, train_loop
-from polyglance.training.mixture import Mixture, MultiTask, Task
+from polyglance.training.mixture import Mixture, MultiTask, Task, step_generator
 
 LANGUAGES = ("en", "de")
 
@@ -192,13 +192,22 @@ def test_languages_are_sampled_by_their_share_to_the_power_of_alpha(toy: ToyM3P)
 class Spy:
     """Records the inputs of a step."""
 
-    def __init__(self, model: M3P) -> None:
-        self.original_forward = model.forward
-        model.forward = self  # type: ignore[method-assign]
+    text: Text
+    regions: Regions
 
-    def __call__(self, text: Text, regions: Regions) -> Any:
-        self.text, self.regions = text, regions
-        return self.original_forward(text, regions)
+    def __init__(self, model: M3P) -> None:
+        embed_regions, embed_text = model.embed_regions, model.embed_text
+
+        def watched_regions(regions: Regions) -> Any:
+            self.regions = regions
+            return embed_regions(regions)
+
+        def watched_text(text: Text, images: Any = None) -> Any:
+            self.text = text
+            return embed_text(text, images)
+
+        model.embed_regions = watched_regions  # type: ignore[method-assign]
+        model.embed_text = watched_text  # type: ignore[method-assign]
 
 
 def test_each_pair_of_a_step_belongs_to_one_task(toy: ToyM3P) -> None:
@@ -248,6 +257,24 @@ def test_mc_mrm_predicts_fifteen_percent_and_masks_nine_in_ten_of_them(
         total += len(spy.regions.features)
     assert sum(predicted) / total == pytest.approx(0.15, abs=0.015)
     assert masked / sum(predicted) == pytest.approx(0.9, abs=0.03)
+
+
+def test_the_reference_variant_regresses_features_as_they_are(toy: ToyM3P) -> None:
+    """The published code scales inputs to unit length, and never targets."""
+    model = toy.model(layers=1)
+    model.reference = True
+    features = region_table(toy.train_pictures)
+    captions = PlainCaptions(
+        CaptionTable.build(records_in(toy.train_pictures, "en"), toy.tokenizer)
+    )
+    task = MCTTask(model, features, captions, MCTObjective(toy.masking, tasks=("mc_mrm",)), batch=8)
+    model.predict_features = lambda rows: torch.zeros(len(rows), WIDTH)  # type: ignore[method-assign]
+    batch = task.sample(step_generator(0, 0))
+    assert batch.mask is not None
+    targets = batch.regions.load().features[batch.mask.positions]
+    assert not torch.allclose(targets.norm(dim=1), torch.ones(len(targets)))
+    loss = task.losses(batch)["mc_mrm_features"].item()
+    assert loss == pytest.approx(float(targets.square().mean()), rel=1e-5)
 
 
 @pytest.mark.parametrize("tasks", [("mc_mlm",), ("mc_mrm",), ("mc_vlm", "mc_mlm")])

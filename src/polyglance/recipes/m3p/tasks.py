@@ -211,20 +211,26 @@ class MCTTask:
             scores = self.model.score(batch.text, self.model.embed_regions(regions))
             return {"mc_vlm": itm_loss(scores, batch.matched)}
         masked = mask_features(regions.features, batch.mask.masked)
-        output = self.model(batch.text, replace(regions, features=masked))
+        assert batch.matching_pairs is not None
+        of_words, of_regions, pooled = self.model.encode_selected(
+            batch.text,
+            self.model.embed_regions(replace(regions, features=masked)),
+            words=batch.words.positions,
+            regions=batch.mask.positions,
+            pairs=batch.matching_pairs,
+        )
         losses: dict[str, Tensor] = {}
         if "mc_mlm" in self.objective.tasks:
-            hidden = output.text[batch.words.positions]
-            losses["mc_mlm"] = self.model.word_loss(hidden, batch.words.targets)
+            losses["mc_mlm"] = self.model.word_loss(of_words, batch.words.targets)
         if "mc_mrm" in self.objective.tasks:
-            rows = output.regions[batch.mask.positions]
-            targets = self.model.scale_features(regions.features[batch.mask.positions])
-            predicted = self.model.predict_features(rows)
+            targets = regions.features[batch.mask.positions]  # as they are, in both variants
+            predicted = self.model.predict_features(of_regions)
             losses["mc_mrm_features"] = region_regression(predicted, targets)
             labels = batch.regions.labels[batch.mask.positions]
-            losses["mc_mrm_labels"] = region_classification(self.model.label_logits(rows), labels)
+            label_logits = self.model.label_logits(of_regions)
+            losses["mc_mrm_labels"] = region_classification(label_logits, labels)
         if "mc_vlm" in self.objective.tasks:
-            logits = self.model.match_logits(output.pooled[batch.matching_pairs])
+            logits = self.model.match_logits(pooled)
             losses["mc_vlm"] = itm_loss(logits, batch.matched)
         return losses
 
