@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -247,7 +247,7 @@ class RandomTokenizer:
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
 
-    def encode_batch(self, texts: list[str], *, specials: bool) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
         """Return two random token ids per text."""
         ids = np.random.default_rng(2).integers(4, self.vocab_size - 1, (len(texts), 2))
         return ids.tolist()  # type: ignore[no-any-return]
