@@ -27,9 +27,9 @@ from polyglance.recipes.vqa.questions import (
     ByImage,
     QuestionImage,
     build_answer_vocabulary,
-    hold_out,
     read_answer_classes,
     read_questions,
+    split_held_out,
 )
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer, open_tokenizer
@@ -74,7 +74,7 @@ def load_data(recipe: VQARecipe, data: Path, device: str) -> VQAData:
     """
     tokenizer = open_tokenizer(recipe.encoder)
     by_image = read_questions(recipe.train, data)
-    learned, held_out = hold_out(by_image, recipe.held_out, recipe.loop.seed)
+    learned, held_out = split_held_out(by_image, recipe.held_out, recipe.loop.seed)
     vocabulary = _answer_classes(recipe, learned, data)
     reader = _QuestionReader(recipe, data, tokenizer, tuple(vocabulary.by_language), device)
     train = reader.read(learned, train=True)

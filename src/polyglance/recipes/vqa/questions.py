@@ -95,7 +95,7 @@ def _read_image_list(path: Path) -> set[str]:
     return names
 
 
-def hold_out(by_image: ByImage, share: float, seed: int) -> tuple[ByImage, ByImage]:
+def split_held_out(by_image: ByImage, share: float, seed: int) -> tuple[ByImage, ByImage]:
     """Split the images into those to learn from and a share that chooses the checkpoint."""
     order = np.random.default_rng(seed).permutation(len(by_image))
     held_out = set(order[: round(share * len(by_image))].tolist())
