@@ -19,6 +19,7 @@ from polyglance.cli import (
     features,
     index,
     library,
+    reproduce,
     search,
     serve,
     text,
@@ -39,6 +40,7 @@ app.command()(ask.ask)
 app.command()(explain.explain)
 app.command()(serve.serve)
 app.command()(evaluate.evaluate)
+app.command()(reproduce.reproduce)
 for group, commands in {
     "library": library, "data": data, "features": features, "text": text, "weights": weights,
 }.items():  # fmt: skip

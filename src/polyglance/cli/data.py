@@ -81,7 +81,11 @@ def data_toy(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     size: Annotated[int, typer.Option(help="Side of the pictures in pixels.")] = 64,
 ) -> None:
-    """Make a toy dataset: pictures, clips, captions, questions, dictionaries, alignments."""
+    """Make a toy dataset: pictures, regions, clips, captions, questions, dictionaries.
+
+    `polyglance features regions FOLDER/regions --out STORE` makes a feature store of the regions,
+    `polyglance weights tiny FOLDER/train.jsonl --out ENCODER` an encoder that knows the words.
+    """
     from polyglance.data.toy import write_dataset
 
     for name, count in write_dataset(folder, pictures, clips, seed, size=size).items():

@@ -35,6 +35,34 @@ def weights_get(name: Annotated[str, typer.Argument(help="A known name.")]) -> N
     print(folder(name))
 
 
+@app.command("tiny")
+def weights_tiny(
+    manifests: Annotated[list[Path], typer.Argument(help="Manifests whose texts to know.")],
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    layers: Annotated[int, typer.Option(help="Layers of the transformer.")] = 2,
+    hidden_size: Annotated[int, typer.Option(help="Width, a multiple of 4.")] = 32,
+    vocab_size: Annotated[int, typer.Option(help="At most so many sub-words.")] = 600,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+) -> None:
+    """Make a tiny untrained text encoder, to try recipes with."""
+    from polyglance.nn.tiny_encoder import make_tiny_encoder
+    from polyglance.records import read_manifest
+
+    records = (record for path in manifests for record in read_manifest(path))
+    texts = [
+        text
+        for record in records
+        for text in (
+            *(caption for captions in record.captions.values() for caption in captions),
+            *(question.text for question in record.questions),
+        )
+    ]
+    count = make_tiny_encoder(
+        out, texts, layers=layers, hidden_size=hidden_size, vocab_size=vocab_size, seed=seed
+    )
+    print(f"{out}: {layers} layers, {hidden_size} wide, {count:,} sub-words")
+
+
 @app.command("split")
 def weights_split(
     model: Annotated[

@@ -8,6 +8,7 @@ dictionaries/en-de.txt ...           a word and a translation per line, in MUSE'
 parallel/en-de.txt ...               training captions, "source ||| target", tokenised
 parallel/en-de.pharaoh ...           their word alignments
 labels.tsv                           the names of all region labels, one column per language
+regions/*.npz                        what a detector finds in the pictures, as UC2 publishes it
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from polyglance.data.toy.dictionaries import dictionary
 from polyglance.data.toy.grammar import align_captions, format_pharaoh
 from polyglance.data.toy.grammars import GRAMMARS
 from polyglance.data.toy.items import Clip, Item, Picture
+from polyglance.data.toy.regions import write_regions
 from polyglance.data.toy.semantics import COLOURS, SHAPES, Thing
 from polyglance.data.toy.splits import SPLITS
 from polyglance.data.toy.video import clip_suffix, write_clip
@@ -68,6 +70,7 @@ def write_dataset(
             counts[f"{split}.jsonl"] = write_manifest(
                 folder / f"{split}.jsonl", _save_pictures(folder, items, size)
             )
+            write_regions(folder / "regions", items)
         hard = (picture for group in dataset.hard_set(hard_groups) for picture in group)
         counts["hard.jsonl"] = write_manifest(
             folder / "hard.jsonl", _save_pictures(folder, hard, size)
