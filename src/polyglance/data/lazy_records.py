@@ -1,8 +1,8 @@
-"""Records that stay on disk until they are drawn, for manifests of millions of videos."""
+"""Records that stay on disk until they are drawn, for manifests of millions of images or videos."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
@@ -40,6 +40,13 @@ class LazyRecords(Sequence[Record]):
         with self.path.open("rb") as lines:
             lines.seek(int(self.offsets[item]))
             return self._parse(lines.readline(), item)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Read all records in one pass."""
+        with self.path.open("rb") as lines:
+            for number, offset in enumerate(self.offsets.tolist()):
+                lines.seek(offset)
+                yield self._parse(lines.readline(), number)
 
     def _parse(self, line: bytes, number: int) -> Record:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.recipes.mmp.lazy_records import LazyRecords, select_records
+from polyglance.data.lazy_records import LazyRecords, select_records
 from polyglance.records import Record, read_manifest, write_manifest
 
 RECORDS = [Record(video=f"{n}", captions={"zh": ("长" * n,)}) for n in range(9)]
