@@ -62,7 +62,7 @@ def main() -> None:
 
     generator = np.random.default_rng(0)
     some = generator.integers(captions, size=sample), generator.integers(images, size=sample)
-    padded = xlmr(sizes.encoder, device, half=device == "cuda")
+    padded = xlmr(sizes.encoder, device, half=device == "cuda").eval()
     shape = int(lengths.max()) + REGIONS, sizes.encoder.hidden_size
     rates: dict[str, list[float]] = {"packed": [], "transformers, padded": []}
     for turn in range(-1, TURNS):  # the first turn compiles

@@ -1,10 +1,15 @@
-"""How many image-caption pairs a second UC2 and M3P train on, packed beside padded.
+"""How many image-caption pairs a second UC2 and M3P train on, beside two other ways.
 
-A step samples pairs on the CPU, masks tokens or regions, encodes all pairs packed, computes the
-losses and updates the weights. In the padded variant every caption is as long as the longest.
+A step samples pairs on the CPU, masks tokens or regions, encodes all pairs, computes the losses,
+clips the gradient and updates the weights. Three variants take turns in one process:
+
+- packed: as in training, compiled;
+- padded, eager: every caption is as long as the longest, and attention weights are materialised
+  and have dropout, as in the published code;
+- transformers: its XLM-R with scaled dot-product attention on the padded batch, logits in full.
+
 UC2 is timed by objective; its mixture weighs them as pre-training samples them, 9 : 12 : 9 : 3.
-M3P computes MC-MLM, MC-MRM and MC-VLM in one step; "padded, eager" has dropout on materialised
-attention weights, as the published code. Variants are interleaved in one process.
+M3P computes xMLM, MC-MLM, MC-MRM and MC-VLM in one step; sentences of xMLM are not counted.
 
     python -m benchmarks.speed.cross_encoder_step uc2           # an accelerator
     python -m benchmarks.speed.cross_encoder_step m3p
@@ -28,14 +33,17 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.results_io import write_results
+from benchmarks.speed.transformers_xlmr import PaddedEncoder, TransformersM3P, TransformersUC2
 from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
+from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.models.m3p import M3P, M3PConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.transformer import compile_layers
 from polyglance.objectives.masked_language import TokenMasking
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler, PlainCaptions
-from polyglance.recipes.m3p.tasks import MCTObjective, MCTTask
+from polyglance.recipes.m3p.tasks import MCTObjective, MCTTask, XMLMTask
 from polyglance.recipes.uc2.aligned_captions import AlignedCaptions
 from polyglance.recipes.uc2.config import ObjectiveWeights
 from polyglance.recipes.uc2.labels import LabelTokens
@@ -46,13 +54,19 @@ from polyglance.recipes.uc2.tasks import (
     MRTMTask,
     VTLMTask,
 )
-from polyglance.training.mixture import Mixture, Task
+from polyglance.training.mixture import Mixture, MultiTask, Task
 from polyglance.training.prefetch import Prefetcher
 
 REGIONS, NUM_LABELS = 36, 1600
 LANGUAGES = ("en", "de", "fr", "cs", "ja", "zh")
 STEPS_PER_TIMING = 4
 """Consecutive steps, as in training: the next batch is sampled while one is computed."""
+_ALL_BACK_ENDS = [
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.MATH,
+]
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,8 @@ class Sizes:
     encoder: EncoderConfig
     region_width: int = 2048
     images: int = 2000
+    mean_tokens: int = 18
+    """Of captions."""
 
     @classmethod
     def tiny(cls) -> Sizes:
@@ -72,30 +88,27 @@ class Sizes:
         return cls(encoder, region_width=16, images=20)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variant:
-    """Tasks that are timed, and the optimiser of their model."""
+    """Tasks that are timed, with their model."""
 
+    model: CrossEncoderModel
     tasks: Mapping[str, Task]
-    optimiser: torch.optim.Optimizer
 
 
-def build_uc2(sizes: Sizes, batch: int, device: str) -> tuple[dict[str, Variant], float]:
-    """Build UC2's four objectives on packed and on padded captions.
+Builder = Callable[[], Variant]
 
-    Returns:
-        The variants by name, and the mean number of tokens per caption.
-    """
-    model = UC2(UC2Config(sizes.encoder, sizes.region_width)).to(device)
-    optimiser = _optimiser(model, device)
-    regions = random_regions(sizes, device)
+
+def build_uc2(sizes: Sizes, batch: int, device: str) -> dict[str, Builder]:
+    """Return what builds UC2's four objectives in each variant."""
     vocab_size = sizes.encoder.vocab_size
     names = LabelTokens(dict.fromkeys(LANGUAGES, [""] * NUM_LABELS), RandomTokenizer(vocab_size))
-    lengths = caption_lengths(sizes.images * len(LANGUAGES))
+    masking = TokenMasking(vocab_size - 1, (4, vocab_size - 1))
+    lengths = caption_lengths(sizes.images * len(LANGUAGES), sizes.mean_tokens)
+    regions = random_regions(sizes, device)
 
-    def variant(lengths: NDArray[np.int64]) -> Variant:
+    def build(model: UC2, lengths: NDArray[np.int64]) -> Variant:
         table = random_captions(lengths, vocab_size, LANGUAGES)
-        masking = TokenMasking(vocab_size - 1, (4, vocab_size - 1))
         corpus = ImageTextCorpus(regions, LanguageBalancedSampler(table))
         tasks = {
             "itm": ITMTask(model, corpus, batch=batch),
@@ -103,39 +116,57 @@ def build_uc2(sizes: Sizes, batch: int, device: str) -> tuple[dict[str, Variant]
             "mrtm": MRTMTask(model, corpus, names, batch=batch),
             "vtlm": VTLMTask(model, regions, align_half(table), masking, batch=batch),
         }
-        return Variant(tasks, optimiser)
+        return Variant(model, tasks)
 
-    variants = {"packed": variant(lengths), "padded": variant(padded(lengths))}
-    return variants, float(lengths.mean())
+    def packed() -> Variant:
+        model = UC2(UC2Config(sizes.encoder, sizes.region_width)).to(device)
+        compile_layers(model, enabled=device == "cuda")
+        return build(model, lengths)
+
+    def eager() -> Variant:
+        config = replace(sizes.encoder, attention_dropout=0.1)
+        return build(UC2(UC2Config(config, sizes.region_width)).to(device), padded(lengths))
+
+    def transformers() -> Variant:
+        config = UC2Config(sizes.encoder, sizes.region_width)
+        model = TransformersUC2(config, PaddedEncoder(sizes.encoder)).to(device)
+        return build(model, lengths)
+
+    return {"packed": packed, "padded, eager": eager, "transformers": transformers}
 
 
-def build_m3p(sizes: Sizes, batch: int, device: str) -> tuple[dict[str, Variant], float]:
-    """Build M3P's step on packed captions, on padded ones, and with eager attention.
-
-    Returns:
-        The variants by name, and the mean number of tokens per caption.
-    """
-    eager = replace(sizes.encoder, attention_dropout=0.1)
-    flash_model, eager_model = (
-        M3P(M3PConfig(config, visual_width=sizes.region_width, num_labels=NUM_LABELS)).to(device)
-        for config in (sizes.encoder, eager)
-    )
-    regions = random_regions(sizes, device)
+def build_m3p(sizes: Sizes, batch: int, device: str) -> dict[str, Builder]:
+    """Return what builds M3P's step in each variant."""
     vocab_size = sizes.encoder.vocab_size
-    objective = MCTObjective(TokenMasking(vocab_size - 1, (4, vocab_size - 1)))
-    lengths = caption_lengths(sizes.images)
+    masking = TokenMasking(vocab_size - 1, (4, vocab_size - 1))
+    lengths = caption_lengths(sizes.images, sizes.mean_tokens)
+    regions = random_regions(sizes, device)
 
-    def variant(model: M3P, lengths: NDArray[np.int64]) -> Variant:
+    def config(encoder: EncoderConfig) -> M3PConfig:
+        width = sizes.region_width
+        return M3PConfig(encoder, LANGUAGES, visual_width=width, num_labels=NUM_LABELS)
+
+    def build(model: M3P, lengths: NDArray[np.int64]) -> Variant:
         captions = PlainCaptions(random_captions(lengths, vocab_size, ("en",)))
-        tasks = {"all": MCTTask(model, regions, captions, objective, batch=batch)}
-        return Variant(tasks, _optimiser(model, device))
+        texts = random_captions(np.tile(lengths, len(LANGUAGES)), vocab_size, LANGUAGES)
+        images = MCTTask(model, regions, captions, MCTObjective(masking), batch=batch)
+        sentences = XMLMTask(model, texts, masking, batch=batch)
+        return Variant(model, {"all": MultiTask([("mct", images, 1.0), ("xmlm", sentences, 1.0)])})
 
-    variants = {
-        "packed": variant(flash_model, lengths),
-        "padded": variant(flash_model, padded(lengths)),
-        "padded, eager": variant(eager_model, padded(lengths)),
-    }
-    return variants, float(lengths.mean())
+    def packed() -> Variant:
+        model = M3P(config(sizes.encoder)).to(device)
+        compile_layers(model, enabled=device == "cuda")
+        return build(model, lengths)
+
+    def eager() -> Variant:
+        encoder = replace(sizes.encoder, attention_dropout=0.1)
+        return build(M3P(config(encoder)).to(device), padded(lengths))
+
+    def transformers() -> Variant:
+        model = TransformersM3P(config(sizes.encoder), PaddedEncoder(sizes.encoder))
+        return build(model.to(device), lengths)
+
+    return {"packed": packed, "padded, eager": eager, "transformers": transformers}
 
 
 def uc2_rates(seconds: Mapping[str, float], pairs: int) -> dict[str, int]:
@@ -156,18 +187,17 @@ def m3p_rates(seconds: Mapping[str, float], pairs: int) -> int:
 class System:
     """How a system is benchmarked."""
 
-    build: Callable[[Sizes, int, str], tuple[dict[str, Variant], float]]
+    build: Callable[[Sizes, int, str], dict[str, Builder]]
     rates: Callable[[Mapping[str, float], int], Any]
     batch: int
-    repeats: int
     pairs_per_item: int
     """Pairs that a step encodes for each item of its batch."""
 
 
 SYSTEMS = {
-    "uc2": System(build_uc2, uc2_rates, batch=1024, repeats=6, pairs_per_item=1),
+    "uc2": System(build_uc2, uc2_rates, batch=1024, pairs_per_item=1),
     # MC-MLM, MC-MRM, and MC-VLM with its negatives
-    "m3p": System(build_m3p, m3p_rates, batch=256, repeats=8, pairs_per_item=4),
+    "m3p": System(build_m3p, m3p_rates, batch=256, pairs_per_item=4),
 }
 
 
@@ -176,69 +206,103 @@ def main() -> None:
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--tiny", action="store_true", help="tiny sizes; writes no results")
     parser.add_argument("--batch", type=int, help="items of each task in a step")
-    parser.add_argument("--repeats", type=int, help="timings of each task")
+    parser.add_argument("--repeats", type=int, default=6, help="timings of each task")
+    parser.add_argument("--variants", nargs="*", help="those to time; all by default")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     system = SYSTEMS[options.system]
-    sizes, batch, repeats = Sizes(EncoderConfig()), system.batch, system.repeats
+    sizes, batch = Sizes(EncoderConfig()), options.batch or system.batch
     if options.tiny:
-        sizes, batch, repeats = Sizes.tiny(), 4, 2
-    batch, repeats = options.batch or batch, options.repeats or repeats
-    pairs = system.pairs_per_item * batch
-    torch.manual_seed(0)
+        sizes, batch = Sizes.tiny(), options.batch or 4
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    variants, mean_tokens = system.build(sizes, batch, device)
-    seconds = time_variants(variants, repeats, device)
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    builders = system.build(sizes, batch, device)
+    steppers, memory = {}, {}
+    for name in options.variants or builders:
+        steppers[name] = Stepper(builders[name](), device)
+        memory[name] = steppers[name].peak_memory()
+    seconds = time_in_turns(steppers, options.repeats)
+    pairs = system.pairs_per_item * batch
     rates = {name: system.rates(by_task, pairs) for name, by_task in seconds.items()}
     for name, rate in rates.items():
-        print(f"{name:14} {rate} pairs/s ({pairs} pairs a step)")
+        print(f"{name:14} {rate} pairs/s ({pairs} pairs a step), peak GiB {memory[name]}")
     if not options.tiny:
         figures = {
             "pairs": pairs,
-            "mean_tokens": round(mean_tokens, 2),
+            "mean_tokens": sizes.mean_tokens,
             "regions": REGIONS,
             "pairs_per_second": rates,
+            "peak_gib": memory,
             "torch": torch.__version__,
         }
         write_results(f"{options.system}_step", figures, options.out)
 
 
-def time_variants(
-    variants: Mapping[str, Variant], repeats: int, device: str
-) -> dict[str, dict[str, float]]:
-    """Return the median seconds of a step by variant and task, after a warm-up."""
-    times: dict[str, dict[str, list[float]]] = {name: {} for name in variants}
-    for turn in range(-1, repeats):  # the first turn is the warm-up
-        for name, variant in variants.items():
-            for task_name, task in variant.tasks.items():
-                spent = time_steps(task, variant.optimiser, max(0, turn), device)
-                if turn >= 0:
-                    times[name].setdefault(task_name, []).append(spent)
+class Stepper:
+    """Makes training steps of a variant's tasks, each with batches sampled ahead."""
+
+    def __init__(self, variant: Variant, device: str) -> None:
+        self.variant, self.device = variant, device
+        self.parameters = list(variant.model.parameters())
+        fused = device == "cuda"
+        self.optimiser = torch.optim.AdamW(self.parameters, lr=1e-5, fused=fused)
+        self.batches = {
+            name: Prefetcher(Mixture({name: task}), range(1_000_000), seed=0, device=device)
+            for name, task in variant.tasks.items()
+        }
+
+    def seconds(self, name: str, steps: int = STEPS_PER_TIMING) -> float:
+        """Return the mean seconds of some training steps of a task."""
+        _synchronise()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            prepared = next(self.batches[name])
+            # The back end is for the padded variant: materialised attention weights.
+            back_ends = [SDPBackend.MATH] if self._materialises else _ALL_BACK_ENDS
+            with (
+                torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"),
+                sdpa_kernel(back_ends),
+            ):
+                losses = prepared.task.losses(prepared.batch)
+            torch.stack([loss.float() for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(self.parameters, 5.0)
+            self.optimiser.step()
+            self.optimiser.zero_grad(set_to_none=True)
+        _synchronise()
+        return (time.perf_counter() - begin) / steps
+
+    @property
+    def _materialises(self) -> bool:
+        return self.variant.model.config.encoder.attention_dropout > 0
+
+    def peak_memory(self) -> dict[str, float]:
+        """Return the peak of allocated memory in GiB by task, without other variants' models."""
+        peaks = {}
+        others = _allocated() - self._model_bytes()
+        for name in self.batches:
+            self.seconds(name, 3)  # the optimiser's state and compiled code are made
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
+                self.seconds(name, 2)
+                peaks[name] = round((torch.cuda.max_memory_allocated() - others) / 2**30, 1)
+        return peaks
+
+    def _model_bytes(self) -> int:
+        return sum(p.numel() * p.element_size() for p in self.parameters)
+
+
+def time_in_turns(steppers: Mapping[str, Stepper], repeats: int) -> dict[str, dict[str, float]]:
+    """Return the median seconds of a step by variant and task."""
+    times: dict[str, dict[str, list[float]]] = {name: {} for name in steppers}
+    for _ in range(repeats):
+        for name, stepper in steppers.items():
+            for task in stepper.batches:
+                times[name].setdefault(task, []).append(stepper.seconds(task))
     return {
         name: {task: float(np.median(spent)) for task, spent in by_task.items()}
         for name, by_task in times.items()
     }
-
-
-def time_steps(task: Task, optimiser: torch.optim.Optimizer, turn: int, device: str) -> float:
-    """Return the mean seconds of some training steps."""
-    _synchronise()
-    begin = time.perf_counter()
-    first = turn * STEPS_PER_TIMING
-    steps = range(first, first + STEPS_PER_TIMING)
-    with Prefetcher(Mixture({"task": task}), steps, seed=0, device=device) as batches:
-        for prepared in batches:
-            # The back end applies where flash attention does not: materialised attention weights.
-            with (
-                torch.autocast(device, torch.bfloat16, enabled=device == "cuda"),
-                sdpa_kernel(SDPBackend.MATH),
-            ):
-                losses = task.losses(prepared.batch)
-            torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-    _synchronise()
-    return (time.perf_counter() - begin) / STEPS_PER_TIMING
 
 
 class RandomTokenizer:
@@ -253,9 +317,9 @@ class RandomTokenizer:
         return ids.tolist()  # type: ignore[no-any-return]
 
 
-def caption_lengths(count: int) -> NDArray[np.int64]:
-    """Sample numbers of tokens of captions, 18 on average."""
-    lengths = np.random.default_rng(0).normal(18, 6, count).clip(5, 60).round()
+def caption_lengths(count: int, mean: int = 18) -> NDArray[np.int64]:
+    """Sample numbers of tokens of captions."""
+    lengths = np.random.default_rng(0).normal(mean, mean / 3, count).clip(5, 3.4 * mean).round()
     return lengths.astype(np.int64)
 
 
@@ -298,8 +362,8 @@ def random_regions(sizes: Sizes, device: str) -> RegionTable:
     )
 
 
-def _optimiser(model: torch.nn.Module, device: str) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device == "cuda")
+def _allocated() -> int:
+    return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
 
 
 def _synchronise() -> None:
