@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.evaluation.retrieval import DirectionResult, RetrievalResult
+from polyglance.evaluation.retrieval import (
+    DirectionResult,
+    RetrievalResult,
+    ranks_from_scores,
+    summarise,
+)
 from polyglance.recipes.cross_encoder.config import (
     CaptionedImages,
     CaptionFile,
@@ -99,6 +105,20 @@ def test_a_language_has_the_mean_of_its_test_sets() -> None:
     }
     assert means["en"].image_to_text.queries == 20
     assert means["en"].mean_recall == 65
+
+
+def test_folds_keep_the_rank_of_every_query() -> None:
+    scores = np.array([[3.0, 1.0], [2.0, 4.0]])
+    fold = summarise(ranks_from_scores(scores, [0, 1]))
+    (mean,) = mean_by_language([{"en": fold}, {"en": fold}]).values()
+    assert mean.ranks is not None
+    assert mean.ranks.text_to_image.tolist() == [1, 1, 1, 1]
+    assert mean.ranks.image_ids is not None
+    assert mean.ranks.image_ids.tolist() == [0, 1, 2, 3]
+    assert mean.ranks.num_images == 4
+    single = mean_by_language([{"en": fold}])["en"].ranks
+    assert single is not None
+    assert single.text_to_image.tolist() == [1, 1]
 
 
 def test_reranking_takes_one_test_set() -> None:
