@@ -77,7 +77,7 @@ class ToyUC2:
         return LabelTokens({code: toy_labels(code) for code in LANGUAGES}, self.tokenizer)
 
     def aligned_captions(self, records: Sequence[Record], table: CaptionTable) -> AlignedCaptions:
-        aligned = {("en", "de"): align_captions(records, "en", "de")}
+        aligned = {("en", "de"): align_captions(records, "en", "de", min_lift=2.5)}
         return AlignedCaptions.from_links(records, table, self.tokenizer, aligned)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,9 @@ from polyglance.recipes.uc2.aligned_captions import (
     word_tokens,
     write_aligned,
 )
+from polyglance.recipes.uc2.config import Translations
 from polyglance.records import Record
+from polyglance.text.alignment import AlignerSettings
 from polyglance.text.tokenizer import Encoding, Tokenizer
 
 BILINGUAL = list(ToyDataset(seed=0, languages=("en", "de"), captions_per_language=1).pictures(200))
@@ -35,15 +38,35 @@ RECORDS = [picture.record() for picture in PICTURES]
 OTHERS = ("de", "fr", "cs", "ru", "ar", "ja", "zh")
 
 
-def test_words_of_every_caption_are_not_linked() -> None:
-    pairs = align_captions([picture.record() for picture in BILINGUAL], "en", "de")
-    words = {
-        (BILINGUAL[pair.image].translations["en"].text.split()[i]).lower()
+def linked_words(**options: float) -> Counter[str]:
+    pairs = align_captions([picture.record() for picture in BILINGUAL], "en", "de", **options)
+    return Counter(
+        BILINGUAL[pair.image].translations["en"].text.split()[i].lower()
         for pair in pairs
         for i, _ in pair.links
-    }
-    assert {"red", "circle"} <= words
-    assert not words & {"a", "the"}
+    )
+
+
+def test_all_links_are_kept_unless_a_lift_is_asked_for() -> None:
+    words, lifted = linked_words(), linked_words(min_lift=2.5)
+    assert {"red", "circle"} <= set(lifted)
+    assert not set(lifted) & {"a", "the"}
+    assert words["a"] + words["the"] > 50
+    assert lifted["red"] == words["red"]
+    assert lifted.total() < words.total()
+
+
+def test_fast_aligns_model_can_be_chosen() -> None:
+    settings = Translations(aligner="fast_align").aligner_settings
+    assert settings == AlignerSettings.fast_align() == Translations().aligner_settings
+    assert Translations(aligner="hmm").aligner_settings == AlignerSettings()
+    records = [picture.record() for picture in BILINGUAL]
+    by_model = [
+        align_captions(records, "en", "de", settings=Translations(aligner=name).aligner_settings)
+        for name in ("fast_align", "hmm")
+    ]
+    assert by_model[0] != by_model[1]
+    assert len(by_model[0]) == len(by_model[1]) == len(records)
 
 
 def test_closest_caption_of_the_image_is_chosen() -> None:
@@ -152,7 +175,7 @@ def sampled_cases(pairs: AlignedCaptions, tokenizer: Tokenizer, count: int) -> l
 
 
 def test_nine_of_ten_co_masked_tokens_are_translations(tokenizer: Tokenizer) -> None:
-    aligned = {("en", code): align_captions(RECORDS, "en", code) for code in OTHERS}
+    aligned = {("en", code): align_captions(RECORDS, "en", code, min_lift=2.5) for code in OTHERS}
     table = CaptionTable.build(RECORDS, tokenizer)
     pairs = AlignedCaptions.from_links(RECORDS, table, tokenizer, aligned)
     assert len(pairs) == len(OTHERS) * len(RECORDS)

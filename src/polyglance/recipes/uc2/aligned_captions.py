@@ -58,7 +58,7 @@ def align_captions(
     pairing: Pairing = "closest",
     texts: Iterable[Record] = (),
     settings: AlignerSettings | None = None,
-    min_lift: float = 2.5,
+    min_lift: float = 0.0,
 ) -> list[AlignedPair]:
     """Find a source caption for each target caption of an image, and align their words.
 
@@ -70,7 +70,7 @@ def align_captions(
         texts: further translations that the aligner learns from.
         settings: of the aligner.
         min_lift: keep links between words that are linked so many times as often as by chance;
-            articles are in every caption and would be linked to whatever is left over.
+            articles are in every caption and are linked to whatever is left over. 0 keeps all.
 
     Returns:
         Pairs with the links that both directions of the aligner agree on.
