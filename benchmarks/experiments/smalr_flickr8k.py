@@ -34,6 +34,14 @@ RECIPE = "smalr-flickr8k"
 _NO_CLC = "consistency=false"
 SETTINGS: dict[str, tuple[str, ...]] = {
     "SMALR": ("model=smalr",),
+    "SMALR, equation 2 averaged": ("model=smalr", "objective.mask_reduction=mean", _NO_CLC),
+    "SMALR, equation 2 by pairs of languages": (
+        "model=smalr", "objective.mask_reduction=sum-languages", _NO_CLC,
+    ),
+    "SMALR without equation 2": (
+        "model=smalr", "model_config.masked_modelling=false", "objective.mask_weight=0", _NO_CLC,
+    ),
+    "SMALR, equation 2 alone": ("model=smalr", "objective.match_masked=false", _NO_CLC),
     "L-LIWE": ("model=large-liwe", _NO_CLC),
     "S-LIWE": ("model=small-liwe", _NO_CLC),
     "MULE": ("model=mule", _NO_CLC),
@@ -51,7 +59,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "HEM, K 1000": ("model=hem", "model_config.own_words=1000", _NO_CLC),
     "LA": ("model=language-agnostic", _NO_CLC),
     "translate to English": ("model=embn", "translate_to=en", _NO_CLC),
-}
+}  # fmt: skip
 """Settings by name, the longest first; those that share latent tokens with SMALR after it.
 
 A model whose sweep prefers another learning rate than SMALR's has it here.

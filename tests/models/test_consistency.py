@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import ranks_from_scores, summarise
 from polyglance.models.consistency import (
+    ConsistencyTraining,
     LearnedConsistency,
     average_scores,
     learn_consistency,
@@ -38,7 +39,7 @@ def test_average_ignores_languages_without_a_score() -> None:
 
 def test_averaging_translations_helps_and_learned_weights_help_more() -> None:
     noise = (0.1, 0.1, 0.3, 0.5)
-    fitted = learn_consistency(*noisy_scores(0, noise))
+    fitted = learn_consistency(*noisy_scores(0, noise), ConsistencyTraining(learning_rate=1e-2))
     scores, image_ids = noisy_scores(1, noise)
     alone = max(recall(language, image_ids) for language in scores)
     averaged = recall(average_scores(scores), image_ids)
@@ -50,7 +51,7 @@ def test_averaging_translations_helps_and_learned_weights_help_more() -> None:
 
 
 def test_learned_consistency_has_the_papers_parameters_and_starts_as_the_average() -> None:
-    model = LearnedConsistency(10)
+    model = LearnedConsistency(10, initialisation="constant")
     assert sum(p.numel() for p in model.parameters()) == 352
     scores, image_ids = noisy_scores(0, (0.2,) * 10)
     ranks, averaged = (
@@ -59,8 +60,36 @@ def test_learned_consistency_has_the_papers_parameters_and_starts_as_the_average
     assert (ranks.text_to_image == averaged.text_to_image).mean() > 0.99  # except for rounding
     scores[3, 5, 7] = np.nan
     assert np.isfinite(model.combine(scores)).all()
-    drawn = LearnedConsistency(10, start="random").languages.weight
+    drawn = LearnedConsistency(10).languages.weight
     assert drawn.unique().numel() == 320
+    assert drawn.min() > 0  # no unit is cut off
+    assert drawn.mean().item() == pytest.approx(0.1, abs=0.02)
+
+
+def test_dead_units_start_anew() -> None:
+    scores, image_ids = noisy_scores(0, (0.1, 0.3))
+    model = LearnedConsistency(2, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.languages.weight[:5] = -1
+    dead = model.dead_units([torch.from_numpy(scores)])
+    assert dead.tolist() == [True] * 5 + [False] * 27
+    others = model.languages.weight[5:].clone()
+    model.reset_units(dead)
+    assert not model.dead_units([torch.from_numpy(scores)]).any()
+    assert torch.equal(model.languages.weight[5:], others)
+    rough = ConsistencyTraining("adam", 1.0, iterations=3)  # steps that turn weights negative
+    assert (
+        not learn_consistency(scores, image_ids, rough).dead_units([torch.from_numpy(scores)]).any()
+    )
+
+
+def test_saved_weights_are_the_same_network() -> None:
+    scores, image_ids = noisy_scores(0, (0.1, 0.3, 0.2))
+    learned = learn_consistency(scores, image_ids)
+    network = learned.network()
+    np.testing.assert_allclose(network.combine(scores), learned.combine(scores), atol=1e-6)
+    again = LearnedConsistency.from_network(network)
+    np.testing.assert_array_equal(again.combine(scores), learned.combine(scores))
 
 
 def test_learned_consistency_is_trained_with_equation_3() -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.encoders.consistency import ConsistencyNetworks
 from polyglance.encoders.inputs import as_list, check_texts, picture_from_memory
 from polyglance.encoders.json_tokenizer import JsonTokenizer
 from polyglance.encoders.model_folder import (
+    CONSISTENCY,
     FEATURES,
     PICTURE,
     REINSTALL_HINT,
@@ -58,6 +60,11 @@ class OnnxEncoder(PicklableEncoder):
     def fingerprint(self) -> str:
         """A hash of everything that determines the vectors, whatever the folder's name."""
         return self.folder.description.fingerprint
+
+    @property
+    def consistency(self) -> ConsistencyNetworks | None:
+        """Trained combination of a query's scores with its translations', or None (CLC-C)."""
+        return self._consistency
 
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
         """See `Encoder.encode_texts`; texts of similar length share a batch."""
@@ -114,6 +121,13 @@ class OnnxEncoder(PicklableEncoder):
             session = self._feature_session
             vectors[batch] = self._run(FEATURES, session, features=padded, lengths=lengths)
         return vectors
+
+    @cached_property
+    def _consistency(self) -> ConsistencyNetworks | None:
+        if CONSISTENCY not in self.folder.description.files:
+            return None
+        content = self.folder.read_file(CONSISTENCY)
+        return ConsistencyNetworks.from_bytes(content, str(self.folder.path / CONSISTENCY))
 
     @cached_property
     def _tokenizer(self) -> UnigramTokenizer | WordVocabulary | JsonTokenizer:

@@ -5,7 +5,8 @@
 
 Translations come from a translator, word by word from a dictionary
 (`polyglance.text.translation.translators`), or from a dataset. The average over languages
-(CLC-A) needs no torch; the learned combination (CLC-C) is `polyglance.models.consistency`.
+(CLC-A) needs no torch; the learned combination (CLC-C) is trained by
+`polyglance.models.consistency` and applied by `polyglance.encoders.consistency`.
 """
 
 from __future__ import annotations

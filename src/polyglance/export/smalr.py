@@ -12,6 +12,7 @@ from torch import nn
 
 from polyglance.config import as_plain, load
 from polyglance.encoders.model_folder import (
+    CONSISTENCY,
     PICTURE,
     TEXT,
     VOCABULARY,
@@ -82,8 +83,8 @@ def export_smalr(
 ) -> ModelDescription:
     """Write a SMALR model's folder atomically, replacing a model that is there.
 
-    Only what inference needs is kept: a table of precomputed word vectors, and the row
-    of each word of each language.
+    Only what inference needs is kept: a table of precomputed word vectors, the row of each word
+    of each language, and trained consistency, if there is any.
 
     Args:
         model: The trained model.
@@ -115,6 +116,8 @@ def export_smalr(
         **{file: graph.SerializeToString() for file, graph in graphs.items()},
         VOCABULARY: WordVocabulary(model.lexicon, rows).to_bytes(),
     }
+    if model.consistency is not None:
+        contents[CONSISTENCY] = model.consistency.to_bytes()
     description = ModelDescription(
         name=name,
         version=version,

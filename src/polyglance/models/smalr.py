@@ -305,7 +305,7 @@ class SMALRObjective:
     mask_rate: float = 0.2
     mask_weight: float = 1e-4
     """Lambda 2: the weight of equation 2."""
-    mask_reduction: PairReduction = "sum"  # see `mclm_loss`
+    mask_reduction: PairReduction = "mean"  # see `mclm_loss`
     match_masked: bool = True
     """Whether masked sentences are matched with images too."""
     adversary_weight: float = 1e-6

@@ -58,10 +58,13 @@ WORD_MODELS: dict[str, WordModel] = {
     "embn": WordModel(_EMBN, _SENTENCES_ALONE, monolingual=True),
     "parallel-embn": WordModel(replace(_EMBN, branches="language"), _SENTENCES_ALONE),
     "small-liwe": WordModel(_LIWE, _SENTENCES_ALONE, character_width=24),
+    "single-liwe": WordModel(_LIWE, _SENTENCES_ALONE, character_width=24, monolingual=True),
     "large-liwe": WordModel(_LIWE, _SENTENCES_ALONE, character_width=120),
 }
-"""By name. LIWE has the same image features as the others, not those of a detector, and the same
-words: those outside the lexicon, which it could encode by character, are dropped as well."""
+"""By name; "single-liwe" is the paper's (1) S-LIWE, a model for each language.
+
+LIWE has the same image features as the others, not those of a detector, and the same words:
+those outside the lexicon, which it could encode by character, are dropped as well."""
 
 
 def build_word_model(

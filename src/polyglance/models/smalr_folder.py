@@ -2,8 +2,10 @@
 
 - ``model.safetensors``: ``table`` (float16) and ``slots`` of the folded words; ``sentences.*``
   and ``pictures.*``, the two branches in float32; and ``chooser.*``, which assigns latent
-  tokens to the rare words of a language added later;
-- ``config.json``: the model's shape, its languages, and how its image features were extracted;
+  tokens to the rare words of a language added later; and ``consistency.NETWORK.*``, trained
+  cross-lingual consistency (CLC-C), if there is any;
+- ``config.json``: the model's shape, its languages, how its image features were extracted, and
+  the languages that CLC-C combines;
 - ``lexicon.json``: the words of each language in the order of their ids.
 """
 
@@ -21,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyglance.config import as_plain, load
+from polyglance.encoders.consistency import ConsistencyNetworks, Network
 from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.models.smalr import SMALR, FoldedText, ImageBranch, SMALRConfig
 from polyglance.nn.hybrid_embedding import HybridEmbedding
@@ -61,6 +64,8 @@ class SMALRFolder:
     feature_info: FeatureInfo = field(default_factory=FeatureInfo)
     chooser: TokenChooser | None = None
     """Assigns latent tokens to words of a language added later; None without latent tokens."""
+    consistency: ConsistencyNetworks | None = None
+    """Trained CLC-C, which search uses."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -88,8 +93,23 @@ class SMALRFolder:
         return model.requires_grad_(False)
 
 
-def save_smalr(model: SMALR, lexicon: Lexicon, folder: Path, *, feature_info: FeatureInfo) -> Path:
-    """Write a trained model with its words folded, without layers that only training needs."""
+def save_smalr(
+    model: SMALR,
+    lexicon: Lexicon,
+    folder: Path,
+    *,
+    feature_info: FeatureInfo,
+    consistency: ConsistencyNetworks | None = None,
+) -> Path:
+    """Write a trained model with its words folded, without layers that only training needs.
+
+    Args:
+        model: The model.
+        lexicon: Its words.
+        folder: Where to write.
+        feature_info: How its image features were extracted.
+        consistency: Trained CLC-C.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     text = model.fold()
     if len(text.slots) != len(lexicon):
@@ -105,6 +125,11 @@ def save_smalr(model: SMALR, lexicon: Lexicon, folder: Path, *, feature_info: Fe
     }
     if isinstance(model.words, HybridEmbedding) and model.words.chooser is not None:
         state |= {f"chooser.{name}": value for name, value in model.words.chooser.named_buffers()}
+    for name, network in consistency.networks.items() if consistency else ():
+        state |= {
+            f"consistency.{name}.languages": torch.from_numpy(network.languages),
+            f"consistency.{name}.output": torch.from_numpy(network.output),
+        }
     save_file(
         {name: value.detach().contiguous().cpu() for name, value in state.items()}, folder / _STATE
     )
@@ -114,6 +139,11 @@ def save_smalr(model: SMALR, lexicon: Lexicon, folder: Path, *, feature_info: Fe
         "languages": list(lexicon.languages),
         "seen_by": as_plain(feature_info),
     }
+    if consistency is not None:
+        settings["consistency"] = {
+            "languages": list(consistency.languages),
+            "networks": list(consistency.networks),
+        }
     with atomic_write(folder / _CONFIG) as file:
         file.write(json.dumps(settings, indent=2) + "\n")
     return folder
@@ -131,12 +161,30 @@ def load_smalr(folder: str | Path) -> SMALRFolder:
         text, image_branch = _modules(config, len(lexicon.languages), state)
         tensors = _with_prefix("chooser.", state)
         chooser = TokenChooser(**tensors) if tensors else None
+        consistency = _consistency(settings.get("consistency"), state)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"{folder} is not a trained SMALR model ({error_reason(error)}):"
             " train one with a recipe whose system is smalr"
         ) from error
-    return SMALRFolder(config, lexicon, text.eval(), image_branch.eval(), feature_info, chooser)
+    return SMALRFolder(
+        config, lexicon, text.eval(), image_branch.eval(), feature_info, chooser, consistency
+    )
+
+
+def _consistency(
+    settings: Mapping[str, Any] | None, state: Mapping[str, Tensor]
+) -> ConsistencyNetworks | None:
+    if settings is None:
+        return None
+    networks = {
+        name: Network(
+            state[f"consistency.{name}.languages"].numpy(),
+            state[f"consistency.{name}.output"].numpy(),
+        )
+        for name in settings["networks"]
+    }
+    return ConsistencyNetworks(tuple(settings["languages"]), networks)
 
 
 def _modules(

@@ -15,7 +15,6 @@ PairReduction = Literal["mean", "sum-languages", "sum"]
 """How equation 2, of two sentences, becomes one number for a batch: see `mclm_loss`."""
 
 
-
 def mask_random_words(
     ids: Tensor, sentences: Packing, draws: ItemDraws, *, mask_id: int, rate: float = 0.2
 ) -> Tensor:
@@ -36,7 +35,7 @@ def mclm_loss(
     whole: Tensor,
     present: Tensor,
     predict: nn.Module,
-    reduction: PairReduction = "sum",
+    reduction: PairReduction = "mean",
 ) -> Tensor:
     """Return equation 2: masked sentences in two languages predict what either lacks.
 

@@ -4,7 +4,8 @@ Each part is a unit vector. Wanted parts are added, excluded ones subtracted wit
 weight, and the sum is normalised: a hit's score is its cosine with that vector.
 
 A query in several languages is the average of its versions: SMALR's cross-lingual consistency
-(CLC-A, section 3.4), since scores are linear in the query vector.
+(CLC-A, section 3.4), since scores are linear in the query vector. A model with trained
+consistency (CLC-C) weights the languages; the first one counts as the query's own.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ from typing import Any, Self, TypeAlias, TypeGuard, TypeVar, cast, get_args
 import numpy as np
 
 from polyglance.encoders import Encoder, Picture
+from polyglance.encoders.consistency import ConsistencyNetworks
 from polyglance.encoders.protocol import Vectors
-from polyglance.encoders.translated_queries import consistency_scores, translate_queries
+from polyglance.encoders.translated_queries import (
+    average_scores,
+    consistency_scores,
+    translate_queries,
+)
 from polyglance.errors import PolyglanceError
 from polyglance.search.scan import resolve_path
 from polyglance.search.store import Filter, Item, Kind, Span
@@ -195,7 +201,10 @@ def _text_vector(encoder: Encoder, text: QueryText, language: str | None) -> Vec
     # `consistency_scores` averages scores, not vectors: scoring the unit vectors of all axes
     # recovers the components of the averaged vector.
     axes = np.eye(encoder.width, dtype=np.float32)
-    return _normalize(consistency_scores(encoder, by_language, axes)[:, 0])
+    networks: ConsistencyNetworks | None = getattr(encoder, "consistency", None)
+    learned = networks.combiner(list(by_language), linear=True) if networks else None
+    combine = average_scores if learned is None else learned
+    return _normalize(consistency_scores(encoder, by_language, axes, combine=combine)[:, 0])
 
 
 def _normalize(vector: Vectors) -> Vectors:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
 from helpers.toy_lexicon import toy_captions
 from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
+from polyglance.models.consistency import LearnedConsistency, ranking_loss
+from polyglance.recipes.smalr import consistency_choice
 from polyglance.recipes.smalr.consistency import (
     consistency_recalls,
     scores_by_dataset,
     scores_by_dictionary,
+)
+from polyglance.recipes.smalr.consistency_choice import (
+    ScoreTable,
+    choose_consistency,
+    consistency_choices,
+    mean_recall,
 )
 
 
@@ -24,16 +36,76 @@ def test_consistency_is_trained_on_validation() -> None:
         return torch.rand(60, 60, generator=generator) - 0.5
 
     validation, test = torch.stack([right, noise()]), torch.stack([noise(), right])
-    found = consistency_recalls(
+    found, networks = consistency_recalls(
         lambda _: validation,
         lambda _: test,
         {"en": (image_ids, image_ids), "de": (image_ids, image_ids)},
     )
     assert 40 < found["clc-a"]["en"] < 100
-    for way in ("clc-c", "clc-c-paper"):
+    for way in ("clc-c", "clc-c-paper", "clc-c-search", "clc-c-paper-search"):
         assert found[way]["de"] < found["clc-a"]["de"] - 5
-    same = consistency_recalls(lambda _: test, lambda _: test, {"en": (image_ids, image_ids)})
+    assert set(networks) == {"en", "de", "shared"}
+    assert {report["dead_units"] for report in found["training"].values()} == {0}
+    same, _ = consistency_recalls(lambda _: test, lambda _: test, {"en": (image_ids, image_ids)})
     assert same["clc-c"]["average"] > same["clc-a"]["average"] + 5
+
+
+def collapsing_scores(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return scores of 60 images in seven languages, many wrong ones higher than the right."""
+    generator = torch.Generator().manual_seed(seed)
+    image_ids = torch.arange(60).repeat_interleave(3)
+    right = 0.05 * (image_ids == torch.arange(60)[:, None])
+    scores = right + 0.1 * torch.randn(7, 60, 180, generator=generator)
+    return scores.clamp(-1, 1), image_ids
+
+
+def test_adam_with_a_constant_start_no_longer_ends_at_zero() -> None:
+    """Adam at 1e-2 made all 32 equal units negative within 30 steps: every score was 0."""
+    before = LearnedConsistency(7, initialisation="constant")
+    optimiser = torch.optim.Adam(before.parameters(), lr=1e-2)
+    scores, image_ids = collapsing_scores(0)
+    for _ in range(30):
+        optimiser.zero_grad()
+        ranking_loss(before(scores), image_ids).backward()
+        optimiser.step()
+    assert before.dead_units([scores]).all()
+    assert mean_recall(before, (scores, image_ids)) < 1
+    test = collapsing_scores(1)
+    average = mean_recall(LearnedConsistency(7, initialisation="constant"), test)
+    for initialisation in ("constant", "random"):
+        paper, _ = consistency_choices(initialisation)
+        chosen = choose_consistency([(scores, image_ids)], paper)
+        assert not chosen.module.dead_units([scores]).any()
+        assert mean_recall(chosen.module, test) > average - 0.5
+        units = chosen.module.languages.weight.unique(dim=0)
+        assert len(units) == (1 if initialisation == "constant" else 32)
+
+
+def test_optimisers_are_compared_on_images_that_they_did_not_learn_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned_from: list[set[float]] = []
+
+    def train(tables: list[ScoreTable], *_: Any, **__: Any) -> LearnedConsistency:
+        learned_from.append(set(tables[0][0].flatten().tolist()))
+        return LearnedConsistency(2, initialisation="constant")
+
+    def measure(_: LearnedConsistency, table: ScoreTable) -> float:
+        if len(learned_from) <= 2 * 7:
+            assert not learned_from[-1] & set(table[0].flatten().tolist())
+            assert table[1].tolist() == [0, 0, 1, 1, 2, 2]
+        return 1.0
+
+    monkeypatch.setattr(consistency_choice, "train_consistency", train)
+    monkeypatch.setattr(consistency_choice, "mean_recall", measure)
+    scores = torch.rand(2, 6, 12, generator=torch.Generator().manual_seed(0))
+    paper, more = consistency_choices()
+    image_ids = torch.arange(6).repeat_interleave(2)
+    choose_consistency([(scores, image_ids)], [*paper, *more])
+    assert len(learned_from) == 2 * 7 + 2  # with the average, and the best, on all images
+    assert learned_from[-1] == set(scores.flatten().tolist())
+    with pytest.raises(PolyglanceError, match="of which there are 3: give 4 or more"):
+        choose_consistency([(scores[:, :3, :6], image_ids[:6])], paper)
 
 
 def test_scores_have_every_language() -> None:

@@ -1,10 +1,10 @@
 """Evaluate cross-lingual consistency of a word model: CLC-A and CLC-C (SMALR, section 3.4).
 
-A query is asked in all languages, and the scores are combined. Its translations come from a
-``dictionary``, word by word and independent of the image, where the paper uses machine
-translation. As an upper bound, ``dataset`` uses other people's captions of the same image,
-paired by position: these are not translations but several descriptions of the right image,
-which a user does not have.
+A query is asked in all languages, and the scores are combined. Its translations are made by
+machine (``translation``), as in the paper, or word by word (``dictionary``), both independent of
+the image. As an upper bound, ``dataset`` uses other people's captions of the same image, paired
+by position: these are not translations but several descriptions of the right image, which a
+user does not have.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.data.captions import CaptionTable
+from polyglance.encoders.consistency import SHARED, ConsistencyNetworks
 from polyglance.evaluation.retrieval import mean_over_languages, ranks_from_scores, summarise
-from polyglance.models.consistency import (
-    LearnedConsistency,
-    average_scores,
-    learn_consistency,
-    ranking_loss,
-)
+from polyglance.models.consistency import Initialisation, LearnedConsistency, average_scores
 from polyglance.models.smalr import SMALR
-from polyglance.objectives.top_triplets import PAPER_RULE, TripletRule
 from polyglance.recipes.retrieval_report import rows_by_language
+from polyglance.recipes.smalr.config import SMALRRecipe
+from polyglance.recipes.smalr.consistency_choice import (
+    choose_consistency,
+    consistency_choices,
+    describe,
+)
 from polyglance.recipes.smalr.data import SMALRData
 from polyglance.recipes.smalr.evaluation import (
     EncodeCaptions,
@@ -39,17 +40,26 @@ from polyglance.recipes.smalr.evaluation import (
 from polyglance.recipes.smalr.lexicon_captions import remap_words
 from polyglance.text.lexicon import PAD_ID
 
-_LEARNING = ((1e-2, 10), (1e-2, 300), (1e-3, 300))
-"""Learning rates and numbers of constraints to try for CLC-C."""
-
 Translate = Callable[[str, str], Indices]
 """For two languages, returns for each word of the lexicon the id of its translation, or 0."""
+Queries = Callable[[str], CaptionTable]
+"""Returns the queries in a language, as many for each."""
 
 
-def evaluate_consistency(model: SMALR, data: SMALRData) -> dict[str, Any]:
-    """Return CLC results with word-by-word translations and with other captions of the image."""
-    assert data.dictionaries is not None
-    dictionaries, encode = data.dictionaries, caption_encoder(model)
+def evaluate_consistency(
+    model: SMALR, data: SMALRData, recipe: SMALRRecipe
+) -> tuple[dict[str, Any], ConsistencyNetworks]:
+    """Evaluate CLC with every source of translations that there is.
+
+    Args:
+        model: The trained model.
+        data: Validation images train CLC-C, test images are evaluated.
+        recipe: The settings.
+
+    Returns:
+        The report by source, and the networks of the first one, for search.
+    """
+    encode = caption_encoder(model)
     texts = replace(data.texts, lexicon=data.lexicon)
     images = {split: encode_images(model, data.visuals[split]) for split in ("validation", "test")}
     vectors = {split: encode(data.captions[split]) for split in ("validation", "test")}
@@ -62,24 +72,52 @@ def evaluate_consistency(model: SMALR, data: SMALRData) -> dict[str, Any]:
         for language, rows in rows_by_language(test)
     }
 
-    def translate(source: str, target: str) -> Indices:
-        return dictionaries.mapping(texts, source, target)
+    def by_translation(split: str, language: str) -> Tensor:
+        assert data.translator is not None
+        own, translator = data.captions[split], data.translator
+
+        def queries(other: str) -> CaptionTable:
+            if other == language:
+                return _own_queries(own, language)
+            return translator.queries(data.records[split], language, other, data.lexicon)
+
+        return scores_by_queries(queries, own.language_codes, encode, images[split])
 
     def by_dictionary(split: str, language: str) -> Tensor:
-        captions = data.captions[split]
-        return scores_by_dictionary(captions, language, translate, encode, images[split])
+        assert data.dictionaries is not None
+        dictionaries = data.dictionaries
+        return scores_by_dictionary(
+            data.captions[split],
+            language,
+            lambda source, target: dictionaries.mapping(texts, source, target),
+            encode,
+            images[split],
+        )
 
     def by_dataset(split: str, language: str) -> Tensor:
         return scores_by_dataset(data.captions[split], language, vectors[split], images[split])
 
-    return {
-        name: consistency_recalls(
+    sources: dict[str, Callable[[str, str], Tensor]] = {}
+    if data.translator is not None:
+        sources["translation"] = by_translation
+    else:
+        sources["dictionary"] = by_dictionary
+    sources["dataset"] = by_dataset
+    report, trained = {}, []
+    for name, scores in sources.items():
+        report[name], networks = consistency_recalls(
             lambda language, scores=scores: scores("validation", language),  # type: ignore[misc]
             lambda language, scores=scores: scores("test", language),  # type: ignore[misc]
             image_ids,
+            initialisation=recipe.clc_initialisation,
         )
-        for name, scores in (("dictionary", by_dictionary), ("dataset", by_dataset))
+        trained.append(networks)
+    saved = {
+        name: module.network()
+        for name, module in trained[0].items()
+        if (name == SHARED) == (recipe.clc_networks == "shared")
     }
+    return report, ConsistencyNetworks(tuple(validation.language_codes), saved)
 
 
 def scores_by_dictionary(
@@ -89,7 +127,7 @@ def scores_by_dictionary(
     encode: EncodeCaptions,
     images: Tensor,
 ) -> Tensor:
-    """Return scores ``(languages, images, captions)`` of captions and their translations.
+    """Return scores ``(languages, images, captions)`` of captions and word-by-word translations.
 
     NaN where no word of a caption has a translation.
 
@@ -100,14 +138,38 @@ def scores_by_dictionary(
         encode: Encodes captions.
         images: Vectors of all images, ``(images, width)``.
     """
-    words = np.arange(1 + int(captions.token_ids.max()))
-    own = remap_words(captions, words, [language])
+    own = _own_queries(captions, language)
+    return scores_by_queries(
+        lambda other: remap_words(own, translate(language, other)),
+        captions.language_codes,
+        encode,
+        images,
+    )
+
+
+def scores_by_queries(
+    queries: Queries, languages: tuple[str, ...], encode: EncodeCaptions, images: Tensor
+) -> Tensor:
+    """Return scores ``(languages, images, captions)`` of the same queries in several languages.
+
+    NaN where a query has no word that the model knows.
+
+    Args:
+        queries: Returns the queries in a language.
+        languages: Languages in the model's order.
+        encode: Encodes captions.
+        images: Vectors of all images, ``(images, width)``.
+    """
     scores = []
-    for other in captions.language_codes:
-        queries = remap_words(own, translate(language, other))
-        queries = _as_language(queries, captions.language_codes, other)
-        scores.append(_scores(images, encode(queries), empty=_is_empty(queries)))
+    for language in languages:
+        asked = _as_language(queries(language), languages, language)
+        scores.append(_scores(images, encode(asked), empty=_is_empty(asked)))
     return torch.stack(scores)
+
+
+def _own_queries(captions: CaptionTable, language: str) -> CaptionTable:
+    words = np.arange(1 + int(captions.token_ids.max()))
+    return remap_words(captions, words, [language])
 
 
 def scores_by_dataset(
@@ -143,101 +205,71 @@ def consistency_recalls(
     validation_scores: Callable[[str], Tensor],
     test_scores: Callable[[str], Tensor],
     image_ids: Mapping[str, tuple[Indices, Indices]],
-) -> dict[str, Any]:
-    """Return mR by language of CLC-A and of CLC-C in two settings.
+    *,
+    initialisation: Initialisation = "random",
+) -> tuple[dict[str, Any], dict[str, LearnedConsistency]]:
+    """Return mR by language of CLC-A and of CLC-C in two settings, and the trained networks.
 
-    ``clc-c`` is one network for the queries of each language, selected by `best_consistency`,
-    ``clc-c-paper`` the paper's single network. ``parameters`` counts all networks of a setting.
+    ``clc-c`` is one network for the queries of each language, ``clc-c-paper`` the paper's single
+    one; `choose_consistency` trains both. ``clc-c-search`` and ``clc-c-paper-search`` are the
+    same networks as search uses them. ``parameters`` counts all networks of a setting,
+    ``training`` says which optimisers were chosen.
 
     Args:
         validation_scores: Returns a language's scores that CLC-C is trained on.
         test_scores: Returns a language's scores to evaluate.
         image_ids: By language, the images of its validation and its test captions.
+        initialisation: Of the networks.
+
+    Returns:
+        The report, and the networks by the language of the query, `SHARED` for the paper's.
     """
-    scores = {language: validation_scores(language) for language in image_ids}
-    targets = {language: ids[0] for language, ids in image_ids.items()}
-    own = {code: best_consistency(table, targets[code]) for code, table in scores.items()}
-    shared = shared_consistency(scores, targets)
-    del scores
-    recalls: dict[str, dict[str, float]] = {"clc-a": {}, "clc-c": {}, "clc-c-paper": {}}
+    tables = {
+        language: (scores, torch.from_numpy(ids[0]).to(scores.device))
+        for language, ids in image_ids.items()
+        for scores in [validation_scores(language)]
+    }
+    paper, more = consistency_choices(initialisation)
+    chosen = {code: choose_consistency([table], [*paper, *more]) for code, table in tables.items()}
+    chosen[SHARED] = choose_consistency(list(tables.values()), paper)
+    del tables
+    recalls: dict[str, dict[str, float]] = {}
     for language, (_, test_ids) in image_ids.items():
         table = test_scores(language)
-        combined = {
-            "clc-a": average_scores(table.cpu().numpy()),
-            "clc-c": _combine(own[language], table),
-            "clc-c-paper": _combine(shared, table),
-        }
-        for method, answers in combined.items():
-            recalls[method][language] = _mean_recall(answers, test_ids)
-    return {
-        **{method: {**by, "average": mean_over_languages(by)} for method, by in recalls.items()},
-        "parameters": {
-            "clc-a": 0,
-            "clc-c": sum(map(_num_parameters, own.values())),
-            "clc-c-paper": _num_parameters(shared),
+        combined = {"clc-a": average_scores(table.cpu().numpy())}
+        for way, name in (("clc-c", language), ("clc-c-paper", SHARED)):
+            combined[way] = _combine(chosen[name].module, table)
+            combined[f"{way}-search"] = _combine_linearly(chosen[name].module, table)
+        for way, answers in combined.items():
+            recalls.setdefault(way, {})[language] = _mean_recall(answers, test_ids)
+    own = {code: choice for code, choice in chosen.items() if code != SHARED}
+    size = _num_parameters(chosen[SHARED].module)
+    report = {
+        **{way: {**by, "average": mean_over_languages(by)} for way, by in recalls.items()},
+        "parameters": {"clc-a": 0, "clc-c": size * len(own), "clc-c-paper": size},
+        "training": {
+            name: {
+                "chosen": describe(choice.training),
+                "dead_units": choice.dead_units,
+                **choice.recalls,
+            }
+            for name, choice in chosen.items()
         },
     }
-
-
-def shared_consistency(
-    scores: Mapping[str, Tensor],
-    image_ids: Mapping[str, Indices],
-    *,
-    iterations: int = 30,
-    learning_rate: float = 1e-2,
-) -> LearnedConsistency:
-    """Train CLC-C as in the paper: one network for the queries of all languages.
-
-    It learns for 30 iterations from the ten most violated constraints of all pairs at once.
-    Candidates are captions of one language, as at test time.
-
-    Args:
-        scores: By language, ``(languages, images, captions)``.
-        image_ids: By language, the images of its captions.
-        iterations: Optimiser steps.
-        learning_rate: Of Adam.
-    """
-    present = {code: ~table.isnan().all(0).all(0) for code, table in scores.items()}
-    first = next(iter(scores.values()))
-    module = LearnedConsistency(len(first)).to(first.device)
-    optimiser = torch.optim.Adam(module.parameters(), lr=learning_rate)
-    for _ in range(iterations):
-        optimiser.zero_grad()
-        for language, table in scores.items():  # one at a time: each fills the memory
-            targets = torch.from_numpy(image_ids[language]).to(table.device)[present[language]]
-            combined = module(table[..., present[language]])
-            loss = ranking_loss(combined, targets, PAPER_RULE) / len(scores)
-            loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    return module.eval()
-
-
-def best_consistency(scores: Tensor, image_ids: Indices) -> LearnedConsistency:
-    """Train CLC-C in several ways and return the best on the scores that it learned from.
-
-    The paper learns from the ten most violated constraints of each pair, among the few hundred
-    candidates of a batch. Here there are thousands, and the ten hardest score higher than most
-    right ones, so that equal scores everywhere have the smallest loss. Therefore more
-    constraints are tried as well, and the plain average.
-
-    Args:
-        scores: ``(languages, images, captions)``.
-        image_ids: Image of each caption.
-    """
-    modules = [
-        learn_consistency(scores, image_ids, iterations=0),
-        *(
-            learn_consistency(
-                scores, image_ids, learning_rate=rate, rule=TripletRule(negatives=negatives)
-            )
-            for rate, negatives in _LEARNING
-        ),
-    ]
-    return max(modules, key=lambda module: _mean_recall(_combine(module, scores), image_ids))
+    return report, {name: choice.module for name, choice in chosen.items()}
 
 
 def _num_parameters(module: LearnedConsistency) -> int:
     return sum(p.numel() for p in module.parameters())
+
+
+@torch.no_grad()
+def _combine_linearly(module: LearnedConsistency, scores: Tensor) -> NDArray[np.float32]:
+    """Combine scores by the network's language weights, as search does."""
+    weights = torch.from_numpy(module.network().language_weights()).to(scores)
+    filled = torch.where(scores.isnan(), scores.nanmean(0).nan_to_num(), scores)
+    combined: NDArray[np.float32] = torch.tensordot(weights, filled, dims=1).cpu().numpy()
+    return combined
 
 
 @torch.no_grad()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,18 +16,22 @@ from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.models.smalr_folder import FeatureInfo
 from polyglance.recipes.dictionaries import learned_dictionaries
-from polyglance.recipes.mmp.feature_sources import StoreFeatures, feature_table, open_features
+from polyglance.recipes.mmp.feature_sources import StoreFeatures, feature_table
 from polyglance.recipes.smalr.config import SMALRRecipe
+from polyglance.recipes.smalr.corpus import corpus_manifests
+from polyglance.recipes.smalr.features import open_image_features
 from polyglance.recipes.smalr.lexicon_captions import (
     SPLITS,
     DictionaryFiles,
     Indices,
     LexiconCaptions,
+    NeverEmpty,
     prepare_captions,
     remap_words,
     select_records,
 )
-from polyglance.records import read_manifest
+from polyglance.recipes.smalr.translation import CaptionTranslator
+from polyglance.records import Record, read_manifest
 from polyglance.text.lexicon import Lexicon
 from polyglance.weights import cache_folder
 
@@ -55,6 +59,9 @@ class SMALRData:
     """Number of words in the test captions of each language, known or not."""
     dictionaries: DictionaryFiles | None
     cache_dir: Path
+    records: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    """Of validation and test, in the order of ``visuals``: their captions as texts."""
+    translator: CaptionTranslator | None = None
 
     @property
     def feature_width(self) -> int:
@@ -73,20 +80,43 @@ class SMALRData:
     def translated_to(self, target: str) -> SMALRData:
         """Return training data of one language, and evaluation captions translated into it.
 
-        Caption tables keep the numbers of their original languages.
+        By machine where the recipe has translators, else word by word. Caption tables keep the
+        numbers of their original languages.
         """
-        assert self.dictionaries is not None
         alone = self.in_language(target)
-        to_target = self.texts.mapping_to(alone.lexicon)
         captions = {"train": alone.captions["train"]}
+        for split in ("validation", "test"):
+            if self.translator is not None:
+                captions[split] = self._machine_translated(split, target, alone.lexicon)
+            else:
+                captions[split] = self._word_by_word(split, target, alone.lexicon)
+        return replace(alone, captions=captions)
+
+    def _machine_translated(self, split: str, target: str, lexicon: Lexicon) -> CaptionTable:
+        assert self.translator is not None
+        languages = self.texts.lexicon.languages
+        translations = [
+            self.translator.translate_records(self.records[split], source, target)
+            for source in languages
+        ]
+        records = [
+            Record(
+                captions={c: one.captions[target] for c, one in zip(languages, row, strict=True)}
+            )
+            for row in zip(*translations, strict=True)
+        ]
+        tokenizer = NeverEmpty(lexicon.tokenizer(target))
+        return CaptionTable.build(records, tokenizer, languages=languages)
+
+    def _word_by_word(self, split: str, target: str, lexicon: Lexicon) -> CaptionTable:
+        assert self.dictionaries is not None
+        to_target = self.texts.mapping_to(lexicon)
         mapping = np.zeros(len(self.texts.lexicon), np.int64)
         for number, source in enumerate(self.texts.lexicon.languages):
             words = self.texts.lexicon.language_ids == number
             translation = self.dictionaries.mapping(self.texts, source, target)
             mapping[words] = to_target[translation[words]]
-        for split in ("validation", "test"):
-            captions[split] = remap_words(self.texts.captions[split], mapping)
-        return replace(alone, captions=captions)
+        return remap_words(self.texts.captions[split], mapping)
 
     def with_lexicon(self, lexicon: Lexicon) -> SMALRData:
         """Return the same data in the words of a smaller lexicon."""
@@ -106,25 +136,30 @@ def load_data(recipe: SMALRRecipe, data: Path, device: str) -> SMALRData:
         data: Folder that the recipe's paths are in.
         device: Where images will lie.
     """
-    splits = {split: getattr(recipe, split) for split in SPLITS}
     cache_dir = cache_folder() if recipe.cache_dir is None else Path(recipe.cache_dir)
+    translator = None
+    if recipe.translators:
+        translator = CaptionTranslator(recipe.translators, data, cache_dir, device=device)
+    splits = data_files(recipe, data, translator, cache_dir)
     texts = prepare_captions(
-        {name: data / split.manifest for name, split in splits.items()},
+        {name: manifest for name, (manifest, _) in splits.items()},
         recipe.languages,
-        recipe.word_vectors,
+        word_vector_source(recipe, data),
         recipe.word_vector_dim,
         cache_dir=cache_dir,
         device=device,
     )
-    visuals, captions = {}, {}
-    for name, split in splits.items():
-        records, visuals[name], feature_info = _read_images(
-            data / split.manifest, data / split.features, device
-        )
+    visuals, captions, kept = {}, {}, {}
+    for name, (manifest, features) in splits.items():
+        records, present, visuals[name], feature_info = _read_images(manifest, features, device)
         captions[name] = select_records(texts.captions[name], records)
+        if name != "train":
+            kept[name] = present
     test_counts = texts.word_counts[records].sum(0).tolist()  # the last split is the test
     texts = replace(texts, captions=captions)
-    dictionaries = open_dictionaries(recipe, data, cache_dir)
+    dictionaries = None
+    if recipe.needs_dictionaries:
+        dictionaries = open_dictionaries(recipe, data, cache_dir, splits["train"][0])
     everything = SMALRData(
         texts=texts,
         lexicon=texts.lexicon,
@@ -135,17 +170,49 @@ def load_data(recipe: SMALRRecipe, data: Path, device: str) -> SMALRData:
         word_counts=dict(zip(texts.lexicon.languages, test_counts, strict=True)),
         dictionaries=dictionaries,
         cache_dir=cache_dir,
+        records=kept,
+        translator=translator,
     )
     return everything.with_lexicon(_model_lexicon(recipe, texts, dictionaries))
 
 
-def open_dictionaries(recipe: SMALRRecipe, data: Path, cache_dir: Path) -> DictionaryFiles | None:
+def data_files(
+    recipe: SMALRRecipe, data: Path, translator: CaptionTranslator | None, cache_dir: Path
+) -> dict[str, tuple[Path, Path]]:
+    """Return the manifest and the features of each split.
+
+    Args:
+        recipe: The settings.
+        data: Folder that the recipe's paths are in.
+        translator: Completes a published corpus.
+        cache_dir: Keeps the manifests of a published corpus.
+    """
+    if recipe.corpus is None:
+        splits = {split: getattr(recipe, split) for split in SPLITS}
+        return {s: (data / one.manifest, data / one.features) for s, one in splits.items()}
+    manifests = corpus_manifests(
+        recipe.corpus, recipe.languages, data, translator=translator, cache_dir=cache_dir
+    )
+    return {split: (path, data / recipe.corpus.features) for split, path in manifests.items()}
+
+
+def word_vector_source(recipe: SMALRRecipe, data: Path) -> str:
+    """Return the recipe's source of word vectors; files may be inside the data folder."""
+    inside = data / recipe.word_vectors
+    is_inside = "{language}" in recipe.word_vectors and inside.parent.is_dir()
+    return str(inside) if is_inside else recipe.word_vectors
+
+
+def open_dictionaries(
+    recipe: SMALRRecipe, data: Path, cache_dir: Path, captions: Path | None = None
+) -> DictionaryFiles | None:
     """Open the dictionaries that a recipe names, or learn them from captions and translations.
 
     Args:
         recipe: The settings.
         data: Folder that the recipe's paths are in.
         cache_dir: Keeps learned dictionaries.
+        captions: Manifest of training captions; None for the recipe's.
     """
     if recipe.dictionaries is None:
         return None
@@ -156,7 +223,10 @@ def open_dictionaries(recipe: SMALRRecipe, data: Path, cache_dir: Path) -> Dicti
         raise PolyglanceError(f"{parallel}: no such file; correct parallel_text or set it to null")
     return DictionaryFiles(
         learned_dictionaries(
-            data / recipe.train.manifest, parallel, recipe.languages, cache_dir=cache_dir
+            captions or data / recipe.train.manifest,
+            parallel,
+            recipe.languages,
+            cache_dir=cache_dir,
         )
     )
 
@@ -164,16 +234,17 @@ def open_dictionaries(recipe: SMALRRecipe, data: Path, cache_dir: Path) -> Dicti
 @lru_cache(maxsize=8)
 def _read_images(
     manifest: Path, features: Path, device: str
-) -> tuple[Indices, FeatureTable, FeatureInfo]:
-    """Return the numbers of a manifest's records that have features, and one vector for each."""
-    source = open_features([features], prepend_global=True)
+) -> tuple[Indices, Sequence[Record], FeatureTable, FeatureInfo]:
+    """Return a manifest's records that have features, by number, and one vector for each."""
+    source = open_image_features(features)
     records = list(read_manifest(manifest))
     numbers = {id(record): number for number, record in enumerate(records)}
     max_tokens, feature_info = None, FeatureInfo()
     if isinstance(source, StoreFeatures):  # its first vector is the global one
         max_tokens, feature_info = 1, FeatureInfo.from_store(source.store.info.made_by)
     present, table = feature_table(records, source, max_tokens=max_tokens, device=device)
-    return np.array([numbers[id(record)] for record in present], np.int64), table, feature_info
+    ids = np.array([numbers[id(record)] for record in present], np.int64)
+    return ids, present, table, feature_info
 
 
 def _model_lexicon(

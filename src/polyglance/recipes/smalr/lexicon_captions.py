@@ -220,7 +220,7 @@ def _open(folder: Path, splits: tuple[str, ...]) -> LexiconCaptions:
 def caption_table(records: Sequence[Record], lexicon: Lexicon, *, keep_empty: bool) -> CaptionTable:
     """Return the captions of records as word ids, in the languages of a lexicon."""
     tokenizers = {
-        code: _NeverEmpty(tokenizer) if keep_empty else tokenizer
+        code: NeverEmpty(tokenizer) if keep_empty else tokenizer
         for code, tokenizer in lexicon.tokenizers.items()
     }
     return CaptionTable.build(records, tokenizers, languages=lexicon.languages)
@@ -241,13 +241,14 @@ def count_words(records: Sequence[Record], lexicon: Lexicon) -> Indices:
     )
 
 
-class _NeverEmpty:
+class NeverEmpty:
     """Encodes a text of unknown words alone as one padding word."""
 
     def __init__(self, tokenizer: LexiconTokenizer) -> None:
         self.tokenizer = tokenizer
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the word ids of each text."""
         return [ids or [PAD_ID] for ids in self.tokenizer.encode_batch(texts)]
 
 

@@ -54,7 +54,7 @@ def train(recipe: SMALRRecipe, data: Path, run: Path, *, device: str = "cpu") ->
             language: train_model(recipe, variant, corpus.in_language(language), run / language)
             for language in recipe.languages
         }
-        report = _merge_reports(reports)
+        report = _merge_reports(reports, recipe)
     else:
         report = train_model(recipe, variant, corpus, run)
     write_report(report, run)
@@ -143,7 +143,13 @@ def train_model(
     for checkpoint in ("latest", "best", "pretraining/latest"):
         # With the optimiser's moments a checkpoint is three times as large as the model.
         shutil.rmtree(run / checkpoint, ignore_errors=True)
-    save_smalr(model, data.lexicon, run / "words", feature_info=data.feature_info)
+    consistency: dict[str, Any] = {}
+    networks = None
+    if recipe.consistency and recipe.evaluate_test:
+        consistency["consistency"], networks = evaluate_consistency(model, data, recipe)
+    save_smalr(
+        model, data.lexicon, run / "words", feature_info=data.feature_info, consistency=networks
+    )
     report: dict[str, Any] = {
         "model": recipe.model,
         "words": len(data.lexicon),
@@ -154,13 +160,19 @@ def train_model(
         "seconds": round(result.seconds, 1),
         "pretraining_seconds": round(pretraining_seconds, 1),
         "coverage": word_coverage(model, data.captions["test"], data.word_counts),
-        "validation": retrieval_report(results("validation")),
     }
-    if recipe.evaluate_test:
-        report["test"] = retrieval_report(results("test"))
-        if recipe.consistency:
-            report["consistency"] = evaluate_consistency(model, data)
-    return report
+    for split in ("validation", *(["test"] if recipe.evaluate_test else [])):
+        report[split] = with_human_average(retrieval_report(results(split)), recipe)
+    return {**report, **consistency}
+
+
+def with_human_average(report: dict[str, Any], recipe: SMALRRecipe) -> dict[str, Any]:
+    """Add the mean mR of languages with captions by people: HA of Tables 1 and 2."""
+    human = [language for language in recipe.human_languages if language in report]
+    if not human:
+        return report
+    average = mean_over_languages({language: report[language]["mR"] for language in human})
+    return {**report, "human_average": {"mR": average}}
 
 
 def _has_projections(variant: WordModel) -> bool:
@@ -179,7 +191,7 @@ def _parameter_counts(model: SMALR) -> dict[str, int]:
     }
 
 
-def _merge_reports(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _merge_reports(reports: Mapping[str, dict[str, Any]], recipe: SMALRRecipe) -> dict[str, Any]:
     """Merge the reports of one model a language: sizes are summed, results stand by language."""
     summed = ("words", "trainable_parameters", "word_parameters", "test_time_parameters", "seconds")
     first = next(iter(reports.values()))
@@ -196,6 +208,7 @@ def _merge_reports(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         if split in first:
             results = {language: one[split][language] for language, one in reports.items()}
             average = mean_over_languages({code: one["mR"] for code, one in results.items()})
-            report[split] = {**results, "average": {"mR": average}}
+            merged = {**results, "average": {"mR": average}}
+            report[split] = with_human_average(merged, recipe)
     report["best_score"] = report["validation"]["average"]["mR"]
     return report
