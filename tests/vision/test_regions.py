@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.published.regions import write_region_npz, write_region_tsv
+from helpers.published.sentences import rows
 from polyglance.errors import PolyglanceError
 from polyglance.vision.region_import import import_regions
 from polyglance.vision.regions import RegionError, open_regions
@@ -247,3 +249,15 @@ def test_invalid_import_settings_are_refused(tmp_path):
     assert not (tmp_path / "store").exists()
     with pytest.raises(PolyglanceError, match="cannot be written"):
         import_regions(folder, folder / "41.npz" / "store")
+
+
+def test_several_files_become_one_store(tmp_path: Path) -> None:
+    first = write_region_tsv(tmp_path / "train.tsv", ["1", "2"])
+    second = write_region_npz(tmp_path / "val", ["2", "3"], classes=4)
+    result = import_regions([first, second], tmp_path / "store", labels=0, dtype="float16")
+    assert result.bad == {}
+    store = FeatureStore(tmp_path / "store")
+    assert store.keys == ("1", "2", "3")
+    # The first file that has a picture counts.
+    assert np.allclose(store["2"].features, rows("2", 3, 8), atol=1e-2)
+    assert store.info.made_by == {"regions": "train.tsv, val"}

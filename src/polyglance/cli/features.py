@@ -62,7 +62,10 @@ def features_extract(
 
 @app.command("regions")
 def features_regions(
-    source: Annotated[Path, typer.Argument(help="Detector output: .tsv, .h5, LMDB, .npz folder.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="Detector output: .tsv, .h5, LMDB or .npz folder; one or more."),
+    ],
     out: Annotated[Path, typer.Option(help="Feature store to write or resume.")],
     labels: Annotated[int, typer.Option(help="Top-k labels to store per region.")] = 1,
     dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
@@ -71,7 +74,7 @@ def features_regions(
     """Import the regions of an external detector into a feature store."""
     from polyglance.vision.region_import import import_regions
 
-    result = import_regions(source, out, labels=labels, dtype=dtype, quiet=quiet)  # type: ignore[arg-type]
+    result = import_regions(sources, out, labels=labels, dtype=dtype, quiet=quiet)  # type: ignore[arg-type]
     print_bad_files(result.bad)
     print(f"{out}: {result.items - len(result.bad):,} of {result.items:,} stored")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from polyglance.errors import DataError
@@ -16,7 +18,7 @@ from polyglance.vision.tokens import VisualTokens
 
 
 def import_regions(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
     labels: int = 1,
@@ -27,7 +29,8 @@ def import_regions(
     """Import precomputed detector regions (`open_regions`) into a feature store.
 
     Args:
-        source: A ``.tsv``, a ``.h5``, an LMDB or a folder of ``.npz``.
+        source: A ``.tsv``, a ``.h5``, an LMDB or a folder of ``.npz``; or several, such as those
+            of training and validation pictures. The first one that has a picture counts.
         out: Folder of the store; an unfinished one is continued.
         labels: Number of most likely classes kept per region.
         dtype: Of the stored features.
@@ -36,11 +39,13 @@ def import_regions(
     """
     started = time.monotonic()
     check_range("labels", labels, 0)
-    with open_regions(source) as regions:
+    sources = [Path(source)] if isinstance(source, str | Path) else [Path(one) for one in source]
+    with ExitStack() as opened:
+        regions = _AllRegions([opened.enter_context(open_regions(one)) for one in sources])
         sample = _first_readable(regions, labels)
         labels = sample.label_ids.shape[1]
         info = StoreInfo(
-            made_by={"regions": Path(source).name},
+            made_by={"regions": ", ".join(one.name for one in sources)},
             width=sample.features.shape[1],
             dtype=dtype,
             labels=labels,
@@ -63,7 +68,19 @@ def import_regions(
     return ExtractionResult(Path(out), total, bad, before, time.monotonic() - started)
 
 
-def _first_readable(regions: Regions, labels: int) -> VisualTokens:
+class _AllRegions:
+    """The regions of several files, one file after the other."""
+
+    def __init__(self, parts: Sequence[Regions]) -> None:
+        self._owner = {key: part for part in reversed(parts) for key in part.keys}
+        self.keys = tuple(dict.fromkeys(key for part in parts for key in part.keys))
+
+    def read(self, key: str, labels: int) -> VisualTokens:
+        """Return a picture's regions with the ``labels`` most likely classes of each."""
+        return self._owner[key].read(key, labels)
+
+
+def _first_readable(regions: _AllRegions, labels: int) -> VisualTokens:
     first: DataError | None = None
     for key in regions.keys:
         try:
@@ -73,7 +90,7 @@ def _first_readable(regions: Regions, labels: int) -> VisualTokens:
     raise first or DataError("it contains no regions")
 
 
-def _region_tokens(regions: Regions, key: str, info: StoreInfo) -> VisualTokens | BadItem:
+def _region_tokens(regions: _AllRegions, key: str, info: StoreInfo) -> VisualTokens | BadItem:
     try:
         tokens = regions.read(key, info.labels)
     except DataError as error:
