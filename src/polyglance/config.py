@@ -235,14 +235,14 @@ def _override(cls: Any, plain: dict[str, Any], text: str) -> None:
     for depth, key in enumerate(keys):
         kind, default = _resolve_key(kind, default, key, location)
         location = location.child(key)
-        place = _index(level, key, location) if isinstance(level, list) else key
+        place: Any = _index(level, key, location) if isinstance(level, list) else key
         if depth == len(keys) - 1:
-            level[place] = _convert_text(raw.strip(), kind, location, default)  # type: ignore[index]
+            level[place] = _convert_text(raw.strip(), kind, location, default)
         else:
             inner = as_plain(level[place] if isinstance(level, list) else level.get(key, default))
             empty: Any = [] if _entry_kinds(kind) else {}
             inside = inner if isinstance(inner, type(empty)) else empty
-            level[place] = inside  # type: ignore[index]
+            level[place] = inside
             level = inside
 
 

@@ -151,17 +151,16 @@ def _rows(array: object) -> NDArray[np.float32]:
     """Check an array of a video and return it as (seconds, width)."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
         raise ClipFeatureError("expected an array of numbers")
-    if array.ndim == 1:
-        array = array[None]
-    while array.ndim > 2 and array.shape[-1] == 1:
-        array = array[..., 0]  # (seconds, width, 1, 1) of a pooled map
-    while array.ndim > 2 and array.shape[0] == 1:
-        array = array[0]  # (1, seconds, width) of a batch
-    if array.ndim != 2 or 0 in array.shape:
-        raise ClipFeatureError(f"expected (seconds, width), found an array of {array.shape}")
-    if not np.isfinite(array).all():
+    rows: Array = array[None] if array.ndim == 1 else array
+    while rows.ndim > 2 and rows.shape[-1] == 1:
+        rows = rows[..., 0]  # (seconds, width, 1, 1) of a pooled map
+    while rows.ndim > 2 and rows.shape[0] == 1:
+        rows = rows[0]  # (1, seconds, width) of a batch
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ClipFeatureError(f"expected (seconds, width), found an array of {rows.shape}")
+    if not np.isfinite(rows).all():
         raise ClipFeatureError("expected finite numbers")
-    return array.astype(np.float32)
+    return np.array(rows, np.float32)
 
 
 def _one_of(arrays: Mapping[str, Any]) -> Any:

@@ -75,7 +75,7 @@ def _record(name: str, clip: _Clip, split: str | None, options: ReadOptions) -> 
 
 
 def _read_splits(folder: Path, problems: Problems) -> dict[str, str]:
-    splits = {}
+    splits: dict[str, str] = {}
     for split in ("train", "val", "test"):
         path = folder / f"{split}_list.txt"
         if path.is_file():
