@@ -1,7 +1,7 @@
 """Do one, two and four processes train the same weights, as replicas (DDP) and in shards (FSDP2)?
 
-Small models of UC2 (MLM, ITM and MRTM drawn in turn, averaged weights) and of MMP (contrastive,
-captions in two languages, gradients accumulated) are trained with the same global batch on the
+Small models of UC2 (MLM, ITM and MRTM drawn in turn, gradients accumulated, weights averaged)
+and of MMP (contrastive, captions in two languages) are trained with the same global batch on the
 CPU, over gloo. Then a process is killed in the middle (SIGKILL) and ``torchrun`` restarts it.
 
     python -m benchmarks.speed.distributed_agreement
@@ -49,8 +49,10 @@ from polyglance.training.parallel import Sharding
 
 System = Literal["uc2", "mmp"]
 SYSTEMS: tuple[System, ...] = ("uc2", "mmp")
-SHARDINGS: tuple[Sharding, ...] = ("ddp", "fsdp")
-STEPS, SAVE_EVERY, KILLED_IN = 20, 5, 13
+Run = tuple[System, Sharding]
+RUNS: tuple[Run, ...] = (("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp"), ("mmp", "fsdp"))
+STEPS, SAVE_EVERY, KILLED_IN = 20, 10, 13
+KILLED_RUN = "uc2-ddp"
 BATCH = 8
 """Of all processes together."""
 _IMAGES, _WORDS, _VISUAL_WIDTH, _LABELS = 40, 60, 12, 10
@@ -85,19 +87,13 @@ def train_alone(folder: Path) -> dict[str, dict[str, Tensor]]:
     return {system: train_toy(system, "ddp", folder / "one" / system) for system in SYSTEMS}
 
 
-def train_on(
-    count: int,
-    folder: Path,
-    systems: Sequence[System] = SYSTEMS,
-    shardings: Sequence[Sharding] = SHARDINGS,
-) -> None:
-    """Train each system on several processes; each writes its weights to the folder.
+def train_on(count: int, folder: Path, runs: Sequence[Run] = RUNS) -> None:
+    """Train systems on several processes; each writes its weights to the folder.
 
     Args:
         count: The number of processes.
         folder: Receives ``uc2-ddp-0.safetensors`` and so on.
-        systems: What to train.
-        shardings: How.
+        runs: What to train, and how.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
@@ -107,30 +103,23 @@ def train_on(
     mp.set_forkserver_preload(PRELOAD)
     mp.start_processes(
         _train_on_one,
-        (count, port, folder, tuple(systems), tuple(shardings)),
+        (count, port, folder, tuple(runs)),
         nprocs=count,
         start_method="forkserver",
     )
 
 
-def _train_on_one(
-    number: int,
-    count: int,
-    port: int,
-    folder: Path,
-    systems: tuple[System, ...],
-    shardings: tuple[Sharding, ...],
-) -> None:
+def _train_on_one(number: int, count: int, port: int, folder: Path, runs: tuple[Run, ...]) -> None:
     os.environ |= {
         "RANK": str(number), "WORLD_SIZE": str(count), "LOCAL_RANK": str(number),
         "CUDA_VISIBLE_DEVICES": "", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
+    torch.set_num_threads(1)
     with init_distributed():
-        for system in systems:
-            for sharding in shardings:
-                name = f"{system}-{sharding}"
-                weights = train_toy(system, sharding, folder / f"run-{name}")
-                save_file(weights, folder / f"{name}-{number}.safetensors")
+        for system, sharding in runs:
+            name = f"{system}-{sharding}"
+            weights = train_toy(system, sharding, folder / f"run-{name}")
+            save_file(weights, folder / f"{name}-{number}.safetensors")
 
 
 def differences(folder: Path, expected: dict[str, dict[str, Tensor]]) -> dict[str, float]:
@@ -181,7 +170,7 @@ def kill(undisturbed: Path, folder: Path) -> dict[str, Any]:
     )
     if done.returncode:
         raise RuntimeError(f"torchrun ended with {done.returncode}: {done.stderr}")
-    names = [f"uc2-fsdp-{number}.safetensors" for number in range(2)]
+    names = [f"{KILLED_RUN}-{number}.safetensors" for number in range(2)]
     pairs = [(load_file(folder / name), load_file(undisturbed / name)) for name in names]
     same = all(torch.equal(one[name], other[name]) for one, other in pairs for name in other)
     starts = [json.loads(line) for line in (folder / "starts.jsonl").read_text().splitlines()]
@@ -189,7 +178,7 @@ def kill(undisturbed: Path, folder: Path) -> dict[str, Any]:
 
 
 def run_under_torchrun(folder: Path) -> None:
-    """Train UC2 in shards; the second process kills itself in its first life."""
+    """Train UC2; the second process kills itself in its first life."""
     torch.set_num_threads(1)
     with init_distributed():
         restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -198,8 +187,8 @@ def run_under_torchrun(folder: Path) -> None:
             with (folder / "starts.jsonl").open("a") as out:
                 out.write(json.dumps({"restarts": restarts, "processes": world_size()}) + "\n")
         dies = rank() == 1 and restarts == 0
-        weights = train_toy("uc2", "fsdp", folder / "run", kill_in=KILLED_IN if dies else None)
-        save_file(weights, folder / f"uc2-fsdp-{rank()}.safetensors")
+        weights = train_toy("uc2", "ddp", folder / "run", kill_in=KILLED_IN if dies else None)
+        save_file(weights, folder / f"{KILLED_RUN}-{rank()}.safetensors")
 
 
 def train_toy(
@@ -243,7 +232,7 @@ class _Deadly:
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
         _Deadly.calls += 1
-        if _Deadly.calls > self.step:
+        if _Deadly.calls > 2 * self.step:  # two batches a step
             os.kill(os.getpid(), signal.SIGKILL)
         return self.task.losses(batch)
 
@@ -267,7 +256,7 @@ def _uc2() -> tuple[nn.Module, Mixture, dict[str, Any]]:
         "itm": ITMTask(model, corpus, batch=BATCH),
         "mrtm": MRTMTask(model, corpus, tokens, batch=BATCH, rate=0.3),
     }
-    return model, Mixture(tasks), {"ema_decay": 0.9}
+    return model, Mixture(tasks), {"ema_decay": 0.9, "grad_accumulation_steps": 2}
 
 
 def _mmp() -> tuple[nn.Module, Mixture, dict[str, Any]]:
@@ -292,7 +281,7 @@ def _mmp() -> tuple[nn.Module, Mixture, dict[str, Any]]:
         batch=BATCH,
         captions_per_image=2,
     )
-    return model, Mixture({"contrastive": task}), {"grad_accumulation_steps": 2}
+    return model, Mixture({"contrastive": task}), {}
 
 
 def _encoder() -> EncoderConfig:

@@ -128,6 +128,14 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.detach()
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this process's part of a tensor that may be sharded, in the same memory."""
+    if is_sharded(tensor):
+        part: Tensor = tensor.detach().to_local()  # type: ignore[attr-defined]
+        return part
+    return tensor.detach()
+
+
 def shard_like(whole: Tensor, like: Tensor) -> Tensor:
     """Return this process's part of a tensor that all have, if ``like`` is sharded."""
     if not is_sharded(like):

@@ -31,7 +31,6 @@ from polyglance.training.distributed import (
     broadcast_buffers,
     broadcast_parameters,
     count_weights,
-    full_tensor,
     on_first_rank,
     rank,
 )
@@ -40,6 +39,7 @@ from polyglance.training.mixture import Mixture, seed_torch
 from polyglance.training.optimiser import (
     NamedGroups,
     build_optimiser,
+    clip_gradients,
     freeze_others,
     gradient_checkpointing,
     name_groups,
@@ -228,7 +228,7 @@ class _Training:
                 means = self.backward(prepared)
             values = {key: values.get(key, 0.0) + mean for key, mean in means.items()}
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
-        norm = full_tensor(nn.utils.clip_grad_norm_(parameters, config.grad_clip or math.inf))
+        norm = clip_gradients(parameters, config.grad_clip or math.inf)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         if self.average is not None:

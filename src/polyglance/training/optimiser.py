@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from polyglance.errors import PolyglanceError
+from polyglance.training.distributed import is_sharded, local_part
 
 NamedGroups = list[tuple[list[str], float]]
 """Names of parameters and their learning-rate multiplier, group after group."""
@@ -61,8 +63,27 @@ def build_optimiser(
                 prepared.append(
                     {"params": members, "lr_multiplier": multiplier, "weight_decay": decay}
                 )
-    fused = next(model.parameters()).is_cuda
+    first = next(model.parameters())
+    # One operation for all shards: dispatching each costs more than computing it.
+    fused = first.is_cuda or is_sharded(first)
     return torch.optim.AdamW(prepared, lr=learning_rate, betas=betas, fused=fused)
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
+    """Scale gradients down to a norm of at most ``max_norm``; return their norm before.
+
+    Of sharded gradients each process adds up its own part, and one number is exchanged.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not any(is_sharded(gradient) for gradient in gradients):
+        return nn.utils.clip_grad_norm_(parameters, max_norm)
+    parts = [local_part(gradient) for gradient in gradients]
+    squares = torch.stack(torch._foreach_norm(parts)).square().sum()
+    dist.all_reduce(squares)
+    norm = squares.sqrt()
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as torch has it
+    torch._foreach_mul_(parts, scale)
+    return norm
 
 
 @contextmanager

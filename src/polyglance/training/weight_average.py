@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from polyglance.training.distributed import local_part
+
 
 class WeightAverage:
     """Averages the trained weights of a model over the steps."""
@@ -51,4 +53,5 @@ class WeightAverage:
 
     def _pairs(self) -> tuple[list[Tensor], list[Tensor]]:
         weights = dict(self.model.named_parameters())
-        return list(self.values.values()), [weights[name].detach() for name in self.values]
+        averages = [local_part(average) for average in self.values.values()]
+        return averages, [local_part(weights[name]) for name in self.values]
