@@ -50,7 +50,8 @@ def read_checkpoint(path: str | Path) -> PublishedCheckpoint:
             f"{path}: not a file of tensors alone; save its parameters by themselves"
             f" ({_reason(error)})"
         ) from error
-    state, settings = loaded, {}
+    state = loaded
+    settings: Any = {}
     if isinstance(loaded, dict):  # microsoft/M3P has the first key, UC2's restore.pt the second
         state = loaded.get("model", loaded.get("model_state_dict", loaded))
         settings = loaded.get("params", {}) if state is not loaded else {}

@@ -202,11 +202,12 @@ class UC2(CrossEncoderModel):
         """Return text, translation and regions as first-layer inputs."""
         if text is None and translation is None and images is None:
             raise ValueError("there is neither text nor image to encode")
-        translated = None if translation is None else self.embed_text(translation)
-        pairs = images is None and text is not None and translation is not None
-        if pairs and self.positions_run_on:
-            translated = self._embed_continued(text, translation)
-        return None if text is None else self.embed_text(text), translated, images
+        first = None if text is None else self.embed_text(text)
+        if translation is None:
+            return first, None, images
+        if text is not None and images is None and self.positions_run_on:
+            return first, self._embed_continued(text, translation), images
+        return first, self.embed_text(translation), images
 
     # Heads
 
