@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
-from polyglance.batches.batch import Batch
+from polyglance.errors import PolyglanceError
 from polyglance.objectives.nce import nce
 from polyglance.training.distributed import (
-    average_gradients,
+    average_values,
+    broadcast_buffers,
+    broadcast_parameters,
+    count_weights,
     gather_rows,
     init_distributed,
+    on_first_rank,
     rank,
-    shard_for_rank,
     world_size,
 )
-from polyglance.training.loop import LoopConfig, train_loop
-from polyglance.training.mixture import Mixture
 
-ITEMS, CONFIG = 8, LoopConfig(steps=12, learning_rate=0.05, grad_clip=0.5, weight_decay=0.1)
+ITEMS = 8
 
 
 class Towers(nn.Module):
-    """Two linear towers that meet in a contrastive loss: a model and its task in one."""
+    """Two linear towers that meet in a contrastive loss."""
 
     def __init__(self, seed: int = 1) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.text, self.visual, self.unused = (nn.Linear(5, 3).double() for _ in range(3))
+        self.text, self.visual = (nn.Linear(5, 3).double() for _ in range(2))
+        self.norm = nn.BatchNorm1d(3)
 
     def contrast(self, first: Tensor, second: Tensor) -> Tensor:
         shift = (0.1 * self.text.bias).expand(ITEMS, 3)
@@ -44,19 +46,17 @@ class Towers(nn.Module):
         # One gradient, in one place of memory, goes to the gathered rows and to the shift.
         return nce(x + shift, v)
 
-    def sample(self, generator: np.random.Generator) -> Batch:
-        return Batch()
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Of this process's share of a batch that is the same whatever the number of processes."""
-        return {"inter": self.contrast(*own_batch())}
-
 
 def own_batch() -> tuple[Tensor, Tensor]:
+    """This process's share of a batch that is the same whatever the number of processes."""
     generator = torch.Generator().manual_seed(0)
     first, second = torch.randn(2, ITEMS, 5, generator=generator).double()
     mine = torch.arange(ITEMS).chunk(world_size())[rank()]
     return first[mine], second[mine]
+
+
+def fail() -> None:
+    raise PolyglanceError("the disk is full")
 
 
 def one_of_two(number: int, port: int, folder: str) -> None:
@@ -67,29 +67,37 @@ def one_of_two(number: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     with init_distributed() as mine:
         assert (mine, rank(), world_size()) == (number, number, 2)
-        everything = {"share": shard_for_rank(np.arange(9)).tolist()}
-        model = Towers()
+        everything: dict[str, Any] = {}
+        model = Towers(seed=1 + number)  # begun apart
+        broadcast_parameters(model)
+        model.norm.running_mean.add_(number)
+        broadcast_buffers(model)
         loss = model.contrast(*own_batch())
         loss.backward()
-        average_gradients(model.parameters())
+        parameters = [p for p in model.parameters() if p.grad is not None]
+        for parameter in parameters:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= 2
         everything["loss"] = loss.detach()
         everything["gradients"] = {name: p.grad for name, p in model.named_parameters()}
-        # Begun apart, to be brought together by the loop itself.
-        trained = Towers(seed=1 + number)
-        train_loop(
-            trained, Mixture({"pairs": trained}), CONFIG, Path(folder) / "run", validate=validate
-        )
-        everything["weights"] = trained.state_dict()
+        everything["mean"] = model.norm.running_mean
+        # One process has three masked words, the other one; a loss without a count.
+        weights = count_weights({"mlm": 3 - 2 * number, "none": 0}, "cpu")
+        everything["weights"] = weights
+        own = {
+            "mlm": torch.tensor(3.0 - number) * weights["mlm"],
+            "itm": torch.tensor(1.0 + number),
+        }
+        everything["values"] = average_values(own)
+        everything["shared"] = on_first_rank(lambda: {"rank": rank()})
+        with pytest.raises(PolyglanceError, match=r"^the disk is full$"):
+            on_first_rank(fail)
         torch.save(everything, Path(folder) / f"{number}.pt")
 
 
-def validate() -> dict[str, float]:
-    return {"score": 1.0}
-
-
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that two processes wrote what they computed to."""
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two processes computed."""
     folder = tmp_path_factory.mktemp("two")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -97,15 +105,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Fresh processes, forked from one that has imported torch once for both.
     mp.set_forkserver_preload([__name__])
     mp.start_processes(one_of_two, (port, str(folder)), nprocs=2, start_method="forkserver")
-    return folder
+    return [torch.load(folder / f"{number}.pt", weights_only=True) for number in range(2)]
 
 
-def test_two_processes_compute_the_gradients_of_one(two: Path) -> None:
+def test_two_processes_compute_the_gradients_of_one(two: list[dict[str, Any]]) -> None:
     alone = Towers()
     loss = alone.contrast(*own_batch())
     loss.backward()
-    for number in range(2):
-        other = torch.load(two / f"{number}.pt", weights_only=True)
+    for other in two:
         torch.testing.assert_close(other["loss"], loss.detach(), rtol=0, atol=1e-12)
         for name, parameter in alone.named_parameters():
             gradient = other["gradients"][name]
@@ -115,33 +122,26 @@ def test_two_processes_compute_the_gradients_of_one(two: Path) -> None:
                 torch.testing.assert_close(gradient, parameter.grad, rtol=0, atol=1e-12)
 
 
-def test_two_processes_train_the_same_model_as_one(two: Path, tmp_path: Path) -> None:
-    alone = Towers()
-    begin = alone.text.weight.detach().clone()
-    train_loop(alone, Mixture({"pairs": alone}), CONFIG, tmp_path, validate=validate)
-    assert (alone.text.weight - begin).abs().max() > 0.1
-    for number in range(2):
-        weights = torch.load(two / f"{number}.pt", weights_only=True)["weights"]
-        for name, value in alone.state_dict().items():
-            torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-9)
-    logs = [(folder / "log.jsonl").read_text().splitlines() for folder in (tmp_path, two / "run")]
-    one, other = ([json.loads(line) for line in log] for log in logs)
-    assert [entry["step"] for entry in one] == [entry["step"] for entry in other] == [12, 12]
-    assert one[0]["inter"] == pytest.approx(other[0]["inter"])
+def test_means_are_weighted_by_counts(two: list[dict[str, Any]]) -> None:
+    """The mean over 3, 3, 3 on one process and 2 on the other is 11 / 4."""
+    for other in two:
+        assert other["values"] == pytest.approx({"mlm": 11 / 4, "itm": 1.5})
+    assert [float(other["weights"]["mlm"]) for other in two] == [1.5, 0.5]
+    assert [float(other["weights"]["none"]) for other in two] == [0.0, 0.0]
 
 
-def test_shards_are_disjoint(two: Path) -> None:
-    shares = [torch.load(two / f"{n}.pt", weights_only=True)["share"] for n in range(2)]
-    assert shares == [[0, 2, 4, 6], [1, 3, 5, 7]]
+def test_results_and_buffers_of_the_first_process_are_shared(two: list[dict[str, Any]]) -> None:
+    for other in two:
+        assert other["shared"] == {"rank": 0}
+        assert other["mean"].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_single_process_needs_no_communication() -> None:
     rows = torch.ones(2, 3)
-    parameter = nn.Parameter(rows)
-    parameter.grad = torch.full((2, 3), 2.0)
     with init_distributed() as mine:
         assert mine == 0
         assert gather_rows(rows) is rows
-        assert shard_for_rank(np.arange(3)).tolist() == [0, 1, 2]
-        average_gradients([parameter])
-    assert torch.equal(parameter.grad, torch.full((2, 3), 2.0))
+        assert count_weights({"mlm": 3}, "cpu") == {}
+        assert average_values({"mlm": torch.tensor(2.0)}) == {"mlm": 2.0}
+        with pytest.raises(PolyglanceError, match="the disk is full"):
+            on_first_rank(fail)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from polyglance.config import dump, load
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import atomic_write
+from polyglance.training.checkpoints import has_checkpoint as checkpoint_exists
 from polyglance.training.distributed import rank
 from polyglance.utils.yaml12 import parse
 
@@ -60,7 +61,7 @@ def save_recipe(recipe: Any, system: str, run: Path) -> None:
 
 def has_checkpoint(run: Path) -> bool:
     """Return whether a run, or one of its stages, has a checkpoint."""
-    return any((folder / "latest").exists() for folder in (run, *run.glob("*/")))
+    return any(checkpoint_exists(folder / "latest") for folder in (run, *run.glob("*/")))
 
 
 def write_report(report: dict[str, Any], run: Path) -> None:

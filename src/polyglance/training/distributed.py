@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polyglance.errors import PolyglanceError
@@ -53,16 +51,6 @@ def barrier() -> None:
     """Wait for all processes, such as before reading what the first one wrote."""
     if world_size() > 1:
         dist.barrier()
-
-
-def shard_for_rank(items: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the items that this process draws from, equally many on each process.
-
-    Shards are disjoint: an image that two processes drew in one step would be its own
-    negative.
-    """
-    count = len(items) // world_size()
-    return items[rank() :: world_size()][:count]
 
 
 def count_weights(counts: Mapping[str, int], device: torch.device | str) -> dict[str, Tensor]:
@@ -165,29 +153,13 @@ def broadcast_buffers(model: nn.Module) -> None:
             dist.broadcast(buffer, 0)
 
 
-def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace each gradient by its mean over all processes, in one all-reduce.
-
-    All processes run the same task in a step, so the same parameters have gradients on each.
-    """
-    if world_size() == 1:
-        return
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    joint = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(joint)
-    joint /= world_size()
-    means = torch.split(joint, [gradient.numel() for gradient in gradients])
-    for gradient, mean in zip(gradients, means, strict=True):
-        gradient.copy_(mean.view_as(gradient))
-
-
 def gather_rows(rows: Tensor) -> Tensor:
     """Concatenate the rows of all processes by rank, ``(world_size * n, width)``, with gradients.
 
-    Every process computes the loss over all gathered rows, and `average_gradients` follows.
-    In the backward pass a row receives the sum of its gradients on all processes, so that the
-    average is exactly the gradient that one process with all rows would have. All processes
-    must have equally many rows.
+    Every process computes the loss over all gathered rows, and gradients are averaged over
+    processes. In the backward pass a row receives the sum of its gradients on all processes, so
+    that the average is exactly the gradient that one process with all rows would have. All
+    processes must have equally many rows.
     """
     if world_size() == 1:
         return rows

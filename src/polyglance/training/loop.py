@@ -28,6 +28,7 @@ from polyglance.training.checkpoints import (
 )
 from polyglance.training.distributed import (
     average_values,
+    barrier,
     broadcast_buffers,
     broadcast_parameters,
     count_weights,
@@ -123,6 +124,7 @@ def train_loop(
             training.average.exchange()
     if state["best"] is not None:
         load_checkpoint(folder / "best", model)
+    barrier()  # whoever is first may remove it
     model.eval()
     return TrainingResult(state["step"], state["best"], state["best_step"], state["seconds"])
 

@@ -140,9 +140,10 @@ def train_model(
         run,
         validate=lambda: validation_scores(results("validation")),
     )
-    for checkpoint in ("latest", "best", "pretraining/latest"):
-        # With the optimiser's moments a checkpoint is three times as large as the model.
-        shutil.rmtree(run / checkpoint, ignore_errors=True)
+    for pattern in ("latest*", "best", "pretraining/latest*"):
+        for checkpoint in run.glob(pattern):
+            # With the optimiser's moments a checkpoint is three times as large as the model.
+            shutil.rmtree(checkpoint, ignore_errors=True)
     consistency: dict[str, Any] = {}
     networks = None
     if recipe.consistency and recipe.evaluate_test:
