@@ -50,6 +50,7 @@ from polyglance.training.parallel import Sharding
 System = Literal["uc2", "mmp"]
 SYSTEMS: tuple[System, ...] = ("uc2", "mmp")
 Run = tuple[System, Sharding]
+Difference = dict[str, float]
 RUNS: tuple[Run, ...] = (("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp"), ("mmp", "fsdp"))
 STEPS, SAVE_EVERY, KILLED_IN = 20, 10, 13
 KILLED_RUN = "uc2-ddp"
@@ -76,7 +77,7 @@ def main() -> None:
             train_on(count, folder / str(count))
             for name, difference in differences(folder / str(count), alone).items():
                 figures["largest_difference"][f"{name}, {count} processes"] = difference
-                print(f"{name}, {count} processes: {difference:.1e}", flush=True)
+                print(f"{name}, {count} processes: {difference}", flush=True)
         figures["killed"] = kill(folder / "2", folder / "killed")
         print(f"killed and restarted: {figures['killed']}", flush=True)
     write_results("distributed_agreement", figures, options.out)
@@ -122,30 +123,32 @@ def _train_on_one(number: int, count: int, port: int, folder: Path, runs: tuple[
             save_file(weights, folder / f"{name}-{number}.safetensors")
 
 
-def differences(folder: Path, expected: dict[str, dict[str, Tensor]]) -> dict[str, float]:
+def differences(folder: Path, expected: dict[str, dict[str, Tensor]]) -> dict[str, Difference]:
     """Return how far any weight of any process is from those of one process, by run."""
-    found: dict[str, float] = {}
+    found: dict[str, Difference] = {}
     for path in sorted(folder.glob("*.safetensors")):
         system, sharding, _ = path.stem.split("-")
-        name = f"{system} {sharding}"
-        difference = largest_difference(load_file(path), expected[system])
-        found[name] = max(difference, found.get(name, 0.0))
+        largest = found.setdefault(f"{system} {sharding}", {"weights": 0.0, "key_biases": 0.0})
+        for part, value in difference_of(load_file(path), expected[system]).items():
+            largest[part] = max(largest[part], value)
     return found
 
 
-def largest_difference(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """Return how far any weight is from the expected one, biases of attention's keys aside.
+def difference_of(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Difference:
+    """Return how far any weight is from the expected one, biases of attention's keys apart.
 
     Such a bias adds the same to all scores of a query, which softmax takes away again. Its
-    gradient is rounding error, and Adam makes steps of that as long as any.
+    gradient is rounding error, and Adam makes steps of that as long as any: it differs between
+    any two ways of adding up a batch, and changes nothing that the model computes.
     """
-    largest = 0.0
+    largest: Difference = {"weights": 0.0, "key_biases": 0.0}
     for name, value in expected.items():
         difference = (weights[name] - value).abs()
         if name.endswith("query_key_value.bias"):
-            queries, _, values = difference.chunk(3)
+            queries, keys, values = difference.chunk(3)
+            largest["key_biases"] = max(largest["key_biases"], float(keys.max()))
             difference = torch.cat([queries, values])
-        largest = max(largest, float(difference.max()))
+        largest["weights"] = max(largest["weights"], float(difference.max()))
     return largest
 
 

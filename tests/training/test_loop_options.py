@@ -241,6 +241,33 @@ def test_throughput_divides_work_by_time() -> None:
     assert pairs_of(object()) == 0
 
 
+def test_counting_operations_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on an accelerator, where the first batch of each task is computed once more."""
+    plain, _ = train(tmp_path / "plain", steps=4)
+    counted: list[str] = []
+    monkeypatch.setattr(Throughput, "must_count", lambda self, task: task not in self.flops)
+    monkeypatch.setattr(
+        "polyglance.training.throughput.measure_peak", lambda *_: counted.append("peak") or 1e12
+    )
+    other, _ = train(tmp_path / "counted", steps=4)
+    assert torch.equal(plain.layer.weight, other.layer.weight)
+    for name in ("log.jsonl", "latest/model.safetensors", "latest/optimiser.safetensors"):
+        files = [(tmp_path / run / name).read_bytes() for run in ("plain", "counted")]
+        assert files[0] == files[1]
+    assert all(entry["tflops"] > 0 for entry in read(tmp_path / "counted" / "speed.jsonl"))
+    assert counted == ["peak"]
+
+    def fail(function: Any) -> float:
+        raise NotImplementedError("no formula")
+
+    monkeypatch.setattr("polyglance.training.throughput.count_flops", fail)
+    third, _ = train(tmp_path / "uncounted", steps=4)
+    assert torch.equal(plain.layer.weight, third.layer.weight)
+    assert "operations of line cannot be counted: no formula" in capsys.readouterr().err
+
+
 def test_operations_are_six_for_each_weight_and_token() -> None:
     layers = nn.Sequential(nn.Linear(8, 16, bias=False), nn.Linear(16, 4, bias=False))
     rows = torch.randn(10, 8, requires_grad=True)

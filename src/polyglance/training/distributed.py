@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from polyglance.errors import PolyglanceError
 
@@ -27,9 +29,9 @@ def init_distributed() -> Iterator[int]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
-    store, number, count = next(dist.rendezvous("env://"))
+    store, number, count = next(rendezvous("env://"))
     # torchrun keeps its store when it restarts a run, with addresses of processes that are gone.
-    attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    attempt = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(backend, store=attempt, rank=number, world_size=count)
     try:
         yield dist.get_rank()
