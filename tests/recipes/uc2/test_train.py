@@ -228,6 +228,49 @@ def test_english_pivot_has_no_images_beside_other_languages(data: Path, recipe: 
     assert [tasks[name].masking.masked for name in ("mlm", "vtlm")] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("variant", "chosen", "expected"),
+    [
+        ("paper", None, False),
+        ("reference", None, True),
+        ("paper", True, True),
+        ("reference", False, False),
+    ],
+)
+def test_the_reference_variant_masks_at_least_one_word_or_region(
+    data: Path, recipe: UC2Recipe, variant: Any, chosen: bool | None, expected: bool
+) -> None:
+    uc2_data = load_data(recipe, data, "cpu")
+    stage = Pretraining(batch=4, mask_at_least_one=chosen)
+    changed = replace(recipe, variant=variant, pretraining=stage)
+    model = build_model(changed, uc2_data)
+    tasks: dict[str, Any] = pretraining_tasks(changed, stage, model, uc2_data)
+    of_words = {tasks[name].masking.at_least_one for name in ("mlm", "vtlm")}
+    assert of_words == {"masked" if expected else "no"}
+    assert tasks["mrtm"].at_least_one == ("random" if expected else "no")
+
+
+def test_positions_of_tlm_are_a_setting(data: Path, recipe: UC2Recipe) -> None:
+    uc2_data = load_data(recipe, data, "cpu")
+    for variant, chosen, runs_on in (
+        ("paper", None, False),
+        ("paper", "continue", True),
+        ("reference", None, True),
+        ("reference", "restart", False),
+    ):
+        stage = Pretraining(pivot="english", tlm_positions=chosen)  # type: ignore[arg-type]
+        changed = replace(recipe, variant=variant, pretraining=stage)  # type: ignore[arg-type]
+        assert build_model(changed, uc2_data).positions_run_on == runs_on
+
+
+def test_published_limits_are_the_defaults() -> None:
+    assert UC2Recipe().max_text_tokens == 60
+    assert (UC2Recipe().translations.min_lift, UC2Recipe().translations.aligner) == (
+        0,
+        "fast_align",
+    )
+
+
 @pytest.mark.parametrize("pivot", ["image", "english"])
 def test_excluded_languages_are_used_by_no_objective(
     data: Path, recipe: UC2Recipe, pivot: Any

@@ -81,6 +81,11 @@ class Pretraining:
         validate_fields(self, lambda value: value >= 0, "0 or more", *optional)
         validate_fields(self, lambda value: value > 0, "a number above 0", "learning_rate")
 
+    def masks_at_least_one(self, variant: Variant) -> bool:
+        """Return whether at least one word or region of each item is chosen."""
+        chosen = self.mask_at_least_one
+        return variant == "reference" if chosen is None else chosen
+
 
 @dataclass(frozen=True)
 class FineTuning:
@@ -129,12 +134,6 @@ class M3PRecipe(CrossEncoderRecipe):
     def files(self) -> tuple[str, ...]:
         """Manifests and texts."""
         return (*super().files, *(text.manifest for text in self.texts))
-
-    @property
-    def masks_at_least_one(self) -> bool:
-        """Whether at least one word or region of each pair is predicted in MC-MLM and MC-MRM."""
-        chosen = None if self.pretraining is None else self.pretraining.mask_at_least_one
-        return self.variant == "reference" if chosen is None else chosen
 
     @property
     def predicts_words(self) -> bool:

@@ -205,7 +205,7 @@ def pretraining_stages(
         captions = data.code_switched_captions(recipe.code_switching, recipe.loop.seed)
     else:
         captions = data.plain_captions((ENGLISH,))
-    at_least_one = recipe.masks_at_least_one
+    at_least_one = config.masks_at_least_one(recipe.variant)
     objective = MCTObjective(
         replace(masking, at_least_one="drawn") if at_least_one else masking,
         tasks=config.tasks,

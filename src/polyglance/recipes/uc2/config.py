@@ -123,6 +123,11 @@ class Pretraining:
         validate_fields(self, lambda value: value > 0, "a number above 0", "learning_rate")
         validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "co_masked")
 
+    def masks_at_least_one(self, variant: Variant) -> bool:
+        """Return whether at least one word or region of each item is chosen."""
+        chosen = self.mask_at_least_one
+        return variant == "reference" if chosen is None else chosen
+
 
 @dataclass(frozen=True)
 class FineTuning:
@@ -177,12 +182,6 @@ class UC2Recipe(CrossEncoderRecipe):
         """Whether any stage needs the names of labels."""
         stage = self.pretraining
         return self.early_adaptation is not None or (stage is not None and stage.mixture.mrtm > 0)
-
-    @property
-    def masks_at_least_one(self) -> bool:
-        """Whether at least one word or region of each item is masked in pre-training."""
-        chosen = None if self.pretraining is None else self.pretraining.mask_at_least_one
-        return self.variant == "reference" if chosen is None else chosen
 
     @property
     def predicts_words(self) -> bool:

@@ -226,7 +226,7 @@ def pretraining_tasks(
     """Build the objectives that the mixture draws at all."""
     by_image = config.pivot == "image"
     corpus = data.corpus(config.languages if by_image else (ENGLISH,))
-    at_least_one = recipe.masks_at_least_one
+    at_least_one = config.masks_at_least_one(recipe.variant)
     masking = replace(
         bert_masking(data.tokenizer, recipe.encoder),
         masked=config.masked,
