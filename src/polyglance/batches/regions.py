@@ -59,6 +59,8 @@ class RegionSource(Protocol):
     """``(images,)``: regions per image."""
     prepend_global: bool
     """Whether each image's first region is the whole image."""
+    views: int
+    """Augmented views of each image."""
 
     def __len__(self) -> int: ...
 
@@ -77,11 +79,17 @@ class RegionSource(Protocol):
         """Whether any region has a label."""
         ...
 
+    def max_label(self) -> int:
+        """Return the greatest label of any region, or `NO_LABEL`."""
+        ...
+
     def select(self, images: Indices, draws: ItemDraws | None = None) -> RegionBatch:
         """Gather what a step needs of images, on the CPU; ``draws`` sample their views."""
         ...
 
-    def take(self, images: Indices, draws: ItemDraws | None = None) -> tuple[Regions, Tensor]:
+    def take(
+        self, images: Indices, draws: ItemDraws | None = None, *, view: int = 0
+    ) -> tuple[Regions, Tensor]:
         """Return the packed regions of images on the device, and their labels."""
         ...
 
@@ -256,6 +264,10 @@ class RegionTable:
     def has_labels(self) -> bool:
         """Whether any region has a label."""
         return bool((self._cpu_labels != NO_LABEL).any())
+
+    def max_label(self) -> int:
+        """Return the greatest label of any region, or `NO_LABEL`."""
+        return int(self._cpu_labels.max())
 
     def select(
         self, images: Indices, draws: ItemDraws | None = None, *, view: int = 0

@@ -120,6 +120,15 @@ class StreamedRegions:
         """Whether any region has a label."""
         return any(reader.info.labels for reader in self.readers)
 
+    def max_label(self) -> int:
+        """Return the greatest label of any region, or `NO_LABEL`; may read all of them once."""
+        labels = [
+            small["label_ids"]
+            for small in self._small
+            or ({"label_ids": _read_small(r, "label_ids")} for r in self.readers)
+        ]
+        return max((int(some.max()) for some in labels if len(some)), default=NO_LABEL)
+
     @property
     def is_local(self) -> bool:
         """Whether any image can be read at any time at little cost."""
@@ -153,6 +162,31 @@ class StreamedRegions:
             labels,
             first_rows(lengths) if self.prepend_global else None,
         )
+
+    def soft_labels(self, images: Indices) -> tuple[Tensor, Tensor]:
+        """Read the most probable labels of images' regions and their probabilities.
+
+        Returns:
+            ``(regions, k)`` each; `NO_LABEL` and 0 for global regions.
+        """
+        lengths, first = self.lengths[images], int(self.prepend_global)
+        starts = np.cumsum(lengths) - lengths
+        k = min(reader.info.labels for reader in self.readers)
+        ids = np.full((int(lengths.sum()), k), NO_LABEL, np.int64)
+        probabilities = np.zeros(ids.shape, np.float32)
+        for number, reader in enumerate(self.readers):
+            chosen = np.flatnonzero(self._store[images] == number)
+            if not len(chosen):
+                continue
+            items, counts = self._items[images[chosen]], lengths[chosen] - first
+            rows = ragged_arange(starts[chosen] + first, counts)
+            places = np.cumsum(counts) - counts
+            for name, target in (("label_ids", ids), ("label_probs", probabilities)):
+                dtype = np.uint16 if name == "label_ids" else np.float16
+                found = np.empty((len(rows), reader.info.labels), dtype)
+                reader.read(name, items, counts, found, places)
+                target[rows] = found[:, :k]
+        return torch.from_numpy(ids), torch.from_numpy(probabilities)
 
     def take(
         self, images: Indices, draws: ItemDraws | None = None, *, view: int = 0

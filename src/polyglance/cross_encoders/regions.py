@@ -18,7 +18,7 @@ from torch import Tensor
 
 from polyglance.batches.inputs import PixelTable, read_pixels
 from polyglance.batches.region_augmentation import augmented_regions
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource, RegionTable
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.models.projection_heads import ProjectionHeads
@@ -120,7 +120,7 @@ def encode_regions_tta(
 
 
 @torch.no_grad()
-def image_vectors(heads: ProjectionHeads, regions: RegionTable, *, view: int = 0) -> Tensor:
+def image_vectors(heads: ProjectionHeads, regions: RegionSource, *, view: int = 0) -> Tensor:
     """Project one view of each image into the dual encoder's space, ``(images, width)``."""
     vectors = []
     for start in range(0, len(regions), _VECTOR_BATCH):

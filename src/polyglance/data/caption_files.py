@@ -23,7 +23,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
 
 _INFO = "captions.json"
-_ARRAYS = {
+_ARRAYS: dict[str, np.dtype[Any]] = {
     "token_ids": np.dtype("<i4"),
     "offsets": np.dtype("<i8"),
     "record_ids": np.dtype("<i4"),

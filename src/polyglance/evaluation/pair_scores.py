@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.batches.inputs import pack_captions
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import Array, Integers, Shortlists
@@ -44,7 +44,7 @@ class PairScores:
     def __init__(
         self,
         model: CrossEncoderModel,
-        images: RegionTable,
+        images: RegionSource,
         captions: CaptionTable,
         *,
         language_ids: Integers | None = None,
@@ -68,7 +68,7 @@ class PairScores:
         self.model = copy.deepcopy(model).half() if half else model
         self.captions, self.language_ids = captions, language_ids
         self.tokens_per_batch = tokens_per_batch
-        self.device = images.features.device
+        self.device = images.device
         with torch.no_grad():
             blocks = np.array_split(np.arange(len(images)), -(-len(images) // _IMAGE_BATCH))
             embedded = []
@@ -125,7 +125,7 @@ class PairScores:
 
 def pair_scores(
     model: CrossEncoderModel,
-    images: RegionTable,
+    images: RegionSource,
     captions: CaptionTable,
     *,
     language_ids: Integers | None,

@@ -103,7 +103,7 @@ class RemoteFiles:
 
     def __init__(self, address: str, cache_dir: Path | None, cache_bytes: int) -> None:
         try:
-            import fsspec
+            import fsspec  # type: ignore[import-untyped]
         except ModuleNotFoundError:
             raise PolyglanceError(
                 f"{address} needs fsspec: pip install fsspec and the package of its protocol, or"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -182,11 +182,7 @@ class FeatureStore:
         Imported regions are stored under an id, the file name without its suffix, or what the
         published regions of the dataset call it; these are tried after the record's own key.
         """
-        stem = PurePosixPath(record.image or record.video or "").stem
-        for key in (feature_key(record), record.id, stem, *published_keys(stem)):
-            if key and key in self._items:
-                return key
-        return None
+        return find_key(record, self._items)
 
     def _item(self, key: str) -> int:
         try:
@@ -195,6 +191,15 @@ class FeatureStore:
             reason = self.bad.get(key)
             why = f"could not be read at extraction: {reason}" if reason else "is not in the store"
             raise PolyglanceError(f"{self.path} has no features of {key!r}: it {why}") from None
+
+
+def find_key(record: Record, keys: Container[str]) -> str | None:
+    """Return which of a store's keys a record's picture or clip has; see `FeatureStore.find`."""
+    stem = PurePosixPath(record.image or record.video or "").stem
+    for key in (feature_key(record), record.id, stem, *published_keys(stem)):
+        if key and key in keys:
+            return key
+    return None
 
 
 def read_info(path: Path) -> StoreInfo:

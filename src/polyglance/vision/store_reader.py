@@ -7,7 +7,7 @@ lengths of all items are in memory; rows are read into buffers of the caller, by
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,11 @@ class StoreReader:
         """The size of all features."""
         return int(self.lengths.sum()) * self.info.width * np.dtype(self.info.dtype).itemsize
 
+    def items_of(self, keys: Sequence[str]) -> Indices:
+        """Return the item numbers of keys that the store holds."""
+        numbers = {key: number for number, key in enumerate(self.keys())}
+        return np.fromiter((numbers[key] for key in keys), np.int64, len(keys))
+
     def keys(self) -> Iterator[str]:
         """Yield the keys of all items, in order, a shard at a time."""
         for number in range(shard_count(self.info)):
@@ -102,7 +107,7 @@ class StoreReader:
         def run(job: Indices) -> None:
             for position in job.tolist():
                 begin, count = int(starts[position]), int(counts[position])
-                target = memoryview(raw[begin * width : (begin + count) * width])
+                target = raw[begin * width : (begin + count) * width].data
                 self._read_rows(name, int(items[position]), count, target)
 
         if width and len(items):
@@ -120,7 +125,7 @@ class StoreReader:
             target = out[ends[number] - rows[number] : ends[number]]
             part = target if columns is None else np.empty((rows[number], *shape), dtype)
             if part.size:
-                flat = memoryview(part.reshape(-1).view(np.uint8))
+                flat = part.reshape(-1).view(np.uint8).data
                 self._fill(number, self._places[number][name].offset, flat)
             if columns is not None:
                 target[:] = part[:, :columns]

@@ -8,6 +8,7 @@ from pathlib import Path
 from polyglance.config import validate_fields
 from polyglance.cross_encoders.regions import ImageBackboneConfig
 from polyglance.errors import PolyglanceError
+from polyglance.recipes.cross_encoder.streaming import StreamingConfig
 from polyglance.recipes.run_folder import missing_files, name_missing
 from polyglance.training.loop import LoopConfig
 
@@ -163,7 +164,7 @@ class RerankingConfig:
         return name_missing(
             [folder for folder in folders if not folder.is_dir()],
             "there are no embeddings of the dual encoder; make them with"
-            " benchmarks/experiments/dual_embeddings.py, or set reranking to null",
+            " python -m polyglance.reproduce.dual_embeddings, or set reranking to null",
         )
 
 
@@ -184,6 +185,8 @@ class CrossEncoderRecipe:
     """Use the whole image's vector as first region."""
     image_backbone: ImageBackboneConfig | None = None
     """Compute regions from pixels, without labels; None to read stored features."""
+    streaming: StreamingConfig = field(default_factory=StreamingConfig)
+    """How training corpora larger than memory are read."""
     train: CaptionedImages = field(
         default_factory=lambda: CaptionedImages("train.jsonl", "features")
     )
@@ -270,6 +273,7 @@ class CrossEncoderRecipe:
     def missing_files(self, data: Path) -> list[str]:
         """Name what training needs and the data folder lacks, one sentence for each kind."""
         stores = {split.features for split in self.image_files if self.image_backbone is None}
+        stores = {name for name in stores if "://" not in name}
         missing = missing_files(data, self.files) + name_missing(
             [data / name for name in sorted(stores) if not (data / name / "store.json").is_file()],
             "there is no feature store; make it with 'polyglance features extract', or import a"

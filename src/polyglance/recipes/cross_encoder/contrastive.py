@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.batches.inputs import pack_captions
-from polyglance.batches.regions import RegionSource, RegionTable
+from polyglance.batches.regions import RegionSource
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import ranks_from_scores, summarise
@@ -97,10 +97,10 @@ def embed_texts(model: CrossEncoderModel, text: Text) -> Tensor:
 
 @torch.no_grad()
 def embed_separately(
-    model: CrossEncoderModel, regions: RegionTable, captions: CaptionTable, rows: Indices
+    model: CrossEncoderModel, regions: RegionSource, captions: CaptionTable, rows: Indices
 ) -> tuple[Tensor, Tensor]:
     """Return unit vectors of all images and of the captions in ``rows``."""
-    device = regions.features.device
+    device = regions.device
     ids = model.language_ids(captions.language_codes)
 
     def blocks(count: int) -> list[Indices]:

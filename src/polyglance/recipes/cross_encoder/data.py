@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource, RegionTable
+from polyglance.batches.streamed_regions import StreamedRegions
 from polyglance.cross_encoders.regions import (
     ImageBackboneConfig,
     encode_regions,
@@ -17,14 +19,27 @@ from polyglance.cross_encoders.regions import (
     open_image_backbone,
 )
 from polyglance.data.captions import CaptionTable
+from polyglance.data.lazy_records import LazyRecords
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_language import TokenMasking
+from polyglance.recipes.cross_encoder.captions import Streaming
 from polyglance.recipes.cross_encoder.config import CaptionedImages, CrossEncoderRecipe
 from polyglance.recipes.cross_encoder.corpora import read_corpus
+from polyglance.recipes.cross_encoder.streaming import (
+    LARGE_MANIFEST,
+    ImageFiles,
+    StoreKeys,
+    StreamingConfig,
+    cached_captions,
+    load_regions,
+    open_reader,
+    place_regions,
+    streaming_of,
+)
 from polyglance.records import Record
 from polyglance.text import Tokenizer
 from polyglance.training.distributed import rank
-from polyglance.vision.store import FeatureStore
+from polyglance.utils.fingerprint import file_stats, fingerprint
 from polyglance.vision.torch_backbone import TorchBackbone
 
 ENGLISH = "en"
@@ -35,10 +50,21 @@ class Split:
     """Images with their regions and captions."""
 
     records: Sequence[Record]
-    regions: RegionTable
+    regions: RegionSource
     captions: CaptionTable
     files: Sequence[Path]
     """The image files, which need not exist where features are stored."""
+    streaming_config: StreamingConfig | None = None
+    """How a corpus larger than memory is read; None for evaluation splits."""
+
+    def streaming(self, per_batch: int, *, seed: int = 0) -> Streaming | None:
+        """Return how batches of so many captions go through the corpus; None to sample."""
+        if self.streaming_config is None:
+            return None
+        orders = len(self.captions.language_codes)
+        return streaming_of(
+            self.regions, self.streaming_config, per_batch=per_batch, seed=seed, orders=orders
+        )
 
 
 @dataclass(frozen=True)
@@ -53,6 +79,9 @@ class SplitReader:
     image_backbone: ImageBackboneConfig | None = None
     seed: int = 0
     device: str = "cpu"
+    streaming: StreamingConfig = field(default_factory=StreamingConfig)
+    encoder: str = ""
+    """The tokenizer's name, by which cached captions are recognised."""
 
     @classmethod
     def from_recipe(
@@ -68,6 +97,8 @@ class SplitReader:
             image_backbone=recipe.image_backbone,
             seed=recipe.loop.seed,
             device=device,
+            streaming=recipe.streaming,
+            encoder=recipe.encoder,
         )
 
     def read_train(self, *corpora: CaptionedImages) -> Split:
@@ -99,12 +130,34 @@ class SplitReader:
         """Read the recipe's test sets, the main one first, one split a fold."""
         return self.read_eval_sets((recipe.test, *recipe.extra_test), recipe.test_images)
 
-    def read_records(self, corpus: CaptionedImages, limit: int | None = None) -> list[Record]:
+    def read_records(self, corpus: CaptionedImages, limit: int | None = None) -> Sequence[Record]:
         """Read the images of a corpus; those without stored regions are skipped if it says so."""
+        if limit is None and self._is_large(corpus):
+            return self._lazy_records(corpus)
         records = read_corpus(corpus, self.data, None if corpus.skip_missing else limit)
         if corpus.skip_missing and self.image_backbone is None:
-            records = _with_regions(records, FeatureStore(self.data / corpus.features))
+            records = _with_regions(records, self._store_keys(corpus))
         return records[:limit]
+
+    def _is_large(self, corpus: CaptionedImages) -> bool:
+        """Return whether a manifest's records stay on disk: a long one, of which all is taken."""
+        path = self.data / corpus.manifest
+        plain = corpus.format == "jsonl" and not corpus.merge and path.suffix != ".gz"
+        plain = plain and corpus.splits is None and corpus.languages is None
+        return plain and path.is_file() and path.stat().st_size > LARGE_MANIFEST
+
+    def _lazy_records(self, corpus: CaptionedImages) -> LazyRecords:
+        store = self._store_keys(corpus) if corpus.skip_missing else None
+        return LazyRecords(
+            self.data / corpus.manifest,
+            lambda record: (
+                bool(record.image or record.video)
+                and (store is None or store.find(record) is not None)
+            ),
+        )
+
+    def _store_keys(self, corpus: CaptionedImages) -> StoreKeys:
+        return StoreKeys(open_reader(self.data, corpus.features, self.streaming))
 
     @cached_property
     def backbone(self) -> TorchBackbone:
@@ -121,20 +174,50 @@ class SplitReader:
     def _build(
         self, parts: Sequence[tuple[CaptionedImages, Sequence[Record]]], views: int | None
     ) -> Split:
-        records = [record for _, some in parts for record in some]
-        regions = RegionTable.concat([self._regions(corpus, some, views) for corpus, some in parts])
-        captions = CaptionTable.build(records, self.tokenizer, max_tokens=self.max_text_tokens)
-        files = [self._file(corpus, record) for corpus, some in parts for record in some]
-        return Split(records, regions, captions, files)
+        records: Sequence[Record] = parts[0][1]
+        if len(parts) > 1:
+            records = [record for _, some in parts for record in some]
+        regions: RegionSource
+        if self.image_backbone is None:
+            regions = self._stored_regions(parts, train=views is not None)
+        else:
+            tables = [self._encoded_regions(corpus, some, views) for corpus, some in parts]
+            regions = RegionTable.concat(tables)
+        captions = (
+            self._mapped_captions(parts, records)
+            if isinstance(regions, StreamedRegions)
+            else CaptionTable.build(records, self.tokenizer, max_tokens=self.max_text_tokens)
+        )
+        files = ImageFiles([((self.data / c.manifest).parent, some) for c, some in parts])
+        config = self.streaming if views is not None else None
+        return Split(records, regions, captions, files, config)
 
     def _file(self, corpus: CaptionedImages, record: Record) -> Path:
         return (self.data / corpus.manifest).parent / str(record.image or record.video)
 
-    def _regions(
+    def _mapped_captions(
+        self, parts: Sequence[tuple[CaptionedImages, Sequence[Record]]], records: Sequence[Record]
+    ) -> CaptionTable:
+        """Tokenise captions once into memory-mapped files of the cache folder."""
+        corpora = [corpus for corpus, _ in parts]
+        names = [n for c in corpora for n in (c.manifest, *(file.manifest for file in c.merge))]
+        key = fingerprint(
+            [file_stats(self.data / name) for name in names],
+            corpora,
+            [self.encoder, self.tokenizer.vocab_size, self.max_text_tokens, len(records)],
+        )
+        return cached_captions(
+            records,
+            self.tokenizer,
+            self.data / self.streaming.cache_dir / f"captions-{key}",
+            key,
+            max_tokens=self.max_text_tokens,
+        )
+
+    def _encoded_regions(
         self, corpus: CaptionedImages, records: Sequence[Record], views: int | None
     ) -> RegionTable:
-        if self.image_backbone is None:
-            return self.stored_regions(corpus.features, records)
+        assert self.image_backbone is not None
         files = [self._file(corpus, record) for record in records]
         if views is None:
             return encode_regions_tta(files, self.backbone, self.image_backbone)
@@ -142,21 +225,34 @@ class SplitReader:
             files, self.backbone, self.image_backbone, views=views, seed=self.seed
         )
 
+    def _stored_regions(
+        self, parts: Sequence[tuple[CaptionedImages, Sequence[Record]]], *, train: bool
+    ) -> RegionSource:
+        """Read the regions of images from feature stores: into memory, or while training."""
+        regions = self._open_regions([(corpus.features, some) for corpus, some in parts])
+        return place_regions(regions, self.streaming) if train else load_regions(regions)
+
     def stored_regions(self, features: str, records: Sequence[Record]) -> RegionTable:
-        """Read the regions of the records' images from a feature store in the data folder."""
-        store = FeatureStore(self.data / features)
-        keys = store_keys(store, records)
-        truncated = int((store.lengths(keys) + self.prepend_global > self.max_regions).sum())
-        if truncated and rank() == 0:
-            print(
-                f"{features}: {truncated:,} of {len(keys):,} images have more than"
-                f" {self.max_regions} regions, of which the first are used; raise max_regions to"
-                " use more",
-                file=sys.stderr,
-            )
-        return RegionTable.from_store(
-            store,
-            keys,
+        """Read the regions of the records' images from a feature store into memory."""
+        return load_regions(self._open_regions([(features, records)]))
+
+    def _open_regions(self, parts: Sequence[tuple[str, Sequence[Record]]]) -> StreamedRegions:
+        stores = []
+        for features, records in parts:
+            reader = open_reader(self.data, features, self.streaming)
+            known = StoreKeys(reader)
+            items = known.items(store_keys(known, records))
+            lengths = reader.lengths[items] + self.prepend_global
+            if (truncated := int((lengths > self.max_regions).sum())) and rank() == 0:
+                print(
+                    f"{features}: {truncated:,} of {len(items):,} images have more than"
+                    f" {self.max_regions} regions, of which the first are used; raise max_regions"
+                    " to use more",
+                    file=sys.stderr,
+                )
+            stores.append((reader, items))
+        return StreamedRegions(
+            stores,
             max_regions=self.max_regions,
             prepend_global=self.prepend_global,
             device=self.device,
@@ -175,7 +271,25 @@ def split_into_folds(records: Sequence[Record], images: int | None) -> list[Sequ
     return [records[a:b] for a, b in pairwise([*starts, len(records)])]
 
 
-def _with_regions(records: Sequence[Record], store: FeatureStore) -> list[Record]:
+class KeyedStore(Protocol):
+    """A store that finds records by its keys."""
+
+    @property
+    def path(self) -> str | Path:
+        """Its name, for messages."""
+        ...
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """All keys."""
+        ...
+
+    def find(self, record: Record) -> str | None:
+        """Return a record's key, or None."""
+        ...
+
+
+def _with_regions(records: Sequence[Record], store: KeyedStore) -> list[Record]:
     """Return the records whose images a store holds, and say how many it lacks."""
     kept = [record for record in records if store.find(record) is not None]
     if not kept:
@@ -189,7 +303,7 @@ def _with_regions(records: Sequence[Record], store: FeatureStore) -> list[Record
     return kept
 
 
-def store_keys(store: FeatureStore, records: Sequence[Record]) -> list[str]:
+def store_keys(store: KeyedStore, records: Sequence[Record]) -> list[str]:
     """Return the keys of the records' images in a store, which must hold all of them."""
     keys = [store.find(record) for record in records]
     if missing := [record.key for record, key in zip(records, keys, strict=True) if key is None]:

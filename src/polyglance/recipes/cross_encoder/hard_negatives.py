@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from polyglance.batches.regions import RegionSource
+from polyglance.batches.streamed_regions import StreamedRegions
 from polyglance.errors import PolyglanceError
 from polyglance.recipes.cross_encoder.captions import CaptionSource
 
@@ -84,6 +85,11 @@ def mine_hard_negatives(regions: RegionSource, among: Indices, k: int) -> Indice
     Returns:
         ``(images, k)``, by the cosine of the mean of their regions.
     """
+    if isinstance(regions, StreamedRegions):
+        raise PolyglanceError(
+            "hard negatives are found among images in memory, and these are read from disk: raise"
+            " streaming.regions_memory, or set hard_negative_pool to 0"
+        )
     k = min(k, len(among) - 1)
     if k < 1:
         raise PolyglanceError(

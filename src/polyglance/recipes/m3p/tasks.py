@@ -18,6 +18,7 @@ from torch import Tensor
 
 from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import pack_captions
+from polyglance.batches.order import GroupedOrder
 from polyglance.batches.regions import RegionBatch, RegionSource
 from polyglance.config import validate_fields
 from polyglance.data.captions import CaptionTable
@@ -40,9 +41,9 @@ from polyglance.objectives.masked_regions import (
 )
 from polyglance.objectives.matching import itm_loss
 from polyglance.recipes.cross_encoder.batches import MaskedBatch
-from polyglance.recipes.cross_encoder.captions import CaptionSource
+from polyglance.recipes.cross_encoder.captions import CaptionSource, Streaming
 from polyglance.recipes.cross_encoder.hard_negatives import sample_pairs
-from polyglance.training.mixture import item_draws, rank_share, step_of
+from polyglance.training.mixture import item_draws, rank_share, step_of, take_in_order
 
 Indices = NDArray[np.int64]
 MCTaskName = Literal["mc_mlm", "mc_mrm", "mc_vlm"]
@@ -142,6 +143,7 @@ class MCTTask:
         batch: int,
         hard_negatives: Indices | None = None,
         warmup_steps: int = 0,
+        streaming: Streaming | None = None,
     ) -> None:
         """Prepare the tasks.
 
@@ -154,6 +156,8 @@ class MCTTask:
             hard_negatives: ``(images, k)``, for each image others that are hard to tell apart,
                 which negatives are then sampled from.
             warmup_steps: over so many steps the share of hard negatives grows from 0 to 1.
+            streaming: go through the images in shuffled order, and take negatives among those
+                of a step, for a corpus on disk.
         """
         self.model, self.regions, self.captions = model, regions, captions
         self.objective, self.hard_negatives = objective, hard_negatives
@@ -166,6 +170,10 @@ class MCTTask:
                 " corpus has"
             )
         self.batch = min(batch, len(self.images))
+        self._order: GroupedOrder | None = None
+        if streaming is not None:
+            streaming = replace(streaming, per_batch=len(objective.tasks) * self.batch)
+            self._order = streaming.order(np.array([len(self.images)]), np.ones(1))
 
     def sample(self, generator: np.random.Generator) -> MCTBatch:
         """Sample pairs for each task, and mask words and regions of those that predict some."""
@@ -234,6 +242,14 @@ class MCTTask:
             losses["mc_vlm"] = itm_loss(logits, batch.matched)
         return losses
 
+    def _sample_images(self, generator: np.random.Generator) -> Indices:
+        """Sample distinct images, or take the next ones of a corpus on disk."""
+        if self._order is None:
+            return generator.choice(self.images, self.batch, replace=False)
+        _, numbers = take_in_order(self._order, self.batch, generator)
+        images: Indices = self.images[numbers]
+        return images
+
     def _sample_pairs(self, generator: np.random.Generator) -> _Pairs:
         """Sample pairs for all tasks, one task after another, and keep this process's."""
         share = rank_share(self.batch)
@@ -243,12 +259,12 @@ class MCTTask:
         tasks: list[Indices] = []
         matched = np.zeros(0, bool)
         for name in self.objective.tasks:
-            sampled, keep = generator.choice(self.images, self.batch, replace=False), own
+            sampled, keep = self._sample_images(generator), own
             if name == "mc_vlm":
                 step, negatives = step_of(generator), self.objective.negatives
                 pairs = sample_pairs(
                     sampled,
-                    self.images,
+                    self.images if self._order is None else np.unique(sampled),
                     self.captions,
                     generator,
                     negatives=negatives,

@@ -133,7 +133,7 @@ def build_model(recipe: M3PRecipe, data: M3PData) -> M3P:
         model = M3P(config, encoder)
         if head is not None and recipe.variant == "paper":  # the published code has no such layers
             model.load_word_head(head)
-    if int(data.train.regions.labels.max()) >= model.config.num_labels:
+    if data.train.regions.max_label() >= model.config.num_labels:
         raise PolyglanceError(
             f"labels is {model.config.num_labels}, and the feature store has more: raise it"
         )
@@ -214,7 +214,14 @@ def pretraining_stages(
     )
 
     def pairs(objective: MCTObjective) -> MCTTask:
-        return MCTTask(model, data.train.regions, captions, objective, batch=config.batch)
+        return MCTTask(
+            model,
+            data.train.regions,
+            captions,
+            objective,
+            batch=config.batch,
+            streaming=data.train.streaming(config.batch, seed=recipe.loop.seed),
+        )
 
     tasks: list[tuple[str, Task, float]] = [("mct", pairs(objective), 1.0)]
     if config.text_batch:
@@ -254,6 +261,7 @@ def fine_tuning_task(recipe: M3PRecipe, config: FineTuning, model: M3P, data: M3
         batch=config.batch,
         hard_negatives=hard_negatives,
         warmup_steps=round(config.hard_negative_warmup * recipe.loop.steps),
+        streaming=data.train.streaming(config.batch, seed=recipe.loop.seed),
     )
 
 

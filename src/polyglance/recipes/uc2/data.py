@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from polyglance.batches.regions import RegionTable
+from polyglance.batches.streamed_regions import StreamedRegions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all_records
 from polyglance.errors import PolyglanceError
@@ -25,7 +27,7 @@ from polyglance.recipes.uc2.aligned_captions import (
     write_aligned,
 )
 from polyglance.recipes.uc2.config import Translations, UC2Recipe
-from polyglance.recipes.uc2.early_adaptation import SoftLabels
+from polyglance.recipes.uc2.early_adaptation import SoftLabels, StreamedSoftLabels
 from polyglance.recipes.uc2.labels import LabelNames, LabelTokens, load_label_names
 from polyglance.recipes.uc2.tasks import ImageTextCorpus
 from polyglance.records import Record
@@ -53,7 +55,7 @@ class UC2Data:
     """Names of region labels, if a stage uses them (early adaptation, MRTM)."""
     label_tokens: LabelTokens | None
     """Their sub-words."""
-    soft_labels: SoftLabels | None
+    soft_labels: SoftLabels | StreamedSoftLabels | None
     """The detector's distributions, for early adaptation."""
     aligned_captions: AlignedCaptions | None
     """Translations with aligned words, for VTLM."""
@@ -70,11 +72,25 @@ class UC2Data:
         return english_first(self.train.captions)
 
     def corpus(
-        self, languages: Sequence[str] | None = None, *, language_alpha: float = 0.0
+        self,
+        languages: Sequence[str] | None = None,
+        *,
+        batch: int,
+        language_alpha: float = 0.0,
     ) -> ImageTextCorpus:
-        """Return training images with captions in these languages, or in all."""
+        """Return training images with captions in these languages.
+
+        Args:
+            languages: None for all.
+            batch: captions that a step takes, if the corpus is read from disk.
+            language_alpha: a language's probability is proportional to the number of its
+                captions to this power.
+        """
         sampler = LanguageBalancedSampler(
-            self.train.captions, languages=languages, language_alpha=language_alpha
+            self.train.captions,
+            languages=languages,
+            language_alpha=language_alpha,
+            streaming=self.train.streaming(batch, seed=self.reader.seed),
         )
         return ImageTextCorpus(self.train.regions, sampler)
 
@@ -127,7 +143,7 @@ def english_first(captions: CaptionTable) -> tuple[str, ...]:
 
 def _load_label_names(recipe: UC2Recipe, train: Split, data: Path) -> LabelNames:
     names = load_label_names(recipe.labels, train.captions.language_codes, data)
-    if int(train.regions.labels.max()) >= len(names.names[ENGLISH]):
+    if train.regions.max_label() >= len(names.names[ENGLISH]):
         raise PolyglanceError(
             f"the feature store has more labels than the {len(names.names[ENGLISH])} with names:"
             " give a table of its own in labels.names"
@@ -135,7 +151,12 @@ def _load_label_names(recipe: UC2Recipe, train: Split, data: Path) -> LabelNames
     return names
 
 
-def _read_soft_labels(recipe: UC2Recipe, train: Split, reader: SplitReader) -> SoftLabels:
+def _read_soft_labels(
+    recipe: UC2Recipe, train: Split, reader: SplitReader
+) -> SoftLabels | StreamedSoftLabels:
+    if isinstance(train.regions, StreamedRegions):
+        return StreamedSoftLabels()
+    assert isinstance(train.regions, RegionTable)
     stores = []
     for corpus in (recipe.train, *recipe.extra_train):
         store = FeatureStore(reader.data / corpus.features)
@@ -167,7 +188,10 @@ def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) ->
             pairs = _aligned_pairs(settings, train.records, texts, language, data)
             aligned[ENGLISH, language] = pairs
             advance(1)
-    return AlignedCaptions.from_links(train.records, train.captions, tokenizer, aligned)
+    streaming = train.streaming(recipe.pretraining.batch, seed=recipe.loop.seed)
+    return AlignedCaptions.from_links(
+        train.records, train.captions, tokenizer, aligned, streaming=streaming
+    )
 
 
 def _aligned_pairs(

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from polyglance.batches.batch import Batch
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource, RegionTable
+from polyglance.batches.streamed_regions import StoredRegions, StreamedRegions
 from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import UC2
 from polyglance.nn.packed_pairs import Regions
-from polyglance.nn.packing import Packing
+from polyglance.nn.packing import Packing, to_device
 from polyglance.objectives.early_adaptation import early_adaptation, label_ranks
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.objectives.similarity import cosines
@@ -78,17 +79,82 @@ class SoftLabels:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def sample(
+        self, regions: RegionTable, count: int, generator: np.random.Generator
+    ) -> IndexedLabels:
+        """Sample regions, of which this process gets its share."""
+        count = min(count, len(self))
+        sampled = generator.choice(len(self), count, replace=False)[rank_share(count)]
+        return IndexedLabels(self, regions, torch.from_numpy(sampled))
+
+
+class StreamedSoftLabels:
+    """A detector's label distributions, read from stores with the regions."""
+
+    def sample(
+        self, regions: StreamedRegions, count: int, generator: np.random.Generator
+    ) -> StoredLabels:
+        """Sample images with about so many regions, of which this process gets its share."""
+        images = min(len(regions), max(1, round(count / float(regions.lengths.mean()))))
+        sampled = generator.choice(len(regions), images, replace=False)[rank_share(images)]
+        batch = regions.select(sampled)
+        labels, probabilities = regions.soft_labels(sampled)
+        rows = (batch.labels != NO_LABEL).nonzero()[:, 0]
+        return StoredLabels(batch, rows, labels[rows], probabilities[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedLabels(Batch):
+    """Labelled regions in memory, by their numbers among the soft labels."""
+
+    soft_labels: SoftLabels
+    table: RegionTable
+    numbers: Tensor
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def load(self) -> tuple[Regions, Tensor, Tensor]:
+        """Return regions, labels ``(n, k)`` and probabilities ``(n, k)`` on the device."""
+        soft = self.soft_labels
+        index = to_device(self.numbers, soft.rows.device)
+        regions = take_rows(self.table.features, self.table.boxes, soft.rows[index])
+        return regions, soft.labels[index], soft.probabilities[index]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLabels(Batch):
+    """Labelled regions as they are stored."""
+
+    regions: StoredRegions
+    rows: Tensor
+    """Which of the regions have labels."""
+    labels: Tensor
+    probabilities: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def load(self) -> tuple[Regions, Tensor, Tensor]:
+        """Return regions, labels ``(n, k)`` and probabilities ``(n, k)``."""
+        regions = self.regions.load()
+        return (
+            take_rows(regions.features, regions.boxes, self.rows),
+            self.labels,
+            self.probabilities,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledRegionBatch(Batch):
-    """Labelled regions, by their numbers among the soft labels, and the names' language."""
+    """Labelled regions, and the names' language."""
 
-    numbers: Tensor
+    regions: IndexedLabels | StoredLabels
     language: str
 
     def counts(self) -> dict[str, int]:
         """Return the number of regions."""
-        return {"early_adaptation": len(self.numbers)}
+        return {"early_adaptation": len(self.regions)}
 
 
 class EarlyAdaptationTask:
@@ -97,8 +163,8 @@ class EarlyAdaptationTask:
     def __init__(
         self,
         model: UC2,
-        regions: RegionTable,
-        soft_labels: SoftLabels,
+        regions: RegionSource,
+        soft_labels: SoftLabels | StreamedSoftLabels,
         labels: LabelTokens,
         *,
         languages: Sequence[str] = ("en",),
@@ -110,10 +176,10 @@ class EarlyAdaptationTask:
         Args:
             model: whose image encoder is trained.
             regions: of the training images.
-            soft_labels: the detector's distributions.
+            soft_labels: the detector's distributions, in memory as the regions, or not.
             labels: the labels' names.
             languages: one of them is drawn at each step.
-            batch: regions a step.
+            batch: regions a step; about so many where they are read from disk.
             temperature: of the softmax over labels.
         """
         self.model, self.regions, self.labels = model, regions, labels
@@ -123,50 +189,49 @@ class EarlyAdaptationTask:
 
     def sample(self, generator: np.random.Generator) -> LabelledRegionBatch:
         """Sample regions, and the language of the names."""
-        count = min(self.batch, len(self.soft_labels))
-        sampled = generator.choice(len(self.soft_labels), count, replace=False)[rank_share(count)]
+        sampled: IndexedLabels | StoredLabels
+        if isinstance(self.soft_labels, SoftLabels):
+            assert isinstance(self.regions, RegionTable)
+            sampled = self.soft_labels.sample(self.regions, self.batch, generator)
+        else:
+            assert isinstance(self.regions, StreamedRegions)
+            sampled = self.soft_labels.sample(self.regions, self.batch, generator)
         language = self.languages[int(generator.integers(len(self.languages)))]
-        return LabelledRegionBatch(torch.from_numpy(sampled), language)
+        return LabelledRegionBatch(sampled, language)
 
     def losses(self, batch: LabelledRegionBatch) -> dict[str, Tensor]:
         """Compare regions with the names of all labels."""
-        index = batch.to(self.soft_labels.rows.device).numbers
-        rows = self.soft_labels.rows[index]
-        similarity = region_label_cosines(
-            self.model, self.regions, rows, self.labels, batch.language
-        )
-        loss = early_adaptation(
-            similarity,
-            self.soft_labels.labels[index],
-            self.soft_labels.probabilities[index],
-            temperature=self.temperature,
-        )
+        regions, labels, probabilities = batch.to(self.regions.device).regions.load()
+        similarity = region_label_cosines(self.model, regions, self.labels, batch.language)
+        loss = early_adaptation(similarity, labels, probabilities, temperature=self.temperature)
         return {"early_adaptation": loss}
 
 
+def take_rows(features: Tensor, boxes: Tensor, rows: Tensor) -> Regions:
+    """Return some regions, each an image of its own."""
+    return Regions(features[rows].float(), boxes[rows], Packing.of([1] * len(rows), rows.device))
+
+
 def region_label_cosines(
-    model: UC2, regions: RegionTable, rows: Tensor, labels: LabelTokens, language: str
+    model: UC2, regions: Regions, labels: LabelTokens, language: str
 ) -> Tensor:
-    """Return the cosines of regions with all label names, ``(rows, labels)``.
+    """Return the cosines of regions with all label names, ``(regions, labels)``.
 
     Args:
         model: its image encoder embeds the regions.
-        regions: the table.
-        rows: which of its regions.
+        regions: which.
         labels: the labels' names.
         language: of the names.
     """
-    packing = Packing.of([1] * len(rows), rows.device)
-    batch = Regions(regions.features[rows].float(), regions.boxes[rows], packing)
     embeddings = model.encoder.words.weight
     assert isinstance(embeddings, Tensor)
-    return cosines(model.embed_image(batch), labels.embed(embeddings, language))
+    return cosines(model.embed_image(regions), labels.embed(embeddings, language))
 
 
 @torch.no_grad()
 def label_rank_statistics(
     model: UC2,
-    regions: RegionTable,
+    regions: RegionSource,
     labels: LabelTokens,
     languages: Sequence[str] = ("en",),
     *,
@@ -186,14 +251,21 @@ def label_rank_statistics(
         of regions whose label comes ``first``, in percent.
     """
     model.eval()
-    rows = (regions.labels != NO_LABEL).nonzero()[:max_regions, 0]
+    found: list[tuple[Regions, Tensor]] = []
+    missing = max_regions
+    for start in range(0, len(regions), _READ_BATCH):
+        if missing <= 0:
+            break
+        batch, own = regions.take(np.arange(start, min(len(regions), start + _READ_BATCH)))
+        rows = (own != NO_LABEL).nonzero()[:missing, 0]
+        missing -= len(rows)
+        found.append((take_rows(batch.features, batch.boxes, rows), own[rows]))
     statistics = {}
     for language in languages:
         blocks = [
-            label_ranks(
-                region_label_cosines(model, regions, some, labels, language), regions.labels[some]
-            )
-            for some in torch.split(rows, 2048)
+            label_ranks(region_label_cosines(model, some, labels, language), own)
+            for some, own in found
+            if len(own)
         ]
         ranks = torch.cat(blocks).double()
         statistics[language] = {

@@ -225,7 +225,7 @@ def pretraining_tasks(
 ) -> dict[str, Task]:
     """Build the objectives that the mixture draws at all."""
     by_image = config.pivot == "image"
-    corpus = data.corpus(config.languages if by_image else (ENGLISH,))
+    corpus = data.corpus(config.languages if by_image else (ENGLISH,), batch=config.batch)
     at_least_one = config.masks_at_least_one(recipe.variant)
     masking = replace(
         bert_masking(data.tokenizer, recipe.encoder),
@@ -263,7 +263,7 @@ def pretraining_tasks(
 
 def fine_tuning_task(config: FineTuning, model: UC2, data: UC2Data, steps: int) -> RetrievalTask:
     """Build the ranking task, with hard negatives if they are asked for."""
-    corpus = data.corpus(config.languages, language_alpha=config.language_alpha)
+    corpus = data.corpus(config.languages, batch=config.batch, language_alpha=config.language_alpha)
     hard_negatives = None
     if config.hard_negative_pool:
         hard_negatives = mine_hard_negatives(
