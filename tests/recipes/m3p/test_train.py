@@ -245,6 +245,26 @@ def test_new_layers_may_learn_faster_than_the_encoder(
     assert same == pytest.approx(pretrained, rel=0.01)
 
 
+def test_the_reference_variant_predicts_at_least_one_word_or_region(
+    data: Path, recipe: M3PRecipe
+) -> None:
+    m3p_data = load_data(recipe, data, "cpu")
+    for variant, chosen, expected in (
+        ("paper", None, False),
+        ("reference", None, True),
+        ("paper", True, True),
+        ("reference", False, False),
+    ):
+        stage = Pretraining(batch=4, text_batch=4, steps=2, mask_at_least_one=chosen)
+        changed = replace(recipe, variant=variant, pretraining=stage, fine_tuning=None)
+        stages = m3p_train.build_stages(changed, build_model(changed, m3p_data), m3p_data)
+        (_, mct, _), (_, text, _) = stages[-1].tasks.tasks["all"].tasks
+        assert mct.objective.at_least_one_region == expected
+        assert mct.objective.masking.at_least_one == ("drawn" if expected else "no")
+        assert text.masking.at_least_one == "no"
+    assert M3PRecipe().max_text_tokens == 64
+
+
 def test_pretraining_may_begin_with_mc_vlm_alone(
     data: Path, recipe: M3PRecipe, tmp_path: Path
 ) -> None:
