@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.experiments import prepare_cross_encoder_data as prepare
 from benchmarks.experiments.options import add_cache_option, experiment_parser, set_environment
-from benchmarks.experiments.prepare_cross_encoder_data import SPLITS, Changes, PreparedData
 from benchmarks.reports import seeds
 from benchmarks.reports.cross_encoder_tables import ALL, ENGLISH, NONE, Table
 from benchmarks.results_io import write_results
 from polyglance.reproduce import runs as staged_runs
+from polyglance.reproduce import shared_data as prepare
 from polyglance.reproduce.runs import PARENT, SAVE, Experiment, Job, Report, Run
+from polyglance.reproduce.shared_data import SPLITS, Changes, PreparedData
 
 Options = argparse.Namespace
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiments.cross_encoder_runs import CrossEncoderBenchmark, Options
-from benchmarks.experiments.prepare_cross_encoder_data import Changes, PreparedData
 from benchmarks.reports import m3p_page as page
+from polyglance.reproduce.shared_data import Changes, PreparedData
 
 
 class M3PBenchmark(CrossEncoderBenchmark):

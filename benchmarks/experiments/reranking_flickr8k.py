@@ -16,15 +16,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.experiments import prepare_cross_encoder_data as prepare_data
 from benchmarks.experiments.cross_encoder_runs import with_symbolic_folders
 from benchmarks.experiments.options import add_cache_option, experiment_parser, set_environment
-from benchmarks.experiments.prepare_cross_encoder_data import SPLITS, Changes
 from benchmarks.reports import reranking_page as page
 from benchmarks.reports import seeds
 from benchmarks.results_io import write_results
 from polyglance.reproduce import runs as staged_runs
+from polyglance.reproduce import shared_data as prepare_data
 from polyglance.reproduce.runs import SAVE, Experiment, Job, Report, Run
+from polyglance.reproduce.shared_data import SPLITS, Changes
 
 STAGES = ("contrastive_stage", "itm_only", "pretraining", "distillation", "fine_tuning")
 

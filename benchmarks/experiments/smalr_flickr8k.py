@@ -22,12 +22,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.experiments.options import add_cache_option, experiment_parser, set_environment
-from benchmarks.experiments.prepare_cross_encoder_data import folder_of_pattern
 from benchmarks.reports import smalr_page as page
 from benchmarks.reports.seeds import spread
 from benchmarks.results_io import write_results
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.runs import Experiment, Job, Report, Run
+from polyglance.reproduce.shared_data import folder_of_pattern
 
 RECIPE = "smalr-flickr8k"
 

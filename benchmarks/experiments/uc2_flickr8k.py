@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiments.cross_encoder_runs import CrossEncoderBenchmark, Options
-from benchmarks.experiments.prepare_cross_encoder_data import Changes, PreparedData
 from benchmarks.reports import seeds
 from benchmarks.reports import uc2_page as page
 from benchmarks.reports.cross_encoder_tables import ENGLISH
 from polyglance.reproduce.runs import Report, Run, exit_with_parent
+from polyglance.reproduce.shared_data import Changes, PreparedData
 
 LANGUAGES = ("de", "fr", "cs", "pt", "zh", "ar")
 

@@ -75,7 +75,7 @@ def write_report(report: dict[str, Any], run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
         if arrays:
             partial = run / f"partial-{QUERIES}"
-            np.savez_compressed(partial, **arrays)
+            np.savez_compressed(partial, allow_pickle=False, **arrays)
             os.replace(partial, run / QUERIES)
         with atomic_write(run / "report.json") as file:
             file.write(json.dumps(report, indent=2) + "\n")

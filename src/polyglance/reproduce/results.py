@@ -156,10 +156,19 @@ def report_path(target: Target, row: Row, column: Column) -> str:
 
 
 def value_at(report: Report, path: str) -> float | None:
-    """Return the number at a dotted place in a report, if there is one."""
+    """Return the number at a dotted place in a report, if there is one.
+
+    Where a report has the figure of a language itself in place of its metrics, as SMALR's of CLC,
+    ``en.mR`` is found at ``en``.
+    """
     value: Any = report
-    for key in path.split("."):
+    *above, last = path.split(".")
+    for key in above:
         value = value.get(key) if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping):
+        value = value.get(last)
+    elif last != "mR":
+        value = None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number else None
 

@@ -80,9 +80,11 @@ def reproduce(name: str, options: Options, progress: Progress = print) -> Reprod
     plan = [with_data(run, data) for run in paper.plan()]
     changes: tuple[str, ...] = (SAVE, *options.changes)
     if target.prepare:
-        from polyglance.reproduce.prepare import prepare
+        from polyglance.reproduce.prepare import prepare, with_dictionaries
 
-        changes = (SAVE, *prepare(paper, target, options), *options.changes)
+        made, pattern = prepare(paper, target, options)
+        changes = (SAVE, *made, *options.changes)
+        plan = [with_dictionaries(run, pattern) for run in plan]
     check_data(paper, target, plan, data, changes)
     return train_and_write(paper, target, plan, data, replace(options, changes=changes), progress)
 

@@ -348,9 +348,7 @@ def source_files(module: str) -> list[Path]:
     Code that a recipe never reaches may change without training its runs again. The package's own
     ``__init__``, which offers everything to others, is not followed.
     """
-    import polyglance
-
-    package = Path(polyglance.__file__).parent
+    package = Path(__file__).parent.parent
     sources: dict[str, Path] = {}
     waiting = [module]
     while waiting:

@@ -36,6 +36,7 @@ from polyglance.reproduce.toy_data import (
 
 _LANGUAGES = re.compile(r"((?:^|.*[._])languages)=\[(.*)\]$")
 _DICTIONARIES = "dictionaries/{source}-{target}.tsv"
+_RERANKING = "reranking={dual_embeddings: dual-test, validation_embeddings: dual-val}"
 _LOOP = (
     "loop.precision=float32", "loop.validate_every=0", "loop.save_every=0", "loop.log_every=50",
     "loop.grad_clip=1.0", "loop.schedule=cosine", "loop.weight_decay=0",
@@ -111,15 +112,16 @@ def _pictures(corpus: str) -> tuple[str, ...]:
 def _cross_encoder(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, ...]:
     changes = [
         f"encoder={data / 'encoder'}", *_pictures(corpus), *_LOOP, "dropout=0", "max_regions=8",
-        "prepend_global=false", "reranking=null", "word_head=null", "contrastive_stage=null",
-        "distillation=null", "image_backbone=null", "init_from_dual_encoder=null",
+        "prepend_global=false", "word_head=null", "contrastive_stage=null", "distillation=null",
+        "reranking=null" if settings.reranking is None else _RERANKING,
+        "image_backbone=null", "init_from_dual_encoder=null",
         "head_lr_multiplier=1", f"loop.steps={steps.times(1.5)}", "loop.learning_rate=6e-3",
         f"loop.warmup={steps.times(0.1)}",
     ]  # fmt: skip
     if settings.pretraining is not None:
         changes += [
             "pretraining.batch=48", f"pretraining.steps={steps.stage}",
-            f"pretraining.itm_only_steps={steps.times(0.7)}", "pretraining.learning_rate=6e-3",
+            f"pretraining.itm_only_steps={steps.times(1.5)}", "pretraining.learning_rate=6e-3",
             f"pretraining.warmup={steps.times(0.1)}",
         ]  # fmt: skip
     if settings.fine_tuning is not None:
@@ -151,7 +153,7 @@ def _m3p(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
         f"code_switching.languages=[{', '.join(languages)}]",
     ]  # fmt: skip
     if settings.pretraining is not None:
-        changes += ["pretraining.batch=24", "pretraining.negatives=1"]
+        changes += ["pretraining.batch=36", "pretraining.negatives=1"]
         if settings.pretraining.text_batch:
             changes.append("pretraining.text_batch=24")
     return (*_cross_encoder(settings, corpus, data, steps), *changes)
@@ -174,6 +176,14 @@ def _vqa(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
     )  # fmt: skip
 
 
+def _languages(settings: Any, corpus: str) -> tuple[str, ...]:
+    """Leave languages of a recipe out that the toy world lacks."""
+    if settings.languages is None:
+        return ()
+    kept = [code for code in settings.languages if code in _corpus_languages(corpus)]
+    return (f"languages=[{', '.join(kept)}]",)
+
+
 def _mmp(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, ...]:
     if corpus in CORPORA:  # pictures instead of clips
         features = {name: f"manifest: {corpus}/{name}.jsonl, features: store" for name in _SPLITS}
@@ -188,7 +198,8 @@ def _mmp(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
         training = f"{{{files}, batch: 48, {sampling}}}"
     changes = [
         f"encoder={data / 'encoder'}", f"corpora=[{training}]",
-        f"validation={{{features['val']}}}", "text_layer=null", "frozen_layers=0", "width=32",
+        f"validation={{{features['val']}}}", *_languages(settings, corpus),
+        "text_layer=null", "frozen_layers=0", "width=32",
         "pooling_heads=4", "dropout=0", "encoder_dropout=0", "objective.temperature=0.05", *_LOOP,
         f"loop.steps={steps.times(1.5)}", "loop.learning_rate=5e-3",
         f"loop.warmup={steps.times(0.15)}",
@@ -295,6 +306,15 @@ def _chance(measured: Measured, target: Target, row: str, column: Column, images
     return 0.0
 
 
+def _word_by_word(target: Target) -> Target:
+    """Read CLC with dictionaries, since the toy world has no machine translators."""
+    rows = tuple(
+        replace(row, protocol=row.protocol.replace(".translation.", ".dictionary."))
+        for row in target.rows
+    )
+    return replace(target, rows=rows)
+
+
 def reproduce_toy(
     name: str,
     options: Options,
@@ -319,7 +339,7 @@ def reproduce_toy(
     if not target.measured:
         return write_published(target, options.out), None
     size, steps = size or ToySize(), steps or ToySteps()
-    target = select_rows(target, options.rows)
+    target = _word_by_word(select_rows(target, options.rows))
     data = make_toy_data(options.out.resolve() / "toy-data", size)
     plan: list[Run] = []
     for run in paper.plan():

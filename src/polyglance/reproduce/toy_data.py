@@ -6,6 +6,7 @@ model learns that within seconds; whole scenes would take an hour. What is made,
     CORPUS/train.jsonl ...        pictures with captions in the languages of the corpus
     regions/, store/              what a detector finds (``data toy``), and the feature store of
                                   it (``features regions``)
+    dual-val/, dual-test/         embeddings of a dual encoder, for re-ranking
     labels.tsv, dictionaries/     names of the labels, and word translations
     texts.jsonl                   sentences without pictures
     vqa-en/train.jsonl ...        questions about the same pictures
@@ -25,7 +26,7 @@ import numpy as np
 
 from polyglance.data.toy import Clip, Picture, ToyDataset, dictionary, label_names
 from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES
-from polyglance.data.toy.regions import clip_features, write_regions
+from polyglance.data.toy.regions import LABELS, clip_features, label_id, write_regions
 from polyglance.records import Cue, Record, atomic_write, write_manifest
 from polyglance.text.dictionaries import Dictionary
 from polyglance.vision.region_import import import_regions
@@ -66,7 +67,7 @@ def make_toy_data(folder: Path, size: ToySize | None = None) -> Path:
     """Make the toy world in a folder, once."""
     size = ToySize() if size is None else size
     done = folder / "toy.json"
-    settings = {"train": size.train, "test": size.test, "clips": size.clips, "version": 1}
+    settings = {"train": size.train, "test": size.test, "clips": size.clips, "version": 2}
     if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == settings:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -80,6 +81,8 @@ def make_toy_data(folder: Path, size: ToySize | None = None) -> Path:
     write_regions(folder / "regions", everything, first_only=True)
     import_regions(folder / "regions", folder / "store", labels=2, dtype="float16", quiet=True)
     _write_features(folder / "features.npz", folder / "regions", everything)
+    for split in ("val", "test"):
+        _write_dual_embeddings(folder / f"dual-{split}", pictures[split])
     _write_words(folder, pictures["train"])
     for language in QUESTION_LANGUAGES:
         for split, some in pictures.items():
@@ -106,6 +109,17 @@ def _write_features(path: Path, regions: Path, pictures: Sequence[Picture]) -> N
     vectors = [np.load(regions / f"{picture.key}.npz")["features"] for picture in pictures]
     names = [f"{picture.key}.png" for picture in pictures]
     np.savez(path, ids=np.array(names), features=np.stack(vectors))
+
+
+def _write_dual_embeddings(folder: Path, pictures: Sequence[Picture]) -> None:
+    """Write embeddings like those of a dual encoder that mixes some things up."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    labels = [label_id(picture.scene.things[0].thing) for picture in pictures]
+    meanings = np.eye(LABELS)[labels]
+    for name in ("pictures", *CORPORA["flickr8k"]):
+        vectors = meanings + 0.3 * generator.standard_normal(meanings.shape)
+        np.save(folder / f"{name}.npy", vectors.astype(np.float16))
 
 
 def _write_words(folder: Path, pictures: Sequence[Picture]) -> None:

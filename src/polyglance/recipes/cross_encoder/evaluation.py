@@ -256,7 +256,7 @@ def check_same_dual_encoder(folder: Path, heads: ProjectionHeadsConfig, name: st
     if width != heads.width or made_by != heads.model:
         raise DataError(
             f"{folder}: these embeddings are of another dual encoder than {name}: make them again"
-            " with benchmarks/experiments/dual_embeddings.py"
+            " with python -m polyglance.reproduce.dual_embeddings"
         )
 
 

@@ -1,6 +1,6 @@
 """Embed a manifest's images and captions with a dual encoder, whose candidates are re-ranked.
 
-    python -m benchmarks.experiments.dual_embeddings TEST.jsonl --out DATA/flickr8k/dual-test
+    python -m polyglance.reproduce.dual_embeddings TEST.jsonl --out DATA/flickr8k/dual-test
 
 writes ``pictures.npy`` and a file per language, as `polyglance evaluate` and the recipes of M3P
 and UC2 read them, and the model's fingerprint in ``model.txt``.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-import polyglance
+from polyglance.encoders import load
 from polyglance.evaluation.embeddings import read_layout
 from polyglance.utils.progress import progress
 
@@ -22,7 +22,8 @@ BATCH = 64
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", help="name or folder of a model; by default the default model")
@@ -40,7 +41,7 @@ def embed(manifest: Path, out: Path, model: str | None = None, threads: int | No
         model: Name or folder of a model; by default the default model.
         threads: Number of threads; by default the model's.
     """
-    encoder = polyglance.load(model, threads=threads)
+    encoder = load(model, threads=threads)
     layout = read_layout(manifest)
     out.mkdir(parents=True, exist_ok=True)
     (out / "model.txt").write_text(encoder.fingerprint + "\n", encoding="utf-8")

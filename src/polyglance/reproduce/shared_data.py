@@ -1,4 +1,4 @@
-"""Prepare what all runs of M3P or UC2 on Flickr8k share, in a cache, where the data lacks it.
+"""Make what all runs of a target share, in a cache, where the data lacks it.
 
 Names in the cache contain fingerprints of their inputs, so that both systems find the same files.
 """
@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.reports.cross_encoder_tables import ENGLISH
-
 if TYPE_CHECKING:
     from polyglance.records import Record
 
 Changes = tuple[str, ...]
 """Changes to a recipe, ``key=value`` each."""
+ENGLISH = "en"
 SPLITS = ("train", "validation", "test")
 GRID, LABELS_BY = 5, "efficientnet-lite2"
 """Features: cells per side, and the network that labels them."""
@@ -143,8 +142,8 @@ def _in_language(manifest: Path, language: str, *, absolute: bool) -> Iterator[R
 
 def embed_manifest(manifest: Path, cache: Path, model: str | None = None) -> Path:
     """Embed a manifest's images and captions with a dual encoder, once; return the folder."""
-    from benchmarks.experiments.dual_embeddings import embed
     from polyglance.encoders.model_folder import find_model
+    from polyglance.reproduce.dual_embeddings import embed
     from polyglance.utils.fingerprint import fingerprint
     from polyglance.weights.cache import make_once
 

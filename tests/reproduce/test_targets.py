@@ -1,0 +1,116 @@
+"""Targets: every table and figure is there, and every row is a valid recipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyglance.errors import PolyglanceError
+from polyglance.recipes import open_recipe
+from polyglance.reproduce.run import data_needed
+from polyglance.reproduce.target import Paper, find_target, load, paper, paper_names, target_names
+
+TABLES = {"smalr": 2, "m3p": 6, "uc2": 4, "mmp": 12}
+FIGURES = {"smalr": 3, "m3p": 2, "uc2": 3, "mmp": 7}
+
+
+def test_every_table_and_figure_of_the_papers_is_a_target() -> None:
+    names = set(target_names())
+    for kind, counts in (("table", TABLES), ("figure", FIGURES)):
+        for system, count in counts.items():
+            assert {f"{system}/{kind}{number}" for number in range(1, count + 1)} <= names
+    assert {"flickr8k/uc2", "flickr8k/m3p", "flickr8k/smalr", "msvd/mmp"} <= names
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_every_run_is_a_recipe_with_valid_changes(name: str) -> None:
+    for run in paper(name).plan():
+        assert run.recipe is not None
+        changes = [c.replace("{parent}", "PARENT").replace("{data}", "DATA") for c in run.changes]
+        settings = open_recipe(run.recipe, changes).settings
+        if run.parent is not None:
+            assert settings.initialise_from.startswith("PARENT")
+
+
+@pytest.mark.parametrize("name", list(target_names()))
+def test_targets_are_measured_or_say_what_to_see_instead(name: str) -> None:
+    _, target = find_target(name)
+    assert target.name == name
+    if not target.measured:
+        assert target.instead
+    else:
+        assert target.data
+        assert target.learning is not None
+        text = "\n".join(data_needed(name))
+        assert "DATA/" in text
+        assert "\nrecipe " in text  # the first lines of its recipes
+
+
+def published(name: str, row: str) -> list[float | None]:
+    return list(find_target(name)[1].row(row).published)
+
+
+def test_published_figures_are_the_papers() -> None:
+    assert published("uc2/table1", "UC2, on all") == [
+        88.2,
+        84.5,
+        83.9,
+        81.2,
+        88.1,
+        89.8,
+        87.5,
+        86.2,
+    ]
+    assert published("m3p/table2", "M3P w/ fine-tune on each")[:4] == [87.4, 82.1, 67.3, 65.0]
+    assert published("m3p/table6", "Pre-trained with MCT, MCT fine-tune") == [
+        86.4,
+        71.8,
+        62.3,
+        59.6,
+    ]
+    assert published("mmp/table4", "XLM-R-MMP")[-1] == 17.5
+    assert published("smalr/table2", "SMALR-CLC-C")[-2] == 68.7
+    assert published("uc2/table2", "PCATT") == [None, 19.2, None]
+
+
+def test_published_means_agree_with_their_columns() -> None:
+    """A slip of the pen in a figure shows in the mean that the papers print beside it.
+
+    UC2's of M3P on English is itself 0.3 off.
+    """
+    for name in target_names():
+        _, target = find_target(name)
+        columns = [column.name for column in target.columns]
+        for row in target.rows:
+            for column in target.columns:
+                if column.mean_of and row.published:
+                    parts = [row.published[columns.index(inner)] for inner in column.mean_of]
+                    printed = row.published[columns.index(column.name)]
+                    if printed is not None and None not in parts:
+                        mean = sum(part for part in parts if part is not None) / len(parts)
+                        assert mean == pytest.approx(printed, abs=0.35), (name, row.name)
+
+
+def test_an_unknown_target_names_the_nearest() -> None:
+    with pytest.raises(PolyglanceError, match="did you mean 'uc2/table1'"):
+        find_target("uc2/table11")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"rows": [{"name": "a", "run": "nobody"}]}, "no run is called 'nobody'"),
+        ({"rows": [{"name": "a", "published": [1.0, 2.0]}]}, "2 published figures for 1 columns"),
+        ({"claims": [{"text": "", "better": "x", "worse": "a"}]}, "no row is called 'x'"),
+        ({"data": ["nothing"]}, "no dataset is called 'nothing'"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(change: dict[str, object], problem: str) -> None:
+    from polyglance.reproduce.target import _check
+
+    plain = {
+        "title": "", "columns": [{"name": "c", "report": "test.en.mR"}],
+        "rows": [{"name": "a", "published": [1.0]}],
+    }  # fmt: skip
+    read = load(Paper, {"source": "", "targets": {"t": {**plain, **change}}})
+    with pytest.raises(PolyglanceError, match=problem):
+        _check(read.targets["t"], "p/t", read)
