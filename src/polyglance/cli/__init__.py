@@ -22,6 +22,7 @@ from polyglance.cli import (
     reproduce,
     search,
     serve,
+    smalr,
     text,
     weights,
 )
@@ -42,7 +43,8 @@ app.command()(serve.serve)
 app.command()(evaluate.evaluate)
 app.command()(reproduce.reproduce)
 for group, commands in {
-    "library": library, "data": data, "features": features, "text": text, "weights": weights,
+    "library": library, "data": data, "features": features, "smalr": smalr, "text": text,
+    "weights": weights,
 }.items():  # fmt: skip
     app.add_typer(commands.app, name=group)
 

@@ -26,10 +26,12 @@ __all__ = [
     "ConsistencyTraining",
     "Initialisation",
     "LearnedConsistency",
+    "Optimiser",
     "average_scores",
     "learn_consistency",
     "ranking_loss",
     "train_consistency",
+    "untrained",
 ]
 
 Initialisation = Literal["random", "constant"]

@@ -117,7 +117,7 @@ def test_consistency_trains_on_validation_and_evaluates_on_test(
 ) -> None:
     asked: list[Any] = []
 
-    def recalls(learned_from: Any, measured: Any, owners: Any, **_: Any) -> tuple[Any, Any]:
+    def recalls(learned_from: Any, measured: Any, owners: Any, _: Any) -> tuple[Any, Any]:
         asked.append((learned_from("de"), measured("de"), owners["de"]))
         return {}, {}
 

@@ -134,6 +134,8 @@ class SMALRRecipe:
     ``translators`` or word by word with ``dictionaries``."""
     clc_initialisation: Initialisation = "random"
     """Of CLC-C, see `LearnedConsistency`."""
+    clc_iterations: int = 30
+    """Full-batch steps that train CLC-C."""
     clc_networks: Literal["shared", "language"] = "shared"
     """Which CLC-C is saved with the model for search: the paper's one for all queries, or one for
     the queries of each language. Both are evaluated."""
@@ -146,7 +148,9 @@ class SMALRRecipe:
         validate_fields(
             self, lambda value: value >= 1, "1 or more", "batch", "min_count", "word_vector_dim"
         )
-        validate_fields(self, lambda value: value >= 0, "0 or more", "dictionary_min_count")
+        validate_fields(
+            self, lambda value: value >= 0, "0 or more", "dictionary_min_count", "clc_iterations"
+        )
         bounds = "a number from 0 to 1"
         validate_fields(self, lambda value: 0 <= value <= 1, bounds, "hard_negative_warmup")
         if self.model not in WORD_MODELS:

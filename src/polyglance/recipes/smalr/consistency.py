@@ -21,7 +21,7 @@ from torch import Tensor
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders.consistency import SHARED, ConsistencyNetworks
 from polyglance.evaluation.retrieval import mean_over_languages, ranks_from_scores, summarise
-from polyglance.models.consistency import Initialisation, LearnedConsistency, average_scores
+from polyglance.models.consistency import ConsistencyTraining, LearnedConsistency, average_scores
 from polyglance.models.smalr import SMALR
 from polyglance.recipes.retrieval_report import rows_by_language
 from polyglance.recipes.smalr.config import SMALRRecipe
@@ -109,7 +109,9 @@ def evaluate_consistency(
             lambda language, scores=scores: scores("validation", language),  # type: ignore[misc]
             lambda language, scores=scores: scores("test", language),  # type: ignore[misc]
             image_ids,
-            initialisation=recipe.clc_initialisation,
+            ConsistencyTraining(
+                initialisation=recipe.clc_initialisation, iterations=recipe.clc_iterations
+            ),
         )
         trained.append(networks)
     saved = {
@@ -205,8 +207,7 @@ def consistency_recalls(
     validation_scores: Callable[[str], Tensor],
     test_scores: Callable[[str], Tensor],
     image_ids: Mapping[str, tuple[Indices, Indices]],
-    *,
-    initialisation: Initialisation = "random",
+    training: ConsistencyTraining | None = None,
 ) -> tuple[dict[str, Any], dict[str, LearnedConsistency]]:
     """Return mR by language of CLC-A and of CLC-C in two settings, and the trained networks.
 
@@ -219,7 +220,7 @@ def consistency_recalls(
         validation_scores: Returns a language's scores that CLC-C is trained on.
         test_scores: Returns a language's scores to evaluate.
         image_ids: By language, the images of its validation and its test captions.
-        initialisation: Of the networks.
+        training: Initialisation and iterations; the rest is chosen.
 
     Returns:
         The report, and the networks by the language of the query, `SHARED` for the paper's.
@@ -229,7 +230,7 @@ def consistency_recalls(
         for language, ids in image_ids.items()
         for scores in [validation_scores(language)]
     }
-    paper, more = consistency_choices(initialisation)
+    paper, more = consistency_choices(training)
     chosen = {code: choose_consistency([table], [*paper, *more]) for code, table in tables.items()}
     chosen[SHARED] = choose_consistency(list(tables.values()), paper)
     del tables

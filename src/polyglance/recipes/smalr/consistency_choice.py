@@ -21,8 +21,8 @@ from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import ranks_from_scores, summarise
 from polyglance.models.consistency import (
     ConsistencyTraining,
-    Initialisation,
     LearnedConsistency,
+    Optimiser,
     train_consistency,
     untrained,
 )
@@ -31,7 +31,12 @@ from polyglance.objectives.top_triplets import PAPER_RULE
 ScoreTable = tuple[Tensor, Tensor]
 """Scores ``(languages, images, captions)``, and the image of each caption."""
 
-_OPTIMISERS = (("adam", 1e-2), ("adam", 1e-3), ("sgd", 1e-1), ("sgd", 1e-2))
+_OPTIMISERS: tuple[tuple[Optimiser, float], ...] = (
+    ("adam", 1e-2),
+    ("adam", 1e-3),
+    ("sgd", 1e-1),
+    ("sgd", 1e-2),
+)
 _MORE_NEGATIVES = 300
 _FOLDS = 2
 
@@ -49,7 +54,7 @@ class ConsistencyChoice:
 
 
 def consistency_choices(
-    initialisation: Initialisation = "random",
+    training: ConsistencyTraining | None = None,
 ) -> tuple[list[ConsistencyTraining], list[ConsistencyTraining]]:
     """Return ways of training CLC-C: the paper's, which differ in the optimiser, and others.
 
@@ -59,12 +64,10 @@ def consistency_choices(
     the plain average.
 
     Args:
-        initialisation: Of all of them.
+        training: What all of them have in common; None for the paper's 30 iterations.
     """
-    paper = [
-        ConsistencyTraining(name, rate, initialisation=initialisation)  # type: ignore[arg-type]
-        for name, rate in _OPTIMISERS
-    ]
+    common = training or ConsistencyTraining()
+    paper = [replace(common, optimiser=name, learning_rate=rate) for name, rate in _OPTIMISERS]
     rule = replace(PAPER_RULE, negatives=_MORE_NEGATIVES)
     others = [replace(training, rule=rule) for training in paper[:2]]
     return paper, [*others, untrained(paper[0])]
@@ -138,10 +141,10 @@ def _halves(
 ) -> list[tuple[list[ScoreTable], list[ScoreTable]]]:
     """Return pairs of (tables to learn from, tables to measure), each of half of the images."""
     images = tables[0][0].shape[1]
-    if images < 2 * _FOLDS:
+    if images < _FOLDS:
         raise PolyglanceError(
             f"CLC-C is chosen on halves of the validation images, of which there are {images}:"
-            f" give {2 * _FOLDS} or more"
+            f" give {_FOLDS} or more"
         )
     order = np.random.default_rng(seed).permutation(images)
     folds = [np.sort(order[fold::_FOLDS]) for fold in range(_FOLDS)]

@@ -141,17 +141,10 @@ def load_data(recipe: SMALRRecipe, data: Path, device: str) -> SMALRData:
     if recipe.translators:
         translator = CaptionTranslator(recipe.translators, data, cache_dir, device=device)
     splits = data_files(recipe, data, translator, cache_dir)
-    texts = prepare_captions(
-        {name: manifest for name, (manifest, _) in splits.items()},
-        recipe.languages,
-        word_vector_source(recipe, data),
-        recipe.word_vector_dim,
-        cache_dir=cache_dir,
-        device=device,
-    )
+    texts = open_captions(recipe, data, splits, cache_dir, device)
     visuals, captions, kept = {}, {}, {}
     for name, (manifest, features) in splits.items():
-        records, present, visuals[name], feature_info = _read_images(manifest, features, device)
+        records, present, visuals[name], feature_info = read_images(manifest, features, device)
         captions[name] = select_records(texts.captions[name], records)
         if name != "train":
             kept[name] = present
@@ -174,6 +167,32 @@ def load_data(recipe: SMALRRecipe, data: Path, device: str) -> SMALRData:
         translator=translator,
     )
     return everything.with_lexicon(_model_lexicon(recipe, texts, dictionaries))
+
+
+def open_captions(
+    recipe: SMALRRecipe,
+    data: Path,
+    splits: Mapping[str, tuple[Path, Path]],
+    cache_dir: Path,
+    device: str,
+) -> LexiconCaptions:
+    """Tokenise a recipe's captions and make word vectors, or open them from the cache.
+
+    Args:
+        recipe: The settings.
+        data: Folder that the recipe's paths are in.
+        splits: Of `data_files`.
+        cache_dir: Keeps them.
+        device: Where an encoder runs.
+    """
+    return prepare_captions(
+        {name: manifest for name, (manifest, _) in splits.items()},
+        recipe.languages,
+        word_vector_source(recipe, data),
+        recipe.word_vector_dim,
+        cache_dir=cache_dir,
+        device=device,
+    )
 
 
 def data_files(
@@ -232,7 +251,7 @@ def open_dictionaries(
 
 
 @lru_cache(maxsize=8)
-def _read_images(
+def read_images(
     manifest: Path, features: Path, device: str
 ) -> tuple[Indices, Sequence[Record], FeatureTable, FeatureInfo]:
     """Return a manifest's records that have features, by number, and one vector for each."""

@@ -1,6 +1,6 @@
 """Image features that another program made, such as ResNet-152's (SMALR, section 4).
 
-Beside a feature store and the ``.npz`` of `polyglance.recipes.mmp.feature_sources`:
+Beside a feature store and the ``.npz`` of `polyglance.vision.feature_sources`:
 
 - ``NAME.npy``, ``(images, width)`` or ``(images, crops, width)``, with the name of each image on
   a line of ``NAME.txt``; read as needed, not loaded whole;
@@ -13,14 +13,15 @@ ten of 448 x 448 pixels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, MissingExtraError, error_reason
-from polyglance.recipes.mmp.feature_sources import FeatureSource, open_features
 from polyglance.records import Record
+from polyglance.vision.feature_sources import FeatureSource, NpzFeatures, open_features
 from polyglance.vision.tokens import feature_key
 
 Float16Array = NDArray[np.float16]
@@ -32,7 +33,24 @@ def open_image_features(path: Path) -> FeatureSource:
         return MatrixFeatures(path)
     if path.suffix in (".h5", ".hdf5") and path.is_file():
         return HDF5Features(path)
-    return open_features([path], prepend_global=True)
+    source = open_features([path], prepend_global=True)
+    return ByFileName(source) if isinstance(source, NpzFeatures) else source
+
+
+class ByFileName:
+    """Finds an image by the name of its file alone, where its path is not known."""
+
+    def __init__(self, source: FeatureSource) -> None:
+        self.source, self.width = source, source.width
+
+    def find(self, record: Record) -> str | None:
+        """Return the name under which the record's image is known."""
+        alone = replace(record, image=PurePosixPath(record.image or record.key).name)
+        return self.source.find(record) or self.source.find(alone)
+
+    def rows(self, name: str) -> Float16Array:
+        """Return the vectors of an image, ``(crops, width)``."""
+        return self.source.rows(name)
 
 
 class MatrixFeatures:
