@@ -259,6 +259,24 @@ def test_mc_mrm_predicts_fifteen_percent_and_masks_nine_in_ten_of_them(
     assert masked / sum(predicted) == pytest.approx(0.9, abs=0.03)
 
 
+def test_background_regions_may_be_skipped(toy: ToyM3P) -> None:
+    features = region_table(toy.train_pictures)
+    captions = PlainCaptions(
+        CaptionTable.build(records_in(toy.train_pictures, "en"), toy.tokenizer)
+    )
+    chosen = {}
+    for skip in (False, True):
+        objective = MCTObjective(
+            toy.masking, tasks=("mc_mrm",), region_rate=1.0, skip_background=skip
+        )
+        task = MCTTask(toy.model(layers=1), features, captions, objective, batch=64)
+        batch = task.sample(step_generator(0, 0))
+        assert batch.mask is not None
+        chosen[skip] = batch.regions.labels[batch.mask.positions]
+    assert (chosen[False] == 0).any()
+    assert chosen[True].tolist() == [label for label in chosen[False].tolist() if label != 0]
+
+
 def test_the_reference_variant_regresses_features_as_they_are(toy: ToyM3P) -> None:
     """The published code scales inputs to unit length, and never targets."""
     model = toy.model(layers=1)

@@ -68,6 +68,9 @@ class Pretraining:
     """Predict the first word of a caption and the last region of an image, in which chance chooses
     none, as the published code does. None for true in the reference variant and false in the
     paper's."""
+    skip_background: bool = False
+    """Never choose regions of class 0 in MC-MRM, as the published code: true where the store's
+    class 0 is the background, as in M3P's own files."""
     itm_only_steps: int = 0
     """Steps of MC-VLM alone, before all else: see `polyglance.recipes.stages`."""
     steps: int = 1000

@@ -211,6 +211,7 @@ def pretraining_stages(
         tasks=config.tasks,
         negatives=config.negatives,
         at_least_one_region=at_least_one,
+        skip_background=config.skip_background,
     )
 
     def pairs(objective: MCTObjective) -> MCTTask:
