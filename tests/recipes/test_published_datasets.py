@@ -14,7 +14,8 @@ import torch
 from helpers.published import captions, multi30k, questions, regions
 from helpers.published.uc2_checkpoint import uc2_vqa_parameters
 from helpers.text_encoder import save_text_encoder
-from polyglance.errors import PolyglanceError
+from polyglance.cross_encoders.vqa import VQA
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.recipes import open_recipe
 from polyglance.recipes.cross_encoder.corpora import read_corpus
 from polyglance.recipes.cross_encoder.data import SplitReader
@@ -202,6 +203,8 @@ def test_vqa_v2_writes_what_the_challenge_takes(
     assert {result["answer"] for result in results} <= set(questions.ANSWERS)
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
     assert [json.loads(line)["question_id"] for line in lines] == list(map(str, ids))
+    with pytest.raises(DataError, match="trained on regions of an external detector"):
+        VQA.open(tmp_path)
 
 
 def test_vqa_v2_trains_on_both_splits_and_visual_genome(data: Path) -> None:
@@ -232,6 +235,31 @@ def test_japanese_visual_genome_is_split_by_image_and_scored(data: Path, tmp_pat
     assert {question.id for question in vqa_data.train.questions}.isdisjoint(
         question.id for question in vqa_data.tests[0].questions
     )
+
+
+def test_japanese_questions_are_translated_for_an_english_model(data: Path, tmp_path: Path) -> None:
+    """Translate-test: English classes, in which the Japanese ones are translated."""
+    english = {answer: number for number, answer in enumerate(("red", "1", "1+", "dog"))}
+    (data / "uc2" / "misc" / "ans2label_ja_trans2_en.json").write_text(json.dumps(english))
+    (data / "panlex" / "ja-en.tsv").write_text("犬\tdog\n何色\twhat colour\n", encoding="utf-8")
+    test = (
+        "[{manifest: visual-genome-ja/question_answers.json, format: visual-genome-vqa-ja,"
+        " features: visual-genome/regions, part: [0.67, 1]}]"
+    )
+    changes = [
+        "batch=8", f"test={test}", "answers.classes=uc2/misc/ans2label_ja_trans2_en.json",
+        "test_classes=uc2/misc/ans2label_ja.json",
+    ]  # fmt: skip
+    translate = "translate_test=panlex/{source}-{target}.tsv"
+    report = train("vqa-v2", data, tmp_path / "run", *changes, translate)
+    assert set(report["test"]) == {"ja"}
+    assert "baseline" not in report["test"]["ja"]
+    lines = (tmp_path / "run" / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = [json.loads(line) for line in lines]
+    assert {answer["answer"] for answer in answers} <= set(questions.JAPANESE_ANSWERS)
+    assert {answer["question"] for answer in answers} == {"何色ですか?", "犬は何匹いますか?"}
+    with pytest.raises(PolyglanceError, match="set translate_test and answers"):
+        train("vqa-v2", data, tmp_path / "other", *changes)
 
 
 def test_a_published_vqa_checkpoint_answers_without_training(data: Path, tmp_path: Path) -> None:

@@ -113,6 +113,12 @@ class VQARecipe:
     max_text_tokens: int = 40
     train: tuple[QuestionFile, ...] = (QuestionFile("train.jsonl"),)
     test: tuple[QuestionFile, ...] = ()
+    translate_test: str | None = None
+    """Translate test questions into English, as `UC2Recipe.translate_test` does with captions, for
+    a model that was trained in English (translate-test, Table 2)."""
+    test_classes: str | None = None
+    """With ``translate_test``: a list like ``answers.classes`` with the same classes in the
+    language of the test questions, in which answers are then given."""
     held_out: float = 0.05
     """The share of training images that choose the checkpoint; 0 keeps the last one."""
     answers: AnswerConfig = field(default_factory=AnswerConfig)
@@ -137,6 +143,13 @@ class VQARecipe:
         validate_fields(self, lambda value: 0 <= value <= 1, "a number from 0 to 1", alpha)
         if not self.train:
             raise PolyglanceError("train names no questions: add a file")
+        if self.test_classes is not None and (
+            self.translate_test is None or self.answers.classes is None
+        ):
+            raise PolyglanceError(
+                "test_classes names the classes of translated tests in another language: set"
+                " translate_test and answers.classes too"
+            )
         pixels = ("init_from_dual_encoder", "projection_heads", "object_tags")
         if self.image_backbone is None:
             for name in pixels:
@@ -149,7 +162,7 @@ class VQARecipe:
     def missing_files(self, data: Path) -> list[str]:
         """Name what training needs and the data folder lacks, one sentence for each kind."""
         files = (*self.train, *self.test)
-        lists = (self.answers.classes, *(file.image_list for file in files))
+        lists = (self.answers.classes, self.test_classes, *(file.image_list for file in files))
         named = [name for name in lists if name is not None]
         stores = [data / file.features for file in files if self.image_backbone is None]
         return missing_files(data, (*(file.manifest for file in files), *named)) + name_missing(

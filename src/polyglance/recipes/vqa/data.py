@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -21,7 +21,8 @@ from polyglance.cross_encoders.regions import (
 from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
-from polyglance.recipes.cross_encoder.data import SplitReader
+from polyglance.recipes.cross_encoder.data import ENGLISH, SplitReader
+from polyglance.recipes.uc2.data import open_test_translator
 from polyglance.recipes.vqa.config import VQARecipe
 from polyglance.recipes.vqa.questions import (
     ByImage,
@@ -33,6 +34,9 @@ from polyglance.recipes.vqa.questions import (
 )
 from polyglance.records import Question, Record
 from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text.translation.batches import translate_all
+from polyglance.text.translation.cache import TranslationCache
+from polyglance.training.distributed import rank
 from polyglance.vision.torch_backbone import TorchBackbone
 
 
@@ -85,7 +89,7 @@ def load_data(recipe: VQARecipe, data: Path, device: str) -> VQAData:
         vocabulary,
         train,
         reader.read(held_out) if held_out else None,
-        tuple(reader.read(read_questions([file], data), test=True) for file in recipe.test),
+        tuple(reader.read_test(read_questions([file], data)) for file in recipe.test),
         np.array([question in kept for question in train.questions], bool),
     )
 
@@ -143,6 +147,40 @@ class _QuestionReader:
             unanswered=test,
         )
 
+    def read_test(self, images: ByImage) -> QuestionSplit:
+        """Build a test split, of translated questions if the recipe says so."""
+        if self.recipe.translate_test is None:
+            return self.read(images, test=True)
+        translated = self._translate(images, self.recipe.translate_test)
+        split = self.read(translated, test=True)
+        originals = {
+            id(new): old
+            for image, questions in images.items()
+            for new, old in zip(translated[image], questions, strict=True)
+        }
+        return replace(split, questions=[originals[id(q)] for q in split.questions])
+
+    def _translate(self, images: ByImage, translator: str) -> dict[QuestionImage, list[Question]]:
+        """Return the questions in English, in the same order."""
+        texts: dict[str, list[str]] = {}
+        for questions in images.values():
+            for question in questions:
+                texts.setdefault(question.language, []).append(question.text)
+        english: dict[tuple[str, str], str] = {}
+        for language, some in sorted(texts.items()):
+            if language != ENGLISH:
+                to_english = open_test_translator(translator, language, self._splits)
+                with TranslationCache.open() as cache:
+                    found = translate_all(to_english, some, cache, quiet=rank() > 0).texts
+                english |= {(language, text): new for text, new in found.items() if new}
+        return {
+            image: [
+                replace(q, text=english.get((q.language, q.text), q.text), language=ENGLISH)
+                for q in questions
+            ]
+            for image, questions in images.items()
+        }
+
     @cached_property
     def _backbone(self) -> TorchBackbone:
         assert self.recipe.image_backbone is not None
@@ -155,8 +193,9 @@ class _QuestionReader:
             return encode_regions(files, self._backbone, settings, views=settings.views, seed=seed)
         return encode_regions_tta(files, self._backbone, settings)
 
-    def _stored_regions(self, images: Sequence[QuestionImage]) -> RegionTable:
-        reader = SplitReader(
+    @cached_property
+    def _splits(self) -> SplitReader:
+        return SplitReader(
             self.data,
             self.tokenizer,
             max_text_tokens=self.recipe.max_text_tokens,
@@ -164,9 +203,11 @@ class _QuestionReader:
             prepend_global=self.recipe.prepend_global,
             device=self.device,
         )
+
+    def _stored_regions(self, images: Sequence[QuestionImage]) -> RegionTable:
         return RegionTable.concat(
             [
-                reader.stored_regions(features, [Record(image=image.name) for image in some])
+                self._splits.stored_regions(features, [Record(image=image.name) for image in some])
                 for features, some in groupby(images, key=lambda image: image.features)
             ]
         )

@@ -89,8 +89,9 @@ def evaluate(
             several ways to define types, the strongest on these very questions counts.
 
     Returns:
-        By language the model's and the baseline's figures, and the difference; and how many
-        questions have no answers to compare with, if there are any.
+        By language the model's and the baseline's figures, and the difference, without a baseline
+        in languages that were not trained on; and how many questions have no answers to compare
+        with, if there are any.
     """
     by_language: dict[str, tuple[list[Question], list[str]]] = {}
     unanswered: Counter[str] = Counter()
@@ -101,25 +102,24 @@ def evaluate(
         own, texts = by_language.setdefault(question.language, ([], []))
         own.append(question)
         texts.append(answer)
-    baselines = (
-        []
-        if not by_language
-        else [
-            QuestionTypePrior.learn(training, words=count, min_questions=least)
-            for count in range(1, _MAX_TYPE_WORDS + 1)
-            for least in _MIN_TYPE_COUNTS
-        ]
-    )
+    learned = {question.language for question in training}
+    baselines = [
+        QuestionTypePrior.learn(training, words=count, min_questions=least)
+        for count in range(1, _MAX_TYPE_WORDS + 1)
+        for least in _MIN_TYPE_COUNTS
+        if learned & set(by_language)
+    ]
     report: dict[str, Any] = {}
     for language, (own, texts) in by_language.items():
+        model_figures = figures(own, texts)
+        report[language] = {"questions": len(own), "model": model_figures}
+        if language not in learned:
+            continue  # translate-test
         tried = [(best, [best.answer(question) for question in own]) for best in baselines]
         scores = [evaluate_answers(own, some).score for _, some in tried]
         best, baseline = tried[int(np.argmax(scores))]
-        model_figures = figures(own, texts)
         main = model_figures["score" if "score" in model_figures else "accuracy"]
-        report[language] = {
-            "questions": len(own),
-            "model": model_figures,
+        report[language] |= {
             "baseline": figures(own, baseline) | {"first_words": best.words},
             "above_baseline": float(main) - max(scores),
         }

@@ -28,6 +28,7 @@ from polyglance.recipes.cross_encoder.build import (
     set_dropout,
     split_dual_encoder,
 )
+from polyglance.recipes.cross_encoder.data import ENGLISH
 from polyglance.recipes.cross_encoder.word_head import initial_word_transform
 from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.recipes.stages import Stage, load_stage, parameter_groups
@@ -41,7 +42,7 @@ from polyglance.recipes.vqa.evaluation import (
     write_model_card,
     write_submission,
 )
-from polyglance.recipes.vqa.questions import answer_targets
+from polyglance.recipes.vqa.questions import answer_targets, read_answer_classes
 from polyglance.recipes.vqa.tasks import AnswerTargets, VQATask
 from polyglance.records import Question
 from polyglance.training.distributed import rank
@@ -83,7 +84,7 @@ def train(recipe: VQARecipe, data: Path, run: Path, *, device: str = "cpu") -> d
     if rank() == 0:  # before evaluation, so that nothing that fails there costs the model
         write_model_folder(run / "model", recipe, model, vqa_data)
     if vqa_data.tests:
-        report["test"] = _test(model, recipe, vqa_data, run)
+        report["test"] = _test(model, recipe, vqa_data, data, run)
     if rank() == 0:
         by_language = vqa_data.vocabulary.by_language
         write_model_card(run / "model", by_language, report.get("test", {}))
@@ -242,12 +243,25 @@ def _without_word_head(model: UC2, tensors: dict[str, Tensor]) -> dict[str, Tens
     }
 
 
-def _test(model: VQAModel, recipe: VQARecipe, data: VQAData, run: Path) -> dict[str, Any]:
+def _test(
+    model: VQAModel, recipe: VQARecipe, data: VQAData, folder: Path, run: Path
+) -> dict[str, Any]:
     """Answer every test question, write the answers, and score those that can be scored."""
     questions: list[Question] = []
     answers: list[str] = []
+    names = None
+    if recipe.test_classes is not None:
+        names = read_answer_classes(folder / recipe.test_classes, "").names
+        if len(names) != len(data.vocabulary):
+            raise PolyglanceError(
+                f"{recipe.test_classes} has {len(names):,} classes and {recipe.answers.classes}"
+                f" {len(data.vocabulary):,}: give two lists of the same classes"
+            )
     for file, split in zip(recipe.test, data.tests, strict=True):
         own = predict(model, split, data.vocabulary)
+        if names is not None:
+            class_ids = data.vocabulary.class_ids
+            own = [names[class_ids[ENGLISH, answer]][1] for answer in own]
         if rank() == 0:
             write_submission(run, file.manifest, split.questions, own)
         questions += split.questions
