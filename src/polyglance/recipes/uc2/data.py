@@ -251,7 +251,7 @@ def translate_split(split: Split, translator: str, reader: SplitReader) -> Split
     records = list(split.records)
     for language in sorted(split.captions.present_languages - {ENGLISH}):
         texts = [text for record in records for text in record.captions.get(language, ())]
-        to_english = _open_translator(translator, language, reader)
+        to_english = open_test_translator(translator, language, reader)
         with TranslationCache.open() as cache:
             translations = translate_all(to_english, texts, cache, quiet=rank() > 0).texts
         for number, record in enumerate(records):
@@ -262,7 +262,7 @@ def translate_split(split: Split, translator: str, reader: SplitReader) -> Split
     return replace(split, records=records, captions=captions)
 
 
-def _open_translator(name: str, language: str, reader: SplitReader) -> CacheableTranslator:
+def open_test_translator(name: str, language: str, reader: SplitReader) -> CacheableTranslator:
     """Open a translator by name or folder, or word-by-word translation with a dictionary."""
     if name == "apertium":
         return open_translator(name, language, ENGLISH)
