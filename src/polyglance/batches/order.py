@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.config import validate_fields
+from polyglance.nn.packing import Packing
+from polyglance.objectives.draws import ItemDraws
 
 Indices = NDArray[np.int64]
 
@@ -134,7 +136,7 @@ class GroupedOrder:
         """
         self.per_batch, self.seed = per_batch, seed
         uniform = np.allclose(probabilities, probabilities[0])
-        period = len(counts) * max(1, _PERIOD // len(counts)) if uniform else _PERIOD
+        period = len(counts) if uniform else _PERIOD
         self._quota = _round_to_sum(probabilities * period, period)
         self._period = period
         self._orders = [
@@ -147,14 +149,11 @@ class GroupedOrder:
 
         Of every ``period`` consecutive numbers each group has its share, in random order.
         """
-        groups = np.empty(len(numbers), np.int64)
-        places = np.empty(len(numbers), np.int64)
         cycles, within = np.divmod(numbers, self._period)
-        for cycle in np.unique(cycles).tolist():
-            chosen = cycles == cycle
-            kinds, ranks = self._cycle(cycle)
-            groups[chosen] = kinds[within[chosen]]
-            places[chosen] = cycle * self._quota[groups[chosen]] + ranks[within[chosen]]
+        touched, rows = np.unique(cycles, return_inverse=True)
+        kinds, ranks = self._cycles(touched)
+        groups = kinds[rows, within]
+        places = cycles * self._quota[groups] + ranks[rows, within]
         items = np.empty(len(numbers), np.int64)
         for group in np.unique(groups).tolist():
             order = self._orders[group]
@@ -163,19 +162,25 @@ class GroupedOrder:
             items[chosen] = order.take(places[chosen])
         return groups, items
 
-    def _cycle(self, cycle: int) -> tuple[Indices, Indices]:
-        """Return the group at each number of a cycle, and its rank among the group's."""
-        kinds = np.repeat(np.arange(len(self._quota)), self._quota)
-        kinds = np.random.default_rng([self.seed, 0, cycle]).permutation(kinds)
-        ranks = np.empty(len(kinds), np.int64)
-        by_kind = np.argsort(kinds, kind="stable")
+    def _cycles(self, cycles: Indices) -> tuple[Indices, Indices]:
+        """Return the group at each number of cycles, and its rank among the group's there.
+
+        Both are ``(cycles, period)``.
+        """
+        packing = Packing.of([self._period] * len(cycles))
+        draws = ItemDraws.of(self.seed, cycles).per_row("groups", packing)
+        order = draws.view(len(cycles), -1).argsort(dim=1, stable=True).numpy()
+        kinds = np.repeat(np.arange(len(self._quota)), self._quota)[order]
         first = np.cumsum(self._quota) - self._quota
-        ranks[by_kind] = np.arange(len(kinds)) - np.repeat(first, self._quota)
+        ranks = np.empty_like(kinds)
+        by_kind = np.argsort(kinds, axis=1, kind="stable")
+        own = np.arange(self._period) - np.repeat(first, self._quota)
+        np.put_along_axis(ranks, by_kind, np.broadcast_to(own, kinds.shape), axis=1)
         return kinds, ranks
 
 
 _PERIOD = 1024
-"""Items after which shares are exact, about."""
+"""Items after which unequal shares are exact; equal ones are after one item of each group."""
 
 
 def _round_to_sum(values: NDArray[np.float64], total: int) -> Indices:

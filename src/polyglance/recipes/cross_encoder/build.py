@@ -26,12 +26,12 @@ from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.models.projection_heads import load_projection_heads, save_projection_heads
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe
 from polyglance.recipes.cross_encoder.evaluation import check_same_dual_encoder
+from polyglance.recipes.cross_encoder.streaming import open_reader
 from polyglance.recipes.run_folder import has_checkpoint, save_recipe
 from polyglance.recipes.stages import load_stage
 from polyglance.text import Tokenizer
 from polyglance.training.checkpoints import Fit
 from polyglance.training.distributed import barrier, rank
-from polyglance.vision.store import read_info
 
 if TYPE_CHECKING:
     from polyglance.export.split_model import SplitModel
@@ -224,7 +224,7 @@ def _backbone_of_store(recipe: CrossEncoderRecipe, data: Path) -> ImageBackboneC
 
     None for regions other than the whole image and all cells of a grid over it.
     """
-    made_by = read_info(data / recipe.train.features).made_by
+    made_by = open_reader(data, recipe.train.features, recipe.streaming).info.made_by
     size, grid = made_by.get("size"), made_by.get("grid")
     if not (
         isinstance(size, int)
