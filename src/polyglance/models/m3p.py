@@ -216,8 +216,8 @@ class M3P(CrossEncoderModel):
         first_rows = joined.packing.cu_seqlens[:-1].long()
         wanted = torch.cat([text_rows[words], region_rows[regions], first_rows[pairs]])
         out = self.encoder.contextualise(joined.rows, joined.packing, output_rows=wanted)
-        of_words, of_regions, pooled = out.split([len(words), len(regions), len(pairs)])
-        return of_words, of_regions, pooled
+        before_pairs = len(words) + len(regions)
+        return out[: len(words)], out[len(words) : before_pairs], out[before_pairs:]
 
     def join(self, text: PackedRows, images: PackedRows) -> PackedPairs:
         """Concatenate each sentence with its image; the published code puts images first."""
