@@ -122,8 +122,10 @@ def train(
     from polyglance.training.distributed import init_distributed
 
     opened = open_recipe(recipe, overrides or ())
-    with init_distributed():
+    with init_distributed() as rank:
         report = opened.train(data, out, device=device)
+    if rank > 0:  # the first process speaks for all
+        return
     tests = ("test", "test_all_captions", "extra_tests", "translate_test")
     sections = ("validation", *tests, "compressed")
     results = {name: value for name, value in report.items() if name in sections}
