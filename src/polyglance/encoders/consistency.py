@@ -48,7 +48,8 @@ class Network:
         total = weights.sum()
         if total <= 0:  # worse than no ranking: nothing can be said for it
             return np.full_like(weights, 1 / len(weights))
-        return weights / total
+        shares: Weights = weights / total
+        return shares
 
 
 @dataclass(frozen=True, eq=False)

@@ -226,7 +226,7 @@ def train_consistency(
             dead &= _are_dead(hidden.detach())
             combined = model.output(hidden).squeeze(-1)
             loss = ranking_loss(combined, ids, training.rule, training.sentence_weight)
-            (loss / len(used)).backward()
+            (loss / len(used)).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if dead.any():
             model.reset_units(dead.cpu(), generator)

@@ -42,7 +42,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(data: Path) -> tuple[Path, dict[str, Any]]:
-    recipe = replace(RECIPE, cache_dir=str(data / "cache"), consistency=True)
+    recipe = replace(RECIPE, cache_dir=str(data / "cache"), consistency=True, clc_iterations=10)
     return data / "run", train(recipe, data, data / "run")
 
 

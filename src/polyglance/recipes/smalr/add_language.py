@@ -203,8 +203,10 @@ def new_vectors(
     with_one = np.concatenate([whole, np.ones((len(whole), 1), np.float32)], axis=1)
     axes, *_ = np.linalg.lstsq(with_one, known.vectors[np.sort(sample)], rcond=None)
     new = vectors_for(words, source, width=full_width, device=device)[2:]
-    projected = np.concatenate([new, np.ones((len(new), 1), np.float32)], axis=1) @ axes
-    return projected.astype(np.float32)
+    projected: NDArray[np.float32] = (
+        np.concatenate([new, np.ones((len(new), 1), np.float32)], axis=1) @ axes
+    ).astype(np.float32)
+    return projected
 
 
 def _encoder_width(source: str) -> int:

@@ -151,7 +151,7 @@ def load_data(recipe: SMALRRecipe, data: Path, device: str) -> SMALRData:
     test_counts = texts.word_counts[records].sum(0).tolist()  # the last split is the test
     texts = replace(texts, captions=captions)
     dictionaries = None
-    if recipe.needs_dictionaries:
+    if recipe.needs_dictionaries or recipe.dictionaries != LEARNED:  # learning takes minutes
         dictionaries = open_dictionaries(recipe, data, cache_dir, splits["train"][0])
     everything = SMALRData(
         texts=texts,

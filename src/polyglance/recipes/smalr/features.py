@@ -120,4 +120,7 @@ def _names_of(record: Record) -> list[str]:
 
 
 def _mean(rows: NDArray[np.floating], width: int) -> Float16Array:
-    return rows.reshape(-1, width).mean(0, keepdims=True, dtype=np.float32).astype(np.float16)
+    mean: Float16Array = (
+        rows.reshape(-1, width).mean(0, keepdims=True, dtype=np.float32).astype(np.float16)
+    )
+    return mean
