@@ -19,6 +19,7 @@ from polyglance.cli import (
     features,
     index,
     library,
+    plan,
     reproduce,
     search,
     serve,
@@ -42,6 +43,7 @@ app.command()(explain.explain)
 app.command()(serve.serve)
 app.command()(evaluate.evaluate)
 app.command()(reproduce.reproduce)
+app.command()(plan.plan)
 for group, commands in {
     "library": library, "data": data, "features": features, "smalr": smalr, "text": text,
     "weights": weights,
