@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -342,6 +343,7 @@ def model_files(name: str | None) -> list[Path]:
     return [] if name is None else [find_model(name)]
 
 
+@cache
 def source_files(module: str) -> list[Path]:
     """Return the files of our package that a module imports, directly or indirectly.
 

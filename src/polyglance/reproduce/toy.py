@@ -220,7 +220,7 @@ def _smalr(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str
         return f"{{manifest: smalr/{name}.jsonl, features: features.npz}}"
 
     sizes = {
-        "own_words": 40, "own_width": 16, "latent_tokens": 60, "candidates": 4,
+        "own_words": 40, "own_width": 24, "latent_tokens": 60, "candidates": 4,
         "universal_width": 24, "gru_width": 32, "visual_hidden": 48, "width": 24, "dropout": 0.0,
     }  # fmt: skip
     return (
@@ -228,7 +228,8 @@ def _smalr(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str
         f"test={split('test')}", f"languages=[{', '.join(languages)}]",
         f"human_languages=[{', '.join(human)}]", "word_vectors=skipgram", "word_vector_dim=24",
         "translators=[]", f"dictionaries={_DICTIONARIES}", "parallel_text=null", "cache_dir=null",
-        "captions_per_language=1", "batch=48", "triplets.margin=0.2", "hard_negative_warmup=0.5",
+        "captions_per_language=1", "clc_iterations=3", "batch=48",
+        "triplets.margin=0.2", "hard_negative_warmup=0.5",
         *(f"model_config.{name}={value}" for name, value in sizes.items()),
         f"pretraining.steps={steps.times(0.4)}", "pretraining.learning_rate=1e-2",
         "pretraining.batch=48", *_LOOP, f"loop.steps={steps.times(1.5)}",
@@ -342,7 +343,7 @@ def reproduce_toy(
     target = _word_by_word(select_rows(target, options.rows))
     data = make_toy_data(options.out.resolve() / "toy-data", size)
     plan: list[Run] = []
-    for run in paper.plan():
+    for run in needed_runs(target, paper.plan()):
         if run.parent is None or run.parent in {one.name for one in plan}:
             small = toy_run(with_data(run, data), paper.runs[run.name], data, steps)
             plan += [] if small is None else [small]

@@ -62,7 +62,8 @@ def plot(columns: Sequence[str], series: Sequence[Dots], *, y_label: str) -> str
 def _rounded_range(values: Sequence[float]) -> tuple[float, float, float]:
     """Return a rounded range that contains the values, and the step between its lines."""
     low, high = min(values), max(values)
-    step = next(s for s in (1, 2, 5, 10, 20, 50) if (high - low) / s <= 8)
+    steps = (m * 10.0**e for e in range(12) for m in (1, 2, 5))
+    step = next(s for s in steps if (high - low) / s <= 8)
     low, high = step * (low // step), step * -(-high // step)
     return low, max(high, low + step), step
 
