@@ -152,7 +152,9 @@ def broadcast_buffers(model: nn.Module) -> None:
     """Copy buffers, such as running means, of the first process to all others."""
     if world_size() > 1:
         for buffer in model.buffers():
-            dist.broadcast(buffer, 0)
+            whole = buffer.contiguous()
+            dist.broadcast(whole, 0)
+            buffer.copy_(whole)
 
 
 def gather_rows(rows: Tensor) -> Tensor:
