@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks import history
 from polyglance.reproduce.environment import environment, set_commit
 
 __all__ = ["DOCS", "RESULTS", "ROOT", "environment", "read_results", "set_commit", "write_results"]
@@ -24,6 +25,8 @@ def read_results(name: str, folder: Path = RESULTS) -> dict[str, Any]:
 def write_results(name: str, figures: dict[str, Any], out: Path | None = None) -> Path:
     """Write figures with their environment to ``NAME.json`` and print the path.
 
+    Results of speed benchmarks are also added to the history beside them.
+
     Args:
         name: Name of the file, without its suffix.
         figures: What was measured; its keys override those of `environment`.
@@ -34,6 +37,10 @@ def write_results(name: str, figures: dict[str, Any], out: Path | None = None) -
     """
     path = (RESULTS if out is None else out) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**environment(), **figures}, indent=2, ensure_ascii=False) + "\n")
+    results = {**environment(), **figures}
+    path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    if name in history.HEADLINES:
+        line = history.history_line(name, results)
+        history.add_lines([line], path.parent / history.HISTORY.name)
     print(f"wrote {path}")
     return path
