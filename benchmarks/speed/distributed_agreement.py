@@ -2,7 +2,8 @@
 
 Small models of UC2 (MLM, ITM and MRTM drawn in turn, gradients accumulated, weights averaged)
 and of MMP (contrastive, captions in two languages) are trained with the same global batch on the
-CPU, over gloo. Then a process is killed in the middle (SIGKILL) and ``torchrun`` restarts it.
+CPU, over gloo; shards also compute activations again in the backward pass. Then a process is
+killed in the middle (SIGKILL) and ``torchrun`` restarts it.
 
     python -m benchmarks.speed.distributed_agreement
 
@@ -216,7 +217,8 @@ def train_toy(
         mixture = Mixture({name: _Deadly(task, kill_in) for name, task in mixture.tasks.items()})
     config = LoopConfig(
         steps=STEPS, learning_rate=1e-3, warmup=4, weight_decay=0.01, grad_clip=1.0, log_every=1,
-        save_every=SAVE_EVERY, sharding=sharding, seed=seed, **changes,
+        save_every=SAVE_EVERY, sharding=sharding, seed=seed,
+        gradient_checkpointing=sharding == "fsdp", **changes,
     )  # fmt: skip
     train_loop(model, mixture, config, folder, quiet=True)
     return {name: value.detach().clone() for name, value in model.named_parameters()}
