@@ -49,7 +49,7 @@ HEADLINES: dict[str, Headline | None] = {
     "m3p_step": Headline("pairs_per_second/{}", "packed"),
     "all_pairs": Headline("pairs_per_second/{}", "packed"),
     "packed_encoder": Headline("pairs_per_second/{}", "packed, compiled"),
-    "uc2_sweep": Headline("pairs_per_second/base"),
+    "uc2_sweep": Headline("pairs_per_second/{}/batch/1024", "packed"),
     "streaming_corpus": None,
     "streaming_corpus_resident": None,
     "distributed_agreement": None,

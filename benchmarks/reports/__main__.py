@@ -5,6 +5,7 @@ python -m benchmarks.reports
 
 from __future__ import annotations
 
+from benchmarks import history
 from benchmarks.reports import (
     default_model_page,
     m3p_page,
@@ -12,6 +13,7 @@ from benchmarks.reports import (
     reranking_page,
     scale_page,
     smalr_page,
+    training_speed_page,
     translation_checks_page,
     uc2_page,
     vqa_page,
@@ -20,11 +22,12 @@ from benchmarks.reports import (
 
 PAGES = (
     default_model_page, m3p_page, mmp_page, reranking_page, scale_page, smalr_page,
-    translation_checks_page, uc2_page, vqa_page, word_aligner_page,
+    training_speed_page, translation_checks_page, uc2_page, vqa_page, word_aligner_page,
 )  # fmt: skip
 
 
 def main() -> None:
+    history.add_current()  # results that were copied from another machine
     for page in PAGES:
         page.main()
 

@@ -54,6 +54,8 @@ def plot(curves: Mapping[str, Curve], *, x_label: str, y_label: str) -> str:
         line = " ".join("{:.1f},{:.1f}".format(*to_pixels(*point)) for point in curve)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         x, y = to_pixels(*curve[-1])
+        if len(curve) == 1:  # no line shows it
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
         y = max([y, *(other + 14 for other in label_heights[-1:])])  # labels must not overlap
         label_heights.append(y)
         label = f"{html.escape(name)} {curve[-1][1]:.1f}"

@@ -1,0 +1,221 @@
+"""Fill the page of training speed: steps, all pairs, their history, and sweeps.
+
+    python -m benchmarks.reports.training_speed_page
+
+Reads results/uc2_step.json, m3p_step.json, all_pairs.json, history.jsonl and, if there,
+uc2_sweep.json; fills docs/training-speed.md and draws its plots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import history
+from benchmarks.history import HEADLINES, REGRESSION, Line
+from benchmarks.reports import cross_encoder_tables, pages
+from benchmarks.results_io import DOCS, RESULTS, read_results
+from polyglance.reproduce.plots import line_plot
+
+PAGE = DOCS / "training-speed.md"
+TRAINING = {
+    "uc2_step": "UC2, mixture", "m3p_step": "M3P", "packed_encoder": "bare encoder",
+    "all_pairs": "all pairs",
+}  # fmt: skip
+"""Benchmarks of accelerators, and their names in plots."""
+IN_PLOT = ("uc2_step", "m3p_step", "packed_encoder")
+"""Those whose figures are of one order of magnitude."""
+AXES = {
+    "length": "mean sub-words of a caption", "batch": "pairs a step",
+    "languages": "languages of the captions",
+}  # fmt: skip
+MAX_SECONDS = 6 * 60
+"""The goal for all pairs of 1,000 images and 5,000 captions."""
+Curves = dict[str, list[tuple[float, float]]]
+
+
+def main() -> None:
+    sweep = RESULTS / "uc2_sweep.json"
+    fill(
+        history.read_history(),
+        read_results("all_pairs"),
+        read_results("uc2_sweep") if sweep.is_file() else None,
+    )
+
+
+def fill(
+    lines: Sequence[Line],
+    pairs: Mapping[str, Any],
+    sweep: Mapping[str, Any] | None,
+    document: Path = PAGE,
+) -> None:
+    """Fill the tables of a document, and draw its plots.
+
+    Args:
+        lines: the history of all speed benchmarks.
+        pairs: the results of `benchmarks.speed.all_pairs`.
+        sweep: the results of `benchmarks.speed.step_sweep`, if there are any.
+        document: the page.
+    """
+    images = document.parent / "images"
+    contents = {
+        "uc2": cross_encoder_tables.step_speed(RESULTS / "uc2_step.json"),
+        "m3p": cross_encoder_tables.step_speed(RESULTS / "m3p_step.json"),
+        "all pairs": all_pairs(pairs),
+        "plots": history_plots(lines, images),
+        "history": history_table(lines),
+        "changes": changes_table(lines),
+        "sweep": sweep_section(sweep, images),
+    }
+    pages.fill(document, contents)
+
+
+def all_pairs(figures: Mapping[str, Any]) -> str:
+    """Format the evaluation of all pairs, and whether it is fast enough."""
+    rows = [[name, f"{rate:,}"] for name, rate in figures["pairs_per_second"].items()]
+    seconds = figures["seconds"]
+    return (
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}"
+        " ([all_pairs.json](../benchmarks/results/all_pairs.json)):\n\n"
+        f"{pages.table(['', 'pairs a second'], rows)}\n\n"
+        f"{figures['images']:,} images x {figures['captions']:,} captions took {seconds:.1f} s."
+        f" Goal: at most {MAX_SECONDS // 60} minutes: {'yes' if seconds <= MAX_SECONDS else 'no'}."
+    )
+
+
+def history_plots(lines: Sequence[Line], images: Path) -> str:
+    """Draw pairs a second, and ratios to references, by measurement."""
+    rates: Curves = {}
+    ratios: Curves = {}
+    for name in IN_PLOT:
+        headline = HEADLINES[name]
+        assert headline is not None
+        measured = [line for line in lines if line["benchmark"] == name]
+        for number, line in enumerate(measured, 1):
+            rate = line["figures"][headline.path] / 1000
+            rates.setdefault(_curve(name, measured, line), []).append((number, rate))
+            for ratio, value in line["ratios"].items():
+                reference = ratio.partition(" / ")[2]
+                if not reference.startswith("packed"):
+                    curve = f"{_curve(name, measured, line)}: {reference}"
+                    ratios.setdefault(curve, []).append((number, 100 * value))
+    labels = {
+        "training-speed": (rates, "thousand pairs a second"),
+        "training-speed-ratios": (ratios, "percent of the reference's pairs a second"),
+    }
+    links = []
+    for file, (curves, y_label) in labels.items():
+        drawn = line_plot.plot(curves, x_label="number of the measurement", y_label=y_label)
+        (images / f"{file}.svg").write_text(drawn, encoding="utf-8")
+        links.append(f"![{y_label.capitalize()} by measurement](images/{file}.svg)")
+    return "\n\n".join(links)
+
+
+def _curve(name: str, measured: Sequence[Line], line: Line) -> str:
+    """Name a curve, with its machine where a benchmark was measured on several."""
+    several = len({one["hardware"] for one in measured}) > 1
+    return TRAINING[name] + (f", {_machine(line)}" if several else "")
+
+
+def history_table(lines: Sequence[Line]) -> str:
+    """Format the headline figure and the ratios of all measurements on accelerators."""
+    rows = []
+    for name, label in TRAINING.items():
+        headline = HEADLINES[name]
+        assert headline is not None
+        for line in lines:
+            if line["benchmark"] == name:
+                ratios = ", ".join(
+                    f"{ratio.partition(' / ')[2]}: {value:.2f}"
+                    for ratio, value in line["ratios"].items()
+                )
+                rate = line["figures"][headline.path]
+                about = [line["date"], f"`{line['commit']}`", _machine(line)]
+                rows.append([label, *about, f"{rate:,}", ratios])
+    header = ["", "date", "commit", "machine", "pairs a second", "times as fast as"]
+    return pages.table(header, rows, text_columns=4)
+
+
+def changes_table(lines: Sequence[Line]) -> str:
+    """Compare the last measurement of every benchmark with the one before on the same machine."""
+    rows = []
+    for name, headline in HEADLINES.items():
+        by_machine: dict[str, list[Line]] = {}
+        for line in lines:
+            if line["benchmark"] == name:
+                by_machine.setdefault(line["hardware"], []).append(line)
+        for measured in by_machine.values():
+            changed = history.change(measured[-1], measured[-2]) if len(measured) > 1 else None
+            if headline is None or changed is None:
+                continue
+            absolute, by_ratio = changed
+            before, now = (line["figures"][headline.path] for line in measured[-2:])
+            commits = f"`{measured[-2]['commit']}` to `{measured[-1]['commit']}`"
+            ratio = ", ".join(
+                f"{key.partition(' / ')[2]}: {value:+.1%}" for key, value in by_ratio.items()
+            )
+            unit = headline.path.replace("/", ", ")
+            figures = [f"{before:,g}", f"{now:,g}", f"{absolute:+.1%}", ratio or "–"]
+            about = [f"{name}: {unit}", _machine(measured[-1]), commits]
+            rows.append([*about, *figures, verdict(absolute, by_ratio)])
+    header = ["", "machine", "commits", "before", "now", "faster by", "by the ratio to", "slower?"]
+    return pages.table(header, rows, text_columns=3)
+
+
+def verdict(absolute: float, by_ratio: Mapping[str, float]) -> str:
+    """Say whether a benchmark has become slower by more than 5 %, judged by ratios if it can."""
+    judged = min(by_ratio.values(), default=absolute)
+    if judged >= -REGRESSION:
+        return "no"
+    return "**yes**" if by_ratio else "perhaps: no common reference"
+
+
+def sweep_section(sweep: Mapping[str, Any] | None, images: Path) -> str:
+    """Format and draw pairs a second by length, batch and number of languages."""
+    if sweep is None:
+        return pages.NOT_MEASURED
+    base = sweep["base"]
+    parts = [
+        f"Measured {sweep['date']} at {sweep['commit']} on {sweep['hardware']}"
+        " ([uc2_sweep.json](../benchmarks/results/uc2_sweep.json)). One thing varies at a time;"
+        f" otherwise captions have {base['length']} sub-words, steps {base['batch']:,} pairs, and"
+        f" there are {base['languages']} languages. Beside pairs a second: peak memory in GiB."
+    ]
+    rates, memory = sweep["pairs_per_second"], sweep["peak_gib"]
+    for axis, label in AXES.items():
+        values = list(next(iter(rates.values()))[axis])
+        rows = [
+            [variant, *(_sweep_cell(by_axis[axis][v], memory[variant][axis][v]) for v in values)]
+            for variant, by_axis in rates.items()
+        ]
+        curves = {
+            variant: [(float(v), by_axis[axis][v] / 1000) for v in values if by_axis[axis][v]]
+            for variant, by_axis in rates.items()
+        }
+        drawn = line_plot.plot(
+            {name: curve for name, curve in curves.items() if curve},
+            x_label=label,
+            y_label="thousand pairs a second",
+        )
+        (images / f"sweep-{axis}.svg").write_text(drawn, encoding="utf-8")
+        parts += [
+            f"![Pairs a second by {label}](images/sweep-{axis}.svg)",
+            pages.table([label, *(f"{int(v):,}" for v in values)], rows),
+        ]
+    return "\n\n".join(parts)
+
+
+def _sweep_cell(rate: float | None, gib: float | None) -> str:
+    if rate is None:
+        return "does not fit"
+    return f"{rate:,}" + (f" ({gib:.0f})" if gib else "")
+
+
+def _machine(line: Line) -> str:
+    name: str = line["hardware"]
+    return name.partition(",")[0]
+
+
+if __name__ == "__main__":
+    main()
