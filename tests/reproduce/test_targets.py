@@ -1,13 +1,12 @@
-"""Targets: every table and figure is there, and every row is a valid recipe."""
+"""Targets: every table and figure is there, with the papers' figures."""
 
 from __future__ import annotations
 
 import pytest
 
 from polyglance.errors import PolyglanceError
-from polyglance.recipes import open_recipe
 from polyglance.reproduce.run import data_needed
-from polyglance.reproduce.target import Paper, find_target, load, paper, paper_names, target_names
+from polyglance.reproduce.target import Paper, find_target, load, target_names
 
 TABLES = {"smalr": 2, "m3p": 6, "uc2": 4, "mmp": 12}
 FIGURES = {"smalr": 3, "m3p": 2, "uc2": 3, "mmp": 7}
@@ -19,16 +18,6 @@ def test_every_table_and_figure_of_the_papers_is_a_target() -> None:
         for system, count in counts.items():
             assert {f"{system}/{kind}{number}" for number in range(1, count + 1)} <= names
     assert {"flickr8k/uc2", "flickr8k/m3p", "flickr8k/smalr", "msvd/mmp"} <= names
-
-
-@pytest.mark.parametrize("name", paper_names())
-def test_every_run_is_a_recipe_with_valid_changes(name: str) -> None:
-    for run in paper(name).plan():
-        assert run.recipe is not None
-        changes = [c.replace("{parent}", "PARENT").replace("{data}", "DATA") for c in run.changes]
-        settings = open_recipe(run.recipe, changes).settings
-        if run.parent is not None:
-            assert settings.initialise_from.startswith("PARENT")
 
 
 @pytest.mark.parametrize("name", list(target_names()))

@@ -28,10 +28,12 @@ def options(out: Path, *rows: str) -> Options:
 
 
 @pytest.mark.parametrize("name", paper_names())
-def test_every_run_has_a_toy_version(name: str, tmp_path: Path) -> None:
+def test_every_run_is_a_valid_recipe_with_a_toy_version(name: str, tmp_path: Path) -> None:
     read, kept = paper(name), set()
     for run in read.plan():
-        small = toy_run(with_data(run, tmp_path), read.runs[run.name], tmp_path, STEPS)
+        small = toy_run(  # opens the recipe with the run's own changes first
+            with_data(run, tmp_path), read.runs[run.name], tmp_path, STEPS
+        )
         if small is None:  # of a language that the toy world lacks
             assert any("=[" in change for change in run.changes)
             continue
@@ -39,6 +41,8 @@ def test_every_run_has_a_toy_version(name: str, tmp_path: Path) -> None:
         changes = [change.replace("{parent}", "PARENT") for change in small.changes]
         settings = open_recipe(run.recipe or "", changes).settings
         assert settings.loop.steps <= 3
+        if run.parent is not None:
+            assert settings.initialise_from.startswith("PARENT")
         assert "dictionaries}" not in str(settings)
     for target in read.targets.values():
         if target.learning is not None:

@@ -67,7 +67,7 @@ def make_toy_data(folder: Path, size: ToySize | None = None) -> Path:
     """Make the toy world in a folder, once."""
     size = ToySize() if size is None else size
     done = folder / "toy.json"
-    settings = {"train": size.train, "test": size.test, "clips": size.clips, "version": 2}
+    settings = {"train": size.train, "test": size.test, "clips": size.clips, "version": 3}
     if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == settings:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -139,6 +139,7 @@ def _write_words(folder: Path, pictures: Sequence[Picture]) -> None:
 def _write_questions(path: Path, pictures: Sequence[Picture], language: str) -> None:
     """Ask what shape the thing of a colour has, or what colour that of a shape."""
     grammar = GRAMMARS[language]
+    answers = 10 if language == "en" else 1  # as in VQA v2, and in Japanese Visual Genome
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as out:
         for number, picture in enumerate(pictures):
@@ -151,7 +152,7 @@ def _write_questions(path: Path, pictures: Sequence[Picture], language: str) -> 
                 answer = grammar.colours[thing.true_colour]
             line = {
                 "image": f"{picture.key}.png", "question": grammar.text(asked),
-                "answers": [answer], "language": language, "answer_type": "other",
+                "answers": [answer] * answers, "language": language, "answer_type": "other",
                 "question_id": number,
             }  # fmt: skip
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
