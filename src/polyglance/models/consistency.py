@@ -27,11 +27,11 @@ __all__ = [
     "Initialisation",
     "LearnedConsistency",
     "Optimiser",
+    "as_average",
     "average_scores",
     "learn_consistency",
     "ranking_loss",
     "train_consistency",
-    "untrained",
 ]
 
 Initialisation = Literal["random", "constant"]
@@ -237,7 +237,7 @@ def train_consistency(
     return model.eval()
 
 
-def untrained(training: ConsistencyTraining) -> ConsistencyTraining:
+def as_average(training: ConsistencyTraining) -> ConsistencyTraining:
     """Return the settings of a network that stays the plain average."""
     return replace(training, iterations=0, initialisation="constant")
 

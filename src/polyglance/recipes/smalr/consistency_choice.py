@@ -23,8 +23,8 @@ from polyglance.models.consistency import (
     ConsistencyTraining,
     LearnedConsistency,
     Optimiser,
+    as_average,
     train_consistency,
-    untrained,
 )
 from polyglance.objectives.top_triplets import PAPER_RULE
 
@@ -70,7 +70,7 @@ def consistency_choices(
     paper = [replace(common, optimiser=name, learning_rate=rate) for name, rate in _OPTIMISERS]
     rule = replace(PAPER_RULE, negatives=_MORE_NEGATIVES)
     others = [replace(training, rule=rule) for training in paper[:2]]
-    return paper, [*others, untrained(paper[0])]
+    return paper, [*others, as_average(paper[0])]
 
 
 def choose_consistency(
@@ -95,7 +95,7 @@ def choose_consistency(
             module = train_consistency(learned_from, training, seed=seed)
             found.append(_mean_recalls(module, held_out))
         recalls[describe(training)] = fmean(found)
-    average = _mean_recalls(train_consistency(tables, untrained(choices[0])), tables)
+    average = _mean_recalls(train_consistency(tables, as_average(choices[0])), tables)
     trained: list[tuple[float, ConsistencyTraining, LearnedConsistency]] = []
     for training in sorted(choices, key=lambda training: -recalls[describe(training)]):
         module = train_consistency(tables, training, seed=seed)
