@@ -340,8 +340,9 @@ def _dequantise_words(state: dict[str, Tensor]) -> Tensor:
             f"encoder.words.{error.args[0]} is missing: the weights are not of a compressed model"
         ) from error
     table.load_state_dict(words)
+    count = len(words["order"])
     with torch.no_grad():  # in parts, whose temporary tensors fit into the cache
-        return torch.cat([table(ids) for ids in torch.arange(len(words["order"])).split(4096)])
+        return torch.cat([table(ids) for ids in torch.split(torch.arange(count), 4096)])
 
 
 def _unpack(packed: Tensor) -> Tensor:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.data.captions import CaptionTable
+from polyglance.data.lazy_records import select_records
 from polyglance.data.name_lists import read_name_list
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMPObjective
 from polyglance.recipes.mmp.config import FeatureSplit, MMPRecipe, TrainingCorpus
 from polyglance.recipes.mmp.evaluation import RetrievalSplit
 from polyglance.recipes.mmp.feature_sources import FeatureSource, feature_table, open_features
-from polyglance.data.lazy_records import select_records
 from polyglance.records import Record, read_manifest
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.vision.feature_sources import made_by
