@@ -170,8 +170,9 @@ def _vqa(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
         f"encoder={data / 'encoder'}", f"train={split('train')}", f"test={split('test')}", *_LOOP,
         "init_from_dual_encoder=null", "image_backbone=null", "object_tags=null",
         "projection_heads=null", "max_regions=8", "prepend_global=false", "held_out=0", "batch=48",
-        "dropout=0", "head_dropout=0", "head_lr_multiplier=1", "answers.classes=null",
-        "answers.min_score=1", "answers.max_answers=60", f"loop.steps={steps.times(2)}",
+        "dropout=0", "head_dropout=0", "head_lr_multiplier=2", "answers.classes=null",
+        "answers.min_score=1", "answers.max_answers=60", "answers.init_bias=true",
+        f"loop.steps={steps.times(2)}",
         "loop.learning_rate=6e-3", f"loop.warmup={steps.times(0.2)}",
     )  # fmt: skip
 
