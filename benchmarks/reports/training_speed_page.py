@@ -20,12 +20,11 @@ from polyglance.reproduce.plots import line_plot
 
 PAGE = DOCS / "training-speed.md"
 TRAINING = {
-    "uc2_step": "UC2, mixture", "m3p_step": "M3P", "packed_encoder": "bare encoder",
-    "all_pairs": "all pairs",
+    "uc2_step": "UC2", "m3p_step": "M3P", "packed_encoder": "encoder", "all_pairs": "all pairs",
 }  # fmt: skip
-"""Benchmarks of accelerators, and their names in plots."""
-IN_PLOT = ("uc2_step", "m3p_step", "packed_encoder")
-"""Those whose figures are of one order of magnitude."""
+"""Benchmarks of accelerators, and their names in plots. UC2 is judged by its mixture."""
+STEPS = ("uc2_step", "m3p_step", "packed_encoder")
+"""Those of a training step, whose figures are of one order of magnitude."""
 AXES = {
     "length": "mean sub-words of a caption", "batch": "pairs a step",
     "languages": "languages of the captions",
@@ -88,13 +87,14 @@ def history_plots(lines: Sequence[Line], images: Path) -> str:
     """Draw pairs a second, and ratios to references, by measurement."""
     rates: Curves = {}
     ratios: Curves = {}
-    for name in IN_PLOT:
+    for name in TRAINING:
         headline = HEADLINES[name]
         assert headline is not None
         measured = [line for line in lines if line["benchmark"] == name]
         for number, line in enumerate(measured, 1):
-            rate = line["figures"][headline.path] / 1000
-            rates.setdefault(_curve(name, measured, line), []).append((number, rate))
+            if name in STEPS:
+                rate = line["figures"][headline.path] / 1000
+                rates.setdefault(_curve(name, measured, line), []).append((number, rate))
             for ratio, value in line["ratios"].items():
                 reference = ratio.partition(" / ")[2]
                 if not reference.startswith("packed"):
