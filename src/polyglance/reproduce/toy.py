@@ -153,7 +153,12 @@ def _m3p(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
         f"code_switching.languages=[{', '.join(languages)}]",
     ]  # fmt: skip
     if settings.pretraining is not None:
-        changes += ["pretraining.batch=36", "pretraining.negatives=1"]
+        # Matching is learned alone, with as many steps as it takes to leave chance.
+        changes += [
+            "pretraining.batch=48", "pretraining.negatives=1",
+            f"pretraining.steps={steps.times(0.5)}",
+            f"pretraining.itm_only_steps={steps.times(3)}",
+        ]  # fmt: skip
         if settings.pretraining.text_batch:
             changes.append("pretraining.text_batch=24")
     return (*_cross_encoder(settings, corpus, data, steps), *changes)
