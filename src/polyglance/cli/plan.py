@@ -35,7 +35,7 @@ def plan(
         typer.Option(help="Largest batch to probe; default: an accelerator's share, 4 on a CPU."),
     ] = None,
     probe_steps: Annotated[
-        int | None, typer.Option(help="Steps to time; default: 10, 2 on a CPU.")
+        int | None, typer.Option(help="Steps to time; default: 10, 1 on a CPU.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -54,7 +54,10 @@ def plan(
     )  # fmt: skip
     opened = open_recipe(recipe, overrides or ())
     if chosen == "cpu":
-        print("there is no accelerator: the estimate is of this machine's CPU", file=sys.stderr)
+        print(
+            "there is no accelerator: the estimate is of this machine's CPU, and may take minutes",
+            file=sys.stderr,
+        )
     planned = plan_recipe(opened, options, device=chosen)
     if as_json:
         print(json.dumps(planned.as_json(), indent=2))

@@ -61,7 +61,7 @@ class PlanOptions:
     warmup: int | None = None
     """Steps of each task before those that are timed; None for 5, and for 1 on a CPU."""
     steps: int | None = None
-    """Steps of each task that are timed; None for 10, and for 2 on a CPU."""
+    """Steps of each task that are timed; None for 10, and for 1 on a CPU."""
 
     def __post_init__(self) -> None:
         counts = ("gpus", "images", "regions", "region_width", "steps")
@@ -176,7 +176,7 @@ def plan_recipe(recipe: Recipe, options: PlanOptions, *, device: str = "cpu") ->
     cuda = torch.device(device).type == "cuda"
     limit = options.probe_batch or (None if cuda else 4)
     warmup = options.warmup if options.warmup is not None else (5 if cuda else 1)
-    steps = options.steps or (10 if cuda else 2)
+    steps = options.steps or (10 if cuda else 1)
     torch.set_float32_matmul_precision("high")
     run = build_run(with_batch_limit(settings, options.gpus, limit), corpus, device)
     peak = measure_peak(device, _dtype(settings.loop)) if cuda else None
