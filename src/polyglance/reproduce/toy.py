@@ -207,7 +207,7 @@ def _mmp(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
         f"validation={{{features['val']}}}", *_languages(settings, corpus),
         "text_layer=null", "frozen_layers=0", "width=32",
         "pooling_heads=4", "dropout=0", "encoder_dropout=0", "objective.temperature=0.05", *_LOOP,
-        f"loop.steps={steps.times(1.5)}", "loop.learning_rate=5e-3",
+        f"loop.steps={steps.times(2)}", "loop.learning_rate=5e-3",
         f"loop.warmup={steps.times(0.15)}",
     ]  # fmt: skip
     if settings.test is not None:
