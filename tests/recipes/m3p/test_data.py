@@ -16,6 +16,8 @@ from polyglance.recipes.cross_encoder.config import (
     RerankingConfig,
     TextFile,
 )
+from polyglance.recipes.cross_encoder.streaming import StreamingConfig
+from polyglance.recipes.m3p import data as m3p_data_module
 from polyglance.recipes.m3p.config import CodeSwitching, FineTuning, M3PRecipe
 from polyglance.recipes.m3p.data import load_data
 from polyglance.recipes.m3p.train import build_model, build_stages, train
@@ -50,6 +52,28 @@ def test_every_seed_switches_other_words(data: Path, recipe: M3PRecipe) -> None:
 
     assert token_ids(0) == token_ids(0)
     assert token_ids(0) != token_ids(1)
+
+
+def test_large_texts_are_memory_mapped(
+    data: Path, recipe: M3PRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped = replace(recipe, streaming=StreamingConfig(cache_dir=str(tmp_path / "cache")))
+    texts = load_data(mapped, data, "cpu").texts
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(m3p_data_module, "LARGE_MANIFEST", 0)
+    for attempt in ("tokenised", "opened again"):
+        large = load_data(mapped, data, "cpu").texts
+        assert texts is not None
+        assert large is not None
+        assert isinstance(large.token_ids, np.memmap), attempt
+        for name in ("token_ids", "offsets", "record_ids", "language_ids"):
+            np.testing.assert_array_equal(getattr(large, name), getattr(texts, name))
+        assert (large.language_codes, large.num_records) == (
+            texts.language_codes,
+            texts.num_records,
+        )
+        # From now on, whoever reads the sentences again fails.
+        monkeypatch.setattr(m3p_data_module, "read_dataset", None)
 
 
 @pytest.mark.parametrize(

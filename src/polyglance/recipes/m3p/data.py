@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from polyglance.data.captions import CaptionTable
-from polyglance.data.readers import read_all_records
-from polyglance.errors import PolyglanceError
+from polyglance.data.readers import ReadOptions, read_dataset
+from polyglance.errors import PolyglanceError, Problems
 from polyglance.recipes.cross_encoder.captions import (
     CaptionSource,
     CodeSwitchedCaptions,
     PlainCaptions,
 )
 from polyglance.recipes.cross_encoder.data import ENGLISH, Split, SplitReader
+from polyglance.recipes.cross_encoder.streaming import LARGE_MANIFEST, cached_captions
 from polyglance.recipes.m3p.config import CodeSwitching, M3PRecipe
+from polyglance.records import Record
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.code_switching import CodeSwitcher
 from polyglance.text.dictionaries import open_dictionary
+from polyglance.utils.fingerprint import file_stats, fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +36,7 @@ class M3PData:
     validation: Split | None
     test: Split | None
     texts: CaptionTable | None
-    """The corpus of xMLM."""
+    """The corpus of xMLM: in memory, or memory-mapped if its files are large."""
     switcher: CodeSwitcher | None
     """Replaces English words by translations, if a stage is code-switched."""
     more_validation: tuple[Split, ...] = ()
@@ -102,14 +105,6 @@ def load_data(recipe: M3PRecipe, data: Path, device: str) -> M3PData:
     """
     tokenizer = open_tokenizer(recipe.encoder)
     reader = SplitReader.from_recipe(recipe, data, tokenizer, device)
-    sentences = [
-        record
-        for text in recipe.texts
-        for record in read_all_records(text.format, data / text.manifest)
-    ]
-    texts = None
-    if sentences:
-        texts = CaptionTable.build(sentences, tokenizer, max_tokens=recipe.max_text_tokens)
     validation, test = reader.read_validation(recipe), reader.read_test(recipe)
     return M3PData(
         reader,
@@ -117,13 +112,42 @@ def load_data(recipe: M3PRecipe, data: Path, device: str) -> M3PData:
         train=reader.read_train(recipe.train, *recipe.extra_train),
         validation=next(iter(validation), None),
         test=next(iter(test), None),
-        texts=texts,
+        texts=_read_texts(recipe, data, tokenizer),
         switcher=_open_switcher(recipe.code_switching, data)
         if recipe.uses_code_switching
         else None,
         more_validation=validation[1:],
         more_test=test[1:],
     )
+
+
+def _read_texts(recipe: M3PRecipe, data: Path, tokenizer: Tokenizer) -> CaptionTable | None:
+    """Tokenise the corpus of xMLM; that of large files into the cache folder, record by record."""
+    paths = [data / text.manifest for text in recipe.texts]
+    files = [file_stats(path) for path in paths if path.exists()]  # the reader names missing ones
+    if sum(size for some in files for _, size, _ in some) <= LARGE_MANIFEST:
+        sentences = list(_sentences(recipe, data))
+        if not sentences:
+            return None
+        return CaptionTable.build(sentences, tokenizer, max_tokens=recipe.max_text_tokens)
+    key = fingerprint(
+        files,
+        recipe.texts,
+        [recipe.encoder, tokenizer.vocab_size, recipe.max_text_tokens],
+    )
+    return cached_captions(
+        _sentences(recipe, data),
+        tokenizer,
+        data / recipe.streaming.cache_dir / f"texts-{key}",
+        key,
+        max_tokens=recipe.max_text_tokens,
+    )
+
+
+def _sentences(recipe: M3PRecipe, data: Path) -> Iterator[Record]:
+    for text in recipe.texts:
+        problems = Problems(strict=True)
+        yield from read_dataset(text.format, data / text.manifest, ReadOptions(), problems)
 
 
 def _open_switcher(config: CodeSwitching, data: Path) -> CodeSwitcher | None:
