@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.data.captions import CaptionTable
-from polyglance.evaluation.retrieval import RetrievalResult, mean_over_languages
+from polyglance.evaluation.retrieval import DirectionResult, RetrievalResult, mean_over_languages
 
 
 def rows_by_language(captions: CaptionTable) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -42,12 +42,17 @@ def query_ranks(result: RetrievalResult) -> dict[str, Any]:
 
 
 def retrieval_report(results: Mapping[str, RetrievalResult]) -> dict[str, Any]:
-    """Return mR and recalls by language and direction, and ranks, for `write_report`."""
+    """Return mR, recalls and counts by language and direction, and ranks, for `write_report`."""
+
+    def direction(result: DirectionResult) -> dict[str, float]:
+        recalls = {f"R@{k}": recall for k, recall in result.recalls.items()}
+        return {**recalls, "queries": result.queries, "candidates": result.candidates}
+
     by_language: dict[str, Any] = {
         language: {
             "mR": float(result.mean_recall),
-            "text_to_image": {f"R@{k}": r for k, r in result.text_to_image.recalls.items()},
-            "image_to_text": {f"R@{k}": r for k, r in result.image_to_text.recalls.items()},
+            "text_to_image": direction(result.text_to_image),
+            "image_to_text": direction(result.image_to_text),
             **query_ranks(result),
         }
         for language, result in results.items()

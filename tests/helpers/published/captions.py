@@ -21,6 +21,8 @@ COCO = {
 """Images of MSCOCO by Karpathy's split, with the folder that they are in."""
 COCO_CN = {"train": (9, 42, 73), "val": (25, 136), "test": (30, 164, 196)}
 """COCO-CN's own split, which cuts across Karpathy's."""
+COCO_CN_TWICE = (42, 30)
+"""Images with two human captions: 22,218 of 20,341 images in all."""
 CC = {"Train": 6, "Validation": 4}
 UC2_LANGUAGES = ("de", "fr", "cs", "ja", "zh")
 OBJECTS = ("red", "green", "blue", "dog", "cat", "ball")
@@ -86,7 +88,11 @@ def write_coco_cn(folder: Path) -> Path:
     folder.mkdir(parents=True)
     images = [image for some in COCO_CN.values() for image in some]
     names = {image: coco_name(image).removesuffix(".jpg") for image in images}
-    lines = [f"{names[image]}#0\t{say('zh', image)}" for image in images]
+    lines = [
+        f"{names[image]}#{number}\t{say('zh', image + number)}"
+        for image in images
+        for number in range(2 if image in COCO_CN_TWICE else 1)
+    ]
     _write_lines(folder / "imageid.human-written-caption.txt", lines)
     _write_lines(folder / "imageid.human-written-caption.bosonseg.txt", lines)
     _write_lines(folder / "imageid.manually-translated-caption.txt", lines)
