@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import polyglance
@@ -70,7 +72,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def take(format: str, path: Path, out: str) -> None:
         run("data", "import", format, path, "--out", data / out, "--strict", "-q")
 
-    tasks = multi30k.write_multi30k(source)
+    tasks = multi30k.write_multi30k(data / "multi30k")
     take("multi30k-task2", tasks / "task2", "multi30k/pictures.jsonl")
     take("multi30k-task1", tasks / "task1", "multi30k/translations.jsonl")
     regions = multi30k.write_regions(source / "regions.tsv")
@@ -289,20 +291,57 @@ def test_published_recipes_follow_the_paper(name: str) -> None:
     assert len(PAPER) == 5
 
 
-EPOCHS: dict[str, tuple[int, int]] = {
-    "mmp-msrvtt": (20, 6_513 * 20),
-    "mmp-msrvtt-translated": (20, 6_513 * 20),
-    "mmp-vatex": (30, 25_991 * 10),
-    "mmp-multi30k": (20, 29_000 * 5),
-    "mmp-howto100m": (16, 1_238_911),
+PAPER_S_TRAINING: dict[str, tuple[str, int, int, int]] = {
+    "mmp-msrvtt": ("msrvtt/clips.jsonl", 6_513, 20, 128),
+    "mmp-msrvtt-translated": ("msrvtt/clips.jsonl", 6_513, 20, 128),
+    "mmp-vatex": ("vatex/clips.jsonl", 25_991, 30, 128),
+    "mmp-multi30k": ("multi30k/pictures.jsonl", 29_000, 20, 128),
+    "mmp-howto100m": ("", 1_238_911, 16, 64),
 }
+"""Clips or images (section 5.1, Table 8), epochs and batch (appendix C) of each recipe."""
+
+
+def steps_per_epoch(name: str, data: Path) -> float:
+    """Count pairs as appendix C does: of clips and English captions, once a video in HowTo100M.
+
+    A batch is of 128 triples of a clip and two captions (section 3.3), so that captions in
+    further languages do not make epochs longer.
+    """
+    manifest, clips, _, batch = PAPER_S_TRAINING[name]
+    captions = 1
+    if manifest:  # the published files have as many captions a clip as here
+        training = [r for r in read_manifest(data / manifest) if r.split == "train"]
+        (captions,) = {len(record.captions["en"]) for record in training}
+    return clips * captions / batch
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_steps_match_the_paper_s_epochs(name: str) -> None:
+def test_steps_match_the_paper_s_epochs(name: str, data: Path) -> None:
     recipe: Any = open_recipe(name).settings
-    epochs, pairs = EPOCHS[name]
-    assert recipe.loop.steps == pytest.approx(epochs * pairs / recipe.corpora[0].batch, abs=1)
+    *_, epochs, batch = PAPER_S_TRAINING[name]
+    steps = steps_per_epoch(name, data)
+    assert recipe.corpora[0].batch == batch
+    assert recipe.loop.steps == pytest.approx(epochs * steps, abs=1)
+    if recipe.validation is not None:
+        assert recipe.loop.validate_every == pytest.approx(steps, abs=1)
+
+
+def test_vatex_has_as_many_pairs_as_appendix_c_counts(data: Path) -> None:
+    assert steps_per_epoch("mmp-vatex", data) * 128 == pytest.approx(260_000, rel=1e-3)
+
+
+def test_reproduced_rows_fine_tune_for_ten_epochs(data: Path) -> None:
+    targets = resources.files("polyglance.reproduce") / "targets" / "mmp.yaml"
+    runs = yaml.safe_load(targets.read_text(encoding="utf-8"))["runs"]
+    counted = 0
+    for run in runs.values():
+        steps = [c.partition("=")[2] for c in run["changes"] if c.startswith("loop.steps=")]
+        if not steps or "initialise_from={parent}" not in run["changes"]:
+            continue
+        ten_epochs = 10 * steps_per_epoch(run["recipe"], data)
+        assert int(steps[0]) == pytest.approx(ten_epochs, rel=1e-3)
+        counted += 1
+    assert counted >= 10
 
 
 def test_missing_encoder_folder_is_reported(tmp_path: Path) -> None:
