@@ -255,7 +255,9 @@ def summary(changes: Sequence[str], reports: Sequence[Report]) -> dict[str, Any]
         figures["consistency"] = {
             source: {
                 variant: {
-                    language: spread([r["consistency"][source][variant][language] for r in reports])
+                    language: spread(
+                        [r["consistency"][source][variant][language]["mR"] for r in reports]
+                    )
                     for language in reports[0]["consistency"][source][variant]
                 }
                 for variant in page.VARIANTS

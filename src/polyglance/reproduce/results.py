@@ -158,8 +158,8 @@ def report_path(target: Target, row: Row, column: Column) -> str:
 def value_at(report: Report, path: str) -> float | None:
     """Return the number at a dotted place in a report, if there is one.
 
-    Where a report has the figure of a language itself in place of its metrics, as SMALR's of CLC,
-    ``en.mR`` is found at ``en``.
+    Where a report has the figure of a language itself in place of its metrics, as older ones of
+    SMALR's CLC, ``en.mR`` is found at ``en``.
     """
     value: Any = report
     *above, last = path.split(".")

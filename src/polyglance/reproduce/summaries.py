@@ -207,7 +207,7 @@ def smalr_setting(reports: Reports) -> dict[str, Any]:
             source: {
                 variant: {
                     language: over_seeds(
-                        [r["consistency"][source][variant][language] for r in reports]
+                        [r["consistency"][source][variant][language]["mR"] for r in reports]
                     )
                     for language in reports[0]["consistency"][source][variant]
                 }

@@ -48,9 +48,10 @@ def settings(**recalls: list[float]) -> dict[str, Any]:
 
 def clc(recall: float) -> dict[str, Any]:
     def ways(gain: float) -> dict[str, Any]:
-        same = dict.fromkeys(("en", "zh", "average"), recall + gain)
-        better = {key: value + 0.5 for key, value in same.items()}
-        worse = {key: value - 2 for key, value in same.items()}
+        same, better, worse = (
+            {key: {"mR": recall + gain + more} for key in ("en", "zh", "average")}
+            for more in (0, 0.5, -2)
+        )
         sizes = {"clc-a": 0, "clc-c": 192, "clc-c-paper": 96}
         return {"clc-a": same, "clc-c": better, "clc-c-paper": worse, "parameters": sizes}
 

@@ -19,26 +19,25 @@ LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 
 
 def write_multi30k(data: Path) -> None:
-    """Write ``multi30k/task1`` and ``task2`` with features of all images."""
-    multi30k.write_multi30k(data).rename(data / "multi30k")
+    """Write ``multi30k/data``, with ``task1`` and ``task2``, and features of all images."""
+    multi30k.write_multi30k(data / "multi30k")
     images = [image for some in multi30k.IMAGES.values() for image in some]
     _write_features(data / "multi30k" / "resnet-152.npz", images)
 
 
 def write_mscoco(data: Path) -> None:
-    """Write ``coco``: MSCOCO's annotations, COCO-CN, YJ Captions, and features of all images."""
+    """Write MSCOCO's annotations and features of its images to ``coco``, COCO-CN, YJ Captions."""
     folder = data / "coco"
     names = {n: f"COCO_{'train' if n in TRAIN else 'val'}2014_{n:012d}.jpg" for n in (*TRAIN, *VAL)}
     for split, images in (("train", TRAIN), ("val", VAL)):
         some = {n: names[n] for n in images}
         _write_json(folder / "annotations" / f"captions_{split}2014.json", _coco(some, "en", 5))
         (folder / "annotations" / f"instances_{split}2014.json").write_text("{}")
-    _write_json(
-        folder / "yjcaptions26k_clean.json", _coco({n: names[n] for n in JAPANESE}, "ja", 5)
-    )
+    japanese = {n: names[n] for n in JAPANESE}
+    _write_json(data / "yjcaptions" / "yjcaptions26k_clean.json", _coco(japanese, "ja", 5))
     chinese = [f"{names[n].removesuffix('.jpg')}#0\t{captions.say('zh', n)}" for n in CHINESE]
-    (folder / "coco-cn").mkdir()
-    path = folder / "coco-cn" / "imageid.human-written-caption.txt"
+    (data / "coco-cn").mkdir()
+    path = data / "coco-cn" / "imageid.human-written-caption.txt"
     path.write_text("".join(f"{line}\n" for line in chinese), encoding="utf-8")
     _write_features(folder / "resnet-152.npz", list(names.values()))
 

@@ -20,6 +20,8 @@ from polyglance.recipes.smalr import translation
 from polyglance.recipes.smalr.config import CaptionSource, PublishedCorpus
 from polyglance.recipes.smalr.corpus import corpus_manifests, image_key, split_records
 from polyglance.records import Record, read_manifest
+from polyglance.reproduce.results import report_path, value_at
+from polyglance.reproduce.target import find_target
 
 HUMAN = {"smalr-multi30k": ("en", "de", "fr", "cs"), "smalr-mscoco": ("en", "zh", "ja")}
 SMALL = [
@@ -74,11 +76,24 @@ def test_recipe_runs_on_the_published_files(name: str, data: Path, tmp_path: Pat
     if is_coco:
         return
     clc = report["consistency"]["translation"]
-    assert set(clc["clc-c-paper"]) == {*published.LANGUAGES, "average"}
+    for way in ("clc-a", "clc-c", "clc-c-paper"):
+        recalls = {code: clc[way][code]["mR"] for code in published.LANGUAGES}
+        assert set(clc[way]) == {*recalls, "average", "human_average"}
+        human = [recalls[code] for code in HUMAN[name]]
+        assert clc[way]["human_average"]["mR"] == pytest.approx(sum(human) / len(human))
+    assert_row_is_filled("smalr/table2", "SMALR-CLC-C", report)
     assert clc["parameters"] == {"clc-a": 0, "clc-c": 3520, "clc-c-paper": 352}
     saved = load_smalr(tmp_path / "words")
     assert saved.languages == published.LANGUAGES
     assert saved.consistency is not None
+
+
+def assert_row_is_filled(target_name: str, row_name: str, report: dict[str, Any]) -> None:
+    """Find every figure of a row of a table in the report of its run."""
+    _, target = find_target(target_name)
+    row = target.row(row_name)
+    for column in target.columns:
+        assert value_at(report, report_path(target, row, column)) is not None, column.name
 
 
 ROWS = {

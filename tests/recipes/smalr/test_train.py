@@ -30,6 +30,7 @@ from polyglance.recipes.smalr.pretraining import align_words, pretrain_latent
 from polyglance.recipes.smalr.tasks import CaptionGridSampler, SentenceAlignmentTask, SMALRTask
 from polyglance.recipes.smalr.train import train
 from polyglance.records import read_manifest
+from polyglance.reproduce.results import query_scores, value_at
 from polyglance.text.dictionaries import open_dictionary
 
 
@@ -95,10 +96,17 @@ def test_consistency_improves_recall(trained: tuple[Path, dict[str, Any]]) -> No
         sizes = {"clc-a": 0, "clc-c": 3 * of_one, "clc-c-paper": of_one}
         assert measured[source]["parameters"] == sizes
         for way in (*sizes, "clc-c-search", "clc-c-paper-search"):
-            assert measured[source][way]["average"] > alone + 1, (source, way)
+            assert measured[source][way]["average"]["mR"] > alone + 1, (source, way)
         assert set(measured[source]["training"]) == {*LANGUAGES, "shared"}
     # Combined captions of an image give the same scores in every language.
-    assert measured["dataset"]["clc-a"]["en"] == pytest.approx(measured["dataset"]["clc-a"]["fr"])
+    by_language = measured["dataset"]["clc-a"]
+    assert by_language["en"]["mR"] == pytest.approx(by_language["fr"]["mR"])
+    # The ranks of all queries are kept for comparisons.
+    for way in ("clc-a", "clc-c", "clc-c-paper"):
+        path = f"consistency.dictionary.{way}.de.mR"
+        shares = query_scores(trained[0], path)
+        assert shares is not None
+        assert shares.mean() == pytest.approx(value_at(trained[1], path))
 
 
 def test_trained_consistency_is_saved_with_the_model(
@@ -117,7 +125,9 @@ def test_consistency_trains_on_validation_and_evaluates_on_test(
 ) -> None:
     asked: list[Any] = []
 
-    def recalls(learned_from: Any, measured: Any, owners: Any, _: Any) -> tuple[Any, Any]:
+    def recalls(
+        learned_from: Any, measured: Any, owners: Any, _: Any, **__: Any
+    ) -> tuple[Any, Any]:
         asked.append((learned_from("de"), measured("de"), owners["de"]))
         return {}, {}
 

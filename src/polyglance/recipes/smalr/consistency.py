@@ -9,7 +9,7 @@ user does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,10 @@ from torch import Tensor
 
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders.consistency import SHARED, ConsistencyNetworks
-from polyglance.evaluation.retrieval import mean_over_languages, ranks_from_scores, summarise
+from polyglance.evaluation.retrieval import RetrievalResult, ranks_from_scores, summarise
 from polyglance.models.consistency import ConsistencyTraining, LearnedConsistency, average_scores
 from polyglance.models.smalr import SMALR
-from polyglance.recipes.retrieval_report import rows_by_language
+from polyglance.recipes.retrieval_report import retrieval_report, rows_by_language
 from polyglance.recipes.smalr.config import SMALRRecipe
 from polyglance.recipes.smalr.consistency_choice import (
     choose_consistency,
@@ -36,6 +36,7 @@ from polyglance.recipes.smalr.evaluation import (
     Indices,
     caption_encoder,
     encode_images,
+    with_human_average,
 )
 from polyglance.recipes.smalr.lexicon_captions import remap_words
 from polyglance.text.lexicon import PAD_ID
@@ -112,6 +113,7 @@ def evaluate_consistency(
             ConsistencyTraining(
                 initialisation=recipe.clc_initialisation, iterations=recipe.clc_iterations
             ),
+            human_languages=recipe.human_languages,
         )
         trained.append(networks)
     saved = {
@@ -208,8 +210,10 @@ def consistency_recalls(
     test_scores: Callable[[str], Tensor],
     image_ids: Mapping[str, tuple[Indices, Indices]],
     training: ConsistencyTraining | None = None,
+    *,
+    human_languages: Sequence[str] = (),
 ) -> tuple[dict[str, Any], dict[str, LearnedConsistency]]:
-    """Return mR by language of CLC-A and of CLC-C in two settings, and the trained networks.
+    """Return recalls by language of CLC-A and of CLC-C in two settings, and the trained networks.
 
     ``clc-c`` is one network for the queries of each language, ``clc-c-paper`` the paper's single
     one; `choose_consistency` trains both. ``clc-c-search`` and ``clc-c-paper-search`` are the
@@ -221,9 +225,11 @@ def consistency_recalls(
         test_scores: Returns a language's scores to evaluate.
         image_ids: By language, the images of its validation and its test captions.
         training: Initialisation and iterations; the rest is chosen.
+        human_languages: Languages of the column HA.
 
     Returns:
-        The report, and the networks by the language of the query, `SHARED` for the paper's.
+        The report, with recalls and ranks as of a test split, and the networks by the language
+        of the query, `SHARED` for the paper's.
     """
     tables = {
         language: (scores, torch.from_numpy(ids[0]).to(scores.device))
@@ -234,7 +240,7 @@ def consistency_recalls(
     chosen = {code: choose_consistency([table], [*paper, *more]) for code, table in tables.items()}
     chosen[SHARED] = choose_consistency(list(tables.values()), paper)
     del tables
-    recalls: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, RetrievalResult]] = {}
     for language, (_, test_ids) in image_ids.items():
         table = test_scores(language)
         combined = {"clc-a": average_scores(table.cpu().numpy())}
@@ -242,11 +248,15 @@ def consistency_recalls(
             combined[way] = _combine(chosen[name].module, table)
             combined[f"{way}-search"] = _combine_linearly(chosen[name].module, table)
         for way, answers in combined.items():
-            recalls.setdefault(way, {})[language] = _mean_recall(answers, test_ids)
+            ranks = ranks_from_scores(answers, test_ids)
+            results.setdefault(way, {})[language] = summarise(ranks)
     own = {code: choice for code, choice in chosen.items() if code != SHARED}
     size = _num_parameters(chosen[SHARED].module)
     report = {
-        **{way: {**by, "average": mean_over_languages(by)} for way, by in recalls.items()},
+        **{
+            way: with_human_average(retrieval_report(found), human_languages)
+            for way, found in results.items()
+        },
         "parameters": {"clc-a": 0, "clc-c": size * len(own), "clc-c-paper": size},
         "training": {
             name: {
@@ -278,10 +288,6 @@ def _combine(module: LearnedConsistency, scores: Tensor) -> NDArray[np.float32]:
     """Apply CLC-C to blocks of images: its hidden layer is 32 times as large as the scores."""
     blocks = [module(part).cpu() for part in torch.split(scores, 128, dim=1)]
     return torch.cat(blocks).numpy()
-
-
-def _mean_recall(scores: NDArray[Any], image_ids: Indices) -> float:
-    return float(summarise(ranks_from_scores(scores, image_ids)).mean_recall)
 
 
 def _scores(images: Tensor, sentences: Tensor, *, empty: NDArray[np.bool_]) -> Tensor:

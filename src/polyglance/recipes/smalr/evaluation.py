@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,11 @@ from torch import Tensor
 
 from polyglance.batches.inputs import FeatureTable, pack_captions
 from polyglance.data.captions import CaptionTable
-from polyglance.evaluation.retrieval import RetrievalResult, evaluate_retrieval
+from polyglance.evaluation.retrieval import (
+    RetrievalResult,
+    evaluate_retrieval,
+    mean_over_languages,
+)
 from polyglance.models.smalr import SMALR
 from polyglance.nn.hybrid_embedding import MASK, HybridEmbedding
 from polyglance.recipes.retrieval_report import rows_by_language
@@ -66,6 +71,15 @@ def evaluate(
         language: evaluate_retrieval(images, vectors[rows], captions.record_ids[rows])
         for language, rows in rows_by_language(captions)
     }
+
+
+def with_human_average(report: dict[str, Any], human_languages: Sequence[str]) -> dict[str, Any]:
+    """Add the mean mR of languages with captions by people: HA of Tables 1 and 2."""
+    human = [language for language in human_languages if language in report]
+    if not human:
+        return report
+    average = mean_over_languages({language: report[language]["mR"] for language in human})
+    return {**report, "human_average": {"mR": average}}
 
 
 def word_coverage(

@@ -26,7 +26,7 @@ from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.recipes.smalr.config import SMALRRecipe
 from polyglance.recipes.smalr.consistency import evaluate_consistency
 from polyglance.recipes.smalr.data import SMALRData, load_data
-from polyglance.recipes.smalr.evaluation import evaluate, word_coverage
+from polyglance.recipes.smalr.evaluation import evaluate, with_human_average, word_coverage
 from polyglance.recipes.smalr.pretraining import align_words, pretrain_latent
 from polyglance.recipes.smalr.tasks import CaptionGridSampler, SMALRTask
 from polyglance.training.loop import train_loop
@@ -163,17 +163,8 @@ def train_model(
         "coverage": word_coverage(model, data.captions["test"], data.word_counts),
     }
     for split in ("validation", *(["test"] if recipe.evaluate_test else [])):
-        report[split] = with_human_average(retrieval_report(results(split)), recipe)
+        report[split] = with_human_average(retrieval_report(results(split)), recipe.human_languages)
     return {**report, **consistency}
-
-
-def with_human_average(report: dict[str, Any], recipe: SMALRRecipe) -> dict[str, Any]:
-    """Add the mean mR of languages with captions by people: HA of Tables 1 and 2."""
-    human = [language for language in recipe.human_languages if language in report]
-    if not human:
-        return report
-    average = mean_over_languages({language: report[language]["mR"] for language in human})
-    return {**report, "human_average": {"mR": average}}
 
 
 def _has_projections(variant: WordModel) -> bool:
@@ -210,6 +201,6 @@ def _merge_reports(reports: Mapping[str, dict[str, Any]], recipe: SMALRRecipe) -
             results = {language: one[split][language] for language, one in reports.items()}
             average = mean_over_languages({code: one["mR"] for code, one in results.items()})
             merged = {**results, "average": {"mR": average}}
-            report[split] = with_human_average(merged, recipe)
+            report[split] = with_human_average(merged, recipe.human_languages)
     report["best_score"] = report["validation"]["average"]["mR"]
     return report
