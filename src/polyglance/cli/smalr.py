@@ -25,7 +25,10 @@ def smalr_add_language(
     out: Annotated[Path, typer.Option(help="Run folder of the new model.")],
     train: Annotated[
         str | None,
-        typer.Option(help="Manifest with captions in the language; default: the recipe's."),
+        typer.Option(
+            help="Manifest with captions in the language; default: the recipe's data, published"
+            " datasets completed by its translators."
+        ),
     ] = None,
     validation: Annotated[
         str | None, typer.Option(help="Manifest that selects the best step; default: the recipe's.")
@@ -45,20 +48,27 @@ def smalr_add_language(
     from dataclasses import replace
 
     from polyglance.recipes import report_lines
-    from polyglance.recipes.smalr.add_language import AddLanguageConfig, add_language, read_recipe
-    from polyglance.recipes.smalr.config import FeatureSplit
+    from polyglance.recipes.smalr.add_language import (
+        AddLanguageConfig,
+        add_language,
+        own_manifests,
+        read_recipe,
+    )
+    from polyglance.recipes.smalr.config import FeatureSplit, PublishedCorpus
     from polyglance.vision.devices import check_device
 
     check_device(device)
-    recipe = read_recipe(run)
+    recipe, code = read_recipe(run), parse_language(language)
+    own: dict[str, str] = {}
+    if not (train and validation and test):  # those of the recipe may have to be translated
+        own = own_manifests(recipe, code, data, device=device)
 
     def split(name: str, manifest: str | None) -> FeatureSplit:
-        own: FeatureSplit = getattr(recipe, name)
-        default = own.features if recipe.corpus is None else recipe.corpus.features
-        return FeatureSplit(manifest or own.manifest, features or default)
+        images: PublishedCorpus | FeatureSplit = recipe.corpus or getattr(recipe, name)
+        return FeatureSplit(manifest or own[name], features or images.features)
 
     config = AddLanguageConfig(
-        parse_language(language),
+        code,
         split("train", train),
         split("validation", validation),
         split("test", test),

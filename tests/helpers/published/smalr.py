@@ -44,10 +44,15 @@ def write_mscoco(data: Path) -> None:
 
 def write_fasttext(data: Path) -> None:
     """Write ``fasttext/cc.LANGUAGE.300.bin``, of width 8; n-grams give any word a vector."""
-    (data / "fasttext").mkdir(parents=True)
     for number, language in enumerate(LANGUAGES):
-        table = np.random.default_rng(number).normal(size=(41, 8)).astype(np.float32)
-        write_bin(data / "fasttext" / f"cc.{language}.300.bin", ["word"], table, buckets=40)
+        write_word_vectors(data, language, number)
+
+
+def write_word_vectors(data: Path, language: str, seed: int) -> None:
+    """Write the file of one language."""
+    (data / "fasttext").mkdir(parents=True, exist_ok=True)
+    table = np.random.default_rng(seed).normal(size=(41, 8)).astype(np.float32)
+    write_bin(data / "fasttext" / f"cc.{language}.300.bin", ["word"], table, buckets=40)
 
 
 def _coco(images: dict[int, str], language: str, count: int) -> dict[str, object]:

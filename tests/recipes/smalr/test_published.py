@@ -96,6 +96,21 @@ def assert_row_is_filled(target_name: str, row_name: str, report: dict[str, Any]
         assert value_at(report, report_path(target, row, column)) is not None, column.name
 
 
+def test_a_language_is_added_to_the_papers_recipe(data: Path, tmp_path: Path) -> None:
+    """The datasets have no Italian: it is translated, as the six languages were."""
+    published.write_word_vectors(data, "it", 10)
+    changes = ["consistency=false", "languages=[en,de]", "human_languages=[en,de]"]
+    run("smalr-multi30k", data, tmp_path / "run", *changes)
+    add = ["smalr", "add-language", tmp_path / "run", "it", "--data", data, "--steps", "2"]
+    done = CliRunner().invoke(app, [*map(str, add), "--out", str(tmp_path / "more")])
+    assert done.exit_code == 0, done.output
+    new = load_smalr(tmp_path / "more" / "words")
+    assert new.languages == ("en", "de", "it")
+    assert set(new.lexicon.counts["it"]) == {f"{word}it" for word in new.lexicon.counts["en"]}
+    report = json.loads((tmp_path / "more" / "report.json").read_text())
+    assert set(report["test"]) == {"en", "de", "it", "average"}
+
+
 ROWS = {
     "Trans. to En": ["model=embn", "translate_to=en", "languages=[en,de,fr,cs]"],
     "(1) S-LIWE": ["model=single-liwe", "languages=[en,de]"],

@@ -160,6 +160,34 @@ def read_recipe(run: Path) -> SMALRRecipe:
     return load(SMALRRecipe, plain)
 
 
+def own_manifests(recipe: SMALRRecipe, language: str, data: Path, *, device: str) -> dict[str, str]:
+    """Return the recipe's manifest of each split, with captions in a new language where it can.
+
+    Of published datasets (``corpus``) captions in the new language are read where there are any,
+    else translated by the recipe's translators as those of its other languages are.
+
+    Args:
+        recipe: Of the trained model.
+        language: The new one.
+        data: The data folder.
+        device: Where translators run.
+    """
+    languages = tuple(dict.fromkeys((*recipe.languages, language)))
+    cache_dir, translator = _translator(recipe, data, device)
+    files = data_files(replace(recipe, languages=languages), data, translator, cache_dir)
+    return {split: str(manifest.absolute()) for split, (manifest, _) in files.items()}
+
+
+def _translator(
+    recipe: SMALRRecipe, data: Path, device: str
+) -> tuple[Path, CaptionTranslator | None]:
+    """Return the cache folder of a recipe, and its translators."""
+    cache_dir = cache_folder() if recipe.cache_dir is None else Path(recipe.cache_dir)
+    if not recipe.translators:
+        return cache_dir, None
+    return cache_dir, CaptionTranslator(recipe.translators, data, cache_dir, device=device)
+
+
 def new_vectors(
     recipe: SMALRRecipe,
     words: Lexicon,
@@ -186,10 +214,7 @@ def new_vectors(
     source, width = word_vector_source(recipe, data), recipe.word_vector_dim
     if source == SKIPGRAM or "{language}" in source:
         return vectors_for(words, source, texts=texts, width=width, device=device)[2:]
-    cache_dir = cache_folder() if recipe.cache_dir is None else Path(recipe.cache_dir)
-    translator = None
-    if recipe.translators:
-        translator = CaptionTranslator(recipe.translators, data, cache_dir, device=device)
+    cache_dir, translator = _translator(recipe, data, device)
     splits = data_files(recipe, data, translator, cache_dir)
     known = open_captions(recipe, data, splits, cache_dir, device)
     frequent = np.argsort(known.lexicon.frequency_ranks, kind="stable")
