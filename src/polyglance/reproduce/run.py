@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,12 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.recipes import Recipe, find_recipe, open_recipe
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.environment import environment
+from polyglance.reproduce.needs import missing_needs, named_files
 from polyglance.reproduce.results import Measured
 from polyglance.reproduce.runs import PARENT, SAVE, Experiment, Job, Report, Run
 from polyglance.reproduce.target import Paper, Target, data_needs, find_target
 from polyglance.reproduce.write import write_files
 
-_FILES = ("manifest", "features", "path", "translations", "names", "image_list", "all_captions")
-"""Settings of recipes that name files inside the data folder."""
 _LARGE = 64_000_000
 """Bytes above which a file counts by its size and beginning, not by all of its content."""
 
@@ -196,18 +195,19 @@ def check_data(
 ) -> None:
     """Refuse to begin if files of any run are missing, not only of the first."""
     del paper
-    missing: dict[Path, None] = {}
+    missing: dict[str, dict[str, None]] = {}
     for run in needed_runs(target, plan):
         assert run.recipe is not None
         own = [change.replace(PARENT, "parent") for change in run.changes]
-        settings = open_recipe(run.recipe, (*changes, *own)).settings
-        for path in _named_files(settings, data):
-            if not path.exists():
-                missing[path] = None
+        for name, problem in missing_needs(open_recipe(run.recipe, (*changes, *own)), data):
+            missing.setdefault(problem, {})[name] = None
     if missing:
-        names = ", ".join(map(str, list(missing)[:5])) + (" ..." if len(missing) > 5 else "")
+        sentences = [
+            ", ".join(list(names)[:5]) + (" ..." if len(names) > 5 else "") + f": {problem}"
+            for problem, names in missing.items()
+        ]
         raise DataError(
-            f"{target.name}: {names}: there is no such file; 'polyglance reproduce {target.name}"
+            f"{target.name}: {'; '.join(sentences)}; 'polyglance reproduce {target.name}"
             " --data-needed' says how to lay the data out"
         )
 
@@ -239,7 +239,7 @@ def input_fingerprints(recipe: Recipe, data: Path) -> dict[str, str]:
     from polyglance.utils.fingerprint import fingerprint
 
     module = f"polyglance.recipes.{staged_runs.training_module(recipe.system)}"
-    paths = sorted({path for path in _named_files(recipe.settings, data) if path.exists()})
+    paths = sorted({path for path in named_files(recipe.settings, data) if path.exists()})
     return {
         "code": fingerprint(*staged_runs.source_files(module)),
         "data": fingerprint([_content(path, data) for path in paths]),
@@ -261,21 +261,6 @@ def _content(path: Path, data: Path) -> list[Any]:
             with file.open("rb") as content:
                 found.append([name, size, content.read(1_000_000).hex()[:64]])
     return found
-
-
-def _named_files(settings: Any, data: Path, name: str = "") -> Iterator[Path]:
-    """Yield the files inside the data folder that settings name."""
-    if is_dataclass(settings):
-        for field in fields(settings):
-            yield from _named_files(getattr(settings, field.name), data, field.name)
-    elif isinstance(settings, Mapping):
-        for key, value in settings.items():
-            yield from _named_files(value, data, str(key))
-    elif isinstance(settings, tuple | list):
-        for value in settings:
-            yield from _named_files(value, data, name)
-    elif isinstance(settings, str) and settings and name in _FILES and "{" not in settings:
-        yield data / settings
 
 
 def _symbolic(changes: tuple[str, ...], data: Path, out: Path) -> list[str]:
