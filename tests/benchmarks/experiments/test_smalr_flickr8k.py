@@ -113,6 +113,18 @@ def test_claims_are_computed() -> None:
     assert claim("SMALR with at most 8.0M").endswith(": yes (7.0M).")
 
 
+def test_nothing_is_decided_by_a_training_of_which_one_network_failed() -> None:
+    found = settings(SMALR=[45.0, 46.0, 47.0])
+    found["SMALR"]["consistency"]["dictionary"]["clc-c-paper"]["average"]["mean"] = 0.1
+    for line in page.claims(found):
+        if line.startswith(("CLC-C", "SMALR with CLC-C")):
+            assert f": {page.UNDECIDED} (" in line
+        else:
+            assert page.UNDECIDED not in line
+            assert "CLC-C" not in line
+    assert sum(page.UNDECIDED in line for line in page.claims(found)) == 5
+
+
 def test_learning_rates_other_than_smalr_s_are_listed() -> None:
     found = settings()
     for name, measured in found.items():
