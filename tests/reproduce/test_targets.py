@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+import shlex
+from typing import Any
 
+import pytest
+import typer
+
+from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.reproduce.run import data_needed
 from polyglance.reproduce.target import Paper, find_target, load, target_names
@@ -103,3 +109,43 @@ def test_parts_that_do_not_fit_are_refused(change: dict[str, object], problem: s
     read = load(Paper, {"source": "", "targets": {"t": {**plain, **change}}})
     with pytest.raises(PolyglanceError, match=problem):
         _check(read.targets["t"], "p/t", read)
+
+
+COMMANDS = re.compile(r"'polyglance ([^']+)'")
+INSTEAD = [
+    (name, command)
+    for name in target_names()
+    for command in COMMANDS.findall(find_target(name)[1].instead)
+]
+
+
+def test_commands_of_targets_are_in_quotes() -> None:
+    assert len(INSTEAD) > 10
+    for name in target_names():
+        rest = COMMANDS.sub("", find_target(name)[1].instead)
+        assert "polyglance " not in rest, name
+
+
+@pytest.mark.parametrize(("name", "command"), INSTEAD)
+def test_commands_of_targets_are_commands(name: str, command: str) -> None:
+    """Commands and options exist, and the arguments fit; nothing is run."""
+    words = shlex.split(command)
+    found: Any = typer.main.get_command(app)
+    context = found.make_context("polyglance", list(words), resilient_parsing=True)
+    while hasattr(found, "get_command"):
+        found = found.get_command(context, words[0])
+        assert found is not None, f"{name}: there is no command {words[0]}"
+        context = found.context_class(found, info_name=words.pop(0), parent=context)
+    given, left, _ = found.make_parser(context).parse_args(list(words))
+    assert not left, f"{name}: {left} are too many"
+    lacking = [one.name for one in found.params if one.required and given.get(one.name) is None]
+    assert not lacking, f"{name}: {lacking} are lacking"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["search CLIPS QUERY --model MODEL", "text code-switch MANIFEST --to de", "explain PICTURE"],
+)
+def test_commands_that_do_not_fit_are_found(command: str) -> None:
+    with pytest.raises(Exception, match=r"too many|No such option|lacking"):
+        test_commands_of_targets_are_commands("", command)
