@@ -37,10 +37,10 @@ def _write_mp4(path: Path, frames: Pixels, rate: int) -> None:
     if height % 2 or width % 2:
         raise PolyglanceError(f"{path}: H.264 video needs even sides, not {width} x {height}")
     with av.open(str(path), "w") as file:
-        # One thread, so that the same frames always give the same bytes.
-        stream = file.add_stream(
-            "libx264", rate=rate, options={"preset": "veryfast", "crf": "18", "threads": "1"}
-        )
+        # The same frames must always give the same bytes: with one thread they do, but for the
+        # macroblock tree, whose decisions depend on what was in memory before.
+        options = {"preset": "veryfast", "crf": "18", "threads": "1", "x264-params": "mbtree=0"}
+        stream = file.add_stream("libx264", rate=rate, options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for frame in frames:
             image = av.VideoFrame.from_ndarray(frame, format="rgb24")
