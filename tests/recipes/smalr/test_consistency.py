@@ -30,15 +30,17 @@ from polyglance.recipes.smalr.consistency_choice import (
     mean_recall,
 )
 
+IMAGES = 40
+
 
 def test_consistency_is_trained_on_validation() -> None:
     """One language is right in validation alone, the other in test alone."""
     generator = torch.Generator().manual_seed(0)
-    image_ids = np.arange(60)
-    right = torch.eye(60) * 0.5
+    image_ids = np.arange(IMAGES)
+    right = torch.eye(IMAGES) * 0.5
 
     def noise() -> torch.Tensor:
-        return torch.rand(60, 60, generator=generator) - 0.5
+        return torch.rand(IMAGES, IMAGES, generator=generator) - 0.5
 
     validation, test = torch.stack([right, noise()]), torch.stack([noise(), right])
     found, networks = consistency_recalls(
