@@ -1,17 +1,20 @@
 """Runs on the toy world: the changes that make any recipe small, and the check that it learned.
 
 A run keeps its own changes (objectives, languages, stages), then gets those of its system here:
-toy data, a tiny encoder, a few dozen steps. Languages that the toy world lacks are left out.
+toy data, a tiny encoder, a few dozen steps. Sizes by which rows differ are scaled, not replaced.
+Languages that the toy world lacks are left out, and so are rows that it cannot tell apart: see
+`polyglance.reproduce.toy_rows`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from polyglance.models.smalr_baselines import VECTOR_WIDTH, WORD_MODELS
 from polyglance.recipes import open_recipe
 from polyglance.reproduce.results import Measured, report_path, value_at
 from polyglance.reproduce.run import (
@@ -33,6 +36,7 @@ from polyglance.reproduce.toy_data import (
     ToySize,
     make_toy_data,
 )
+from polyglance.reproduce.toy_rows import leave_out_same
 
 _LANGUAGES = re.compile(r"((?:^|.*[._])languages)=\[(.*)\]$")
 _DICTIONARIES = "dictionaries/{source}-{target}.tsv"
@@ -183,10 +187,20 @@ def _vqa(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
 
 
 def _languages(settings: Any, corpus: str) -> tuple[str, ...]:
-    """Leave languages of a recipe out that the toy world lacks."""
-    if settings.languages is None:
+    """Leave languages of a recipe out that the toy world lacks.
+
+    Its clips have captions in all languages: of translations (translate-train) only those are
+    trained on that the run takes.
+    """
+    taken = settings.languages
+    translated = [one.translation_languages for one in settings.corpora if one.translations]
+    if taken is None and translated and None not in translated:
+        taken = ("en", *(code for some in translated for code in some))
+        if corpus == "mmp-multi30k":
+            taken = ("de", *taken)  # task 2 has German itself
+    if taken is None:
         return ()
-    kept = [code for code in settings.languages if code in _corpus_languages(corpus)]
+    kept = [code for code in dict.fromkeys(taken) if code in _corpus_languages(corpus)]
     return (f"languages=[{', '.join(kept)}]",)
 
 
@@ -225,8 +239,14 @@ def _smalr(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str
     def split(name: str) -> str:
         return f"{{manifest: smalr/{name}.jsonl, features: features.npz}}"
 
+    config = {**asdict(WORD_MODELS[settings.model].config), **settings.model_config}
+    every_word = config["own_words"] is None
     sizes = {
-        "own_words": 40, "own_width": 24, "latent_tokens": 60, "candidates": 4,
+        "own_words": "null" if every_word else min(config["own_words"] // 50, 40),
+        # All words have vectors in MULE and its PCA rows, which differ in their size.
+        "own_width": max(2, config["own_width"] * 24 // VECTOR_WIDTH) if every_word else 24,
+        "latent_tokens": min(config["latent_tokens"], 60),
+        "candidates": max(1, config["candidates"] // 5),
         "universal_width": 24, "gru_width": 32, "visual_hidden": 48, "width": 24, "dropout": 0.0,
     }  # fmt: skip
     return (
@@ -353,8 +373,8 @@ def reproduce_toy(
         if run.parent is None or run.parent in {one.name for one in plan}:
             small = toy_run(with_data(run, data), paper.runs[run.name], data, steps)
             plan += [] if small is None else [small]
-    wanted = {run.name for run in needed_runs(target, plan)}
-    plan = [run for run in plan if run.name in wanted]
+    target, kept = leave_out_same(target, plan)
+    plan = [run for run in plan if run.name in kept]
     result = train_and_write(
         paper, target, plan, data, options, progress, {"toy": True, "toy_steps": steps.stage}
     )
