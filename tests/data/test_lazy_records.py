@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from polyglance.errors import DataError, PolyglanceError
 from polyglance.data.lazy_records import LazyRecords, select_records
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record, read_manifest, write_manifest
 
 RECORDS = [Record(video=f"{n}", captions={"zh": ("长" * n,)}) for n in range(9)]
