@@ -68,7 +68,8 @@ def test_run_opens_without_its_recipe_report_and_data(
     plain = json.loads((moved / "config.json").read_text())
     assert {"system", "model", "image_backbone", "stages", "dual_weight"} <= set(plain)
     assert plain["image_backbone"]["backbone"] == "image_backbone"
-    assert plain["stages"] == {"itm_only": False, "pretraining": True, "fine_tuning": True}
+    stages = {"word_head": False, "itm_only": False, "pretraining": True, "fine_tuning": True}
+    assert plain["stages"] == stages
     opened = CrossEncoderReranker.open(moved)
     assert opened.dual_weight == expected.dual_weight
     assert Path(opened.loaded.image_backbone.backbone).is_relative_to(moved)
