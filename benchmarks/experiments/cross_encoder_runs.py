@@ -27,6 +27,7 @@ from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce import shared_data as prepare
 from polyglance.reproduce.runs import PARENT, SAVE, Experiment, Job, Report, Run
 from polyglance.reproduce.shared_data import SPLITS, Changes, PreparedData
+from polyglance.reproduce.summaries import recalls_by_protocol
 
 Options = argparse.Namespace
 
@@ -296,14 +297,6 @@ class CrossEncoderBenchmark(ABC):
         if options.data is None and not options.list:
             parser.error("--data is required: the folder of flickr8k/ and text/")
         return options
-
-
-def recalls_by_protocol(report: Report) -> dict[str, Any]:
-    """Return what was measured by protocol: all pairs, and captions translated into English."""
-    recalls = dict(report.get("test", {}))
-    if "translate_test" in report:
-        recalls["translated"] = report["translate_test"]["all_pairs"]
-    return recalls
 
 
 def with_symbolic_folders(changes: Sequence[str], options: Options) -> list[str]:

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.experiments.options import experiment_parser, set_environment
 from benchmarks.reports import mmp_page as page
-from benchmarks.reports.mmp_page import RECALLS
-from benchmarks.reports.seeds import spread
 from benchmarks.results_io import write_results
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.runs import Experiment, Job, Report, Run
+from polyglance.reproduce.summaries import mmp_setting
 
 RECIPE = "mmp-msvd"
 
@@ -126,26 +124,8 @@ def run_all(
 
 
 def summary(changes: Sequence[str], reports: Sequence[Report]) -> dict[str, Any]:
-    """Summarise the seeds of a setting: means, deviations, and the value of each."""
-    figures: dict[str, Any] = {
-        "changes": list(changes),
-        "validation_score": spread([report["best_score"] for report in reports]),
-        "seconds": statistics.mean(report["seconds"] for report in reports),
-        "best_steps": [report["best_step"] for report in reports],
-    }
-    for split in ("validation", "test"):
-        if split in reports[0]:
-            figures[split] = {
-                language: {
-                    direction: {
-                        metric: spread([r[split][language][direction][metric] for r in reports])
-                        for metric in (*RECALLS, "median_rank")
-                    }
-                    for direction in directions
-                }
-                for language, directions in reports[0][split].items()
-            }
-    return figures
+    """Summarise the seeds of a setting, with its changes."""
+    return {"changes": list(changes), **mmp_setting(list(reports))}
 
 
 def _parse_options() -> argparse.Namespace:

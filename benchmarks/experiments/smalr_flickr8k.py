@@ -18,18 +18,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.experiments.options import add_cache_option, experiment_parser, set_environment
 from benchmarks.reports import smalr_page as page
-from benchmarks.reports.seeds import spread
 from benchmarks.results_io import write_results
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.runs import Experiment, Job, Report, Run
 from polyglance.reproduce.shared_data import folder_of_pattern
+from polyglance.reproduce.summaries import smalr_setting
 
 RECIPE = "smalr-flickr8k"
 
@@ -224,48 +223,8 @@ def run_all(
 
 
 def summary(changes: Sequence[str], reports: Sequence[Report]) -> dict[str, Any]:
-    """Summarise the seeds of a setting: sizes, coverage, and mR by language."""
-    figures: dict[str, Any] = {
-        "changes": list(changes),
-        **{
-            name: round(statistics.mean(report[name] for report in reports))
-            for name in (
-                "trainable_parameters", "word_parameters", "test_time_parameters",
-                "words", "latent_tokens", "pretraining_parameters",
-            )
-        },
-        "seconds": statistics.mean(report["seconds"] for report in reports),
-        "pretraining_seconds": statistics.mean(r["pretraining_seconds"] for r in reports),
-        "best_steps": [report["best_step"] for report in reports],
-        "coverage": {
-            language: {
-                kind: statistics.mean(report["coverage"][language][kind] for report in reports)
-                for kind in shares
-            }
-            for language, shares in reports[0]["coverage"].items()
-        },
-    }  # fmt: skip
-    for split in ("validation", "test"):
-        if split in reports[0]:
-            figures[split] = {
-                language: spread([report[split][language]["mR"] for report in reports])
-                for language in reports[0][split]
-            }
-    if "consistency" in reports[0]:
-        figures["consistency"] = {
-            source: {
-                variant: {
-                    language: spread(
-                        [r["consistency"][source][variant][language]["mR"] for r in reports]
-                    )
-                    for language in reports[0]["consistency"][source][variant]
-                }
-                for variant in page.VARIANTS
-            }
-            | {"parameters": reports[0]["consistency"][source]["parameters"]}
-            for source in reports[0]["consistency"]
-        }
-    return figures
+    """Summarise the seeds of a setting, with its changes."""
+    return {"changes": list(changes), **smalr_setting(list(reports))}
 
 
 def _progress_line(measured: Mapping[str, Any]) -> str:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyglance.evaluation.statistics import Comparison, compare_seeds
+from polyglance.reproduce.summaries import over_seeds
 
+spread = over_seeds
 Gain = Comparison
 """A paired difference with its 95 % interval and p-value; a single seed has neither."""
-
-
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Return the mean, the standard deviation and the value of each seed."""
-    std = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.mean(values), "std": std, "values": list(values)}
 
 
 def cell(figures: Mapping[str, Any]) -> str:
