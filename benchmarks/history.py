@@ -47,6 +47,7 @@ class Headline:
 HEADLINES: dict[str, Headline | None] = {
     "uc2_step": Headline("pairs_per_second/{}/mixture", "packed"),
     "m3p_step": Headline("pairs_per_second/{}", "packed"),
+    "mmp_step": Headline("pairs_per_second/{}/fine-tuning", "packed"),
     "all_pairs": Headline("pairs_per_second/{}", "packed"),
     "packed_encoder": Headline("pairs_per_second/{}", "packed, compiled"),
     "uc2_sweep": Headline("pairs_per_second/{}/batch/1024", "packed"),

@@ -38,6 +38,7 @@ from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
 from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.models.m3p import M3P, M3PConfig
+from polyglance.models.mmp import MMP
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.transformer import compile_layers
@@ -92,7 +93,7 @@ class Sizes:
 class Variant:
     """Tasks that are timed, with their model."""
 
-    model: CrossEncoderModel
+    model: CrossEncoderModel | MMP
     tasks: Mapping[str, Task]
 
 
