@@ -128,7 +128,12 @@ def train_and_write(
             "runs_at_once": options.jobs, "changes": _symbolic(options.changes, data, options.out),
             **more,
         }  # fmt: skip
-        return Reproduced(measured, write_files(measured, options.out / target.name, about))
+        files = write_files(measured, options.out / target.name, about)
+        if target.summary is not None and "toy" not in more:
+            from polyglance.reproduce.summaries import write_summary
+
+            files.append(write_summary(paper, target, experiment, reports, options))
+        return Reproduced(measured, files)
 
     finished: list[Job] = []
 
@@ -141,13 +146,7 @@ def train_and_write(
         reports = staged_runs.run_all(
             plan, wanted, experiment, max_workers=options.jobs, on_finished=on_finished
         )
-    result = write(reports)
-    if target.summary is not None and "toy" not in more:
-        from polyglance.reproduce.summaries import write_summary
-
-        path = write_summary(paper, target, experiment, reports, options)
-        result.files.append(path)
-    return result
+    return write(reports)
 
 
 def write_published(target: Target, out: Path) -> Reproduced:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Reports = Sequence[Report]
 NAMES = {"uc2": "uc2_flickr8k", "m3p": "m3p_flickr8k", "mmp": "mmp_msvd", "smalr": "smalr_flickr8k",
-         "vqa": "vqa_en_vi"}  # fmt: skip
+         "smalr-masking": "smalr_masking", "vqa": "vqa_en_vi"}  # fmt: skip
 STAGES = (
     "contrastive_stage", "itm_only", "early_adaptation", "pretraining", "distillation",
     "fine_tuning",
@@ -141,18 +141,23 @@ def _ranks(reports: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, An
 
 
 def _settings(
-    summarise: Callable[[Reports], dict[str, Any]], prefix: str = ""
+    summarise: Callable[[Reports], dict[str, Any]],
 ) -> Callable[[Paper, Target, Mapping[str, dict[int, Report]], Options], dict[str, Any]]:
+    """Return a summary by setting: the runs of a target by the name of their first row."""
+
     def of_target(
         paper: Paper, target: Target, by_run: Mapping[str, dict[int, Report]], options: Options
     ) -> dict[str, Any]:
-        del target, options
-        settings = {}
-        for name, reports in by_run.items():
-            changes = list(paper.runs[name].changes)
-            settings[name.removeprefix(prefix)] = {
-                "changes": changes, **summarise(list(reports.values()))
-            }  # fmt: skip
+        del options
+        names: dict[str, str] = {}
+        for row in target.rows:
+            names.setdefault(row.run, row.name)
+        settings = {
+            names[run]: {
+                "changes": list(paper.runs[run].changes), **summarise(list(reports.values()))
+            }
+            for run, reports in by_run.items()
+        }  # fmt: skip
         seconds = sum(r.get("seconds", 0) for reports in by_run.values() for r in reports.values())
         return {"seconds": {"total": round(seconds)}, "settings": settings}
 
@@ -266,7 +271,8 @@ _SUMMARIES: dict[
     "uc2": _cross_encoder,
     "m3p": _cross_encoder,
     "mmp": _settings(mmp_setting),
-    "smalr": _settings(smalr_setting, "smalr "),
+    "smalr": _settings(smalr_setting),
+    "smalr-masking": _settings(smalr_setting),
     "reranking": _reranking,
     "vqa": _vqa,
 }

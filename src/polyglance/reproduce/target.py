@@ -22,7 +22,7 @@ from polyglance.reproduce.runs import Run
 FOLDER = Path(__file__).parent / "targets"
 
 Prepare = Literal["cross_encoder_data", "smalr_data", "dual_embeddings", "mmp_features"]
-Summary = Literal["uc2", "m3p", "mmp", "smalr", "reranking", "vqa"]
+Summary = Literal["uc2", "m3p", "mmp", "smalr", "smalr-masking", "reranking", "vqa"]
 
 
 @dataclass(frozen=True)
