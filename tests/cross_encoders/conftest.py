@@ -40,6 +40,7 @@ def run(parts: Path, images: list[Path], tmp_path_factory: pytest.TempPathFactor
         "train={manifest: captions.jsonl}", "validation={manifest: captions.jsonl}",
         "test={manifest: captions.jsonl}", "early_adaptation=null", "max_text_tokens=30",
         "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}", "pretraining.steps=2",
+        "word_head={batch: 4, steps: 1}",
         "pretraining.itm_only_steps=1", "pretraining.batch=4", "fine_tuning.batch=4",
         "fine_tuning.hard_negative_pool=0", "loop.steps=2", "loop.precision=float32",
         f"reranking={reranking}",

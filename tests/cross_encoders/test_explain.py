@@ -74,7 +74,8 @@ def train(parts: Path, data: Path, out: Path, *changes: str) -> Path:
         f"encoder={parts / 'encoder'}", "train={manifest: captions.jsonl, features: features}",
         "validation=null", "test=null", "early_adaptation=null", "max_text_tokens=30",
         "reranking=null", "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}",
-        "pretraining.steps=2", "pretraining.itm_only_steps=0", "pretraining.batch=4",
+        "word_head={batch: 4, steps: 1}", "pretraining.steps=2", "pretraining.itm_only_steps=0",
+        "pretraining.batch=4",
         "fine_tuning.batch=4", "fine_tuning.hard_negative_pool=0", "loop.steps=2",
         "loop.precision=float32",
     ]  # fmt: skip

@@ -51,6 +51,7 @@ class BenchmarkCommand:
         self.benchmark, self.folder, self.monkeypatch = benchmark, folder, monkeypatch
         self.changes = (
             f"encoder={folder / 'encoder'}", "pretraining.batch=4", "pretraining.steps=2",
+            "word_head={batch: 4, steps: 1}",
             "pretraining.itm_only_steps=0", "pretraining.warmup=0",
             "pretraining.learning_rate=1e-2", "fine_tuning.batch=4",
             "fine_tuning.hard_negative_pool=0", "loop.steps=2", "loop.learning_rate=1e-9",

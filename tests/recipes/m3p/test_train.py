@@ -341,6 +341,7 @@ def test_included_recipe_trains_from_the_command_line(data: Path, tmp_path: Path
         "validation" + split % "val", "test" + split % "test",
         "texts=[{manifest: texts.jsonl}]", f"code_switching.dictionaries={dictionaries}",
         "code_switching.languages=[de]", "reranking={dual_embeddings: dual}",
+        "word_head={batch: 4, steps: 1}",
         "pretraining.steps=1", "pretraining.itm_only_steps=1", "pretraining.batch=4",
         "pretraining.text_batch=4", "fine_tuning.batch=4", "loop.steps=1",
         "loop.precision=float32",

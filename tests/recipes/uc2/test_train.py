@@ -376,6 +376,7 @@ def test_included_recipe_trains_from_the_command_line(data: Path, tmp_path: Path
         "validation" + split % "val", "test" + split % "test",
         "labels.names=labels.tsv", "translations={texts: [{manifest: texts.jsonl}]}",
         "reranking={dual_embeddings: dual-test}", "early_adaptation.steps=1",
+        "word_head={batch: 4, steps: 1}",
         "pretraining.steps=2", "pretraining.itm_only_steps=1", "pretraining.batch=4",
         "fine_tuning.batch=4", "fine_tuning.hard_negative_pool=5", "loop.steps=1",
         "loop.precision=float32", "translate_test=dictionaries/{source}-{target}.tsv",

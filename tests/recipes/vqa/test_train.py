@@ -311,6 +311,7 @@ def uc2_run(data: Path) -> Path:
         f"encoder={data / 'encoder'}", f"image_backbone={backbone}",
         "train={manifest: captions.jsonl}", "validation=null", "test=null",
         "early_adaptation=null", "pretraining.mixture={itm: 1, mlm: 1, mrtm: 0, vtlm: 0}",
+        "word_head={batch: 4, steps: 1}",
         "pretraining.steps=2", "pretraining.itm_only_steps=1", "pretraining.batch=4",
         "fine_tuning=null", "reranking=null", "loop.precision=float32", "max_text_tokens=30",
     ]  # fmt: skip
