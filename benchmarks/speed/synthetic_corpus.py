@@ -74,7 +74,7 @@ def write_corpus(folder: Path, sizes: Sizes) -> int:
         with CaptionWriter(folder / "captions") as captions:
             for first in range(0, sizes.images, 50_000):
                 count = min(50_000, sizes.images - first)
-                captions.append(_random_captions(first, count, sizes.encoder.vocab_size))
+                captions.append_table(_random_captions(first, count, sizes.encoder.vocab_size))
     return round(time.monotonic() - start)
 
 
