@@ -120,3 +120,22 @@ def test_translators_are_looked_for_by_pair(published: Path, tmp_path: Path) -> 
             check("smalr/table2", published)
     finally:
         away.rename(published / "models" / "nllb-200-distilled-600M")
+
+
+def test_every_language_of_a_translated_test_needs_its_model(
+    published: Path, tmp_path: Path
+) -> None:
+    models = published / "models"
+    for code in ("cs", "ja"):
+        (models / f"opus-mt-{code}-en").rename(tmp_path / code)
+    try:
+        with pytest.raises(DataError) as refused:
+            check("uc2/table1", published)
+    finally:
+        for code in ("cs", "ja"):
+            (tmp_path / code).rename(models / f"opus-mt-{code}-en")
+    message = str(refused.value)
+    assert "there is no such translation model or dictionary" in message
+    assert "opus-mt-cs-en" in message
+    assert "opus-mt-ja-en" in message
+    assert "opus-mt-de-en" not in message  # is there

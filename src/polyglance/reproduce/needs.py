@@ -46,8 +46,8 @@ def missing_needs(recipe: Recipe, data: Path) -> Iterator[tuple[str, str]]:
         yield str(path), _NO_FILE
     if recipe.system == "smalr":
         yield from _words(settings, data)
-    if (translator := getattr(settings, "translate_test", None)) is not None:
-        yield from _test_translators(translator, data)
+    if getattr(settings, "translate_test", None) is not None:
+        yield from _test_translators(settings, data)
 
 
 def named_files(settings: Any, data: Path, name: str = "") -> Iterator[Path]:
@@ -146,14 +146,34 @@ def _translated_pairs(settings: Any) -> list[tuple[str, str]]:
     return list(pairs)
 
 
-def _test_translators(name: str, data: Path) -> Iterator[tuple[str, str]]:
-    """Yield the models that translate tests if there is none; languages are in the test's files."""
+def _test_translators(settings: Any, data: Path) -> Iterator[tuple[str, str]]:
+    """Yield the models or dictionaries that translate tests into English and are not there."""
+    name = settings.translate_test
     if name in _WITHOUT_FOLDER:
         return
-    pattern = str(data / _fill(name, "*", _ENGLISH))
-    root = Path(pattern.partition("*")[0]).parent if "*" in pattern else Path(pattern).parent
-    if not any(root.glob(str(Path(pattern).relative_to(root)))):
-        yield str(data / name), "there is no such translation model or dictionary of any language"
+    for code in _test_languages(settings, data):
+        path = data / _fill(name, code, _ENGLISH)
+        if not path.exists() and not dictionary_exists(path):
+            yield str(path), "there is no such translation model or dictionary"
+
+
+def _test_languages(settings: Any, data: Path) -> list[str]:
+    """Return the languages other than English of test captions or questions, which files name."""
+    from polyglance.recipes.cross_encoder.corpora import read_corpus
+    from polyglance.recipes.vqa.config import VQARecipe
+    from polyglance.recipes.vqa.questions import read_questions
+
+    found: set[str] = set()
+    if isinstance(settings, VQARecipe):
+        tests = [file for file in settings.test if (data / file.manifest).exists()]
+        for questions in read_questions(tests, data).values():
+            found |= {question.language for question in questions}
+    else:
+        for split in filter(None, (settings.test, *settings.extra_test)):
+            files = (split.manifest, *(file.manifest for file in split.merge))
+            if all((data / name).exists() for name in files):  # else they are named as missing
+                found |= {code for record in read_corpus(split, data) for code in record.captions}
+    return sorted(found - {_ENGLISH})
 
 
 def _fill(pattern: str, source: str, target: str) -> str:
