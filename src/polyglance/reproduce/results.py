@@ -12,20 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from polyglance.evaluation.statistics import (
-    Comparison,
-    compare_queries,
-    compare_seeds,
-    image_scores,
-)
-from polyglance.recipes.run_folder import QUERIES
+from polyglance.evaluation.statistics import Comparison, compare_queries, compare_seeds
+from polyglance.reproduce.queries import query_scores
 from polyglance.reproduce.runs import Job, Report
 from polyglance.reproduce.target import Claim, Column, Row, Target
 
 BySeed = dict[int, float]
-Arrays = Mapping[str, npt.NDArray[Any]]
-_TO_TEXT = ("image_to_text", "visual_to_text")
-"""Directions in which an image is the query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +41,17 @@ class Measured:
                     parts = [found[row.name, inner] for inner in column.mean_of]
                     found[row.name, column.name] = mean_by_seed(parts)
         return found
+
+    @property
+    def places(self) -> set[str]:
+        """Return the places in reports of all figures."""
+        target = self.target
+        return {
+            report_path(target, row, column)
+            for row in target.rows
+            for column in target.columns
+            if row.run_of(column) and not column.mean_of
+        }
 
     def cell(self, row: str, column: str) -> BySeed:
         """Return the figures of a cell by seed; empty where it was not measured."""
@@ -179,40 +182,3 @@ def mean_by_seed(parts: Sequence[BySeed]) -> BySeed:
         return {}
     common = [seed for seed in parts[0] if all(seed in part for part in parts)]
     return {seed: statistics.mean(part[seed] for part in parts) for seed in common}
-
-
-def query_scores(folder: Path, path: str) -> npt.NDArray[np.float64] | None:
-    """Return each image's share of a recall or of mR in percent, from a run's ranks.
-
-    Args:
-        folder: of the run.
-        path: the figure's place in the report, such as ``test.de.mR``.
-
-    Returns:
-        ``(images,)``; None where the run has no ranks of it.
-    """
-    file = folder / QUERIES
-    if not file.is_file():
-        return None
-    *above, metric = path.split(".")
-    with np.load(file) as arrays:
-        direction = above[-1] if metric.startswith("R@") and above else ""
-        place = ".".join((above[:-1] if direction else above) + ["ranks"])
-        if f"{place}.image_ids" not in arrays:
-            return None
-        to_text, to_image, ids = (
-            arrays[f"{place}.{name}"] for name in ("image_to_text", "text_to_image", "image_ids")
-        )
-        num_images = int(arrays[f"{place}.num_images"])
-    if metric == "mR":
-        return image_scores(to_text, to_image, ids, num_images)
-    if not direction:
-        return None
-    k = int(metric.removeprefix("R@"))
-    scores = np.zeros(num_images)
-    if direction in _TO_TEXT:
-        captioned = np.flatnonzero(np.bincount(ids, minlength=num_images) > 0)
-        scores[captioned] = 100 * num_images / len(captioned) * (to_text <= k)
-    else:
-        np.add.at(scores, ids, 100 * num_images / len(ids) * (to_image <= k))
-    return scores

@@ -13,6 +13,7 @@ from polyglance.recipes import Recipe, find_recipe, open_recipe
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.environment import environment
 from polyglance.reproduce.needs import missing_needs, named_files
+from polyglance.reproduce.queries import QUERIES, write_queries
 from polyglance.reproduce.results import Measured
 from polyglance.reproduce.runs import PARENT, SAVE, Experiment, Job, Report, Run
 from polyglance.reproduce.target import Paper, Target, data_needs, find_target
@@ -146,7 +147,11 @@ def train_and_write(
         reports = staged_runs.run_all(
             plan, wanted, experiment, max_workers=options.jobs, on_finished=on_finished
         )
-    return write(reports)
+    result = write(reports)
+    path = options.out / target.name / QUERIES
+    if write_queries(result.measured.folders, result.measured.places, path):
+        result.files.append(path)
+    return result
 
 
 def write_published(target: Target, out: Path) -> Reproduced:
