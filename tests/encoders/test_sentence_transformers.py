@@ -176,6 +176,53 @@ def test_foreign_modules_are_refused(
         polyglance.load(text_model).encode_texts(["a dog"])
 
 
+def test_a_router_brings_no_class_of_its_own(text_model: Path) -> None:
+    router = text_model / "1_Router"
+    (router / "0_Mine").mkdir(parents=True)
+    _write_modules(text_model, {"1_Router": f"{OLD}.Router"})
+    for name in ("router_config.json", "config.json"):  # of today, and of earlier versions
+        config = router / name
+        config.write_text(json.dumps({"types": {"0_Mine": "mine.Model"}}))
+        with pytest.raises(PolyglanceError, match=rf"{name} asks for code .*\(mine\.Model\)"):
+            polyglance.load(text_model)
+        config.unlink()
+    config.write_text(json.dumps({"types": {"0_Mine": f"{OLD}.Dense"}}))
+    (router / "0_Mine" / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(PolyglanceError, match="0_Mine holds its weights as pytorch_model"):
+        polyglance.load(text_model)
+    config.write_text(json.dumps({"types": {"../../x": f"{OLD}.Dense"}}))
+    with pytest.raises(DataError, match="names a module outside its folder"):
+        polyglance.load(text_model)
+
+
+def test_an_activation_is_torchs_own(text_model: Path) -> None:
+    """The package would compute with another one instead, and give other vectors."""
+    (config,) = text_model.glob("*_Dense/config.json")
+    content = json.loads(config.read_text())
+    assert content["activation_function"].startswith("torch.nn.")
+    config.write_text(json.dumps(content | {"activation_function": "mine.activation"}))
+    with pytest.raises(PolyglanceError, match=r"asks for code of its own \(mine\.activation\)"):
+        polyglance.load(text_model)
+
+
+@pytest.mark.parametrize("place", ["", "*_Dense"])
+def test_a_folder_with_code_is_refused(text_model: Path, place: str) -> None:
+    (folder,) = text_model.glob(place) if place else [text_model]
+    (folder / "modeling_mine.py").write_text("raise SystemExit('it ran')")
+    with pytest.raises(PolyglanceError, match=r"holds code of its own \(modeling_mine\.py\)"):
+        polyglance.load(text_model)
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "6.1.9", "4"])
+def test_versions_that_run_code_are_refused(
+    text_model: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polyglance.load(text_model)
+    monkeypatch.setattr("polyglance.encoders.formats.metadata.version", lambda name: version)
+    with pytest.raises(PolyglanceError, match=f"sentence-transformers {version} can run code"):
+        polyglance.load(text_model)
+
+
 @pytest.mark.parametrize("content", ["", "{}x", '["a"]', '[{"idx": 0}]', "3"])
 def test_a_damaged_list_of_modules_is_refused(text_model: Path, content: str) -> None:
     (text_model / "modules.json").write_text(content)

@@ -245,8 +245,11 @@ def test_remote_code_is_not_run(clip: Path, tmp_path: Path) -> None:
     }
     (clip / "config.json").write_text(json.dumps(config))
     (clip / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass C: pass\n")
-    with pytest.raises(DataError, match="cannot be opened by transformers"):
-        polyglance.load(clip).encode_texts(["a dog"])
+    for refused in (r"code of its own \(auto_map\)", r"code of its own \(mine\.py\)"):
+        with pytest.raises(PolyglanceError, match=refused):
+            polyglance.load(clip)
+        config.pop("auto_map", None)
+        (clip / "config.json").write_text(json.dumps(config))
     assert not (tmp_path / "ran").exists()
 
 

@@ -41,6 +41,7 @@ from polyglance.models.projection_heads import (
 from polyglance.nn.pretrained import model_tensors
 from polyglance.records import atomic_write
 from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.utils.bounded import parse_json
 from polyglance.vision.torch_backbone import TorchBackbone
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -229,7 +230,7 @@ def copy_weights(name: str, folder: Path) -> None:
 def system_of(folder: Path) -> str | None:
     """Return the system of the model that a folder holds, or None if it is no model folder."""
     try:
-        plain = json.loads((folder / CONFIG).read_bytes())
+        plain = parse_json((folder / CONFIG).read_bytes())
     except (OSError, ValueError):
         return None
     return str(plain["system"]) if isinstance(plain, dict) and "system" in plain else None
@@ -240,7 +241,7 @@ Config = TypeVar("Config", bound=ModelFolderConfig)
 
 def read_model(folder: Path, config_class: type[Config]) -> tuple[Config, dict[str, Tensor]]:
     """Read ``config.json``, with the folder's own image backbone, and weights as float32."""
-    plain: dict[str, Any] = json.loads((folder / CONFIG).read_bytes())
+    plain: dict[str, Any] = parse_json((folder / CONFIG).read_bytes())
     config = load(config_class, plain)
     state = {name: value.to(torch.float32) for name, value in load_file(folder / WEIGHTS).items()}
     if config.image_backbone is None:
@@ -259,7 +260,7 @@ def read_config(folder: Path) -> CrossEncoderFolderConfig | None:
     except PolyglanceError:
         return None  # a question-answering model, or a dual encoder
     try:
-        plain = json.loads((folder / CONFIG).read_bytes())
+        plain = parse_json((folder / CONFIG).read_bytes())
         shape = plain.pop("model", {})
         if not isinstance(shape, dict):  # `load` would take a text for the path of a file
             raise PolyglanceError(f"model: expected a mapping, not {shape!r}")

@@ -13,16 +13,20 @@ preferred: it needs one package less.
 
 from __future__ import annotations
 
-import json
+import re
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from polyglance.encoders.model_folder import DESCRIPTION_FILE, FILES
 from polyglance.encoders.protocol import Encoder
-from polyglance.errors import DataError, MissingExtraError
+from polyglance.errors import DataError, MissingExtraError, PolyglanceError
+from polyglance.utils.bounded import parse_json
 
 Format = Literal["polyglance", "sentence-transformers", "transformers", "open_clip"]
+SAFE_SENTENCE_TRANSFORMERS = (6, 2)
+"""The first release that was tested to refuse code from a model folder."""
 
 
 def detect_format(folder: Path) -> Format:
@@ -65,6 +69,7 @@ def open_with_torch(
 
         return OpenClipEncoder(folder, threads, device)
     _require("a model of sentence-transformers", "sentence-transformers", "sentence_transformers")
+    _require_safe_sentence_transformers()
     from polyglance.encoders import load
     from polyglance.encoders.sentence_transformers_encoder import (
         PICTURES,
@@ -76,9 +81,20 @@ def open_with_torch(
     return SentenceTransformersEncoder(folder, threads, device, image_encoder)
 
 
+def _require_safe_sentence_transformers() -> None:
+    """Raise an error for versions that run classes which a model folder names."""
+    version = metadata.version("sentence-transformers")
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if release < SAFE_SENTENCE_TRANSFORMERS:
+        raise PolyglanceError(
+            f"sentence-transformers {version} can run code from a model folder: pip install"
+            " --upgrade 'polyglance[sentence-transformers]'"
+        )
+
+
 def _is_transformers_config(config: Path) -> bool:
     try:
-        plain = json.loads(config.read_bytes())
+        plain = parse_json(config.read_bytes())
     except (OSError, ValueError):
         return False
     return isinstance(plain, dict) and "model_type" in plain

@@ -7,6 +7,7 @@ import lzma
 from polyglance.encoders.vocabulary import FILTERS
 from polyglance.errors import DataError
 from polyglance.text.huggingface import FastTokenizer
+from polyglance.utils.bounded import decompress_xz
 
 
 class JsonTokenizer:
@@ -40,6 +41,6 @@ class JsonTokenizer:
     def from_bytes(cls, content: bytes, name: str = "the vocabulary") -> JsonTokenizer:
         """Parse what `to_bytes` returned; ``name`` is used in errors."""
         try:
-            return cls(lzma.decompress(content).decode())
+            return cls(decompress_xz(content).decode())
         except Exception as error:  # the tokenizers library raises plain Exception
             raise DataError(f"{name} is damaged ({error}): install or export it again") from error

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from polyglance.config import load, validate_fields
 from polyglance.errors import DataError, PolyglanceError, error_reason
+from polyglance.utils.bounded import parse_json
 from polyglance.vision.pictures import Resize
 
 DEFAULT_MODEL = "polyglance-small"
@@ -154,7 +155,7 @@ class ModelFolder:
 
 def _read_description(source: Path) -> ModelDescription:
     try:
-        plain = json.loads(source.read_bytes())
+        plain = parse_json(source.read_bytes())
         if plain["format"] <= FORMAT:
             return ModelDescription.from_json(plain)
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from polyglance.encoders.torch_encoder import TorchEncoder, open_offline, refuse_pickles
+from polyglance.weights.custom_code import refuse_custom_code
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -28,6 +29,7 @@ class OpenClipEncoder(TorchEncoder):
 
     def __init__(self, folder: Path, threads: int | None = None, device: str = "cpu") -> None:
         super().__init__(folder, threads, device)
+        refuse_custom_code(folder)
         refuse_pickles(folder, WEIGHTS)
 
     def embed_texts(self, texts: list[str]) -> torch.Tensor:

@@ -9,7 +9,6 @@ of any format that Polyglance opens.
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,8 @@ import torch
 
 from polyglance.encoders.torch_encoder import TorchEncoder, open_offline, refuse_pickles
 from polyglance.errors import DataError, PolyglanceError, error_reason
+from polyglance.utils.bounded import parse_json
+from polyglance.weights.custom_code import refuse_custom_code
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 MODULES = "modules.json"
 PICTURES = "pictures"
 """The folder of the image model of a model that only encodes texts."""
+_CONFIGS = ("config.json", "router_config.json")
+"""Files of a module that may name classes."""
 
 
 class SentenceTransformersEncoder(TorchEncoder):
@@ -98,20 +101,51 @@ class SentenceTransformersEncoder(TorchEncoder):
 
 
 def _modules(folder: Path) -> list[Path]:
-    """Return the folders of the model's modules, whose classes must be the package's own."""
+    """Return the folders of the model's modules, whose classes must be the package's own.
+
+    Routers and their modules are included. Nothing is opened by the package before this check.
+    """
     source = folder / MODULES
+    listed = _read_json(source, "does not list its modules")
     try:
-        modules = json.loads(source.read_bytes())
-        folders = [(folder / module["path"], str(module["type"])) for module in modules]
+        waiting = [(source, folder / entry["path"], entry["type"]) for entry in listed]
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{source} does not list its modules ({error_reason(error)})") from error
+    folders = []
+    while waiting:
+        named_by, path, class_name = waiting.pop(0)
+        _check_class(named_by, class_name, "sentence_transformers.")
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{named_by} names a module outside its folder ({path})")
+        if not path.is_dir() or path in folders:
+            continue
+        folders.append(path)
+        for name in _CONFIGS:
+            config = path / name
+            settings = _read_json(config, "is not a JSON object") if config.is_file() else {}
+            if not isinstance(settings, dict):
+                raise DataError(f"{config} is not a JSON object")
+            if (activation := settings.get("activation_function")) is not None:
+                _check_class(config, activation, "torch.nn.")
+            inner = settings.get("types")  # of a router
+            for key, value in inner.items() if isinstance(inner, dict) else ():
+                waiting.append((config, path / key, value))
+    refuse_custom_code(*dict.fromkeys((folder, *folders)))
+    return folders
+
+
+def _check_class(source: Path, class_name: object, prefix: str) -> None:
+    if not isinstance(class_name, str) or not class_name.startswith(prefix):
+        raise PolyglanceError(
+            f"{source} asks for code of its own ({class_name}), which Polyglance does not run: get"
+            " a version of the model that needs none"
+        )
+
+
+def _read_json(source: Path, problem: str) -> Any:
+    try:
+        return parse_json(source.read_bytes())
     except OSError as error:
         raise DataError(f"{source} cannot be read ({error_reason(error)})") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{source} does not list its modules ({error_reason(error)})") from error
-    for path, class_name in folders:
-        if not class_name.startswith("sentence_transformers."):
-            raise PolyglanceError(
-                f"{source} asks for code of its own ({class_name}), which Polyglance does not run"
-            )
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise DataError(f"{source} names a module outside its folder ({path})")
-    return [path for path, _ in folders if path.is_dir()]
+    except ValueError as error:
+        raise DataError(f"{source} {problem} ({error_reason(error)})") from error

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAX_TEXTS, _MAX_PICTURES = 64, 8
 """Maximum size of a batch."""
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 _FINGERPRINTED = frozenset(
     {"config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json"}
     | {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}

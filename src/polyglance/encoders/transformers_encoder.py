@@ -17,6 +17,7 @@ from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
 from polyglance.encoders.torch_encoder import TorchEncoder, open_offline, refuse_pickles
 from polyglance.errors import DataError
+from polyglance.weights.custom_code import refuse_custom_code
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,6 +30,7 @@ class TransformersEncoder(TorchEncoder):
 
     def __init__(self, folder: Path, threads: int | None = None, device: str = "cpu") -> None:
         super().__init__(folder, threads, device)
+        refuse_custom_code(folder)
         refuse_pickles(folder)
 
     def embed_texts(self, texts: list[str]) -> torch.Tensor:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError
+from polyglance.utils.bounded import decompress_xz
 from polyglance.weights.unigram import SPECIALS
 
 _MAGIC = b"PGV1"
@@ -67,7 +68,7 @@ class Vocabulary:
     def from_bytes(cls, content: bytes, name: str = "the vocabulary") -> Vocabulary:
         """Parse the content of the file; ``name`` is used in errors."""
         try:
-            data = lzma.decompress(content)
+            data = decompress_xz(content)
             magic, count, text_bytes, charsmap_bytes = _HEADER.unpack_from(data)
             bits_at = _HEADER.size
             scores_at = bits_at + -(-count // 8)
@@ -81,7 +82,7 @@ class Vocabulary:
             pieces = data[text_at:charsmap_at].decode().split("\n")
             if len(pieces) != count or pieces[: len(SPECIALS)] != list(SPECIALS):
                 raise ValueError("it is not an XLM-R vocabulary")
-        except (lzma.LZMAError, ValueError, struct.error) as error:
+        except (ValueError, struct.error) as error:
             raise DataError(f"{name} is damaged ({error}): install or export it again") from error
         scores = np.cumsum(steps, dtype=np.int32).view(np.float32)
         frequent = np.unpackbits(bits, count=count).astype(bool)

@@ -31,6 +31,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import get_language, normalise_language
 from polyglance.text.detection import LanguageDetector
 from polyglance.text.lexicon import Lexicon
+from polyglance.utils.bounded import decompress_xz, parse_json
 
 _MAGIC = b"PGW1"
 _HEADER = struct.Struct("<4s2I")
@@ -116,13 +117,13 @@ class WordVocabulary:
     def from_bytes(cls, content: bytes, name: str = "the vocabulary") -> WordVocabulary:
         """Parse the content of the file; ``name`` is used in errors."""
         try:
-            data = lzma.decompress(content)
+            data = decompress_xz(content)
             magic, header_bytes, text_bytes = _HEADER.unpack_from(data)
             text_at = _HEADER.size + header_bytes
             counts_at = text_at + text_bytes
             if magic != _MAGIC:
                 raise ValueError("it is not a vocabulary of words")
-            head = json.loads(data[_HEADER.size : text_at])
+            head = parse_json(data[_HEADER.size : text_at])
             text = data[text_at:counts_at].decode()
             words = text.split("\n") if text else []
             rows_at = counts_at + 8 * len(words)
@@ -141,7 +142,7 @@ class WordVocabulary:
             )
             if len(lexicon) != len(rows):
                 raise ValueError("a word is in it twice")
-        except (lzma.LZMAError, ValueError, LookupError, TypeError, AttributeError,
+        except (ValueError, LookupError, TypeError, AttributeError,
                 RecursionError, struct.error) as error:  # fmt: skip
             raise DataError(f"{name} is damaged ({error}): install or export it again") from error
         return cls(lexicon, rows)

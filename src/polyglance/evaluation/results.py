@@ -18,6 +18,7 @@ from polyglance.evaluation.retrieval import (
     mean_over_languages,
 )
 from polyglance.records import atomic_write
+from polyglance.utils.bounded import parse_json
 from polyglance.version import __version__
 
 
@@ -73,7 +74,7 @@ def write_results(path: str | Path, evaluation: Evaluation) -> None:
 def read_results(path: str | Path) -> Evaluation:
     """Read a file of `write_results`; its summary is ignored and computed anew."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from polyglance.models.mmp import MMPConfig
 from polyglance.models.mmp_folder import SYSTEM, load_mmp
 from polyglance.models.smalr_folder import FeatureInfo, load_smalr
 from polyglance.text import open_tokenizer
+from polyglance.utils.bounded import parse_json
 from polyglance.utils.yaml12 import parse
 
 MAX_LENGTH = 64
@@ -93,7 +93,7 @@ def _system(file: Path) -> str | None:
     """Return the system that a config or recipe names, or None."""
     try:
         text = file.read_text(encoding="utf-8")
-        config = json.loads(text) if file.suffix == ".json" else parse(text, str(file))
+        config = parse_json(text) if file.suffix == ".json" else parse(text, str(file))
     except (OSError, ValueError, PolyglanceError):
         return None
     if not isinstance(config, dict):
@@ -114,7 +114,7 @@ def _figures(run: Path, features: FeatureInfo) -> dict[str, Any]:
 def _report_figures(run: Path, measured: str) -> dict[str, Any]:
     """Return the results of a run's report; ``measured`` says how they were measured."""
     try:
-        report = json.loads((run / "report.json").read_bytes())
+        report = parse_json((run / "report.json").read_bytes())
         how = {"measured": measured}
         return how | {name: report[name] for name in _FIGURES if name in report}
     except FileNotFoundError:
@@ -134,12 +134,12 @@ def _export_compact(
 
     compact = run / COMPACT
     try:
-        settings = json.loads((compact / "config.json").read_bytes())
+        settings = parse_json((compact / "config.json").read_bytes())
         state = load_file(compact / "compact.safetensors")
         config = MMPConfig.from_json(settings["model"])
         pictures = load(ImagePreprocessing, settings["pictures"])
         tokenizer, languages = settings["tokenizer"], settings["languages"]
-        figures = json.loads((run / "report.json").read_bytes())["compressed"]
+        figures = parse_json((run / "report.json").read_bytes())["compressed"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
             f"{run} holds no model that can be exported ({error_reason(error)}): give a run of a"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.export.graph import Array
 from polyglance.text import Tokenizer
 from polyglance.text.huggingface import FastTokenizer
+from polyglance.utils.bounded import parse_json
 from polyglance.weights.unigram import MASK, SPECIALS, xlmr_tokenizer
 
 
@@ -30,7 +30,7 @@ def pack_tokenizer(tokenizer: Tokenizer) -> tuple[TextUnits, bytes]:
             f"a {type(tokenizer).__name__} cannot be exported: use an encoder with a tokenizer.json"
         )
     text = tokenizer.backend.to_str()
-    pieces = json.loads(text)["model"].get("vocab") or ()
+    pieces = parse_json(text)["model"].get("vocab") or ()
     try:
         vocabulary = read_vocabulary(tokenizer, np.ones(len(pieces), bool))
     except PolyglanceError:  # of other rules than XLM-R's
@@ -50,14 +50,14 @@ def read_vocabulary(tokenizer: Tokenizer, frequent: Array) -> Vocabulary:
     """
     if not isinstance(tokenizer, FastTokenizer):
         raise PolyglanceError(f"a {type(tokenizer).__name__} cannot be exported: {_EXPECTED}")
-    given: dict[str, Any] = json.loads(tokenizer.backend.to_str())
+    given: dict[str, Any] = parse_json(tokenizer.backend.to_str())
     pairs = given["model"].get("vocab")
     if given["model"].get("type") != "Unigram" or [p for p, _ in pairs[:4]] != list(SPECIALS):
         raise PolyglanceError(f"this tokenizer cannot be exported: {_EXPECTED}")
     encoded = (given["normalizer"] or {}).get("precompiled_charsmap")
     charsmap = base64.b64decode(encoded) if encoded else b""
     specials = [(name, 0.0) for name in (*SPECIALS, MASK)]
-    rules = json.loads(xlmr_tokenizer(specials, charsmap or None).to_str())
+    rules = parse_json(xlmr_tokenizer(specials, charsmap or None).to_str())
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if given[part] != rules[part]:
             raise PolyglanceError(f"the tokenizer's {part} differs: {_EXPECTED}")

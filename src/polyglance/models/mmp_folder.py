@@ -23,6 +23,7 @@ from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.records import atomic_write
 from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.utils.bounded import parse_json
 
 SYSTEM = "mmp"
 _STATE, _CONFIG = "model.safetensors", "config.json"
@@ -114,7 +115,7 @@ def _is_unused(name: str, layers: int) -> bool:
 def load_mmp(folder: Path) -> MMPFolder:
     """Load a folder that `save_mmp` wrote, in evaluation mode."""
     try:
-        settings = json.loads((folder / _CONFIG).read_bytes())
+        settings = parse_json((folder / _CONFIG).read_bytes())
         config = MMPConfig.from_json(settings["model"])
         features = load(TrainedFeatures, settings["features"])
         state = load_file(folder / _STATE)

@@ -21,6 +21,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.mmp import MMP
 from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import MeanHead, PoolingHead
+from polyglance.utils.bounded import parse_json
 
 _STATE, _CONFIG = "model.safetensors", "config.json"
 _MODEL_TYPE = "projection_heads"
@@ -131,7 +132,7 @@ def load_projection_heads(folder: str | Path) -> ProjectionHeads:
     """Load what `save_projection_heads` wrote, in evaluation mode."""
     path = Path(folder).expanduser()
     try:
-        config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+        config = parse_json((path / _CONFIG).read_text(encoding="utf-8"))
         if config.pop("model_type", None) != _MODEL_TYPE:
             raise ValueError("it holds other weights")
         with torch.device("meta"):

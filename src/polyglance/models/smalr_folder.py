@@ -31,6 +31,7 @@ from polyglance.nn.latent_vocabulary import TokenChooser
 from polyglance.nn.sentence_gru import LanguageBranches, SentenceGRU
 from polyglance.records import atomic_write
 from polyglance.text.lexicon import Lexicon
+from polyglance.utils.bounded import parse_json
 
 _STATE, _CONFIG = "model.safetensors", "config.json"
 
@@ -153,7 +154,7 @@ def load_smalr(folder: str | Path) -> SMALRFolder:
     """Load what `save_smalr` wrote for inference: in float32, on the CPU, frozen."""
     folder = Path(folder)
     try:
-        settings = json.loads((folder / _CONFIG).read_bytes())
+        settings = parse_json((folder / _CONFIG).read_bytes())
         config = load(SMALRConfig, settings["model"])
         feature_info = load(FeatureInfo, settings["seen_by"])
         state = load_file(folder / _STATE)

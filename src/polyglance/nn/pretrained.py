@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.utils.bounded import parse_json
 
 _FIRST_POSITION = {"xlm-roberta": 2, "roberta": 2, "bert": 0}
 
@@ -126,7 +127,7 @@ def read_encoder_config(folder: str | Path) -> EncoderConfig:
     """Read the shape of an encoder from a Hugging Face ``config.json``."""
     path = Path(folder) / "config.json"
     try:
-        published = json.loads(path.read_text(encoding="utf-8"))
+        published = parse_json(path.read_text(encoding="utf-8"))
         kind = published["model_type"]
         if kind not in _FIRST_POSITION:
             known = ", ".join(_FIRST_POSITION)
@@ -238,7 +239,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         index = folder / "model.safetensors.index.json"
         if index.exists():
             shards = sorted(
-                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+                set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values())
             )
         else:
             shards = ["model.safetensors"]

@@ -23,13 +23,13 @@ language of the headword:
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from polyglance.errors import DataError, error_reason
+from polyglance.utils.bounded import read_gzip
 
 _DIGITS = {
     character: value
@@ -120,7 +120,7 @@ def _files(path: Path) -> tuple[list[str], bytes]:
     index, zipped, plain = dictd_files(path)
     try:
         lines = index.read_text(encoding="utf-8").split("\n")
-        articles = gzip.decompress(zipped.read_bytes()) if zipped.exists() else plain.read_bytes()
+        articles = read_gzip(zipped) if zipped.exists() else plain.read_bytes()
     except OSError as error:
         name = error.filename or zipped
         raise DataError(

@@ -7,12 +7,12 @@ zebra. The files are those of the npm package ``cldr-annotations-full``, such as
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from pathlib import Path
 
 from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.languages import is_language_code, normalise_language
+from polyglance.utils.bounded import parse_json
 
 _FIRST_PICTOGRAPH = 0x2600
 """Characters before this are punctuation and symbols."""
@@ -35,7 +35,7 @@ def emoji_names(folder: str | Path) -> list[dict[str, str]]:
         if "-" in locale or not is_language_code(locale):
             continue  # regional or script variant of a language that has its own file
         try:
-            annotations = json.loads(path.read_text(encoding="utf-8"))["annotations"]
+            annotations = parse_json(path.read_text(encoding="utf-8"))["annotations"]
             for emoji, entry in annotations.get("annotations", {}).items():
                 if entry.get("tts") and ord(emoji[0]) >= _FIRST_PICTOGRAPH:
                     names[emoji][normalise_language(locale)] = entry["tts"][0]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text.tokenizer import Encoding, Tokenizer, max_content_length
+from polyglance.utils.bounded import parse_json
+from polyglance.weights.custom_code import refuse_custom_code
 
 if TYPE_CHECKING:
     import tokenizers
@@ -218,6 +220,7 @@ def open_with_transformers(folder: Path) -> Tokenizer:
     """Open a folder without ``tokenizer.json`` by transformers' ``AutoTokenizer``."""
     if find_spec("transformers") is None:
         raise MissingExtraError(f"the tokenizer in {folder}", "train")
+    refuse_custom_code(folder)
     from transformers import AutoTokenizer
 
     try:
@@ -250,7 +253,7 @@ def _special_names(folder: Path) -> dict[str, str]:
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         try:
-            content = json.loads((folder / name).read_text(encoding="utf-8"))
+            content = parse_json((folder / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -13,6 +13,7 @@ from polyglance.languages import normalise_language
 from polyglance.records import atomic_write
 from polyglance.text.segment import UNSPACED, Span, normalise_word, word_spans
 from polyglance.text.tokenizer import Encoding, max_content_length
+from polyglance.utils.bounded import parse_json
 
 UnknownPolicy = Literal["drop", "map"]
 
@@ -154,7 +155,7 @@ class WordTokenizer:
         """Open a ``words.json``, or the one in a folder."""
         path = path / "words.json" if path.is_dir() else path
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path}: expected a word vocabulary as JSON ({error})") from error
         kinds = {"language": str, "lower": bool, "dictionary": bool, "unknown": str, "words": dict}

@@ -7,7 +7,6 @@ to `LOADERS`; extraction, clips and the store need nothing else.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from polyglance import weights
 from polyglance.errors import MissingExtraError, PolyglanceError
+from polyglance.utils.bounded import parse_json
 from polyglance.vision.pictures import Square
 from polyglance.vision.tokens import VisualTokens, grid_boxes
 
@@ -87,7 +87,7 @@ def open_backbone(
 def _loader_of_folder(folder: Path) -> Loader | None:
     """Return the loader of a folder's weights by the ``model_type`` of its config."""
     try:
-        model_type = json.loads((folder / "config.json").read_bytes())["model_type"]
+        model_type = parse_json((folder / "config.json").read_bytes())["model_type"]
         return _LOADERS_BY_TYPE.get(model_type)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import MissingExtraError
+from polyglance.utils.bounded import parse_json
 from polyglance.vision.regions import READ_FIELDS, RegionError, region_tokens
 from polyglance.vision.tokens import VisualTokens
 
@@ -60,7 +60,7 @@ class UniterLmdb:
             with self._database.begin() as transaction:
                 listed = transaction.get(b"__keys__")
                 if listed is not None:
-                    names = [str(name) for name in json.loads(listed)]
+                    names = [str(name) for name in parse_json(listed)]
                 else:
                     names = [
                         bytes(key).decode() for key in transaction.cursor().iternext(True, False)
@@ -123,7 +123,7 @@ def _stored_counts(path: Path) -> dict[str, int]:
     if not file.is_file():
         return {}
     try:
-        return {str(name): int(count) for name, count in json.loads(file.read_bytes()).items()}
+        return {str(name): int(count) for name, count in parse_json(file.read_bytes()).items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise RegionError(f"{file}: expected a number of regions for each picture") from error
 

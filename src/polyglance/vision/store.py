@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
+from polyglance.utils.bounded import parse_json
 from polyglance.vision.shards import Shard, allow_open_files, read_shard
 from polyglance.vision.tokens import Floats, VisualTokens, feature_key, published_keys
 
@@ -217,7 +218,7 @@ def read_info(path: Path) -> StoreInfo:
 def parse_info(text: str, file: str) -> StoreInfo:
     """Parse and validate the text of a ``store.json``."""
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
     except ValueError as error:
         raise DataError(f"{file}: cannot be read ({error})") from error
     if not isinstance(fields, dict) or fields.get("version") != VERSION:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError
+from polyglance.utils.bounded import parse_json
 from polyglance.utils.fingerprint import file_sha256
 from polyglance.vision.devices import check_device, torch_num_threads
 from polyglance.vision.tokens import VisualTokens, grid_boxes, pooling_weights, zero_spans
@@ -95,7 +95,7 @@ class TorchBackbone(ABC):
 def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read a folder's ``config.json`` and the tensors of ``model.safetensors``."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
         state = load_file(folder / "model.safetensors")
     except (OSError, ValueError, SafetensorError) as error:
         raise DataError(f"{folder} holds no readable weights ({error})") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from polyglance.errors import MissingExtraError, PolyglanceError
+from polyglance.utils.bounded import parse_json
 from polyglance.weights.cache import cache_folder, make_once
 from polyglance.weights.fetch import check_file, fetch_file, installed_file
 from polyglance.weights.registry import ENTRIES, Entry
@@ -102,7 +103,7 @@ def _origin(entry: Entry) -> dict[str, Any]:
 def _is_complete(path: Path, entry: Entry) -> bool:
     """Return whether the folder was made from this entry and its files have their full size."""
     try:
-        note = json.loads((path / "source.json").read_text(encoding="utf-8"))
+        note = parse_json((path / "source.json").read_text(encoding="utf-8"))
         sizes = note.pop("files")
         return bool(note == _origin(entry)) and all(
             (path / name).stat().st_size == size for name, size in sizes.items()

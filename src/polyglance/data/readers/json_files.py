@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import mmap
 import re
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from polyglance.data.readers.validation import check_object, check_text, reporting
 from polyglance.errors import Problems, error_reason
 from polyglance.records import parse_json
+from polyglance.utils.bounded import UnpackLimitError, read_gzip
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
@@ -24,12 +24,10 @@ def load_json(path: Path, problems: Problems, kind: type[Kind]) -> Kind:
     A file that cannot be read is reported, with the line of the error, and counts as empty.
     """
     try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
+        data = read_gzip(path) if path.suffix == ".gz" else path.read_bytes()
         content = data.decode("utf-8-sig")
         document = json.loads(content)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, UnpackLimitError) as error:
         problems.report(path, None, f"cannot be read ({error_reason(error)})")
     except UnicodeDecodeError as error:
         problems.report(path, data.count(b"\n", 0, error.start) + 1, "expected UTF-8 text")
@@ -88,10 +86,10 @@ class JsonMembers:
         try:
             with path.open("rb") as file:
                 if path.suffix == ".gz":
-                    self._data = gzip.decompress(file.read())
+                    self._data = read_gzip(path)
                 elif path.stat().st_size:
                     self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, EOFError, zlib.error, UnpackLimitError) as error:
             problems.report(path, None, f"cannot be read ({error_reason(error)})")
 
     def byte_ranges(self, problems: Problems) -> Iterator[tuple[str, ByteRange]]:

@@ -26,6 +26,7 @@ from polyglance.models.vqa import VQAModel
 from polyglance.recipes import report_lines
 from polyglance.recipes.vqa.data import QuestionSplit
 from polyglance.records import Question, atomic_write
+from polyglance.utils.bounded import parse_json
 
 _BATCH = 256
 _MAX_TYPE_WORDS = 8
@@ -202,7 +203,7 @@ def write_answers(path: Path, questions: Sequence[Question], answers: Sequence[s
 def read_answers(path: Path) -> Iterator[tuple[Question, str]]:
     """Read what `write_answers` wrote."""
     for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-        entry = json.loads(line)
+        entry = parse_json(line)
         people = tuple(entry["people"])
         question = Question(
             entry["question"], entry["language"], people, entry["type"], entry.get("question_id")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from polyglance.recipes.vqa.config import AnswerRanking, QuestionFile
 from polyglance.recipes.vqa.tasks import AnswerTargets
 from polyglance.records import Question, read_lines
 from polyglance.training.distributed import rank
+from polyglance.utils.bounded import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def read_answer_classes(path: Path, language: str) -> AnswerVocabulary:
         The answers in the order of their classes.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from error
     if (

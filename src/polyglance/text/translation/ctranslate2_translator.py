@@ -7,9 +7,10 @@ package has the model in ``model/`` and its languages in ``metadata.json``.
 
 from __future__ import annotations
 
-import json
+import lzma
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from typing import Any
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError, error_reason
 from polyglance.languages import get_language, normalise_language
 from polyglance.text.translation.language_tags import language_tags, tag_of
+from polyglance.utils.bounded import check_zip, parse_json
 from polyglance.utils.fingerprint import digest, digest_model_folder, file_sha256
 from polyglance.weights import cache_folder
 
@@ -150,13 +152,23 @@ def _unpack(path: Path) -> Path:
                 TemporaryDirectory(dir=unpacked.parent) as partial,
                 zipfile.ZipFile(path) as package,
             ):
+                check_zip(package, path.stat().st_size)
                 package.extractall(f"{partial}/whole")
                 try:
                     os.replace(f"{partial}/whole", unpacked)
                 except OSError:
                     if not unpacked.is_dir():  # unpacked by another run in the meantime
                         raise
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
+        except (
+            zipfile.BadZipFile,
+            NotImplementedError,
+            RuntimeError,
+            OSError,
+            ValueError,
+            zlib.error,
+            EOFError,
+            lzma.LZMAError,
+        ) as error:
             raise DataError(f"{path}: expected an Argos package ({error_reason(error)})") from error
     metadata_files = sorted(unpacked.rglob("metadata.json"))
     if not metadata_files:
@@ -214,7 +226,10 @@ def _model(folder: Path, device: str) -> Any:
 def _vocabulary(folder: Path) -> list[str]:
     for name in ("shared_vocabulary", "target_vocabulary"):
         if (path := folder / f"{name}.json").is_file():
-            content: Any = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                content: Any = parse_json(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise DataError(f"{path}: expected a JSON list ({error_reason(error)})") from error
             return [str(token) for token in content]
         if (path := folder / f"{name}.txt").is_file():
             return path.read_text(encoding="utf-8").split("\n")
@@ -223,7 +238,7 @@ def _vocabulary(folder: Path) -> list[str]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,9 @@ from typing import Any
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.languages import get_language, normalise_language
 from polyglance.text.translation.language_tags import language_tags, tag_of
+from polyglance.utils.bounded import parse_json
 from polyglance.utils.fingerprint import digest, digest_model_folder
+from polyglance.weights.custom_code import refuse_custom_code
 
 BILINGUAL, MULTILINGUAL = ("marian",), ("m2m_100", "mbart")
 """``model_type`` of bilingual and of multilingual models; NLLB is an M2M100 with other tags."""
@@ -51,6 +52,7 @@ class TransformersTranslator:
         self.source, self.target = normalise_language(source), normalise_language(target)
         self.num_beams, self.device = num_beams, device
         self._model_type = _model_type(self.folder)
+        refuse_custom_code(self.folder)
         if find_spec("torch") is None or find_spec("transformers") is None:
             raise MissingExtraError(f"translating by {self.folder}", "train")
         if not any(self.folder.glob("*.safetensors")):
@@ -192,7 +194,7 @@ def _opening(folder: Path) -> Iterator[None]:
 
 def _model_type(folder: Path) -> str:
     try:
-        model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        model_type = parse_json((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder}: expected config.json with a model_type ({error})") from error
     if model_type not in BILINGUAL + MULTILINGUAL:
