@@ -11,17 +11,19 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.vision.shards import allow_open_files
 
 CACHE_BYTES = 64 << 30
 """Default bound of the cache folder of remote shards."""
-_MAX_OPEN = 128
-"""Files kept open at a time."""
+_MAX_OPEN = 4096
+"""Files kept open at a time, where the system allows it: a batch drawn from all of a corpus reads
+hundreds of shards, and opening one costs as much as reading an image from it."""
 
 
 class ShardFiles(Protocol):
@@ -40,8 +42,8 @@ class ShardFiles(Protocol):
         """Return a function that reads so many bytes of a file from an offset."""
         ...
 
-    def opened(self, name: str) -> Any:
-        """Return a context manager with a file descriptor that nobody closes meanwhile."""
+    def opened(self, names: Sequence[str]) -> AbstractContextManager[list[int]]:
+        """Return a context manager with file descriptors that nobody closes meanwhile."""
         ...
 
 
@@ -58,6 +60,22 @@ def open_files(
     if "://" in str(address):
         return RemoteFiles(str(address), cache_dir, cache_bytes)
     return LocalFiles(Path(address))
+
+
+def open_address(address: str) -> tuple[Any, str]:
+    """Return fsspec's file system of an address, and the path in it."""
+    try:
+        import fsspec  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise PolyglanceError(
+            f"{address} needs fsspec: pip install fsspec and the package of its protocol, or"
+            " give a local folder"
+        ) from None
+    try:
+        system, root = fsspec.core.url_to_fs(address)
+    except (ValueError, ImportError) as error:
+        raise PolyglanceError(f"{address}: {' '.join(str(error).split())}") from error
+    return system, root
 
 
 class LocalFiles:
@@ -80,40 +98,49 @@ class LocalFiles:
         """Return a function that reads a part of a file."""
 
         def read(count: int, offset: int) -> bytes:
-            with self.opened(name) as descriptor:
+            with self.opened([name]) as (descriptor,):
                 return os.pread(descriptor, count, offset)
 
         return read
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[int]:
-        """Yield a descriptor of a file."""
+    def opened(self, names: Sequence[str]) -> Iterator[list[int]]:
+        """Yield descriptors of files."""
         try:
-            with self._open.use(self.path / name) as descriptor:
-                yield descriptor
-        except FileNotFoundError:
+            descriptors = self._open.take([f"{self.path}/{name}" for name in names])
+        except FileNotFoundError as error:
+            missing = os.path.relpath(error.filename, self.path)
             raise DataError(
-                f"{self.path} is not finished: {name} is missing; run the same extraction again"
+                f"{self.path} is not finished: {missing} is missing; run the same extraction again"
                 " to continue where it stopped"
             ) from None
+        try:
+            yield descriptors
+        finally:
+            self._open.release(descriptors)
 
 
 class RemoteFiles:
     """A store at an fsspec address, with copies of its shards in a bounded folder."""
 
-    def __init__(self, address: str, cache_dir: Path | None, cache_bytes: int) -> None:
-        try:
-            import fsspec  # type: ignore[import-untyped]
-        except ModuleNotFoundError:
-            raise PolyglanceError(
-                f"{address} needs fsspec: pip install fsspec and the package of its protocol, or"
-                " give a local folder"
-            ) from None
+    def __init__(
+        self,
+        address: str,
+        cache_dir: Path | None,
+        cache_bytes: int,
+        *,
+        suffix: str = ".safetensors",
+    ) -> None:
+        """Prepare to copy files.
+
+        Args:
+            address: What fsspec understands.
+            cache_dir: Of copies; None for a temporary folder.
+            cache_bytes: The most that copies may occupy.
+            suffix: Of the files that are copied.
+        """
         self.name, self.is_local = address, False
-        try:
-            self._system, self._root = fsspec.core.url_to_fs(address)
-        except (ValueError, ImportError) as error:
-            raise PolyglanceError(f"{address}: {' '.join(str(error).split())}") from error
+        self._system, self._root = open_address(address)
         self._temporary = cache_dir is None
         self.cache_dir = (
             Path(tempfile.mkdtemp(prefix="regions-")) if cache_dir is None else cache_dir
@@ -122,7 +149,7 @@ class RemoteFiles:
         self.cache_bytes, self._lock = cache_bytes, threading.Lock()
         self._open = _OpenFiles()
         self._sizes: OrderedDict[str, int] = OrderedDict()
-        for file in sorted(self.cache_dir.glob("*.safetensors"), key=lambda f: f.stat().st_mtime):
+        for file in sorted(self.cache_dir.glob(f"*{suffix}"), key=lambda f: f.stat().st_mtime):
             self._sizes[file.name] = file.stat().st_size
 
     def __del__(self) -> None:
@@ -148,16 +175,16 @@ class RemoteFiles:
         return read
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[int]:
-        """Copy a file here if it is not, and yield its descriptor."""
-        with self._lock:
-            local = self._fetch(name)
-            use = self._open.use(local)
-            descriptor = use.__enter__()  # a file deleted from the cache stays readable
+    def opened(self, names: Sequence[str]) -> Iterator[list[int]]:
+        """Copy files here if they are not, and yield their descriptors."""
+        descriptors: list[int] = []
         try:
-            yield descriptor
+            for name in names:
+                with self._lock:  # a file deleted from the cache stays readable
+                    descriptors += self._open.take([str(self._fetch(name))])
+            yield descriptors
         finally:
-            use.__exit__(None, None, None)
+            self._open.release(descriptors)
 
     def _fetch(self, name: str) -> Path:
         local = self.cache_dir / Path(name).name
@@ -172,10 +199,10 @@ class RemoteFiles:
             )
         while self._sizes and sum(self._sizes.values()) + size > self.cache_bytes:
             oldest, _ = self._sizes.popitem(last=False)
-            self._open.close(self.cache_dir / oldest)
+            self._open.close(str(self.cache_dir / oldest))
             with suppress(FileNotFoundError):
                 (self.cache_dir / oldest).unlink()
-        partial = local.with_suffix(".partial")
+        partial = local.with_suffix(f".{os.getpid()}.partial")  # processes may share the folder
         try:
             self._system.get_file(f"{self._root}/{name}", str(partial))
         except FileNotFoundError:
@@ -190,36 +217,49 @@ class _OpenFiles:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._descriptors: OrderedDict[Path, int] = OrderedDict()
+        self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._users: dict[int, int] = {}
         self._retired: set[int] = set()
+        self._most = allow_open_files(_MAX_OPEN, at_most=_MAX_OPEN)
 
-    @contextmanager
-    def use(self, path: Path) -> Iterator[int]:
+    def take(self, paths: Sequence[str]) -> list[int]:
+        """Open files, or take them as they are open; `release` ends the use of each."""
+        taken: list[int] = []
         with self._lock:
-            descriptor = self._descriptors.pop(path, None)
-            if descriptor is None:
-                descriptor = os.open(path, os.O_RDONLY)
-            self._descriptors[path] = descriptor
-            self._users[descriptor] = self._users.get(descriptor, 0) + 1
-            while len(self._descriptors) > _MAX_OPEN:
+            try:
+                for path in paths:
+                    descriptor = self._descriptors.pop(path, None)
+                    if descriptor is None:
+                        descriptor = os.open(path, os.O_RDONLY)
+                    self._descriptors[path] = descriptor
+                    self._users[descriptor] = self._users.get(descriptor, 0) + 1
+                    taken.append(descriptor)
+            except OSError:
+                self._release(taken)
+                raise
+            while len(self._descriptors) > self._most:
                 self._retire(next(iter(self._descriptors)))
-        try:
-            yield descriptor
-        finally:
-            with self._lock:
-                self._users[descriptor] -= 1
-                if not self._users[descriptor] and descriptor in self._retired:
-                    self._retired.discard(descriptor)
-                    os.close(descriptor)
+        return taken
 
-    def close(self, path: Path) -> None:
+    def release(self, descriptors: Sequence[int]) -> None:
+        """End the use of files that were taken."""
+        with self._lock:
+            self._release(descriptors)
+
+    def close(self, path: str) -> None:
         """Close a file once nobody reads it."""
         with self._lock:
             if path in self._descriptors:
                 self._retire(path)
 
-    def _retire(self, path: Path) -> None:
+    def _release(self, descriptors: Sequence[int]) -> None:
+        for descriptor in descriptors:
+            self._users[descriptor] -= 1
+            if not self._users[descriptor] and descriptor in self._retired:
+                self._retired.discard(descriptor)
+                os.close(descriptor)
+
+    def _retire(self, path: str) -> None:
         descriptor = self._descriptors.pop(path)
         if self._users.get(descriptor):
             self._retired.add(descriptor)

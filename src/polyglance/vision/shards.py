@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError, error_reason, printable
+from polyglance.utils.bounded import parse_json
 
 Array = NDArray[Any]
 
@@ -102,8 +104,8 @@ def read_header(read: Callable[[int, int], bytes], name: str) -> ShardHeader:
     """
     try:
         length = int.from_bytes(read(8, 0), "little")
-        header = json.loads(read(length, 8))
-        metadata = {name: json.loads(text) for name, text in header.pop("__metadata__").items()}
+        header = parse_json(read(length, 8))
+        metadata = {name: parse_json(text) for name, text in header.pop("__metadata__").items()}
         arrays = {
             name: ArrayPlace(
                 _DTYPES[entry["dtype"]],
@@ -121,21 +123,31 @@ def read_header(read: Callable[[int, int], bytes], name: str) -> ShardHeader:
     return ShardHeader(arrays, metadata)
 
 
-def allow_open_files(count: int) -> None:
+def allow_open_files(count: int, *, at_most: int | None = None) -> int:
     """Raise the process's limit of open files by ``count``, as far as the system allows.
 
     A mapped file stays open, and the usual limit of 1,024 is less than a large store has.
+
+    Args:
+        count: Files to be opened.
+        at_most: The most to return; None for all.
+
+    Returns:
+        How many files one may keep open and leave half of the limit to others.
     """
+    most = sys.maxsize if at_most is None else at_most
     try:
         import resource
     except ModuleNotFoundError:  # not on Windows, which has no such limit
-        return
+        return most
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return
+        return most
     wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return min(most, soft // 2)
 
 
 def read_shard(path: Path) -> Shard:
@@ -144,8 +156,8 @@ def read_shard(path: Path) -> Shard:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         length = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + length])
-        metadata = {name: json.loads(text) for name, text in header.pop("__metadata__").items()}
+        header = parse_json(data[8 : 8 + length])
+        metadata = {name: parse_json(text) for name, text in header.pop("__metadata__").items()}
         arrays = {name: _view(data, 8 + length, **entry) for name, entry in header.items()}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
