@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.addresses import LibraryOption as LibraryOption
 from polyglance.cli.output import Quiet
 from polyglance.errors import printable
 
 if TYPE_CHECKING:
     from polyglance.search.indexing import IndexReport
 
-LibraryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--library",
-        "-l",
-        metavar="PLACE",
-        help="Library file or postgresql://...; default: $POLYGLANCE_LIBRARY or your default one.",
-    ),
-]
 MAX_NAMED = 10
 """Bad files that are named; the others are only counted."""
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from polyglance.cli.index import LibraryOption, print_skipped_files
+from polyglance.cli.addresses import LibraryOption, refuse_passwords
+from polyglance.cli.index import print_skipped_files
 from polyglance.cli.output import Quiet, pluralize
 from polyglance.errors import printable
 
@@ -54,7 +55,10 @@ def library_verify(
 
 @app.command("merge")
 def library_merge(
-    others: Annotated[list[str], typer.Argument(help="Libraries made with the same model.")],
+    others: Annotated[
+        list[str],
+        typer.Argument(help="Libraries made with the same model.", callback=refuse_passwords),
+    ],
     library: LibraryOption = None,
 ) -> None:
     """Copy the contents of other libraries into one."""
