@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from polyglance.errors import PolyglanceError
 
 Kind = Literal["picture", "clip"]
-Role = Literal["walked", "left out"]
-"""What `update` does with a path: scan it for files, or skip it."""
+Role = Literal["walked", "left out", "mounted"]
+"""What `update` does with a path: scan it for files, skip it, or keep its files when it is away."""
 SCANNED: Final = "walked"
 EXCLUDED: Final = "left out"
+MOUNTED: Final = "mounted"
 Span: TypeAlias = tuple[float, float]
 """Start and end of a part of a clip, in seconds."""
 Ids: TypeAlias = NDArray[np.int64]
