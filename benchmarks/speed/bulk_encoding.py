@@ -40,11 +40,11 @@ from polyglance.search.bulk.encoding import encode
 from polyglance.search.bulk.listing import list_files
 from polyglance.search.bulk.shards import SHARD_SIZE, ShardFolder, ShardPlan
 from polyglance.search.encoding import BATCH_SIZE, input_size
-from polyglance.search.files import content_hash, downscale, make_thumbnail
+from polyglance.search.files import content_hash, make_thumbnail
 from polyglance.search.library import Library
 from polyglance.search.scan import ScannedFile
 from polyglance.search.store import Entry
-from polyglance.vision.pictures import read_picture
+from polyglance.vision.pictures import downscale, read_picture
 
 SMALL_SHARD = 32
 """Images per encoded shard: many small ones, to see the workers' speed."""

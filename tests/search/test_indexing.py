@@ -142,7 +142,7 @@ def test_a_bad_file_is_not_decoded_again(
 ) -> None:
     (photos / "bad.png").write_bytes(b"no picture")
     library.add(photos)
-    monkeypatch.setattr(encoding, "read_picture", None)
+    monkeypatch.setattr(encoding, "read_content", None)
     assert len(library.update().bad) == 1
 
 

@@ -15,6 +15,8 @@ from PIL import Image
 from polyglance.errors import PolyglanceError
 from polyglance.vision.pictures import (
     PictureError,
+    decode_picture,
+    downscale,
     read_picture,
     read_square,
     to_square,
@@ -309,3 +311,48 @@ def test_a_mangled_file_gives_a_picture_or_a_picture_error(tmp_path_factory, kin
     except PictureError as error:
         outcome = str(error)[: len(str(path))]
     assert outcome in ((16, 16, 3), str(path))
+
+
+def exif(**tags: object) -> Image.Exif:
+    block = Image.Exif()
+    codes = {"written": 0x0132, "orientation": 0x0112}
+    for name, value in tags.items():
+        if name == "taken":
+            block.get_ifd(0x8769)[0x9003] = value
+        else:
+            block[codes[name]] = value
+    return block
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "webp", "png"])
+def test_the_date_is_when_the_picture_was_taken(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    block = exif(taken="2019:07:31 18:05:09", written="2024:01:01 00:00:00")
+    Image.new("RGB", (40, 20)).save(path, exif=block)
+    decoded = decode_picture(path.read_bytes(), path)
+    assert (decoded.width, decoded.height, decoded.taken) == (40, 20, "2019-07-31T18:05:09")
+
+
+def test_an_impossible_date_is_none(tmp_path: Path) -> None:
+    for tags, expected in (
+        ({"written": "2024:02:29 01:02:03"}, "2024-02-29T01:02:03"),
+        ({"taken": "0000:00:00 00:00:00"}, None),
+        ({"taken": "yesterday"}, None),
+        ({}, None),
+    ):
+        Image.new("RGB", (4, 2)).save(tmp_path / "a.jpg", exif=exif(**tags))
+        assert decode_picture((tmp_path / "a.jpg").read_bytes(), "a.jpg").taken == expected
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tiff"])
+def test_the_size_is_that_of_the_whole_upright_picture(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    Image.new("RGB", (400, 200)).save(path, exif=exif(orientation=6))
+    decoded = decode_picture(path.read_bytes(), path, min_side=50)
+    assert (decoded.width, decoded.height) == (200, 400)
+    assert decoded.image.width < decoded.image.height
+
+
+def test_large_images_are_downscaled_by_integer_factors() -> None:
+    assert downscale(Image.new("RGB", (4000, 3000)), 672).size == (1000, 750)
+    assert downscale(Image.new("RGB", (1343, 5000)), 672).size == (1343, 5000)

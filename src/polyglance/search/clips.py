@@ -6,6 +6,7 @@ the mean of theirs; where the image changes, the next span begins.
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,16 @@ from numpy.typing import NDArray
 
 from polyglance.encoders import Encoder
 from polyglance.encoders.stored_features import StoredFeatureEncoder
-from polyglance.search.files import downscale, make_thumbnail, modified_date
+from polyglance.search.files import THUMBNAIL_SIZE, FileContent, make_thumbnail, modified_date
 from polyglance.search.scan import ScannedFile
 from polyglance.search.store import Entry, Item, Span
 from polyglance.vision.clips import sample_frames
+from polyglance.vision.limited_decoding import (
+    ClipFrame,
+    ClipHeader,
+    DecodeLimits,
+    sample_limited_frames,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,14 +41,21 @@ BATCH_SIZE = 8
 
 
 def encode_clip(
-    file: ScannedFile, content_hash: str, encoder: Encoder, *, min_side: int, thumbnails: bool
+    file: ScannedFile,
+    content: FileContent,
+    encoder: Encoder,
+    limits: DecodeLimits,
+    *,
+    min_side: int,
+    thumbnails: bool,
 ) -> Entry:
-    """Encode a clip.
+    """Encode a clip; raise a `DecodingError` if it cannot be decoded.
 
     Args:
         file: The clip's file.
-        content_hash: The hash of its content.
+        content: The hash and the stamp of the file, which must still be the same.
         encoder: The model.
+        limits: What decoding may take.
         min_side: Frames are downscaled to this shorter side (`downscale`).
         thumbnails: Add a thumbnail of the first frame.
 
@@ -49,63 +63,87 @@ def encode_clip(
         The clip with a vector for each span; one for the whole clip where its features are
         stored.
     """
-    if isinstance(encoder, StoredFeatureEncoder):
-        return _encode_stored(file, content_hash, encoder, min_side, thumbnails)
-    vectors: list[NDArray[np.float32]] = []
-    seconds: list[Span] = []
-    batch: list[Image] = []
+    stored = isinstance(encoder, StoredFeatureEncoder)
+    batches = _FrameBatches(encoder)
+    header = ClipHeader("", None)
     first: Image | None = None
     size = (0, 0)
-    for frame, second in sample_frames(file.path):
-        size = frame.size
-        small = downscale(frame, min_side)
-        first = first or small
-        seconds.append(second)
-        batch.append(small)
-        if len(batch) == BATCH_SIZE:
-            vectors.append(encoder.encode_pictures(batch))
-            batch = []
-    if batch:
-        vectors.append(encoder.encode_pictures(batch))
-    taken, duration = _read_metadata(file.path)
+    with closing(
+        sample_limited_frames(
+            file.path,
+            limits,
+            min_side=min_side,
+            stamp=content.stamp,
+            span=(0.0, 1.0) if stored else None,  # stored features need no other frame
+        )
+    ) as frames:
+        for frame in frames:
+            if isinstance(frame, ClipHeader):
+                header = frame
+                continue
+            size = frame.width, frame.height
+            first = first or frame.image
+            batches.add(frame, encode=not stored)
+    seconds, duration = batches.seconds, header.seconds
     if duration is not None and duration > seconds[-1][0]:  # the last second may be incomplete
         seconds[-1] = seconds[-1][0], min(seconds[-1][1], duration)
-    spans, means = split_into_spans(np.concatenate(vectors), seconds)
+    length = duration or seconds[-1][1]
+    if isinstance(encoder, StoredFeatureEncoder):
+        spans, vectors = ((0.0, length),), encoder.encode_files([file.path])
+    else:
+        spans, vectors = split_into_spans(batches.vectors(), seconds)
     item = Item(
         file.path,
         "clip",
         file.signature,
-        content_hash,
-        taken or modified_date(file.signature),
+        content.digest,
+        _local_date(header.created) or modified_date(file.signature),
         *size,
-        seconds=duration or seconds[-1][1],
+        seconds=length,
     )
     thumbnail = make_thumbnail(first) if thumbnails and first else None
-    return Entry(item, means, spans, thumbnail)
+    return Entry(item, vectors, spans, thumbnail)
 
 
-def _encode_stored(
-    file: ScannedFile,
-    content_hash: str,
-    encoder: StoredFeatureEncoder,
-    min_side: int,
-    thumbnails: bool,
-) -> Entry:
-    """Encode a clip by its stored features; of the file only the first second is decoded."""
-    frame, second = next(iter(sample_frames(file.path)))
-    taken, duration = _read_metadata(file.path)
-    seconds = duration or second[1]
-    item = Item(
-        file.path,
-        "clip",
-        file.signature,
-        content_hash,
-        taken or modified_date(file.signature),
-        *frame.size,
-        seconds=seconds,
+def clip_thumbnail(path: str, content: FileContent, limits: DecodeLimits) -> bytes:
+    """Return a thumbnail of a clip's first frame; see `encode_clip`."""
+    frames = sample_limited_frames(
+        path, limits, min_side=THUMBNAIL_SIZE, span=(0.0, 1.0), stamp=content.stamp
     )
-    thumbnail = make_thumbnail(downscale(frame, min_side)) if thumbnails else None
-    return Entry(item, encoder.encode_files([file.path]), ((0.0, seconds),), thumbnail)
+    images = [frame.image for frame in frames if isinstance(frame, ClipFrame)]
+    assert images[0] is not None
+    return make_thumbnail(images[0])
+
+
+class _FrameBatches:
+    """Encodes frames in batches; a frame that is shown for several seconds only once."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.seconds: list[Span] = []
+        self._encoder = encoder
+        self._batch: list[Image] = []
+        self._vectors: list[NDArray[np.float32]] = []
+        self._numbers: list[int] = []
+
+    def add(self, frame: ClipFrame, *, encode: bool) -> None:
+        self.seconds.append(frame.second)
+        if not encode:
+            return
+        if frame.image is not None:
+            self._batch.append(frame.image)
+        self._numbers.append(sum(map(len, self._vectors)) + len(self._batch) - 1)
+        if len(self._batch) == BATCH_SIZE:
+            self._encode()
+
+    def vectors(self) -> NDArray[np.float32]:
+        """Return the vector of each second, ``[len(seconds), width]``."""
+        self._encode()
+        return np.concatenate(self._vectors)[self._numbers]
+
+    def _encode(self) -> None:
+        if self._batch:
+            self._vectors.append(self._encoder.encode_pictures(self._batch))
+            self._batch = []
 
 
 def split_into_spans(
@@ -145,21 +183,13 @@ def middle_frame(path: str, span: Span | None) -> Image:
     return frame
 
 
-def _read_metadata(path: str) -> tuple[str | None, float | None]:
-    """Return when the camera recorded a clip, in local time, and its duration."""
-    import av
-
-    try:
-        with av.open(path, metadata_errors="ignore") as container:
-            text = container.metadata.get("creation_time", "")
-            duration = container.duration / 1e6 if container.duration else None
-    except Exception:  # the clip itself could be read
-        return None, None
+def _local_date(text: str) -> str | None:
+    """Return when the camera recorded a clip, in local time."""
     try:
         when = datetime.fromisoformat(text)
         local = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone()
     except (ValueError, OverflowError, OSError):
-        return None, duration
+        return None
     # A camera whose clock was never set counts from 1904 or 1970.
     is_set = local.year > 1970
-    return (local.replace(tzinfo=None, microsecond=0).isoformat() if is_set else None), duration
+    return local.replace(tzinfo=None, microsecond=0).isoformat() if is_set else None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,13 +17,14 @@ import numpy as np
 from polyglance.encoders import Encoder
 from polyglance.encoders.stored_features import StoredFeatureEncoder
 from polyglance.errors import DataError, PolyglanceError, error_reason, printable
-from polyglance.search.clips import encode_clip
-from polyglance.search.files import content_hash, downscale, make_thumbnail, size_and_date
+from polyglance.search.clips import clip_thumbnail, encode_clip
+from polyglance.search.files import CHANGING, FileContent, modified_date, read_content
+from polyglance.search.limited_decoding import decode_for_library
 from polyglance.search.scan import ScannedFile
 from polyglance.search.store import BadFile, Entry, Item
 from polyglance.utils.prefetch import prefetch
 from polyglance.vision.clips import can_read_clips
-from polyglance.vision.pictures import PictureError, read_picture
+from polyglance.vision.limited_decoding import DecodeLimits, DecodingError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,6 +33,17 @@ BATCH_SIZE = 16
 """Images encoded together."""
 PREFETCH = 2 * BATCH_SIZE
 """Files hashed, and images decoded, ahead of the encoder."""
+MIN_THUMBNAIL_SIDE = 256
+"""A picture is decoded no smaller for its thumbnail."""
+MAX_HELD_BYTES = 128_000_000
+"""Bytes of pictures that wait for a decoder; further files are read again when it is free."""
+ATTEMPTS = 3
+"""How often a clip is read that changes meanwhile."""
+_PASSING_REASONS = frozenset(
+    f"{text} ({os.strerror(number)})"
+    for number in errno.errorcode
+    for text in ("cannot be read", "cannot be read as a video")
+)
 NO_FEATURES = "no features of it are stored"
 MISSING_VIDEO_EXTRA = "clips need an optional package: pip install 'polyglance[video]'"
 
@@ -42,12 +57,40 @@ class _DecodedImage:
     thumbnail: bytes | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HashedFile:
+    """A file with its content: the signature is that of the file that had it."""
+
+    file: ScannedFile
+    content: FileContent
+
+    @classmethod
+    def read(cls, file: ScannedFile, keep: Callable[[int], bool]) -> HashedFile:
+        """Read a file; see `read_content`."""
+        content = read_content(file.path, keep)
+        return cls(replace(file, signature=content.signature), content)
+
+
 class FileEncoder:
     """Encodes files into entries with a model."""
 
-    def __init__(self, encoder: Callable[[], Encoder], *, thumbnails: bool = False) -> None:
-        """Take a function that loads the model, called when the first file is encoded."""
+    def __init__(
+        self,
+        encoder: Callable[[], Encoder],
+        *,
+        thumbnails: bool = False,
+        limits: DecodeLimits | None = None,
+    ) -> None:
+        """Prepare to encode files.
+
+        Args:
+            encoder: Loads the model; called when the first file is encoded.
+            thumbnails: Also make thumbnails.
+            limits: What decoding a file may take.
+        """
         self._encoder, self._thumbnails = encoder, thumbnails
+        self.limits = limits or DecodeLimits()
+        self._held_bytes, self._lock = 0, threading.Lock()
 
     def encode_files(self, files: Sequence[ScannedFile]) -> Generator[list[Entry | BadFile]]:
         """Yield an entry or an error for each file, in batches: pictures first, then clips."""
@@ -55,59 +98,126 @@ class FileEncoder:
         clips = [file for file in files if file.kind == "clip"]
         unreadable: list[BadFile] = []
 
-        def readable(
-            hashed: Iterable[tuple[ScannedFile, str | BadFile]],
-        ) -> Iterator[tuple[ScannedFile, str]]:
-            for file, digest in hashed:
-                if isinstance(digest, BadFile):
-                    unreadable.append(digest)
+        def readable(files: Iterable[HashedFile | BadFile]) -> Iterator[HashedFile]:
+            for file in files:
+                if isinstance(file, BadFile):
+                    unreadable.append(file)
                 else:
-                    yield file, digest
+                    yield file
 
-        with prefetch(hash_file, pictures, PREFETCH) as hashed:
-            yield from self.encode_images(readable(hashed))
+        with self.read_files(pictures) as read:
+            yield from self.encode_images(readable(read))
         if clips and not can_read_clips():
             yield [BadFile(file.path, MISSING_VIDEO_EXTRA) for file in clips]
             clips = []
-        for file, digest in readable(map(hash_file, clips)):
-            yield [self.encode_clip(file, digest)]
+        for file in readable(map(self.read_file, clips)):
+            yield [self.encode_clip(file)]
         yield list[Entry | BadFile](unreadable)
 
-    def encode_images(
-        self, jobs: Iterable[tuple[ScannedFile, str]]
-    ) -> Generator[list[Entry | BadFile]]:
-        """Encode picture files with their content hashes, in batches; threads decode them."""
-        with prefetch(self._decode, jobs, PREFETCH) as decoded:
+    @contextmanager
+    def read_files(self, files: Iterable[ScannedFile]) -> Iterator[Iterator[HashedFile | BadFile]]:
+        """Yield an iterator over files with their content, which threads read ahead."""
+        with prefetch(self.read_file, files, PREFETCH) as read:
+            yield read
+
+    def read_file(self, file: ScannedFile) -> HashedFile | BadFile:
+        """Read and hash a file; without a signature where it cannot be read now.
+
+        The bytes of a picture are kept for the decoder while few are, else it is read again.
+        """
+        try:
+            return HashedFile.read(file, self._hold if file.kind == "picture" else _drop)
+        except OSError as error:
+            return unread_file(file, error)
+
+    def release(self, file: HashedFile) -> None:
+        """Give back the room of a file that is not to be decoded, or is decoded already."""
+        if file.content.data is not None:
+            with self._lock:
+                self._held_bytes -= len(file.content.data)
+
+    def _hold(self, size: int) -> bool:
+        with self._lock:
+            held = self._held_bytes + size <= MAX_HELD_BYTES
+            self._held_bytes += size if held else 0
+            return held
+
+    def encode_images(self, files: Iterable[HashedFile]) -> Generator[list[Entry | BadFile]]:
+        """Encode picture files in batches; threads have them decoded ahead."""
+        with prefetch(self._decode, files, PREFETCH) as decoded:
             while batch := list(islice(decoded, BATCH_SIZE)):
                 yield self._encode_batch(batch)
 
-    def encode_clip(self, file: ScannedFile, digest: str) -> Entry | BadFile:
-        """Encode a clip with its content hash."""
-        encoder = self._encoder()
-        min_side = 3 * input_size(encoder)
+    def encode_clip(self, hashed: HashedFile) -> Entry | BadFile:
+        """Encode a clip."""
+        file, encoder = hashed.file, self._encoder()
         if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
             return BadFile(file.path, NO_FEATURES)
         try:
-            return encode_clip(
-                file, digest, encoder, min_side=min_side, thumbnails=self._thumbnails
-            )
-        except DataError as error:
-            return bad_file(file, error)
+            for attempt in range(ATTEMPTS):
+                try:
+                    return encode_clip(
+                        hashed.file,
+                        hashed.content,
+                        encoder,
+                        self.limits,
+                        min_side=3 * input_size(encoder),
+                        thumbnails=self._thumbnails,
+                    )
+                except DecodingError as error:
+                    if not error.is_changing or attempt == ATTEMPTS - 1:
+                        return bad_file(file, error)
+                    hashed = HashedFile.read(file, _drop)
+        except OSError as error:
+            return unread_file(file, error)
+        raise AssertionError
 
-    def _decode(self, job: tuple[ScannedFile, str]) -> _DecodedImage | BadFile:
-        file, digest = job
-        encoder = self._encoder()
-        if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
-            return BadFile(file.path, NO_FEATURES)
-        min_side = 2 * input_size(self._encoder())  # as encoders decode files themselves
+    def _decode(self, hashed: HashedFile) -> _DecodedImage | BadFile:
+        file, encoder = hashed.file, self._encoder()
         try:
-            image = read_picture(file.path, min_side=min_side)
-        except PictureError as error:
+            if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
+                return BadFile(file.path, NO_FEATURES)
+            return self.decode(hashed, 2 * input_size(encoder))  # as encoders decode files
+        except DecodingError as error:
             return bad_file(file, error)
-        width, height, taken = size_and_date(file.path, image, file.signature)
-        item = Item(file.path, "picture", file.signature, digest, taken, width, height)
-        thumbnail = make_thumbnail(image) if self._thumbnails else None
-        return _DecodedImage(item, downscale(image, 3 * min_side // 2), thumbnail)
+        except OSError as error:
+            return unread_file(file, error)
+        finally:
+            self.release(hashed)
+
+    def decode(self, hashed: HashedFile, min_side: int) -> _DecodedImage:
+        """Decode a picture: the bytes that its hash is of."""
+        file, content = hashed.file, hashed.content
+        self.limits.check_size(file.path, content.stamp.size)
+        if content.data is None:
+            hashed = HashedFile.read(file, lambda size: size <= self.limits.max_memory)
+            file, content = hashed.file, hashed.content
+            self.limits.check_size(file.path, content.stamp.size)
+        assert content.data is not None
+        picture = decode_for_library(
+            content.data, file.path, self.limits, min_side=min_side, thumbnail=self._thumbnails
+        )
+        taken = picture.taken or modified_date(file.signature)
+        item = Item(
+            file.path, "picture", file.signature, content.digest, taken,
+            picture.width, picture.height,
+        )  # fmt: skip
+        return _DecodedImage(item, picture.image, picture.thumbnail)
+
+    def make_thumbnail(self, file: ScannedFile) -> tuple[str, bytes] | BadFile:
+        """Make the thumbnail of a file, and return it with the hash of the file's content."""
+        try:
+            hashed = HashedFile.read(file, self._hold if file.kind == "picture" else _drop)
+            if file.kind == "clip":
+                return hashed.content.digest, clip_thumbnail(file.path, hashed.content, self.limits)
+            image = self.decode(hashed, MIN_THUMBNAIL_SIDE)
+            self.release(hashed)
+            assert image.thumbnail is not None
+            return image.item.content_hash, image.thumbnail
+        except DecodingError as error:
+            return replace(bad_file(file, error), signature=None)
+        except OSError as error:
+            return unread_file(file, error)
 
     def _encode_batch(self, batch: Sequence[_DecodedImage | BadFile]) -> list[Entry | BadFile]:
         results: list[Entry | BadFile] = [file for file in batch if isinstance(file, BadFile)]
@@ -135,18 +245,29 @@ def input_size(encoder: Encoder) -> int:
     return size if isinstance(size, int) else 384
 
 
-def hash_file(file: ScannedFile) -> tuple[ScannedFile, str | BadFile]:
-    """Return a file with its content hash, or with the reason why it cannot be read."""
-    try:
-        return file, content_hash(file.path)
-    except OSError as error:  # a lock or permission that may change: without a signature
-        return file, BadFile(file.path, f"cannot be read ({error_reason(error)})")
+def unread_file(file: ScannedFile, error: OSError) -> BadFile:
+    """Return why a file cannot be read now; without a signature, so that it is tried again."""
+    reason = error_reason(error)
+    return BadFile(file.path, reason if reason == CHANGING else f"cannot be read ({reason})")
 
 
-def bad_file(file: ScannedFile, error: Exception) -> BadFile:
-    """Return the record of a file that cannot be decoded."""
+def bad_file(file: ScannedFile, error: DataError) -> BadFile:
+    """Return why a file cannot be decoded; with its signature if its content is at fault."""
     message = printable(str(error).removeprefix(f"{file.path}: "))
-    return BadFile(file.path, message, file.signature)
+    passing = isinstance(error, DecodingError) and error.passing
+    return BadFile(file.path, message, None if passing else file.signature)
+
+
+def is_passing(reason: str) -> bool:
+    """Return whether a file was skipped because it could not be read, not for its content.
+
+    Older versions kept such reasons on record, so that the file was never tried again.
+    """
+    return reason in _PASSING_REASONS
+
+
+def _drop(size: int) -> bool:
+    return False
 
 
 @contextmanager

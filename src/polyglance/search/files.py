@@ -1,4 +1,4 @@
-"""Properties of picture files: content hash, size, date; thumbnails; and whether they changed.
+"""Read files: content and hash at once; dates, thumbnails, and whether files changed.
 
 EXIF gives the local time at which a picture was taken, mostly without a time zone. So all
 dates are local times; a file without one gets its modification time in this machine's zone.
@@ -6,62 +6,89 @@ dates are local times; a file without one gets its modification time in this mac
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from io import FileIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from polyglance.errors import error_reason, printable
 from polyglance.search.store import FileSignature, Store
+from polyglance.vision.limited_decoding import FileStamp
 
 if TYPE_CHECKING:
-    from PIL.Image import Exif, Image
+    from PIL.Image import Image
 
 THUMBNAIL_SIZE = 256
 """Pixels of a thumbnail's longer side."""
 
+CHANGING = "the file changes while it is read"
+
 _CHUNK = 1 << 20
-_WITH_EXIF = ("AVIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
-_EXIF_IFD, _DATE_TIME_ORIGINAL, _DATE_TIME, _ORIENTATION = 0x8769, 0x9003, 0x0132, 0x0112
+_ATTEMPTS = 3
+_BINARY = getattr(os, "O_BINARY", 0)
+"""Windows would translate line ends."""
 
 
 def content_hash(path: str) -> str:
     """Return a hash of a file's bytes, which identifies it after a move."""
-    digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
-        while block := file.read(_CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
+    return read_content(path, keep=lambda size: False).digest
 
 
-def size_and_date(path: str, image: Image, signature: FileSignature) -> tuple[int, int, str]:
-    """Read the size and date of a picture from its header.
+@dataclass(frozen=True, slots=True, eq=False)
+class FileContent:
+    """The bytes of a file, their hash and the stamp of the file that had them."""
 
-    A broken header does not lose the picture: then the decoded size and the modification time
-    are returned.
+    digest: str
+    stamp: FileStamp
+    data: bytes | None
+    """The bytes, or None if they are not kept."""
+
+    @property
+    def signature(self) -> FileSignature:
+        """The signature of the file that had these bytes."""
+        return FileSignature(self.stamp.size, self.stamp.mtime_ns)
+
+
+def read_content(path: str, keep: Callable[[int], bool] = lambda size: True) -> FileContent:
+    """Read and hash a file once, and raise an OSError if it changes meanwhile.
 
     Args:
         path: The file.
-        image: What was decoded from it, possibly at a smaller size.
-        signature: The file's signature, for its modification time.
-
-    Returns:
-        Width, height and date.
+        keep: Given the file's size, whether to return its bytes.
     """
-    from PIL import Image as Opener
+    for _ in range(_ATTEMPTS):
+        # Without waiting for a writer, where a named pipe has taken the file's place.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
+        with open(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "is not a file")
+            stamp = FileStamp.of(status)
+            data = file.read() if keep(stamp.size) else None
+            if data is not None and len(data) != stamp.size:
+                continue
+            digest = hash_bytes(data) if data is not None else _hash(file)
+            if FileStamp.of(os.fstat(descriptor)) == stamp:
+                return FileContent(digest, stamp, data)
+    raise OSError(errno.EBUSY, CHANGING)
 
-    try:
-        formats = [name for name in _WITH_EXIF if name in Opener.OPEN]
-        with Opener.open(path, formats=formats) as opened:
-            width, height = opened.size
-            exif = opened.getexif()
-            if exif.get(_ORIENTATION, 1) >= 5:  # rotated by 90 degrees
-                width, height = height, width
-            return width, height, _date_taken(exif) or modified_date(signature)
-    except Exception:  # decoders raise anything; the picture itself could be read
-        return image.width, image.height, modified_date(signature)
+
+def hash_bytes(data: bytes) -> str:
+    """Return the hash of bytes as `content_hash` does."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _hash(file: BinaryIO | FileIO) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    while block := file.read(_CHUNK):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def modified_date(signature: FileSignature) -> str:
@@ -81,15 +108,6 @@ def make_thumbnail(image: Image) -> bytes:
     return stream.getvalue()
 
 
-def downscale(image: Image, min_side: int) -> Image:
-    """Reduce a large image by an integer factor, its shorter side staying ``min_side`` or more.
-
-    Many images wait for the encoder at a time; at full size they would fill the memory.
-    """
-    factor = min(image.size) // min_side
-    return image.reduce(factor) if factor > 1 else image
-
-
 def changed_files(store: Store) -> Iterator[str]:
     """Yield a sentence for each item whose file is missing, unreadable or changed.
 
@@ -106,12 +124,3 @@ def changed_files(store: Store) -> Iterator[str]:
                 f"{printable(item.path)}: the file cannot be read ({error_reason(error)}):"
                 " index again"
             )
-
-
-def _date_taken(exif: Exif) -> str | None:
-    for text in (exif.get_ifd(_EXIF_IFD).get(_DATE_TIME_ORIGINAL), exif.get(_DATE_TIME)):
-        try:
-            return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").isoformat()
-        except ValueError:
-            continue
-    return None

@@ -1,13 +1,19 @@
 """Bring a library up to date with folders.
 
-A file whose signature is on record is taken to be unchanged. Others are hashed: if the content
-is on record under a path that no longer exists, the file has moved and keeps its vectors;
-otherwise it is decoded by threads while the encoder computes, and stored in batches. So a run
-may be killed at any moment, and the same call continues where it stopped.
+A file whose signature is on record is taken to be unchanged. Others are read and hashed: if
+the content is on record under a path that no longer exists, the file has moved and keeps its
+vectors; otherwise the bytes that were hashed are decoded by processes with limits while the
+encoder computes, and stored in batches. So a run may be killed at any moment, and the same call
+continues where it stopped.
+
+A file whose content cannot be decoded is on record too, and is tried again when it changes. One
+that cannot be read now (a disk away, a permission lost) is not: the next run tries it again, and
+what is on record of it stays.
 
 An empty folder may be a disk that is not mounted, and what is on record of it stays: a file
 with the same content elsewhere is a copy, and gets the same vectors. The same happens when an
-added folder was renamed; `polyglance library remove` deletes its old name.
+added folder was renamed; `polyglance library remove` deletes its old name. A folder inside an
+added one that was another disk, or that cannot be read, keeps its files likewise.
 
 Several processes may index into one library. Each takes the files in a random order of its
 own, a chunk of neighbours at a time, and skips what is on record when it comes to it: they
@@ -16,6 +22,7 @@ rarely work on the same files, and where they do they write the same.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,22 +30,36 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from polyglance.encoders import Encoder
-from polyglance.errors import DataError
 from polyglance.search.encoding import (
     MISSING_VIDEO_EXTRA,
-    PREFETCH,
+    NO_FEATURES,
     FileEncoder,
-    bad_file,
-    hash_file,
+    HashedFile,
+    is_passing,
     quiet_decoders,
 )
-from polyglance.search.files import make_thumbnail
-from polyglance.search.render.images import read_image
-from polyglance.search.scan import ScannedFile, has_content, is_missing, is_within, scan
-from polyglance.search.store import EXCLUDED, SCANNED, BadFile, Entry, Item, Store
-from polyglance.utils.prefetch import prefetch
+from polyglance.search.scan import (
+    ScannedFile,
+    has_content,
+    is_missing,
+    is_mount,
+    is_within,
+    scan,
+)
+from polyglance.search.store import (
+    EXCLUDED,
+    MOUNTED,
+    SCANNED,
+    BadFile,
+    Entry,
+    FileRecord,
+    FileSignature,
+    Item,
+    Store,
+)
 from polyglance.utils.progress import Advance, progress
 from polyglance.vision.clips import can_read_clips
+from polyglance.vision.limited_decoding import DecodeLimits
 
 CHUNK_SIZE = 64
 """Neighbouring files that are taken one after another."""
@@ -77,6 +98,7 @@ class Indexer:
         *,
         thumbnails: bool = False,
         quiet: bool = False,
+        limits: DecodeLimits | None = None,
         order: random.Random | None = None,
     ) -> None:
         """Prepare a run.
@@ -86,21 +108,25 @@ class Indexer:
             encoder: Loads the model; called when the first image has to be encoded.
             thumbnails: Also store thumbnails.
             quiet: Show no progress bar.
+            limits: What decoding a file may take.
             order: Decides which files come first.
         """
-        self._store, self._files = store, FileEncoder(encoder, thumbnails=thumbnails)
+        self._store = store
+        self._files = FileEncoder(encoder, thumbnails=thumbnails, limits=limits)
         self._thumbnails, self._quiet = thumbnails, quiet
         self._order = order or random.Random()
         self._counts = dict.fromkeys(("added", "changed", "moved", "unchanged"), 0)
         self._bad: list[BadFile] = []
         self._changed_paths: set[str] = set()
         self._roots: list[str] = []
+        self._unreadable: list[str] = []
         self._advance: Advance = lambda steps: None
 
     def run(self, paths: Sequence[str]) -> IndexReport:
         """Bring what is on record of these folders and files up to date."""
         start = time.monotonic()
-        self._roots = sorted({*self._store.places(SCANNED), *paths}, key=len, reverse=True)
+        places = {*self._store.places(SCANNED), *self._store.places(MOUNTED), *paths}
+        self._roots = sorted(places, key=len, reverse=True)
         files = {file.path: file for path in paths for file in self._scan(path)}
         kinds = {
             kind: [file for file in files.values() if file.kind == kind]
@@ -121,16 +147,20 @@ class Indexer:
     def _scan(self, path: str) -> Iterator[ScannedFile]:
         if is_missing(path):
             return
-        for file in scan(path, self._store.places(EXCLUDED)):
+        mounted = set[str]()
+        for file in scan(path, self._store.places(EXCLUDED), mounted):
             if isinstance(file, ScannedFile):
                 yield file
             else:
                 self._bad.append(file)
+                self._unreadable.append(file.path)
+        for folder in mounted.difference(self._store.places(MOUNTED)):
+            self._store.add_place(MOUNTED, folder)
 
     def _index_pictures(self, files: list[ScannedFile]) -> None:
         with (
-            prefetch(hash_file, self._pending(files), PREFETCH) as hashed,
-            closing(self._files.encode_images(self._unrecognized(hashed))) as batches,
+            self._files.read_files(self._pending(files)) as read,
+            closing(self._files.encode_images(self._unrecognized(read))) as batches,
         ):
             for batch in batches:
                 self._store_batch(batch)
@@ -139,8 +169,8 @@ class Indexer:
         if files and not can_read_clips():
             self._bad += [BadFile(file.path, MISSING_VIDEO_EXTRA) for file in files]
             return
-        for file, digest in self._unrecognized(map(hash_file, self._pending(files))):
-            self._store_batch([self._files.encode_clip(file, digest)])
+        for file in self._unrecognized(map(self._files.read_file, self._pending(files))):
+            self._store_batch([self._files.encode_clip(file)])
 
     def _pending(self, files: list[ScannedFile]) -> Iterator[ScannedFile]:
         """Yield the files whose signature is not on record when it is their turn."""
@@ -150,7 +180,7 @@ class Indexer:
             records = self._store.records([file.path for file in chunk])
             for file in chunk:
                 record = records.get(file.path)
-                if record is None or record.signature != file.signature:
+                if record is None or self._is_outdated(record, file):
                     if record is not None and record.error is None:
                         self._changed_paths.add(file.path)
                     yield file
@@ -161,20 +191,28 @@ class Indexer:
                         self._add_thumbnail(file)
                 self._advance(1)
 
-    def _unrecognized(
-        self, hashed: Iterable[tuple[ScannedFile, str | BadFile]]
-    ) -> Iterator[tuple[ScannedFile, str]]:
+    def _is_outdated(self, record: FileRecord, file: ScannedFile) -> bool:
+        """Return whether a file changed, or was skipped for a reason that is none any more."""
+        if record.signature != file.signature:
+            return True
+        error = record.error
+        return error is not None and (is_passing(error) or self._files.limits.is_outdated(error))
+
+    def _unrecognized(self, files: Iterable[HashedFile | BadFile]) -> Iterator[HashedFile]:
         """Yield the files whose content is not on record under any path."""
-        for file, digest in hashed:
-            if isinstance(digest, BadFile):
-                self._bad.append(digest)
-            elif not self._recognize(file, digest):
-                yield file, digest
+        for file in files:
+            if isinstance(file, BadFile):
+                self._retry_later(file)
+            elif not self._recognize(file):
+                yield file
                 continue
+            else:
+                self._files.release(file)
             self._advance(1)
 
-    def _recognize(self, file: ScannedFile, digest: str) -> bool:
+    def _recognize(self, hashed: HashedFile) -> bool:
         """Record a file without encoding it if its content is on record; return whether it is."""
+        file, digest = hashed.file, hashed.content.digest
         path, signature = file.path, file.signature
         items = [item for item in self._store.items_with_content(digest) if item.kind == file.kind]
         if any(item.path == path for item in items):
@@ -186,10 +224,13 @@ class Indexer:
                 self._store.move(item.path, path, signature)
                 self._counts["moved"] += 1
                 return True
-        original = self._store.entry(items[0].path) if items else None
-        if original is None:
+        # Only from a file that is still as it was indexed: libraries made by older versions may
+        # hold the vectors of another file where two exchanged their names meanwhile.
+        original = next((item for item in items if not _has_changed(item)), None)
+        entry = self._store.entry(original.path) if original else None
+        if entry is None:
             return False
-        copy = replace(original, item=replace(original.item, path=path, signature=signature))
+        copy = replace(entry, item=replace(entry.item, path=path, signature=signature))
         self._store.put([copy])
         self._count(file)
         return True
@@ -197,7 +238,7 @@ class Indexer:
     def _may_be_unmounted(self, path: str) -> bool:
         """Return whether a file may be on a disk that is not mounted."""
         root = next((root for root in self._roots if is_within(path, root)), path)
-        return root != path and not has_content(root)
+        return root != path and not has_content(root)  # a disk's mount point counts as a root
 
     def _store_batch(self, batch: Sequence[Entry | BadFile]) -> None:
         entries = [file for file in batch if isinstance(file, Entry)]
@@ -206,38 +247,68 @@ class Indexer:
             self._store.put(entries)
             for entry in entries:
                 self._count(entry.item)
-        if bad:
-            self._store.put_bad_files(bad)
-            self._bad += [file for file in bad if file.signature is None]  # not on record
+        recorded = [file for file in bad if file.signature or file.reason == NO_FEATURES]
+        if recorded:
+            self._store.put_bad_files(recorded)
+        for file in bad:
+            if file.reason == NO_FEATURES:
+                self._bad.append(file)
+            elif file.signature is None:
+                self._retry_later(file)
         self._advance(len(batch))
+
+    def _retry_later(self, file: BadFile) -> None:
+        """Report a file that cannot be read now; what is on record of it stays."""
+        self._bad.append(replace(file, reason=f"{file.reason}: the next run tries it again"))
 
     def _count(self, file: ScannedFile | Item) -> None:
         self._counts["changed" if file.path in self._changed_paths else "added"] += 1
 
     def _add_thumbnail(self, file: ScannedFile) -> None:
-        try:
-            thumbnail = make_thumbnail(read_image(file.path, file.kind))
-        except DataError as error:
-            self._bad.append(bad_file(file, error))
-        else:
-            self._store.put_thumbnail(file.path, thumbnail)
+        thumbnail = self._files.make_thumbnail(file)
+        if isinstance(thumbnail, BadFile):
+            self._bad.append(thumbnail)
+            return
+        digest, content = thumbnail
+        if any(item.path == file.path for item in self._store.items_with_content(digest)):
+            self._store.put_thumbnail(file.path, content)
 
     def _delete_missing(self, root: str, files: dict[str, ScannedFile]) -> int:
         """Delete what is on record of files that no longer exist; return how many."""
         missing = [
-            path for path in self._store.paths(root) if path not in files and is_missing(path)
+            path
+            for path in self._store.paths(root)
+            if path not in files
+            and not any(is_within(path, folder) for folder in self._unreadable)
+            and is_missing(path)
         ]
-        if missing not in ([], [root]) and not has_content(root):
-            self._bad.append(
-                BadFile(
-                    root,
-                    "is empty or missing: is a disk not mounted? Its"
-                    f" {len(missing):,} files stay in the library; `polyglance library remove`"
-                    " deletes them",
+        for place in sorted({root, *self._store.places(MOUNTED)}, key=len):
+            inside = [path for path in missing if is_within(path, place)]
+            # Looked at again, after the files: a disk may go at any moment.
+            if inside not in ([], [root]) and self._is_away(place, root):
+                missing = sorted(set(missing).difference(inside))
+                self._bad.append(
+                    BadFile(
+                        place,
+                        "is empty or missing: is a disk not mounted? Its"
+                        f" {len(inside):,} files stay in the library; `polyglance library remove`"
+                        " deletes them",
+                    )
                 )
-            )
-            return 0
         return delete_in_batches(self._store, missing)
+
+    def _is_away(self, place: str, root: str) -> bool:
+        """Return whether a folder, which was there, may be a disk that is not mounted."""
+        return not has_content(place) or (place != root and not is_mount(place))
+
+
+def _has_changed(item: Item) -> bool:
+    """Return whether the file of an item is there and is not as it was indexed."""
+    try:
+        status = os.stat(item.path)
+    except OSError:
+        return False
+    return FileSignature(status.st_size, status.st_mtime_ns) != item.signature
 
 
 def delete_in_batches(store: Store, paths: Sequence[str]) -> int:

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, MissingExtraError
-from polyglance.search.files import downscale
 from polyglance.search.query import Hit, MediaRef, QueryText
 from polyglance.search.render.images import read_image
 from polyglance.search.store import Store
+from polyglance.vision.pictures import downscale
 
 if TYPE_CHECKING:
     from PIL.Image import Image

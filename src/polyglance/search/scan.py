@@ -79,10 +79,26 @@ def has_content(path: str) -> bool:
         ) from error
 
 
-def scan(path: str, excluded: Collection[str] = ()) -> Iterator[ScannedFile | BadFile]:
-    """Yield the pictures and clips of a folder, ordered by name; or a single file."""
+def is_mount(path: str) -> bool:
+    """Return whether a folder is on another file system than the folder it is in."""
+    try:
+        return os.lstat(path).st_dev != os.lstat(os.path.dirname(path)).st_dev  # noqa: PTH120
+    except OSError:
+        return False
+
+
+def scan(
+    path: str, excluded: Collection[str] = (), mounted: set[str] | None = None
+) -> Iterator[ScannedFile | BadFile]:
+    """Yield the pictures and clips of a folder, ordered by name; or a single file.
+
+    Args:
+        path: The folder or file.
+        excluded: Files and folders that are skipped.
+        mounted: Receives the folders inside that are other file systems, such as disks.
+    """
     if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir it never raises)
-        yield from _scan_folder(path, path, frozenset(excluded))
+        yield from _scan_folder(path, path, frozenset(excluded), mounted)
     elif os.path.exists(path):  # noqa: PTH110
         yield from _scan_file(path, path, Path(path).name)
     else:
@@ -90,7 +106,7 @@ def scan(path: str, excluded: Collection[str] = ()) -> Iterator[ScannedFile | Ba
 
 
 def _scan_folder(
-    folder: str, root: str, excluded: frozenset[str]
+    folder: str, root: str, excluded: frozenset[str], mounted: set[str] | None
 ) -> Iterator[ScannedFile | BadFile]:
     try:
         with os.scandir(folder) as listing:
@@ -103,7 +119,9 @@ def _scan_folder(
         if entry.name.startswith(".") or path in excluded:
             continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _scan_folder(path, root, excluded)
+            if mounted is not None and is_mount(path):
+                mounted.add(path)
+            yield from _scan_folder(path, root, excluded, mounted)
         elif entry.is_symlink() and entry.is_dir():
             yield BadFile(path, "is a link to a folder, which is not followed")
         else:

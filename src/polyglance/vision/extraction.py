@@ -32,10 +32,15 @@ from polyglance.vision.backbone import (
     open_backbone,
 )
 from polyglance.vision.clips import SUFFIXES as CLIP_SUFFIXES
-from polyglance.vision.clips import Span, can_read_clips, encode_clip, require_video, sample_frames
+from polyglance.vision.clips import Span, can_read_clips, encode_clip, require_video
 from polyglance.vision.devices import check_device
 from polyglance.vision.labelled_backbone import LabelledBackbone
-from polyglance.vision.pictures import SUFFIXES, Resize, Square, read_square
+from polyglance.vision.limited_decoding import (
+    DecodeLimits,
+    read_limited_square,
+    sample_limited_squares,
+)
+from polyglance.vision.pictures import SUFFIXES, Resize, Square
 from polyglance.vision.store import StoredDtype, StoreInfo, hash_keys
 from polyglance.vision.store_writer import BadItem, StoreWriter
 from polyglance.vision.test_time_augmentation import Views, average_views, crop_margin, crops
@@ -101,6 +106,7 @@ def extract(
     threads: int | None = None,
     device: str = "cpu",
     problems: Problems | None = None,
+    limits: DecodeLimits | None = None,
     quiet: bool = False,
 ) -> ExtractionResult:
     """Encode the pictures and clips of ``source`` into the feature store ``out``.
@@ -113,10 +119,11 @@ def extract(
         threads: Number of CPU threads; None for all cores.
         device: Torch's device.
         problems: Collects malformed lines of a manifest; without it the first is raised.
+        limits: What decoding a file may take.
         quiet: Show no progress bar.
     """
     started = time.monotonic()
-    settings = settings or ExtractionSettings()
+    settings, limits = settings or ExtractionSettings(), limits or DecodeLimits()
     threads = _cores() if threads is None else threads
     _check(settings, threads)
     check_device(device)
@@ -140,13 +147,13 @@ def extract(
     )
     writer = StoreWriter(out, info, keys)
     with writer.exclusive(), _quiet_decoders():
-        repairable = writer.repairable(lambda key: _try_decoding(settings, by_key[key]))
+        repairable = writer.repairable(lambda key: _try_decoding(settings, limits, by_key[key]))
         pending = sorted([*writer.pending, *repairable])
         size = settings.shard_size
         shards = [items[number * size : (number + 1) * size] for number in pending]
         before = len(items) - sum(map(len, shards))
         with progress("Extracting features", len(items), completed=before, quiet=quiet) as advance:
-            encoded = _encode(shards, backbone, settings, advance)
+            encoded = _encode(shards, backbone, settings, limits, advance)
             for number, tokens in zip(pending, encoded, strict=True):
                 writer.write(number, tokens)
         bad = writer.finish()
@@ -202,17 +209,18 @@ def _encode(
     shards: Sequence[Sequence[Item]],
     backbone: Backbone,
     settings: ExtractionSettings,
+    limits: DecodeLimits,
     advance: Advance,
 ) -> Iterator[list[VisualTokens | BadItem]]:
     """Yield the tokens of each shard's items, decoding pictures in the background."""
     pictures = (item for shard in shards for item in shard if not item.video)
-    with prefetch(partial(_decode, settings), pictures, 2 * settings.batch_size) as decoded:
+    with prefetch(partial(_decode, settings, limits), pictures, 2 * settings.batch_size) as decoded:
         for shard in shards:
             # Batches end with the shard, so that it depends on its own items alone.
             tokens = _encode_pictures(shard, decoded, backbone, settings, advance)
             for item in shard:
                 if item.video:
-                    tokens[item.key] = _encode_clip(item, backbone, settings)
+                    tokens[item.key] = _encode_clip(item, backbone, settings, limits)
                     advance(1)
             yield [tokens[item.key] for item in shard]
 
@@ -246,31 +254,34 @@ def _encode_pictures(
     return encoded
 
 
-def _decode(settings: ExtractionSettings, item: Item) -> Square | BadItem:
+def _decode(settings: ExtractionSettings, limits: DecodeLimits, item: Item) -> Square | BadItem:
     size = settings.size + crop_margin(settings.size, settings.views)
-    return _or_bad(item, lambda: read_square(item.path, size, settings.resize))
+    return _or_bad(item, lambda: read_limited_square(item.path, size, settings.resize, limits))
 
 
 def _encode_clip(
-    item: Item, backbone: Backbone, settings: ExtractionSettings
+    item: Item, backbone: Backbone, settings: ExtractionSettings, limits: DecodeLimits
 ) -> VisualTokens | BadItem:
+    squares = sample_limited_squares(item.path, item.span, backbone.size, settings.resize, limits)
     encode = partial(
         encode_clip,
         backbone,
         item.path,
-        span=item.span,
         labels=settings.labels,
-        resize=settings.resize,
         batch_size=settings.batch_size,
+        squares=squares,
     )
     return _or_bad(item, encode)
 
 
-def _try_decoding(settings: ExtractionSettings, item: Item) -> object:
+def _try_decoding(settings: ExtractionSettings, limits: DecodeLimits, item: Item) -> object:
     """Decode an item that was bad, without encoding it; returns a `BadItem` if it still is."""
     if item.video:
-        return _or_bad(item, lambda: deque(sample_frames(item.path, item.span), maxlen=0))
-    return _decode(settings, item)
+        squares = sample_limited_squares(
+            item.path, item.span, settings.size, settings.resize, limits
+        )
+        return _or_bad(item, lambda: deque(squares, maxlen=0))
+    return _decode(settings, limits, item)
 
 
 def _or_bad(item: Item, read: Callable[[], T]) -> T | BadItem:

@@ -11,7 +11,9 @@ error, because decoders return nothing of it.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -43,7 +45,9 @@ MIN_DECODED_FRACTION = 0.75
 """Fraction of a truncated picture's rows that must be there."""
 
 _GREY = (127, 127, 127)
-_ORIENTATION = 0x0112
+_ORIENTATION, _EXIF_IFD, _DATE_TIME_ORIGINAL, _DATE_TIME = 0x0112, 0x8769, 0x9003, 0x0132
+_SIDEWAYS = range(5, 9)
+"""Orientations that swap width and height."""
 _WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 
@@ -59,6 +63,19 @@ class Square:
     """(size, size, RGB)."""
     frame: Box
     """The part of the picture in the square, in fractions of its width and height."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedPicture:
+    """A picture with what its file says about it."""
+
+    image: Image.Image
+    """Upright RGB, possibly smaller than the picture."""
+    width: int
+    height: int
+    """Size of the upright picture in the file."""
+    taken: str | None
+    """Local time at which it was taken by its EXIF block, as ``2024-07-31T18:05:00``."""
 
 
 def read_square(path: str | Path, size: int, resize: Resize = "squash") -> Square:
@@ -96,11 +113,24 @@ def read_picture(
             times faster, while both sides keep at least so many pixels.
         max_pixels: Larger pictures raise a `PictureError`.
     """
+    return _read(Path(path), Path(path), min_side, max_pixels).image
+
+
+def decode_picture(
+    data: bytes, path: str | Path, *, min_side: int | None = None, max_pixels: int = MAX_PIXELS
+) -> DecodedPicture:
+    """Decode the content of a picture file; ``path`` is its name in errors. See `read_picture`."""
+    return _read(io.BytesIO(data), Path(path), min_side, max_pixels)
+
+
+def _read(
+    source: Path | io.BytesIO, path: Path, min_side: int | None, max_pixels: int
+) -> DecodedPicture:
     from PIL import Image, UnidentifiedImageError
 
-    path = Path(path)
     try:
-        with Image.open(path, formats=_formats()) as opened:
+        with Image.open(source, formats=_formats()) as opened:
+            full = opened.size
             if min_side is not None:
                 opened.draft(None, (min_side, min_side))
             width, height = opened.size
@@ -113,11 +143,14 @@ def read_picture(
             picture = _to_rgb(opened)
             picture.paste(_GREY, (0, 0, width, top))
             picture.paste(_GREY, (0, bottom, width, height))
-            return _upright(picture, _orientation(opened))
+            orientation = _orientation(opened)
+            if orientation in _SIDEWAYS:
+                full = full[1], full[0]
+            return DecodedPicture(_upright(picture, orientation), *full, _date_taken(opened))
     except PictureError:
         raise
     except UnidentifiedImageError:
-        empty = path.stat().st_size == 0
+        empty = not (path.stat().st_size if isinstance(source, Path) else source.getbuffer().nbytes)
         raise PictureError(
             f"{path}: {'the file is empty' if empty else 'is not a picture of a known kind'}"
         ) from None
@@ -128,6 +161,15 @@ def read_picture(
     except Exception as error:  # decoders raise anything on a mangled file
         reason = str(error) or type(error).__name__
         raise PictureError(f"{path}: cannot be read as a picture ({reason})") from error
+
+
+def downscale(image: Image.Image, min_side: int) -> Image.Image:
+    """Reduce a large image by an integer factor, its shorter side staying ``min_side`` or more.
+
+    Many images wait for the encoder at a time; at full size they would fill the memory.
+    """
+    factor = min(image.size) // min_side
+    return image.reduce(factor) if factor > 1 else image
 
 
 def upright_rgb(picture: Image.Image) -> Image.Image:
@@ -160,7 +202,9 @@ def _decode(picture: Image.Image) -> tuple[int, int]:
 
     try:
         picture.load()
-    except OSError:
+    except OSError as error:
+        if "out of memory" in str(error):
+            raise MemoryError from error
         if not isinstance(picture, ImageFile.ImageFile):
             raise
         # Rows decoded so far are in place and the others are zero. Without tiles left to decode,
@@ -201,6 +245,20 @@ def _orientation(picture: Image.Image) -> int:
         return int(picture.getexif().get(_ORIENTATION, 1))
     except Exception:  # the picture is usable without its EXIF block
         return 1
+
+
+def _date_taken(picture: Image.Image) -> str | None:
+    try:
+        exif = picture.getexif()
+        texts = (exif.get_ifd(_EXIF_IFD).get(_DATE_TIME_ORIGINAL), exif.get(_DATE_TIME))
+    except Exception:  # the picture is usable without its EXIF block
+        return None
+    for text in texts:
+        try:
+            return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").isoformat()
+        except ValueError:
+            continue
+    return None
 
 
 def _upright(picture: Image.Image, orientation: int) -> Image.Image:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
+from polyglance.utils.worker_process import limit
 from polyglance.vision.pictures import upright_rgb
 from polyglance.vision.uploads import UploadError
 
@@ -36,26 +37,6 @@ def main(settings: dict[str, Any]) -> None:
     out = sys.stdout.buffer
     out.write(json.dumps({"width": picture.width, "height": picture.height}).encode() + b"\n")
     out.write(picture.tobytes())
-
-
-def limit(memory: int, seconds: int, output: int) -> None:
-    """Limit this process's memory, CPU time and output, where the system can."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    for kind, maximum in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_FSIZE, output),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(kind)
-        maximum = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
-        try:
-            resource.setrlimit(kind, (maximum, maximum))
-        except (ValueError, OSError):  # macOS has no limit on memory
-            continue
 
 
 def decode(data: bytes, format_: str, max_pixels: int, max_side: int) -> Image.Image:

@@ -1,0 +1,82 @@
+"""Decode a picture for a library in a process with limits: pixels, size, date and thumbnail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from polyglance.search.files import make_thumbnail
+from polyglance.utils.worker_process import Reply
+from polyglance.vision.limited_decoding import DecodeLimits, DecodingError, run_limited
+from polyglance.vision.pictures import decode_picture, downscale
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_THUMBNAIL_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LibraryPicture:
+    """A picture as an encoder and a library take it."""
+
+    image: Image
+    """Upright RGB, downscaled."""
+    width: int
+    height: int
+    """Size of the upright picture in the file."""
+    taken: str | None
+    """When it was taken, if the file says so."""
+    thumbnail: bytes | None
+    """A small WebP."""
+
+
+def decode_for_library(
+    data: bytes, path: str, limits: DecodeLimits, *, min_side: int, thumbnail: bool
+) -> LibraryPicture:
+    """Decode the content of a picture file; raise a `DecodingError` if it cannot be.
+
+    Args:
+        data: The content.
+        path: The file, which errors name.
+        limits: What decoding may take.
+        min_side: A large picture is decoded smaller, down to so many pixels a side, and
+            downscaled to one and a half times that (`downscale`).
+        thumbnail: Also make a thumbnail.
+    """
+    from PIL import Image
+
+    header, content = run_limited(
+        f"{__name__}:decode_task",
+        path,
+        {"min_side": min_side, "thumbnail": thumbnail},
+        data,
+        limits,
+        max_reply=4 * limits.max_pixels + MAX_THUMBNAIL_BYTES,
+    )
+    size = (header["width"], header["height"])
+    count = 3 * size[0] * size[1]
+    if count > len(content):
+        raise DecodingError(f"{path}: the decoder gave another number of pixels than it said")
+    image = Image.frombytes("RGB", size, memoryview(content)[:count])  # type: ignore[arg-type]
+    made = bytes(content[count:]) if thumbnail else None
+    return LibraryPicture(image, header["full_width"], header["full_height"], header["taken"], made)
+
+
+def decode_task(settings: dict[str, Any], data: bytes) -> Iterator[Reply]:
+    """Decode a picture in the process with limits."""
+    min_side = settings["min_side"]
+    decoded = decode_picture(
+        data, settings["path"], min_side=min_side, max_pixels=settings["max_pixels"]
+    )
+    thumbnail = make_thumbnail(decoded.image) if settings["thumbnail"] else b""
+    image = downscale(decoded.image, 3 * min_side // 2)
+    header = {
+        "width": image.width,
+        "height": image.height,
+        "full_width": decoded.width,
+        "full_height": decoded.height,
+        "taken": decoded.taken,
+    }
+    yield header, image.tobytes() + thumbnail
