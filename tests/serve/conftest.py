@@ -19,12 +19,17 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.testclient import TestClient
 
+import polyglance
 from helpers.tiny_cross_encoders import save_cross_encoder, save_vqa_model, tiny_uc2, write_parts
 from polyglance.cross_encoders.explain import Explainer
 from polyglance.cross_encoders.vqa import VQA
 from polyglance.demo.photographs import photographs
+from polyglance.encoders import Encoder
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
+from polyglance.serve.connections import ConnectionLimits
+from polyglance.serve.proxies import TrustedProxies
+from polyglance.serve.server import server_config
 
 PAGE_TIMEOUT = 300_000
 """Milliseconds; only a page that hangs takes this long, however busy the machine is."""
@@ -69,8 +74,14 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def library(photos: Path) -> Iterator[Library]:
-    with Library(photos / "my.polyglance", threads=1) as opened:
+def encoder() -> Encoder:
+    """The default model, loaded once."""
+    return polyglance.load(threads=1)
+
+
+@pytest.fixture(scope="session")
+def library(photos: Path, encoder: Encoder) -> Iterator[Library]:
+    with Library(photos / "my.polyglance", model=encoder) as opened:
         opened.add(photos / "holiday", photos / "films")
         yield opened
 
@@ -113,7 +124,11 @@ def explaining_url(library: Library, models: dict[str, Any]) -> Iterator[str]:
 
 
 @contextmanager
-def running_server(app: FastAPI) -> Iterator[str]:
+def running_server(
+    app: FastAPI,
+    limits: ConnectionLimits | None = None,
+    proxies: TrustedProxies | None = None,
+) -> Iterator[str]:
     """Run a server in a thread and give its address."""
     listening = threading.Event()
 
@@ -124,7 +139,9 @@ def running_server(app: FastAPI) -> Iterator[str]:
             finally:
                 listening.set()
 
-    server = Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
+    config = server_config(app, limits or ConnectionLimits(), proxies)
+    config.port = 0
+    server = Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     listening.wait()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -9,9 +11,13 @@ from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
 from polyglance.serve.auth import COOKIE, is_loopback
+from polyglance.serve.errors import HTTPProblem
+from polyglance.serve.proxies import PublicUrl
 from polyglance.serve.server import check_token, page_url
+from polyglance.serve.tokens import MAX_GUESSES, SECONDS_PER_GUESS, AccessTokens
 
 TOKEN = "correct-horse-battery-staple"
+NUMBERS = itertools.count()
 
 
 @pytest.fixture
@@ -45,6 +51,10 @@ def test_other_hosts_are_refused(client: TestClient, host: str) -> None:
         {"origin": "http://evil.example"},
         {"origin": "null"},
         {"origin": "http://localhost:81"},
+        {"origin": "http://["},
+        {"origin": "http://[::1]]"},
+        {"origin": "localhost"},
+        {"origin": "file://localhost"},
         {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
         {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"},
         {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
@@ -73,6 +83,7 @@ def test_requests_without_the_token_are_refused(protected_client: TestClient, ad
         {"authorization": "Bearer "},
         {"cookie": f"{COOKIE}=wrong"},
         {"cookie": f"{COOKIE}={TOKEN}"},
+        {"cookie": f"{COOKIE}=."},
         {"cookie": "\x01;;=="},
     ):
         response = protected_client.get(address, headers=headers)
@@ -139,8 +150,73 @@ def test_public_hosts_need_a_strong_token() -> None:
     for weak in ("", "short", "ü" * 20, "a\n" * 10):
         with pytest.raises(PolyglanceError, match="16"):
             check_token("127.0.0.1", weak)
+    for weak in ("a" * 40, "abcd" * 8, "passwordpassword", "0123456789" * 3, "aaaaaaaabbbbbbbbcd"):
+        with pytest.raises(PolyglanceError, match="easy to guess"):
+            check_token("127.0.0.1", weak)
+    for strong in ("4e1f" * 3 + "0b92a7c6d853", "3141592653589793", "x" * 9 + "correct-horse"):
+        check_token("0.0.0.0", strong)
+
+
+def guesses(tokens: AccessTokens, client: str = "10.0.0.1") -> int:
+    """Return how many wrong tokens a client can send before it is refused."""
+    for count in range(10 * MAX_GUESSES):
+        try:
+            assert not tokens.check_token(f"wrong {next(NUMBERS)}", client)
+        except HTTPProblem as problem:
+            return count if problem.status == 429 else -1
+    return -1
+
+
+def test_wrong_tokens_are_rate_limited_for_each_address() -> None:
+    now = 0.0
+    tokens = AccessTokens(TOKEN, clock=lambda: now)
+    cookie = tokens.issue_cookie()
+    assert guesses(tokens) == MAX_GUESSES
+    with pytest.raises(HTTPProblem, match="wait"):  # or guessing would go on
+        tokens.check_token(TOKEN, "10.0.0.1")
+    with pytest.raises(HTTPProblem, match="wait"):
+        tokens.check_cookie("guessed.cookie", "10.0.0.1")
+    assert tokens.check_cookie(cookie, "10.0.0.1")  # who had access keeps it
+    assert tokens.check_token(TOKEN, "10.0.0.2")
+    now += SECONDS_PER_GUESS
+    assert tokens.check_token(TOKEN, "10.0.0.1")
+    assert guesses(tokens) == 1
+    now += 1000 * SECONDS_PER_GUESS
+    assert guesses(tokens) == MAX_GUESSES
+
+
+def test_repeating_a_wrong_token_is_no_guess() -> None:
+    tokens = AccessTokens(TOKEN)
+    for _ in range(10 * MAX_GUESSES):
+        assert not tokens.check_token("that of last year", "10.0.0.1")
+    assert tokens.check_token(TOKEN, "10.0.0.1")
+
+
+def test_a_cookie_is_valid_after_a_restart_but_not_for_another_token() -> None:
+    cookie = AccessTokens(TOKEN).issue_cookie()
+    assert cookie != AccessTokens(TOKEN).issue_cookie()
+    assert AccessTokens(TOKEN).check_cookie(cookie, "")
+    assert not AccessTokens(TOKEN + "x").check_cookie(cookie, "")
+
+
+def test_guessing_gets_429(protected_client: TestClient) -> None:
+    addresses = ("/", "/api/library")
+    for number in range(MAX_GUESSES):
+        header = {"authorization": f"Bearer {number}"}
+        assert protected_client.get(addresses[number % 2], headers=header).status_code == 401
+    header = {"authorization": f"Bearer {TOKEN}"}
+    for address in addresses:
+        response = protected_client.get(address, headers=header)
+        assert response.status_code == 429
+        assert int(response.headers["retry-after"]) >= 1
+        assert response.json()["error"].endswith(" seconds.")
+    response = protected_client.get("/", params={"token": TOKEN})
+    assert response.status_code == 429
+    assert "set-cookie" not in response.headers
 
 
 def test_page_url() -> None:
     assert page_url("127.0.0.1", 8017, None) == "http://127.0.0.1:8017/"
     assert page_url("::1", 8017, "a&b") == "http://[::1]:8017/?token=a%26b"
+    public = PublicUrl.parse("https://pictures.example")
+    assert page_url("127.0.0.1", 8017, "a&b", public) == "https://pictures.example/?token=a%26b"

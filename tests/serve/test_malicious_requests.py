@@ -18,9 +18,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from polyglance.demo.photographs import FOLDER
+from polyglance.encoders import Encoder
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
-from polyglance.serve.limits import ConcurrencyLimiter, Overloaded
 from polyglance.serve.vector_tokens import encode_token
 from polyglance.vision.uploads import MAX_BYTES
 
@@ -112,7 +112,7 @@ def test_invalid_vectors_are_refused(client: TestClient, library: Library) -> No
 
 
 def test_long_queries_in_any_script_are_answered(client: TestClient) -> None:
-    for text in ("犬" * 1000, "🐶" * 1000, "‮a‬" * 200, "\u0301" * 1000, "a " * 500, "' OR 1=1;--"):
+    for text in ("犬" * 1000, "🐶‮a‬" * 250, "\u0301" * 1000, "' OR 1=1;--"):
         assert client.get("/api/search", params={"q": text}).status_code == 200
 
 
@@ -153,28 +153,41 @@ def memory() -> int:
 
 def test_large_uploads_without_content_length_are_cut_off(base_url: str) -> None:
     host, port = urlsplit(base_url).hostname, urlsplit(base_url).port
-    before, sent = memory(), 0
-    chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+    before = memory()
+    chunk = b"100000\r\n" + bytes(0x100000) + b"\r\n"
     with socket.create_connection((host, port)) as connection:
         connection.sendall(
             b"POST /api/pictures HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
-        try:
-            while sent < 100_000_000:
-                connection.sendall(chunk)
-                sent += 0x10000
-        except OSError:
-            pass
+        for _ in range(100):
+            connection.sendall(chunk)
         response = b""
-        try:
-            while part := connection.recv(4096):
-                response += part
-        except OSError:
-            pass
-    assert sent < 60_000_000  # socket buffers add to the limit
-    assert not response or response.startswith(b"HTTP/1.1 413")
+        while part := connection.recv(4096):
+            response += part
+    assert response.startswith(b"HTTP/1.1 413")
     assert memory() - before < 100_000_000
+
+
+def test_an_aborted_upload_is_not_logged_as_an_error(
+    library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[object] = []
+    parts = [{"type": "http.request", "body": b"GIF89a", "more_body": True}]
+
+    async def receive() -> dict[str, object]:
+        return parts.pop() if parts else {"type": "http.disconnect"}
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/pictures", "raw_path": b"/api/pictures",
+        "query_string": b"", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1),
+        "scheme": "http", "server": ("127.0.0.1", 80), "http_version": "1.1", "root_path": "",
+    }  # fmt: skip
+    asyncio.run(create_app(library)(scope, receive, send))  # type: ignore[arg-type]
+    assert (sent, caplog.records) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -199,13 +212,13 @@ def test_malformed_requests_get_a_4xx(base_url: str, request_: bytes) -> None:
 
 
 @pytest.fixture
-def small_library(tmp_path: Path) -> Iterator[tuple[Library, TestClient, Path]]:
+def small_library(tmp_path: Path, encoder: Encoder) -> Iterator[tuple[Library, TestClient, Path]]:
     """A small library whose files may be changed."""
     folder = tmp_path / "shown"
     folder.mkdir()
     for name in ("horse", "beach"):
         shutil.copyfile(FOLDER / f"{name}.webp", folder / f"{name}.webp")
-    with Library(tmp_path / "small.polyglance", threads=1) as library:
+    with Library(tmp_path / "small.polyglance", model=encoder) as library:
         library.add(folder)
         yield library, TestClient(create_app(library), base_url="http://localhost"), folder
 
@@ -265,42 +278,3 @@ def test_html_in_a_picture_file_is_not_run(
     assert response.headers["content-type"] == "image/webp"
     assert response.headers["x-content-type-options"] == "nosniff"
     assert "sandbox" in response.headers["content-security-policy"]
-
-
-def test_the_queue_for_slots_is_bounded() -> None:
-    async def run_requests() -> tuple[int, int]:
-        limiter = ConcurrencyLimiter(1, max_waiting=2, timeout=3600)
-        release = asyncio.Event()
-
-        async def request() -> bool:
-            try:
-                async with limiter.slot():
-                    await release.wait()
-                    return True
-            except Overloaded:
-                return False
-
-        tasks = [asyncio.create_task(request()) for _ in range(10)]
-        while sum(task.done() for task in tasks) < 7:
-            await asyncio.sleep(0)
-        for _ in range(10):  # nothing else happens before the release
-            await asyncio.sleep(0)
-        refused = sum(task.done() for task in tasks)
-        release.set()
-        return refused, sum(await asyncio.gather(*tasks))
-
-    assert asyncio.run(run_requests()) == (7, 3)
-
-
-def test_waiting_too_long_for_a_slot_gets_503_with_retry_after() -> None:
-    async def run_requests() -> Overloaded:
-        limiter = ConcurrencyLimiter(1, max_waiting=2, timeout=0.02)
-        async with limiter.slot():
-            with pytest.raises(Overloaded) as caught:
-                async with limiter.slot():
-                    pass
-        async with limiter.slot():  # the slot is free again
-            return caught.value
-
-    problem = asyncio.run(run_requests())
-    assert (problem.status, problem.headers["retry-after"]) == (503, "2")

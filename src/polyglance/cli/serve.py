@@ -24,7 +24,24 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8017,
     token: Annotated[
         str | None,
-        typer.Option(envvar="POLYGLANCE_TOKEN", help="Access token."),
+        typer.Option(
+            envvar="POLYGLANCE_TOKEN",
+            help="Access token; others on this machine see it in the list of processes.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the access token.", dir_okay=False)
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(help="Address that browsers use behind a proxy: https://pictures.example"),
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of a proxy whose X-Forwarded-For and -Proto are believed"
+            " (repeatable)."
+        ),
     ] = None,
     cross_encoder: Annotated[
         Path | None, typer.Option(help="A trained UC2 or M3P that re-ranks and explains hits.")
@@ -53,10 +70,21 @@ def serve(
             opened,
             host=host,
             port=port,
-            token=token,
+            token=token if token_file is None else _read_token(token_file, token),
+            public_url=public_url,
+            trusted_proxies=trusted_proxy or (),
             explainer=_explainer(cross_encoder) if cross_encoder else None,
             answerer=_answerer(answerer) if answerer else None,
         )
+
+
+def _read_token(path: Path, token: str | None) -> str:
+    if token is not None:
+        raise PolyglanceError("there are two access tokens: give --token or --token-file")
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolyglanceError(f"cannot read the access token in {path} ({error})") from error
 
 
 def _explainer(folder: Path) -> Explainer:

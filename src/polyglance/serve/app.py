@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 
 from polyglance import __version__
@@ -19,6 +17,7 @@ from polyglance.serve.errors import HTTPProblem, error_responses, install_error_
 from polyglance.serve.explain import HitModels, SupportsAnswer, SupportsExplain
 from polyglance.serve.explain import router as explain_router
 from polyglance.serve.limits import ConcurrencyLimiter
+from polyglance.serve.proxies import PublicUrl, TrustedProxies
 from polyglance.serve.streaming import MEDIA_POLICY, stream
 from polyglance.serve.thumbnails import (
     IMAGE_TYPES,
@@ -28,10 +27,8 @@ from polyglance.serve.thumbnails import (
     encode_webp,
     suffix,
 )
-from polyglance.vision.uploads import MAX_BYTES, UploadError, read_upload
-
-UPLOAD_SECONDS = 60.0
-"""Time limit for receiving an upload."""
+from polyglance.serve.uploads import UploadLimits, UploadReceiver
+from polyglance.vision.uploads import UploadError, read_upload
 
 router = APIRouter(prefix="/api")
 
@@ -50,41 +47,19 @@ class Service:
         *,
         explainer: SupportsExplain | None = None,
         answerer: SupportsAnswer | None = None,
-        max_upload_bytes: int = MAX_BYTES,
+        upload_limits: UploadLimits | None = None,
     ) -> None:
         self.catalog = LibraryCatalog(library)
         self.hit_models = HitModels(self.catalog, explainer, answerer)
         self.thumbnails = Thumbnails(self.catalog)
-        self.max_upload_bytes = max_upload_bytes
+        self.uploads = UploadReceiver(upload_limits or UploadLimits())
         # One query already uses all cores; the second slot hides the waiting of the first.
         self.search_limiter = ConcurrencyLimiter(2, max_waiting=200)
         self.lookup_limiter = ConcurrencyLimiter(8, max_waiting=1000)
         # Decoding a large picture takes hundreds of megabytes.
         self.decode_limiter = ConcurrencyLimiter(2, max_waiting=1000)
-        # Each upload holds a body of up to 20 MB, then a decoder process.
+        # Each upload takes a decoder process.
         self.upload_limiter = ConcurrencyLimiter(4, max_waiting=16)
-
-    async def read_body(self, request: Request) -> bytes:
-        """Return a request's body; count its bytes as they arrive and stop at the limit."""
-        too_large = HTTPProblem(
-            413,
-            f"The file has more than the {self.max_upload_bytes:,} bytes allowed.",
-            {"connection": "close"},
-        )
-        content_length = request.headers.get("content-length", "")
-        if content_length.isdecimal() and int(content_length) > self.max_upload_bytes:
-            raise too_large
-        chunks, size = [], 0
-        try:
-            async with asyncio.timeout(UPLOAD_SECONDS):
-                async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > self.max_upload_bytes:
-                        raise too_large
-                    chunks.append(chunk)
-        except TimeoutError:
-            raise HTTPProblem(408, "The file took too long to arrive.") from None
-        return b"".join(chunks)
 
 
 def create_app(
@@ -94,7 +69,9 @@ def create_app(
     loopback: bool = True,
     explainer: SupportsExplain | None = None,
     answerer: SupportsAnswer | None = None,
-    max_upload_bytes: int = MAX_BYTES,
+    upload_limits: UploadLimits | None = None,
+    public_url: PublicUrl | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> FastAPI:
     """Return the web application of a library.
 
@@ -104,7 +81,9 @@ def create_app(
         loopback: Whether the server can be reached from this machine only.
         explainer: Model that attributes hits to the words of a query.
         answerer: Model that answers questions about pictures.
-        max_upload_bytes: Size limit of uploaded pictures.
+        upload_limits: Size and speed of uploads; None for the defaults.
+        public_url: Address that browsers use, if it is that of a proxy.
+        proxies: Proxies whose ``X-Forwarded-*`` headers are believed; None for none.
     """
     app = FastAPI(
         title="Polyglance",
@@ -115,13 +94,19 @@ def create_app(
         responses={422: {"model": schemas.Problem, "description": "Invalid request."}},
     )
     app.state.service = Service(
-        library, explainer=explainer, answerer=answerer, max_upload_bytes=max_upload_bytes
+        library, explainer=explainer, answerer=answerer, upload_limits=upload_limits
     )
     install_error_handlers(app)
     app.include_router(router)
     app.include_router(explain_router)
     page.serve_page(app)
-    app.add_middleware(AuthMiddleware, token=token, loopback=loopback)
+    app.add_middleware(
+        AuthMiddleware,
+        token=token,
+        loopback=loopback,
+        public_url=public_url,
+        proxies=proxies or TrustedProxies(),
+    )
     return app
 
 
@@ -177,16 +162,14 @@ async def search(
 async def upload_picture(request: Request) -> dict[str, Any]:
     """Upload a JPEG, PNG, WebP or GIF as the body, to search by it."""
     service = _service(request)
-    async with service.upload_limiter.slot():
-        data = await service.read_body(request)
+    async with service.uploads.body(request) as data:
         try:
-            picture = await anyio.to_thread.run_sync(read_upload, data)
+            picture = await service.upload_limiter.run(read_upload, data)
         except UploadError as error:
             reason = str(error)
             raise HTTPProblem(415, f"{reason[:1].upper()}{reason[1:]}.") from error
-        del data
-        token = await service.search_limiter.run(service.catalog.picture_token, picture)
-        return {"picture": token}
+    token = await service.search_limiter.run(service.catalog.picture_token, picture)
+    return {"picture": token}
 
 
 @router.get("/library", response_model=schemas.LibraryInfo, responses=error_responses(503))

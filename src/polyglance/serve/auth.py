@@ -3,23 +3,26 @@
 Without an access token the server listens on this machine only. A foreign web page could still
 reach it through the browser, by a link, an image address or a host name that resolves to
 127.0.0.1 (DNS rebinding). So the ``Host`` header must name this machine, and the ``Origin`` and
-``Sec-Fetch-*`` headers must name this page. With a token, every request must carry it.
+``Sec-Fetch-*`` headers must name this page. With a token, every request must carry it. Behind a
+proxy, the public address (`polyglance.serve.proxies`) is this machine and this page as well.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
 import logging
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyglance.serve.errors import HTTPProblem, problem_response
+from polyglance.serve.limits import CLIENT
+from polyglance.serve.proxies import PublicUrl, TrustedProxies
+from polyglance.serve.tokens import AccessTokens
 
 log = logging.getLogger(__name__)
 
@@ -53,18 +56,27 @@ def is_loopback(host: str) -> bool:
 class AuthMiddleware:
     """Check host, origin and access token; turn every exception into an error response."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None, loopback: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str | None,
+        loopback: bool,
+        public_url: PublicUrl | None,
+        proxies: TrustedProxies,
+    ) -> None:
         """Wrap an application.
 
         Args:
             app: The application to protect.
             token: The access token; None for no token.
             loopback: Whether the server listens on this machine only.
+            public_url: Address that browsers use, if it is that of a proxy.
+            proxies: Proxies whose ``X-Forwarded-*`` headers are believed.
         """
         self._app, self._loopback = app, loopback
-        self._token = None if token is None else token.encode()
-        # The cookie is derived from the token and does not reveal it.
-        self._cookie = hmac.new(self._token or b"", b"cookie", hashlib.sha256).hexdigest()
+        self._tokens = None if token is None else AccessTokens(token)
+        self._public_url, self._proxies = public_url, proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request or pass it on to the application."""
@@ -87,6 +99,8 @@ class AuthMiddleware:
             await (response or self._app)(scope, receive, send_with_headers)
         except HTTPProblem as problem:
             await problem_response(problem)(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            pass  # nobody is there to answer
         except Exception:
             log.exception("a request failed")
             if started:
@@ -97,18 +111,21 @@ class AuthMiddleware:
     def _authorize(self, scope: Scope) -> Response | None:
         """Return a refusal or a redirect, or None for a request that may pass."""
         headers = Headers(scope=scope)
+        client = self._proxies.client(scope, headers)
+        CLIENT.set(client)
         self._check_host(headers)
-        _check_origin(scope, headers)
-        if self._token is None:
+        self._check_origin(scope, headers)
+        if self._tokens is None:
             return None
         if scope["path"] == "/" and scope["method"] == "GET":
             params = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
             tokens = [value for name, value in params if name == "token"]
             if tokens:
-                return self._exchange_token(
-                    tokens[0], [pair for pair in params if pair[0] != "token"]
-                )
-        if self._has_token(headers):
+                if not self._tokens.check_token(tokens[0], client):
+                    return PlainTextResponse("The access token in this link is wrong.", 401)
+                params = [pair for pair in params if pair[0] != "token"]
+                return self._set_cookie(self._tokens, scope, headers, params)
+        if _has_access(self._tokens, headers, client):
             return None
         detail = "This library is protected: open the link that `polyglance serve` printed."
         if scope["path"].startswith("/api/") or scope["path"] == "/openapi.json":
@@ -119,44 +136,62 @@ class AuthMiddleware:
         hosts = headers.getlist("host")
         if len(hosts) != 1:
             raise HTTPProblem(400, "A request needs exactly one Host header.")
-        if self._loopback and not is_loopback(_host_name(hosts[0])):
+        name = _host_name(hosts[0])
+        public = self._public_url is not None and name == self._public_url.host
+        if self._loopback and not is_loopback(name) and not public:
             raise HTTPProblem(
-                403, "This library is open to this machine only: use http://localhost instead."
+                403,
+                "This library is open to this machine only: use http://localhost instead, or name"
+                " the address of a proxy by --public-url.",
             )
 
-    def _exchange_token(self, token: str, params: list[tuple[str, str]]) -> Response:
-        """Set a cookie for the token of a link, and redirect to the address without it."""
-        assert self._token is not None
-        if not hmac.compare_digest(token.encode(), self._token):
-            return PlainTextResponse("The access token in this link is wrong.", 401)
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a request that the browser says comes from another site."""
+        foreign = not self._is_own_origin(headers)
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            # Other sites may link to the page itself.
+            is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] == "/"
+            foreign = foreign or not is_link or scope["method"] != "GET"
+        if foreign:
+            raise HTTPProblem(403, "Other sites may not use this library.")
+
+    def _is_own_origin(self, headers: Headers) -> bool:
+        origin, public = headers.get("origin"), self._public_url
+        if origin is None or (public is not None and origin == public.origin):
+            return True
+        if public is not None and _host_name(headers["host"]) == public.host:
+            return False  # of this host, but another scheme or port
+        scheme, separator, host = origin.partition("://")
+        return scheme in ("http", "https") and bool(separator) and host == headers["host"]
+
+    def _set_cookie(
+        self, tokens: AccessTokens, scope: Scope, headers: Headers, params: list[tuple[str, str]]
+    ) -> Response:
+        """Exchange the token of a link for a cookie; redirect to the address without the token."""
         response = RedirectResponse("/?" + urlencode(params) if params else "/", 303)
-        response.set_cookie(COOKIE, self._cookie, COOKIE_SECONDS, httponly=True, samesite="lax")
+        secure = self._public_url is not None and self._public_url.is_https
+        response.set_cookie(
+            COOKIE,
+            tokens.issue_cookie(),
+            COOKIE_SECONDS,
+            httponly=True,
+            samesite="lax",
+            secure=secure or self._proxies.is_https(scope, headers),
+        )
         response.headers["cache-control"] = "no-store"
         return response
 
-    def _has_token(self, headers: Headers) -> bool:
-        assert self._token is not None
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return hmac.compare_digest(token.strip().encode(), self._token)
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        value = cookie.value if cookie else ""
-        return hmac.compare_digest(value.encode(), self._cookie.encode())
 
-
-def _check_origin(scope: Scope, headers: Headers) -> None:
-    """Refuse a request that the browser says comes from another site."""
-    origin = headers.get("origin")
-    foreign = origin is not None and urlsplit(origin).netloc != headers["host"]
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        # Other sites may link to the page itself.
-        is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] == "/"
-        foreign = foreign or not is_link or scope["method"] != "GET"
-    if foreign:
-        raise HTTPProblem(403, "Other sites may not use this library.")
+def _has_access(tokens: AccessTokens, headers: Headers, client: str) -> bool:
+    """Return whether a request carries the token, or a cookie that stands for it."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return tokens.check_token(token.strip(), client)
+    try:
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return False
+    return cookie is not None and tokens.check_cookie(cookie.value, client)
 
 
 def _host_name(host: str) -> str:

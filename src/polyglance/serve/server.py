@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import quote
 
 import uvicorn
+from fastapi import FastAPI
 
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.serve.app import create_app
 from polyglance.serve.auth import is_loopback
+from polyglance.serve.connections import ConnectionLimits, fit_file_limit, http_protocol
 from polyglance.serve.explain import SupportsAnswer, SupportsExplain
-
-MIN_TOKEN_CHARS = 16
-MAX_CONNECTIONS = 1000
-"""Further connections get 503 at once."""
+from polyglance.serve.proxies import PublicUrl, TrustedProxies
+from polyglance.serve.tokens import check_strength
 
 
 def serve(
@@ -26,6 +27,8 @@ def serve(
     host: str,
     port: int,
     token: str | None,
+    public_url: str | None = None,
+    trusted_proxies: Sequence[str] = (),
     explainer: SupportsExplain | None = None,
     answerer: SupportsAnswer | None = None,
 ) -> None:
@@ -35,58 +38,87 @@ def serve(
         library: The library to search.
         host: Address to listen on.
         port: Port to listen on; 0 for any free one.
-        token: Access token; required unless ``host`` is this machine.
+        token: Access token; required unless only this machine can reach the server.
+        public_url: Address that browsers use, if it is that of a proxy.
+        trusted_proxies: Addresses and networks whose ``X-Forwarded-*`` headers are believed.
         explainer: Model that explains hits.
         answerer: Model that answers questions about pictures.
     """
-    check_token(host, token)
+    public = None if public_url is None else PublicUrl.parse(public_url)
+    proxies = TrustedProxies(trusted_proxies)
+    check_token(host, token, public)
     app = create_app(
         library,
         token=token,
         loopback=is_loopback(host),
+        public_url=public,
+        proxies=proxies,
         explainer=explainer,
         answerer=answerer,
     )
     app.state.service.catalog.warm_up()
     server_socket = _bind(host, port)
-    print(f"Polyglance is at {page_url(host, server_socket.getsockname()[1], token)}", flush=True)
-    config = uvicorn.Config(
-        app,
-        access_log=False,  # queries are private
-        log_level="warning",
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=3,
-        server_header=False,
-        ws="none",
-        proxy_headers=False,
-        lifespan="off",
-    )
+    url = page_url(host, server_socket.getsockname()[1], token, public)
+    print(f"Polyglance is at {url}", flush=True)
+    config = server_config(app, fit_file_limit(ConnectionLimits()), proxies)
     with server_socket, suppress(KeyboardInterrupt):
         uvicorn.Server(config).run([server_socket])
 
 
-def check_token(host: str, token: str | None) -> None:
-    """Raise an error unless the host is this machine or the access token is strong enough."""
-    suggestion = secrets.token_urlsafe(24)
-    if token is None:
-        if not is_loopback(host):
-            raise PolyglanceError(
-                f"others can reach the library on {host}, so it needs an access token:"
-                f" --token {suggestion}"
-            )
-    elif len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable():
+def server_config(
+    app: FastAPI, limits: ConnectionLimits, proxies: TrustedProxies | None = None
+) -> uvicorn.Config:
+    """Return uvicorn's settings.
+
+    Args:
+        app: The application of `create_app`.
+        limits: Limits on connections.
+        proxies: Proxies, which may take more connections than other clients.
+    """
+    return uvicorn.Config(
+        app,
+        http=http_protocol(limits, proxies or TrustedProxies()),
+        access_log=False,  # queries are private
+        log_level="error",  # a warning a malformed request would fill the log
+        timeout_keep_alive=limits.keep_alive_seconds,
+        timeout_graceful_shutdown=3,
+        server_header=False,
+        ws="none",
+        proxy_headers=False,  # the application reads them, from trusted proxies only
+        lifespan="off",
+    )
+
+
+def check_token(host: str, token: str | None, public_url: PublicUrl | None = None) -> None:
+    """Raise an error unless only this machine can reach the server, or the token is strong.
+
+    Args:
+        host: Address to listen on.
+        token: The access token, if there is one.
+        public_url: Address of a proxy, through which others reach the server on this machine.
+    """
+    if token is not None:
+        check_strength(token)
+    elif public_url is not None or not is_loopback(host):
         raise PolyglanceError(
-            f"an access token needs at least {MIN_TOKEN_CHARS} printable ASCII characters,"
-            f" such as {suggestion}"
+            f"others can reach the library on {host if public_url is None else public_url.netloc},"
+            f" so it needs an access token: --token {secrets.token_urlsafe(24)}"
         )
 
 
-def page_url(host: str, port: int, token: str | None) -> str:
-    """Return the address that opens the page in a browser."""
+def page_url(host: str, port: int, token: str | None, public_url: PublicUrl | None = None) -> str:
+    """Return the address that opens the page in a browser.
+
+    Args:
+        host: Address that the server listens on.
+        port: Port that it listens on.
+        token: The access token, if there is one.
+        public_url: Address of a proxy, if there is one.
+    """
     name = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
     name = f"[{name}]" if ":" in name else name
-    return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")
+    origin = f"http://{name}:{port}" if public_url is None else public_url.origin
+    return f"{origin}/" + (f"?token={quote(token, safe='')}" if token else "")
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ const MESSAGES = {
   413: "problemPicture",
   415: "problemPicture",
   422: "problemQuery",
+  429: "problemBusy",
   503: "problemBusy",
 };
 
