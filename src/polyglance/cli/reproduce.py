@@ -32,6 +32,9 @@ def reproduce(
     toy: Annotated[
         bool, typer.Option("--toy", help="Run the whole chain on toy data, in minutes.")
     ] = False,
+    all_targets: Annotated[
+        bool, typer.Option("--all", help="With --toy: run every target, and write a summary.")
+    ] = False,
     row: Annotated[
         list[str] | None, typer.Option(help="Only this row, by its name; repeatable.")
     ] = None,
@@ -51,6 +54,11 @@ def reproduce(
     """Reproduce a table or figure: train its rows, write JSON, CSV, Markdown and a plot."""
     if list_targets:
         _print_targets()
+        return
+    if all_targets:
+        if not toy or target is not None or row or data is not None or overrides:
+            raise PolyglanceError("--all runs every target on toy data: give --toy --all alone")
+        _run_all(out, device=device, jobs=jobs)
         return
     if target is None:
         raise PolyglanceError("name a target such as uc2/table1; --list names all of them")
@@ -89,6 +97,18 @@ def _run(target: str, options: Options, *, toy: bool) -> Reproduced:
             _print_result(result)
             raise typer.Exit(1)
     return result
+
+
+def _run_all(out: Path, *, device: str, jobs: int) -> None:
+    """Run every target on toy data; exit with status 1 if one learned nothing."""
+    from polyglance.reproduce.run import Options
+    from polyglance.reproduce.toy_all import reproduce_all_toy
+
+    options = Options(out=out, device=device, jobs=jobs, seeds=(0,))
+    outcomes = reproduce_all_toy(options, progress=_progress)
+    print((out / "toy-targets.md").read_text(encoding="utf-8"))
+    if not all(outcome.learned.reached for outcome in outcomes):
+        raise typer.Exit(1)
 
 
 def _print_result(result: Reproduced) -> None:

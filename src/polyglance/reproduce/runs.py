@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -33,6 +34,9 @@ PARENT = "{parent}"
 
 SAVE = "loop.save_every=1000"
 """Recipes save at the end only; an experiment of hours should survive an interruption."""
+
+COST = "cost.json"
+"""In the folder of a run: seconds of processor time, of all threads, since it last began."""
 
 Job = tuple[str, int]
 """The name of a run, and a seed."""
@@ -63,11 +67,14 @@ class TrainingJob:
 
 
 def train(job: TrainingJob) -> None:
-    """Train and evaluate by a recipe, which writes ``report.json``."""
+    """Train and evaluate by a recipe, which writes ``report.json``; note the processor's time."""
     from polyglance.recipes import open_recipe
 
+    started = time.process_time()
     recipe = open_recipe(job.recipe, job.changes)
     recipe.train(job.data, job.folder, device=job.device)
+    seconds = round(time.process_time() - started, 1)
+    (job.folder / COST).write_text(json.dumps({"cpu_seconds": seconds}), encoding="utf-8")
 
 
 @dataclass(frozen=True)

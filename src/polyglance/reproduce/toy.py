@@ -124,12 +124,13 @@ def _cross_encoder(settings: Any, corpus: str, data: Path, steps: ToySteps) -> t
     ]  # fmt: skip
     if settings.pretraining is not None:
         changes += [
-            "pretraining.batch=48", f"pretraining.steps={steps.stage}",
+            # Matching leaves chance with large batches; steps of few pairs cost as much.
+            "pretraining.batch=128", f"pretraining.steps={steps.stage}",
             f"pretraining.itm_only_steps={steps.times(1.5)}", "pretraining.learning_rate=6e-3",
             f"pretraining.warmup={steps.times(0.1)}",
         ]  # fmt: skip
     if settings.fine_tuning is not None:
-        changes += ["fine_tuning.batch=24", "fine_tuning.hard_negative_pool=0"]
+        changes += ["fine_tuning.batch=96", "fine_tuning.hard_negative_pool=0"]
     return tuple(changes)
 
 
@@ -159,12 +160,14 @@ def _m3p(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
     if settings.pretraining is not None:
         # Matching is learned alone, with as many steps as it takes to leave chance.
         changes += [
-            "pretraining.batch=48", "pretraining.negatives=1",
+            "pretraining.batch=96", "pretraining.negatives=1",
             f"pretraining.steps={steps.times(0.5)}",
             f"pretraining.itm_only_steps={steps.times(3)}",
         ]  # fmt: skip
         if settings.pretraining.text_batch:
             changes.append("pretraining.text_batch=24")
+    if settings.fine_tuning is not None:
+        changes.append("fine_tuning.batch=32")  # with three negatives of each kind a pair
     return (*_cross_encoder(settings, corpus, data, steps), *changes)
 
 
