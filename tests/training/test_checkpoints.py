@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import resource
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from torch import Tensor, nn
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.training.checkpoints import (
     find_checkpoint,
+    find_damage,
     has_checkpoint,
     load_checkpoint,
+    read_state,
     save_checkpoint,
 )
 
@@ -241,7 +245,9 @@ def test_optimiser_state_is_stored_by_parameter_name(tmp_path: Path) -> None:
         assert torch.equal(backwards.state[parameter]["exp_avg"], saved[f"{name}/exp_avg"])
 
 
-def test_mismatched_models_and_broken_files_are_rejected(tmp_path: Path) -> None:
+def test_mismatched_models_and_broken_files_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "latest"
     save(folder)
     for other in (Pair(0, width=4), nn.Linear(3, 3)):
@@ -257,13 +263,193 @@ def test_mismatched_models_and_broken_files_are_rejected(tmp_path: Path) -> None
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match=r"is damaged \(.*No such file"):
         load_checkpoint(folder, Pair(0))
-    # Runs made before there were checksums are read all the same.
+    # Runs made before there were checksums are read all the same, which is said.
     (folder / "SHA256SUMS").unlink()
     (folder / "model.safetensors").write_bytes(whole)
+    with pytest.raises(DataError, match=r"is damaged .SHA256SUMS is missing"):
+        load_checkpoint(folder, Pair(0))
+    (folder / "state.json").write_text(json.dumps({"step": 1}))
     assert load_checkpoint(folder, Pair(0)) == {"step": 1}
+    assert f"{folder} has no checksums" in capsys.readouterr().err
     (folder / "model.safetensors").write_bytes(whole[:-4])
     with pytest.raises(DataError, match=r"does not fit this run .*; train into another folder"):
         load_checkpoint(folder, Pair(0))
     (folder / "state.json").write_text(json.dumps({"step": 1})[:-3])
-    with pytest.raises(DataError, match="does not fit this run"):
+    with pytest.raises(DataError, match=r"is damaged .*: train into another folder"):
         load_checkpoint(folder, Pair(0))
+
+
+FILES = ("model.safetensors", "optimiser.safetensors", "training.safetensors", "state.json")
+Damage = Callable[[Path], object]
+
+
+def _flip(path: Path, place: float) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1 << len(content) % 8
+    path.write_bytes(content)
+
+
+def _cut(path: Path, share: float) -> None:
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+
+
+def _forge_state(folder: Path, **values: object) -> None:
+    """Write a state with a checksum that fits, as another program might."""
+    path = folder / "state.json"
+    state = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: value for key, value in state.items() if value != "lacks"}))
+    _forge_sums(folder)
+
+
+def _forge_sums(folder: Path) -> None:
+    path = folder / "SHA256SUMS"
+    names = [line.split()[1] for line in path.read_text().splitlines()]
+    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    path.write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+
+
+def damages() -> dict[str, Damage]:
+    """All ways in which one file of a checkpoint may be damaged."""
+    ways: dict[str, Damage] = {}
+    for name in (*FILES, "SHA256SUMS"):
+        for place in (0, 0.3, 0.9999, 1):
+            ways[f"{name} flipped at {place}"] = lambda f, n=name, p=place: _flip(f / n, p)
+        for share in (0, 0.5, 0.99):
+            ways[f"{name} cut to {share}"] = lambda f, n=name, s=share: _cut(f / n, s)
+        ways[f"{name} gone"] = lambda f, n=name: (f / n).unlink()
+        ways[f"{name} of zeros"] = lambda f, n=name: (f / n).write_bytes(
+            bytes((f / n).stat().st_size)
+        )
+    ways["two files swapped"] = lambda f: (
+        (f / "model.safetensors").rename(f / "x"),
+        (f / "training.safetensors").rename(f / "model.safetensors"),
+        (f / "x").rename(f / "training.safetensors"),
+    )
+    lines = "SHA256SUMS"
+    for number in range(4):
+        ways[f"{lines} without line {number}"] = lambda f, n=number: (f / lines).write_text(
+            "".join(
+                line
+                for index, line in enumerate((f / lines).read_text().splitlines(keepends=True))
+                if index != n
+            )
+        )
+    ways["a checkpoint that is a file"] = lambda f: (shutil.rmtree(f), f.write_text("x"))
+    ways["an empty folder"] = lambda f: (shutil.rmtree(f), f.mkdir())
+    return ways
+
+
+@pytest.mark.parametrize("way", list(damages()))
+def test_no_damaged_checkpoint_is_used(
+    way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one before it is used instead, which is said; without one, the error names a way out."""
+    folder = tmp_path / "latest"
+    kept = {}
+    for number in (1, 2):
+        model = kept[number] = Pair(seed=number)
+        optimiser = optimiser_of(model)
+        step(model, optimiser)
+        average = {name: p.detach() + 1 for name, p in model.named_parameters()}
+        save_checkpoint(folder, model, optimiser, {"step": number}, average=average, keep=2)
+    assert find_damage(folder) is None
+    damages()[way](folder)
+    with pytest.raises(DataError, match=r"is damaged .*: train into another folder or remove it"):
+        load_checkpoint(folder, Pair(0))
+    found = find_checkpoint(folder)
+    assert found == tmp_path / "latest-00000001"
+    assert "is damaged" in capsys.readouterr().err
+    resumed = Pair(0)
+    optimiser = optimiser_of(resumed)
+    assert load_checkpoint(found, resumed, optimiser) == {"step": 1}
+    assert same(resumed, kept[1])
+    damages()[way](found)
+    with pytest.raises(DataError, match="no other checkpoint is left: run the same command again"):
+        find_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"step": "lacks"}, "it lacks 'step'"),
+        ({"step": -1}, "its 'step' is -1"),
+        ({"step": True}, "its 'step' is True"),
+        ({"step": 1.5}, "its 'step' is 1.5"),
+        ({"step": None}, "its 'step' is None"),
+        ({"config": []}, r"its 'config' is \[\]"),
+        ({"stopped": 0}, "its 'stopped' is 0"),
+        ({"format": 2}, "it has format 2, and this version knows 1"),
+    ],
+)
+def test_a_state_must_fit_its_schema(
+    values: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    schema = {"step": (int,), "config": (dict,), "stopped": (bool,)}
+    model = Pair(0)
+    state = {"step": 3, "config": {}, "stopped": False}
+    save_checkpoint(tmp_path / "latest", model, optimiser_of(model), state)
+    assert read_state(tmp_path / "latest", schema) == state
+    _forge_state(tmp_path / "latest", **values)
+    assert find_damage(tmp_path / "latest") is None
+    with pytest.raises(DataError, match=f"{message}.*; train into another folder or remove it"):
+        read_state(tmp_path / "latest", schema)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "[" * 200_000, '{"step": NaN', ""])
+def test_a_state_that_is_no_object_is_one_sentence(content: str, tmp_path: Path) -> None:
+    save(tmp_path / "latest")
+    (tmp_path / "latest" / "state.json").write_text(content)
+    with pytest.raises(DataError, match="the checkpoint does not fit this run"):
+        read_state(tmp_path / "latest")
+
+
+def test_files_and_folders_are_on_the_disk_before_the_old_checkpoint_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "run" / "latest")
+    events: list[str] = []
+    real_sync, real_replace = os.fsync, os.replace
+
+    def sync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        real_sync(descriptor)
+
+    def replace(source: Path, target: Path) -> None:
+        events.append(f"{source.name} to {target.name}")
+        real_replace(source, target)
+
+    monkeypatch.setattr("polyglance.training.checkpoints.os.fsync", sync)
+    monkeypatch.setattr("polyglance.training.checkpoints.os.replace", replace)
+    save(tmp_path / "run" / "latest", number=2)
+    moves = [index for index, event in enumerate(events) if " to " in event]
+    before = events[: moves[0]]
+    assert set(before) == {
+        *("model.safetensors", "optimiser.safetensors", "state.json", "SHA256SUMS"),
+        "latest.partial",
+    }
+    assert before[-1] == "latest.partial"
+    assert [events[index] for index in moves] == [
+        "latest to latest-00000001",
+        "latest.partial to latest",
+    ]
+    assert "run" in events[moves[-1] + 1 :]
+
+
+def test_a_disk_that_goes_away_between_the_moves_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = save(tmp_path / "latest")
+
+    def away(source: Path, target: Path) -> None:
+        if source.name.endswith(".partial"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(target))
+        source.rename(target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("polyglance.training.checkpoints.os.replace", away)
+        with pytest.raises(PolyglanceError, match=r"cannot write a checkpoint .*which resumes"):
+            save(tmp_path / "latest", seed=1, number=2)
+    found = Pair(seed=2)
+    assert find_checkpoint(tmp_path / "latest") == tmp_path / "latest-00000001"
+    assert load_checkpoint(tmp_path / "latest", found) == {"step": 1}
+    assert same(found, model)

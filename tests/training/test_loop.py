@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from polyglance.batches.batch import Batch
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.training.checkpoints import load_checkpoint
 from polyglance.training.loop import LoopConfig, TrainingResult, train_loop
 from polyglance.training.mixture import Mixture, seed_torch, step_generator
@@ -293,3 +294,10 @@ def test_out_of_range_settings_are_rejected(name: str, value: Any) -> None:
 def test_boundary_settings_are_accepted() -> None:
     LoopConfig(steps=0, warmup=0, weight_decay=0.0, betas=(0.0, 0.0), seed=2**32 - 1, log_every=0)
     seed_torch(2**32 - 1, 10**6, 1000)  # torch takes no more than 64 bits
+
+
+def test_a_best_checkpoint_that_is_gone_is_not_replaced_by_the_latest(tmp_path: Path) -> None:
+    run(tmp_path, steps=20)
+    shutil.rmtree(tmp_path / "best")
+    with pytest.raises(DataError, match=r"best, the checkpoint of step \d+, is gone"):
+        run(tmp_path, steps=20)

@@ -2,7 +2,8 @@
 
 A checkpoint is ``model.safetensors`` (the weights to use), ``optimiser.safetensors``,
 ``state.json`` and ``SHA256SUMS``, with averaged weights also ``training.safetensors`` (those to
-go on from). Earlier ones that are kept lie beside ``latest`` as ``latest-00000500``.
+go on from). Earlier ones that are kept lie beside ``latest`` as ``latest-00000500``. All are on the
+disk before the next takes their place, and are compared with their checksums before they are used.
 
 Sharded tensors are gathered, so that a run resumes on any number of processes.
 """
@@ -13,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.nn.pretrained import distinct_tensors
 from polyglance.training.distributed import (
     full_tensor,
@@ -33,12 +35,19 @@ from polyglance.training.distributed import (
     rank,
     shard_like,
 )
+from polyglance.utils.bounded import parse_json
 
 Fit = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 """Converts the tensors of one model to those of another."""
 
 _MODEL, _TRAINING = "model.safetensors", "training.safetensors"
 _OPTIMISER, _STATE, _SUMS = "optimiser.safetensors", "state.json", "SHA256SUMS"
+_REQUIRED = (_MODEL, _OPTIMISER, _STATE)
+_FORMAT = 1
+"""Version in ``state.json``; checkpoints without one are of before there were checksums."""
+_SUM_LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
+Schema = Mapping[str, tuple[type, ...]]
+"""The types that values of a state may have, by their keys."""
 
 
 def save_checkpoint(
@@ -69,7 +78,7 @@ def save_checkpoint(
     if average is not None:
         weights = dict(model.named_parameters())
         files[_TRAINING] = _gather({name: weights[name] for name in average})
-    text = json.dumps(state, indent=2, allow_nan=False)
+    text = json.dumps({"format": _FORMAT, **state}, indent=2, allow_nan=False)
     on_first_rank(lambda: _write(folder, files, text, keep))
 
 
@@ -97,8 +106,10 @@ def load_checkpoint(
     present = next((path for path in _candidates(folder) if path.exists()), None)
     if present is None:
         return None
-    if verify and (damage := find_damage(present)):
-        raise DataError(f"{present} is damaged ({damage}): {way_out}")
+    if verify:
+        if damage := find_damage(present):
+            raise DataError(f"{present} is damaged ({damage}): {way_out}")
+        _note_unverified(present)
     try:
         state = read_state(present)
         tensors = load_file(present / _MODEL)
@@ -133,16 +144,40 @@ def find_checkpoint(folder: Path) -> Path | None:
     return None if found is None else Path(found)
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """Return what `save_checkpoint` was given as ``state``."""
+def read_state(folder: Path, schema: Schema | None = None) -> dict[str, Any]:
+    """Return what `save_checkpoint` was given as ``state``.
+
+    Args:
+        folder: The checkpoint.
+        schema: What must be in it; None for anything.
+    """
+    path = folder / _STATE
     try:
-        state: dict[str, Any] = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        state = parse_json(path.read_text(encoding="utf-8"))
+        _check_state(state, {} if schema is None else schema)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{folder / _STATE}: the checkpoint does not fit this run ({error}); train into"
+            f"{path}: the checkpoint does not fit this run ({error}); train into"
             " another folder or remove it"
         ) from error
-    return state
+    found: dict[str, Any] = state
+    found.pop("format", None)
+    return found
+
+
+def _check_state(state: object, schema: Schema) -> None:
+    if not isinstance(state, dict):
+        raise ValueError("it is not a JSON object")
+    if state.get("format", _FORMAT) != _FORMAT:
+        raise ValueError(f"it has format {state['format']}, and this version knows {_FORMAT}")
+    for key, types in schema.items():
+        if key not in state:
+            raise ValueError(f"it lacks {key!r}")
+        value = state[key]
+        # In Python a bool is an int, and a number of steps is never negative.
+        wrong_bool = isinstance(value, bool) and bool not in types
+        if not isinstance(value, types) or wrong_bool or (types == (int,) and value < 0):
+            raise ValueError(f"its {key!r} is {value!r}")
 
 
 def find_damage(folder: Path) -> str | None:
@@ -150,16 +185,37 @@ def find_damage(folder: Path) -> str | None:
 
     Runs made before there were checksums have none to compare with.
     """
-    sums = folder / _SUMS
     try:
-        lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
-        for line in lines:
-            digest, _, name = line.partition("  ")
-            if _digest(folder / name) != digest:
+        if not (folder / _SUMS).exists():
+            return f"{_SUMS} is missing" if _has_format(folder) else None
+        sums: dict[str, str] = {}
+        for line in (folder / _SUMS).read_bytes().decode().split("\n")[:-1]:
+            if (match := _SUM_LINE.fullmatch(line)) is None:
+                return f"{_SUMS} is not a list of checksums"
+            sums[match[2]] = match[1]
+        files = {path.name for path in folder.iterdir() if path.suffix == ".safetensors"}
+        for name in sorted({*_REQUIRED, *files, *sums}):
+            if name not in sums:
+                return f"{name} is not in {_SUMS}"
+            if Path(name).name != name or _digest(folder / name) != sums[name]:
                 return f"{name} does not match its checksum"
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         return " ".join(str(error).split())
     return None
+
+
+def _has_format(folder: Path) -> bool:
+    state = parse_json((folder / _STATE).read_text(encoding="utf-8"))
+    return isinstance(state, dict) and "format" in state
+
+
+def _note_unverified(folder: Path) -> None:
+    if not (folder / _SUMS).exists():
+        print(
+            f"{folder} has no checksums, as earlier versions wrote it: its files are used as they"
+            " are, without having been verified",
+            file=sys.stderr,
+        )
 
 
 def _find_checkpoint(folder: Path) -> str | None:
@@ -171,10 +227,17 @@ def _find_checkpoint(folder: Path) -> str | None:
         if damage is None:
             for note in damaged:
                 print(f"{note}; resuming from {path}", file=sys.stderr)
+            _note_unverified(path)
             return str(path)
         aside = path.with_name(path.name + ".damaged")
         shutil.rmtree(aside, ignore_errors=True)
-        os.replace(path, aside)
+        try:
+            os.replace(path, aside)
+        except OSError as error:
+            raise DataError(
+                f"{path} is damaged ({damage}) and cannot be renamed ({error_reason(error)}):"
+                " remove it and run the same command again"
+            ) from error
         damaged.append(f"{path} is damaged ({damage}) and was renamed to {aside.name}")
     if damaged:
         raise DataError(
@@ -208,19 +271,20 @@ def _write(folder: Path, files: Mapping[str, dict[str, Tensor]], state: str, kee
         sums = "".join(f"{_digest(partial / name)}  {name}\n" for name in written)
         (partial / _SUMS).write_text(sums, encoding="utf-8")
         _flush([*partial.iterdir(), partial])
+        if folder.exists():
+            earlier = folder.with_name(f"{folder.name}-{_step_of(folder):08d}")
+            shutil.rmtree(earlier, ignore_errors=True)
+            os.replace(folder, earlier)
+        os.replace(partial, folder)
+        # The parent too, in which this may be the first file of a new folder.
+        _flush([folder.parent, folder.parent.parent])
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         detail = " ".join(str(error).split())
         raise PolyglanceError(
-            f"cannot write a checkpoint to {folder} ({detail}): free disk space and run the same"
-            " command again, which resumes from the last checkpoint"
+            f"cannot write a checkpoint to {folder} ({detail}): free disk space or mend the disk,"
+            " and run the same command again, which resumes from the last checkpoint"
         ) from error
-    if folder.exists():
-        earlier = folder.with_name(f"{folder.name}-{_step_of(folder):08d}")
-        shutil.rmtree(earlier, ignore_errors=True)
-        os.replace(folder, earlier)
-    os.replace(partial, folder)
-    _flush([folder.parent])
     for path in (*_earlier(folder)[keep - 1 :], folder.with_name(folder.name + ".old")):
         shutil.rmtree(path, ignore_errors=True)
 

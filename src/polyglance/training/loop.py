@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.nn.transformer import compile_layers
 from polyglance.training.checkpoints import (
+    Schema,
     find_checkpoint,
     load_checkpoint,
     read_state,
@@ -122,8 +123,11 @@ def train_loop(
         state = training.state
         if training.average is not None and state["best"] is None:
             training.average.exchange()
-    if state["best"] is not None:
-        load_checkpoint(folder / "best", model)
+    if state["best"] is not None and load_checkpoint(folder / "best", model) is None:
+        raise DataError(
+            f"{folder / 'best'}, the checkpoint of step {state['best_step']}, is gone: bring it"
+            " back from a copy, or train into another folder"
+        )
     barrier()  # whoever is first may remove it
     model.eval()
     return TrainingResult(state["step"], state["best"], state["best_step"], state["seconds"])
@@ -152,7 +156,7 @@ class _Training:
         self.average = None if config.ema_decay is None else WeightAverage(model, config.ema_decay)
         self.state = _initial_state()
         if (checkpoint := find_checkpoint(folder / "latest")) is not None:
-            self.state |= read_state(checkpoint)
+            self.state |= read_state(checkpoint, _STATE_SCHEMA)
             require_same_config(self.state["config"], config, folder)
             values = None if self.average is None else self.average.values
             load_checkpoint(checkpoint, model, self.optimiser, average=values, verify=False)
@@ -312,6 +316,17 @@ def _autocast(
 
 def _due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
+
+
+_STATE_SCHEMA: Schema = {
+    "step": (int,),
+    "best": (int, float, type(None)),
+    "best_step": (int,),
+    "validations_since_best": (int,),
+    "stopped": (bool,),
+    "seconds": (int, float),
+    "config": (dict,),
+}
 
 
 def _initial_state() -> dict[str, Any]:
