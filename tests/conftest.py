@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+# Tests confirm folders, which must not end up in the settings of whoever runs them.
+os.environ["POLYGLANCE_CONFIG"] = tempfile.mkdtemp(prefix="polyglance-tests-")
 
 _BEGUN_FIRST = (
     "tests/search/test_bulk.py", "tests/test_bare_install.py", "tests/serve/", "tests/benchmarks/"

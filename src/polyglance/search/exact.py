@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.errors import DataError
 from polyglance.search.store import Filter, Ids, Store, VectorRows
 
 FloatArray = NDArray[np.float32]
@@ -48,8 +49,13 @@ class ExactIndex:
             mask = np.isin(old.ids, ids, assume_unique=True)
             if not mask.all():
                 old = _select(old, mask)
-            self._rows = _append_later(old, self._store, last_id, int((ids > last_id).sum()))
-            self._revision = revision
+            rows = _append_later(old, self._store, last_id, int((ids > last_id).sum()))
+            if not np.array_equal(rows.ids, ids) and self._store.revision() == revision:
+                raise DataError(
+                    "the library is damaged (its vectors are not those that it lists):"
+                    " `polyglance library repair` indexes what is missing again"
+                )
+            self._rows, self._revision = rows, revision
         return self._rows
 
     def matching_rows(self, where: Filter | None = None) -> VectorRows:

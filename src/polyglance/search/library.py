@@ -11,30 +11,22 @@ something has to be encoded.
 
 from __future__ import annotations
 
+import logging
 import os
-import threading
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyglance.encoders import Encoder, Picture
+from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError, printable
-from polyglance.search.backends import FileBackend, Index, backend_for, default_library
+from polyglance.search.confirmed_folders import confirm_folders, confirmed_folders
 from polyglance.search.indexing import Indexer, IndexReport, delete_in_batches
 from polyglance.search.merge import merge_into
-from polyglance.search.model_info import (
-    Model,
-    check_model,
-    new_model_info,
-    open_model,
-    stored_model,
-)
+from polyglance.search.open_library import OpenLibrary
 from polyglance.search.query import (
     DateLike,
     Hit,
@@ -49,13 +41,13 @@ from polyglance.search.query import (
     query_vector,
 )
 from polyglance.search.render.images import decode_thumbnail, read_image
-from polyglance.search.reranking import NUM_CANDIDATES, Reranker, RerankerLike, open_scorer
+from polyglance.search.reranking import NUM_CANDIDATES
 from polyglance.search.scan import is_within, resolve_path
 from polyglance.search.store import (
     EXCLUDED,
     SCANNED,
+    LibraryDamagedError,
     LibraryInfo,
-    LibraryNotFoundError,
     ModelInfo,
     Store,
 )
@@ -65,43 +57,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-class Library:
+log = logging.getLogger(__name__)
+
+
+class Library(OpenLibrary):
     """Pictures and clips, searched by what they show. Threads may share a library."""
-
-    def __init__(
-        self,
-        path: PathLike | None = None,
-        *,
-        model: Model = None,
-        reranker: RerankerLike | None = None,
-        threads: int | None = None,
-        features: Sequence[PathLike] = (),
-    ) -> None:
-        """Open a library; `add` creates it if it does not exist.
-
-        Args:
-            path: A file, or a PostgreSQL database: ``postgresql://user@host/database``. None for
-                the default library (`default_library`).
-            model: The model of a new library: a name, a folder or an encoder, or None for the
-                default model. An existing library knows its model.
-            reranker: Re-ranks the best hits: the folder of a trained UC2 or M3P, or any
-                `polyglance.search.reranking.PairScorer`.
-            threads: The maximum number of cores for the model.
-            features: Feature stores of the files to index, for a model of features.
-        """
-        self._backend = backend_for(default_library() if path is None else path)
-        self.path = self._backend.path if isinstance(self._backend, FileBackend) else None
-        self._model, self._threads, self._scorer = model, threads, reranker
-        self._features = features
-        self._lock = threading.RLock()
-        self._open_store: Store | None = None
-        self._loaded_encoder: Encoder | None = None
-        self._open_index: Index | None = None
-        self._open_reranker: Reranker | None = None
-        with suppress(LibraryNotFoundError):
-            self._store()
-            if model is not None:
-                self._encoder()
 
     def add(self, *folders: PathLike, thumbnails: bool = False, quiet: bool = True) -> IndexReport:
         """Index folders and files: add new and changed files, delete missing ones.
@@ -122,6 +82,7 @@ class Library:
             if not os.path.exists(path):  # noqa: PTH110 (unlike Path.exists it never raises)
                 raise PolyglanceError(f"{printable(str(folder))}: no such file or folder")
         store = self._store(create=True)
+        self._confirm(store, paths)
         for path in paths:
             store.drop_places(EXCLUDED, [path])
             if not any(is_within(path, folder) for folder in store.places(SCANNED)):
@@ -187,9 +148,12 @@ class Library:
         )
         reranker = self._reranker() if text is not None else None
         store, count = self._store(), max(k, candidates) if reranker else k
+        revision = store.revision()
         with self._lock:
             neighbors = self._index().search(vector, count, where, one_per_item=not all_segments)
         items = store.lookup(neighbors.ids.tolist())
+        if len(items) < len(neighbors) and store.revision() == revision:  # nobody deleted them
+            raise LibraryDamagedError(self.name, "vectors belong to no item")
         scores = zip(neighbors.ids.tolist(), neighbors.scores.tolist(), strict=True)
         hits = [Hit.from_item(n, *items[n], score=score) for n, score in scores if n in items]
         hits.sort(key=lambda hit: (-hit.score, hit.id))  # the same order for every k
@@ -263,10 +227,35 @@ class Library:
             removed += delete_in_batches(store, recorded)
         return removed
 
-    def merge(self, other: PathLike | Library) -> int:
+    def trust(self, *folders: PathLike) -> list[str]:
+        """Confirm that files of these folders may be served; return the confirmed ones.
+
+        Without any, confirm the folders that the library names. This user's list is kept outside
+        the library (`polyglance.search.confirmed_folders`); `add` confirms what it adds.
+        """
+        store = self._store()
+        paths = [resolve_path(folder) for folder in folders] or store.places(SCANNED)
+        confirm_folders(store.model_info.library, self.name, paths)
+        return sorted(self.confirmed)
+
+    @property
+    def confirmed(self) -> frozenset[str]:
+        """The folders and files that this user confirmed, whose files may be served."""
+        return confirmed_folders(self._store().model_info.library)
+
+    def merge(self, other: PathLike | Library, *, trust: bool = False) -> int:
         """Add the items of another library of the same model; return how many were new.
 
         Files that both have stay as they are here, and files that were removed here stay out.
+        The other's folders are added, for `update` to scan, if this user confirmed them there
+        (see `trust`).
+
+        Args:
+            other: The library to copy from.
+            trust: Add its other folders, too; only for a library that you know.
+
+        Returns:
+            The number of items that are new.
         """
         opened = other if isinstance(other, Library) else Library(other)
         try:
@@ -280,7 +269,9 @@ class Library:
                     f" {self.name} with {own.model} ({own.fingerprint[:8]}): only libraries of one"
                     " model can be merged"
                 )
-            count = merge_into(store, source)
+            folders = source.places(SCANNED) if trust else sorted(opened.confirmed)
+            count = merge_into(store, source, folders)
+            self._confirm(store, folders)
             self._index().build()
             return count
         finally:
@@ -317,66 +308,16 @@ class Library:
             tuple(store.places(EXCLUDED)),
         )
 
-    @property
-    def name(self) -> str:
-        """The file, or the address of the database without the password."""
-        return self._backend.name
-
     def __len__(self) -> int:
         counts = self._store().counts()
         return counts.pictures + counts.clips
 
-    def close(self) -> None:
-        """Close the file or the connection to the database."""
-        with self._lock:
-            if self._open_store is not None:
-                self._open_store.close()
-            self._open_store = self._open_index = self._open_reranker = None
-
-    def __enter__(self) -> Library:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _store(self, *, create: bool = False, like: ModelInfo | None = None) -> Store:
-        """Open the store; with ``create``, create it for ``like`` or for the library's model."""
-        with self._lock:
-            if self._open_store is None:
-                try:
-                    self._open_store, self._open_index = self._backend.open()
-                except LibraryNotFoundError:
-                    if not create:
-                        raise
-                    encoder = None if like else open_model(self._model, self._threads)
-                    info = new_model_info(self._model, encoder) if encoder else like
-                    self._open_store, self._open_index = self._backend.open(info)
-            return self._open_store
-
-    def _encoder(self) -> Encoder:
-        """Load the model, which must be that of the library."""
-        with self._lock:
-            if self._loaded_encoder is None:
-                info, model = self._store().model_info, self._model
-                if model is None:
-                    model = stored_model(info, self.name)
-                encoder = open_model(model, self._threads, self._features)
-                check_model(info, encoder, self.name)
-                self._loaded_encoder = encoder
-            return self._loaded_encoder
-
-    def _reranker(self) -> Reranker | None:
-        """Return the re-ranker, or None."""
-        with self._lock:
-            if self._open_reranker is None and self._scorer is not None:
-                self._scorer = open_scorer(self._scorer)
-                self._open_reranker = Reranker(self._scorer, self._store())
-            return self._open_reranker
+    def _confirm(self, store: Store, paths: Sequence[str]) -> None:
+        """Confirm folders if this user's list can be written; else `trust` says why not."""
+        try:
+            confirm_folders(store.model_info.library, self.name, paths)
+        except PolyglanceError as error:
+            log.warning("%s", error)
 
     def _with_vectors(self, pictures: OneOrMore[ImageQuery]) -> list[Picture | Vectors]:
         """Replace references into the library by their vectors."""
@@ -389,8 +330,3 @@ class Library:
         report = Indexer(store, self._encoder, thumbnails=thumbnails, quiet=quiet).run(paths)
         self._index().build(quiet=quiet)
         return report
-
-    def _index(self) -> Index:
-        if self._open_index is None:
-            raise PolyglanceError(f"{self.name} is closed: open the library again")
-        return self._open_index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from polyglance.search.scan import is_within
 from polyglance.search.store import EXCLUDED, SCANNED, Entry, Store
@@ -11,11 +11,19 @@ BATCH_SIZE = 256
 """Items written together."""
 
 
-def merge_into(store: Store, other: Store) -> int:
-    """Add the items of another store of the same model; return how many were new.
+def merge_into(store: Store, other: Store, folders: Sequence[str]) -> int:
+    """Add the items of another store of the same model.
 
     Files that both have stay as they are in ``store``, and files that were removed from it
     stay out.
+
+    Args:
+        store: The store to add to.
+        other: The store to copy from.
+        folders: Those of the other's scanned folders that are added, too.
+
+    Returns:
+        The number of items that are new.
     """
     before, excluded = store.counts(), store.places(EXCLUDED)
     for batch in _batches(other.entries()):
@@ -28,7 +36,8 @@ def merge_into(store: Store, other: Store) -> int:
             and not any(is_within(entry.item.path, path) for path in excluded)
         )
     for folder in other.places(SCANNED):
-        store.add_place(SCANNED, folder)
+        if folder in folders:
+            store.add_place(SCANNED, folder)
     after = store.counts()
     return after.pictures + after.clips - before.pictures - before.clips
 

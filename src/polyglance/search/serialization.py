@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError
+from polyglance.errors import DataError, printable
 from polyglance.search.store import FORMAT, FileSignature, Ids, Item, ModelInfo
 
 READ_BLOCK = 4096
@@ -25,12 +26,16 @@ ITEM_FIELDS = (
 )  # fmt: skip
 """The columns of an item, in the order of `item_to_row` and `item_from_row`."""
 ITEM_COLUMNS = ", ".join(ITEM_FIELDS)
+CHECKSUM = "checksum"
+"""The name of the row of ``manifest`` that has the checksum of the others, in a file."""
 
 
 def item_to_row(item: Item) -> tuple[Any, ...]:
     """Convert an item to a row of `ITEM_FIELDS`."""
-    rest = (item.content_hash, item.taken, item.width, item.height, item.seconds)
-    return (item.path, item.kind, *item.signature, *rest)
+    # Plain numbers, as they will be read again: the checksum of a row depends on their types.
+    seconds = None if item.seconds is None or math.isnan(item.seconds) else float(item.seconds)
+    rest = (item.content_hash, item.taken, int(item.width), int(item.height), seconds)
+    return (item.path, item.kind, *map(int, item.signature), *rest)
 
 
 def item_from_row(row: Sequence[Any]) -> Item:
@@ -50,19 +55,32 @@ def vector_to_bytes(vector: NDArray[np.floating]) -> tuple[bytes, int]:
     return content, zlib.crc32(content)
 
 
-def vector_fault(content: bytes, checksum: int, width: int) -> str | None:
-    """Return what is wrong with the bytes of a vector, or None."""
-    if len(content) != width * FLOAT16.itemsize or zlib.crc32(content) != checksum:
-        return "a vector does not match its checksum"
-    norm = np.linalg.norm(np.frombuffer(content, FLOAT16).astype(np.float32))
-    if not abs(norm - 1) < NORM_TOLERANCE:
-        return "a vector does not have length 1"
-    return None
+def not_unit(vectors: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Return which vectors of ``[n, width]`` are not finite or do not have length 1."""
+    values = vectors.astype(np.float32, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
+        wrong: NDArray[np.bool_] = ~(np.abs(lengths - 1) < NORM_TOLERANCE)
+    return wrong
+
+
+def check_vectors(path: str, vectors: NDArray[np.floating]) -> None:
+    """Refuse to store vectors that no search could compare."""
+    if not_unit(vectors).any():
+        raise DataError(
+            f"{printable(path)}: the model returned a vector that does not have length 1: try"
+            " another model"
+        )
 
 
 def model_info_to_rows(info: ModelInfo) -> list[tuple[str, str]]:
     """Return names and JSON values for the table ``manifest``."""
     return [(name, json.dumps(value)) for name, value in asdict(info).items()]
+
+
+def manifest_checksum(rows: Sequence[Any]) -> int:
+    """Return the checksum of all rows of ``manifest``, in any order."""
+    return zlib.crc32(ascii(sorted((str(name), str(text)) for name, text in rows)).encode())
 
 
 def model_info_from_rows(rows: Sequence[Any], library: str, *, remedy: str) -> ModelInfo:
@@ -77,11 +95,20 @@ def model_info_from_rows(rows: Sequence[Any], library: str, *, remedy: str) -> M
         The model that made the library's vectors.
     """
     try:
-        values = {name: json.loads(text) for name, text in rows}
-        if values["format"] <= FORMAT:
-            return ModelInfo(**values)
-    except (ValueError, KeyError, TypeError) as error:
+        values = {name: json.loads(text) for name, text in rows if name != CHECKSUM}
+        check_format(values["format"], library)
+        info = ModelInfo(**values)
+        texts = (info.model, info.source, info.fingerprint, info.library)
+        if not all(isinstance(text, str) for text in texts) or not 0 < info.width < 1 << 20:
+            raise ValueError
+        return info
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{library} does not say which model made it: {remedy}") from error
-    raise DataError(
-        f"{library} was made by a newer version of Polyglance: pip install --upgrade polyglance"
-    )
+
+
+def check_format(version: int, library: str) -> None:
+    """Refuse a library of a later version."""
+    if version > FORMAT:
+        raise DataError(
+            f"{library} was made by a newer version of Polyglance: pip install --upgrade polyglance"
+        )

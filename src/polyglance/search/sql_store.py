@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ from polyglance.search.serialization import (
     READ_BLOCK,
     ids_from_rows,
     item_from_row,
+    not_unit,
 )
 from polyglance.search.store import (
     BadFile,
@@ -30,6 +31,7 @@ from polyglance.search.store import (
     Filter,
     Ids,
     Item,
+    LibraryDamagedError,
     ModelInfo,
     Role,
     Span,
@@ -37,8 +39,6 @@ from polyglance.search.store import (
 )
 
 T = TypeVar("T")
-Execute: TypeAlias = Callable[..., Any]
-"""Runs a statement with values inside a transaction; returns its cursor."""
 FetchAll: TypeAlias = Callable[[str, Any], list[Any]]
 
 MAX_ID = np.iinfo(np.int64).max
@@ -65,6 +65,8 @@ class Dialect:
     """A FROM clause of the rows of ``id_table`` with listed ids, up to the join with items."""
     as_list: Callable[[list[Any]], Any]
     """Converts a list to the value that these conditions take."""
+    item_columns: str = ITEM_COLUMNS
+    """The columns of ``items`` that `SqlStore._item` takes."""
 
 
 class SqlStore(ABC):
@@ -82,16 +84,25 @@ class SqlStore(ABC):
         """Return all rows of a query."""
 
     @abstractmethod
-    def _write(self, work: Callable[[Execute], T]) -> T:
-        """Run `work` in one write transaction; it may be called more than once."""
-
-    @abstractmethod
     def _snapshot(self, work: Callable[[FetchAll], T]) -> T:
         """Run queries that must not see another writer's changes in between."""
 
     @abstractmethod
     def _matrix(self, vectors: Sequence[Any]) -> NDArray[np.float32]:
         """Stack values of the column ``vector``: float32 ``[len(vectors), width]``."""
+
+    @abstractmethod
+    def _find_mismatch(self, rows: Sequence[Any]) -> Any:
+        """Return the first row of `vector_columns` that does not match its checksum, or None."""
+
+    def _item(self, row: Sequence[Any]) -> Item:
+        """Convert a row of the dialect's columns of items."""
+        return item_from_row(row)
+
+    @property
+    @abstractmethod
+    def _name(self) -> str:
+        """The library's name for display."""
 
     @property
     def model_info(self) -> ModelInfo:
@@ -116,10 +127,10 @@ class SqlStore(ABC):
     def items_with_content(self, content_hash: str) -> list[Item]:
         """Return items whose files had this content, a few dozen at most."""
         rows = self.fetch_all(
-            f"SELECT {ITEM_COLUMNS} FROM items WHERE content = ? ORDER BY id LIMIT ?",
+            f"SELECT {self._dialect.item_columns} FROM items WHERE content = ? ORDER BY id LIMIT ?",
             (content_hash, _MAX_COPIES),
         )
-        return [item_from_row(row) for row in rows]
+        return [self._item(row) for row in rows]
 
     def entry(self, path: str) -> Entry | None:
         """Return an item with its vectors."""
@@ -130,29 +141,35 @@ class SqlStore(ABC):
         last = ""
         while block := self._entries("path > ? ORDER BY path LIMIT ?", (last, _ENTRY_BLOCK)):
             yield from block
-            last = block[-1].item.path
+            last = self._later(last, block[-1].item.path)
 
     def _entries(self, condition: str, values: Sequence[Any]) -> list[Entry]:
         dialect = self._dialect
 
         def read(fetch_all: FetchAll) -> list[Entry]:
-            items = fetch_all(f"SELECT id, {ITEM_COLUMNS} FROM items WHERE {condition}", values)
+            items = fetch_all(
+                f"SELECT id, {dialect.item_columns} FROM items WHERE {condition}", values
+            )
             ids = (dialect.as_list([row[0] for row in items]),)
             parts = defaultdict[int, list[Any]](list)
-            for item, *part in fetch_all(
-                f"SELECT item, start, stop, vector FROM vectors WHERE item {dialect.in_ids}"
+            rows = fetch_all(
+                f"SELECT {self.vector_columns} FROM {dialect.vectors} WHERE item {dialect.in_ids}"
                 f" ORDER BY item, {dialect.vector_order}",
                 ids,
-            ):
-                parts[item].append(part)
-            thumbnails = dict(
-                fetch_all(f"SELECT item, webp FROM thumbnails WHERE item {dialect.in_ids}", ids)
             )
+            vectors = self._checked_matrix(rows)
+            for place, row in enumerate(rows):
+                parts[row[1]].append(place)
+            thumbnails = self._thumbnails(fetch_all, ids)
             return [
                 Entry(
-                    item_from_row(row),
-                    self._matrix([vector for _, _, vector in parts[item]]),
-                    tuple((start, stop) for start, stop, _ in parts[item] if start is not None),
+                    self._item(row),
+                    vectors[parts[item]],
+                    tuple(
+                        (rows[place][2], rows[place][3])
+                        for place in parts[item]
+                        if rows[place][2] is not None
+                    ),
                     thumbnails.get(item),
                 )
                 for item, *row in items
@@ -160,59 +177,10 @@ class SqlStore(ABC):
 
         return self._snapshot(read)
 
-    def put_bad_files(self, files: Iterable[BadFile]) -> None:
-        """Record files that cannot be read, replacing what was on record of them."""
-        listed = list(files)
-
-        def write(execute: Execute) -> None:
-            for file in listed:
-                execute("DELETE FROM items WHERE path = ?", (file.path,))
-                if file.signature:
-                    execute(
-                        "INSERT INTO bad VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
-                        " SET size = excluded.size, mtime_ns = excluded.mtime_ns,"
-                        " reason = excluded.reason",
-                        (file.path, *file.signature, file.reason),
-                    )
-
-        self._write(write)
-
-    def put_thumbnail(self, path: str, thumbnail: bytes) -> None:
-        """Store the thumbnail of an item."""
-        self._execute(
-            "INSERT INTO thumbnails SELECT id, ? FROM items WHERE path = ?"
-            " ON CONFLICT (item) DO UPDATE SET webp = excluded.webp",
-            (thumbnail, path),
+    def _thumbnails(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, bytes]:
+        return dict(
+            fetch_all(f"SELECT item, webp FROM thumbnails WHERE item {self._dialect.in_ids}", ids)
         )
-
-    def update_signature(self, path: str, signature: FileSignature) -> None:
-        """Record a new signature of a file whose content is unchanged."""
-        self._execute("UPDATE items SET size = ?, mtime_ns = ? WHERE path = ?", (*signature, path))
-
-    def move(self, old: str, new: str, signature: FileSignature) -> None:
-        """Record that an item's file has a new path; its vectors stay."""
-
-        def write(execute: Execute) -> None:
-            if execute("SELECT 1 FROM items WHERE path = ?", (old,)).fetchone():
-                if old != new:
-                    execute("DELETE FROM items WHERE path = ?", (new,))
-                execute("DELETE FROM bad WHERE path = ?", (new,))
-                execute(
-                    "UPDATE items SET path = ?, size = ?, mtime_ns = ? WHERE path = ?",
-                    (new, *signature, old),
-                )
-
-        self._write(write)
-
-    def delete(self, paths: Iterable[str]) -> int:
-        """Delete what is on record of these files; return how many items were deleted."""
-        values, in_paths = (self._dialect.as_list(list(paths)),), self._dialect.in_paths
-
-        def write(execute: Execute) -> int:
-            execute(f"DELETE FROM bad WHERE path {in_paths}", values)
-            return int(execute(f"DELETE FROM items WHERE path {in_paths}", values).rowcount)
-
-        return self._write(write)
 
     def paths(self, folder: str | None = None) -> Iterator[str]:
         """Yield the paths on record in order, bad files included; all, or those in a folder."""
@@ -226,7 +194,7 @@ class SqlStore(ABC):
             yield from (path for (path,) in rows)
             if len(rows) < READ_BLOCK:
                 return
-            last = rows[-1][0]
+            last = self._later(last, rows[-1][0])
 
     def bad_files(self, folder: str | None = None) -> list[BadFile]:
         """Return the files that could not be read; all, or those in a folder."""
@@ -243,32 +211,24 @@ class SqlStore(ABC):
         rows = self.fetch_all("SELECT path FROM places WHERE role = ? ORDER BY path", (role,))
         return [path for (path,) in rows]
 
-    def add_place(self, role: Role, path: str) -> None:
-        """Give a path a role."""
-        self._execute("INSERT INTO places VALUES (?, ?) ON CONFLICT DO NOTHING", (role, path))
-
-    def drop_places(self, role: Role, paths: Iterable[str]) -> None:
-        """Take a role from these paths."""
-        self._execute(
-            f"DELETE FROM places WHERE role = ? AND path {self._dialect.in_paths}",
-            (role, self._dialect.as_list(list(paths))),
-        )
-
     def rows_after(self, last_id: int) -> Iterator[VectorRows]:
         """Yield the vectors with higher ids, in blocks."""
         while rows := self.fetch_all(
-            f"SELECT id, item, vector FROM {self._dialect.vectors} WHERE id > ?"
+            f"SELECT {self.vector_columns} FROM {self._dialect.vectors} WHERE id > ?"
             " ORDER BY id LIMIT ?",
             (last_id, READ_BLOCK),
         ):
-            yield self.vector_rows(rows)
+            block = self.vector_rows(rows)
+            if (np.diff(block.ids, prepend=last_id) <= 0).any():
+                raise LibraryDamagedError(self._name, "the numbers of its vectors")
+            yield block
             last_id = rows[-1][0]
 
     def rows(self, ids: Ids) -> VectorRows:
         """Return the vectors with these ids, by rising id; deleted ones are left out."""
         return self.vector_rows(
             self.fetch_all(
-                f"SELECT id, item, vector FROM {self._dialect.vectors}"
+                f"SELECT {self.vector_columns} FROM {self._dialect.vectors}"
                 f" WHERE id {self._dialect.in_ids} ORDER BY id",
                 (self._dialect.as_list(ids.tolist()),),
             )
@@ -294,14 +254,15 @@ class SqlStore(ABC):
         """Return the item of each vector, and its span if it is part of a clip."""
         table = self._dialect.id_table
         rows = self.fetch_all(
-            f"SELECT {table}.id, start, stop, {ITEM_COLUMNS} FROM {self._dialect.vectors}"
-            f" JOIN items ON items.id = item WHERE {table}.id {self._dialect.in_ids}"
-            f" ORDER BY {table}.id",
+            f"SELECT {self.vector_columns}, {self._dialect.item_columns}"
+            f" FROM {self._dialect.vectors} JOIN items ON items.id = item"
+            f" WHERE {table}.id {self._dialect.in_ids} ORDER BY {table}.id",
             (self._dialect.as_list([int(number) for number in ids if 0 < number <= MAX_ID]),),
         )
+        self._checked_matrix(rows)
         return {
-            number: (item_from_row(item), None if start is None else (start, stop))
-            for number, start, stop, *item in rows
+            row[0]: (self._item(row[6:]), None if row[2] is None else (row[2], row[3]))
+            for row in rows
         }
 
     def thumbnail(self, path: str) -> bytes | None:
@@ -322,20 +283,39 @@ class SqlStore(ABC):
             )
         )
 
+    @property
+    def vector_columns(self) -> str:
+        """The columns of a vector that `vector_rows` takes."""
+        return f"{self._dialect.id_table}.id, item, start, stop, vector, vectors.checksum"
+
     def vector_rows(self, rows: Sequence[Any]) -> VectorRows:
-        """Convert rows of id, item and vector."""
-        vectors = self._matrix([row[2] for row in rows])
+        """Convert rows of `vector_columns`, none of which may be damaged."""
+        vectors = self._checked_matrix(rows)
         return VectorRows(ids_from_rows(rows), ids_from_rows([row[1:] for row in rows]), vectors)
 
-    def _items_without_vectors(self) -> Iterator[str]:
-        for (path,) in self.fetch_all(
+    def _checked_matrix(self, rows: Sequence[Any]) -> NDArray[np.float32]:
+        """Return the vectors of rows of `vector_columns`: float32 ``[len(rows), width]``."""
+        if (row := self._find_mismatch(rows)) is not None:
+            raise LibraryDamagedError(self._name, f"vector {row[0]} does not match its checksum")
+        vectors = self._matrix([row[4] for row in rows])
+        if (faults := not_unit(vectors)).any():
+            row = rows[int(np.argmax(faults))]
+            raise LibraryDamagedError(self._name, f"vector {row[0]} does not have length 1")
+        return vectors
+
+    def _later(self, last: str, path: object) -> str:
+        """Return a path that follows the last in order; damage must not lead in circles."""
+        if not isinstance(path, str) or path <= last:
+            raise LibraryDamagedError(self._name, "the order of its paths")
+        return path
+
+    def _without_vectors(self) -> list[tuple[str, str]]:
+        """Return the paths of items without a vector, each with the fault."""
+        rows = self.fetch_all(
             "SELECT path FROM items WHERE NOT EXISTS"
             " (SELECT 1 FROM vectors WHERE item = items.id) ORDER BY path"
-        ):
-            yield f"{path}: has no vector"
-
-    def _execute(self, statement: str, values: Any) -> None:
-        self._write(lambda execute: execute(statement, values))
+        )
+        return [(str(path), "has no vector") for (path,) in rows]
 
 
 def path_condition(folder: str | None) -> tuple[str, list[Any]]:

@@ -1,18 +1,35 @@
-"""The SQLite file of a library: opening it, its tables, transactions and error messages."""
+"""The SQLite file of a library: opening it, transactions and error messages.
+
+The file may be damaged, come from a stranger, or be where nothing can be written. Its schema is
+compared with ours before anything is read; small tables are verified at once, large ones when
+they are first used (`sqlite_check`).
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from polyglance.errors import DataError, PolyglanceError, printable
-from polyglance.search.serialization import model_info_from_rows, model_info_to_rows
-from polyglance.search.store import LibraryNotFoundError, ModelInfo
+from polyglance.search.row_checksums import COUNTED
+from polyglance.search.serialization import (
+    CHECKSUM,
+    check_format,
+    manifest_checksum,
+    model_info_from_rows,
+    model_info_to_rows,
+)
+from polyglance.search.sqlite_schema import CREATE_STATEMENTS, check_schema, manifest_tables
+from polyglance.search.sqlite_totals import Changes, Total, write_total
+from polyglance.search.sqlite_upgrade import upgrade
+from polyglance.search.store import FORMAT, LibraryDamagedError, LibraryNotFoundError, ModelInfo
 
 Execute: TypeAlias = Callable[..., sqlite3.Cursor]
 
@@ -20,48 +37,8 @@ APPLICATION_ID = 0x50474C42
 """``PGLB`` in the file's header, which tells a library from any other SQLite file."""
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another writer; a transaction takes milliseconds."""
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS manifest (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS places (
-    role TEXT NOT NULL,
-    path TEXT NOT NULL,
-    PRIMARY KEY (role, path)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS items (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    path TEXT NOT NULL UNIQUE,
-    kind TEXT NOT NULL CHECK (kind IN ('picture', 'clip')),
-    size INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL,
-    content TEXT NOT NULL,
-    taken TEXT NOT NULL,
-    width INTEGER NOT NULL,
-    height INTEGER NOT NULL,
-    seconds REAL
-);
-CREATE INDEX IF NOT EXISTS items_by_content ON items (content);
-CREATE INDEX IF NOT EXISTS items_by_taken ON items (taken);
-CREATE TABLE IF NOT EXISTS vectors (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    item INTEGER NOT NULL REFERENCES items (id) ON DELETE CASCADE,
-    start REAL,
-    stop REAL,
-    vector BLOB NOT NULL,
-    checksum INTEGER NOT NULL
-);
-CREATE INDEX IF NOT EXISTS vectors_by_item ON vectors (item);
-CREATE TABLE IF NOT EXISTS thumbnails (
-    item INTEGER PRIMARY KEY REFERENCES items (id) ON DELETE CASCADE,
-    webp BLOB NOT NULL
-);
-CREATE TABLE IF NOT EXISTS bad (
-    path TEXT PRIMARY KEY,
-    size INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL,
-    reason TEXT NOT NULL
-) WITHOUT ROWID
-"""
+MAX_VALUE_BYTES = 1 << 28
+"""The largest value that is read; a damaged length must not fill the memory."""
 
 
 class SqliteConnection:
@@ -72,20 +49,24 @@ class SqliteConnection:
         self.path = Path(path)
         self._lock = threading.RLock()
         self._writes = 0
+        self._stamp: tuple[int, ...] | None = None
         if model_info is None and not self.path.is_file():
             raise LibraryNotFoundError(self._name)
+        self.read_only = self.path.is_file() and not _is_writable(self.path)
         with self._readable_errors():
-            self._connection = sqlite3.connect(
-                self.path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
-            )
+            self._connection = self._connect()
             try:
-                self._set_up(model_info)
+                self._set_up(None if self.read_only else model_info)
             except BaseException:
                 self._connection.close()
                 raise
 
     def revision(self) -> Hashable:
         """Return a value that changes with every write, by this or any other connection."""
+        if self._stamp is not None and self._stamp != _stamp(self.path):
+            raise PolyglanceError(
+                f"{self._name} was changed elsewhere while it was open read-only: open it again"
+            )
         return self._fetch_one("PRAGMA data_version")[0], self._writes
 
     def close(self) -> None:
@@ -93,36 +74,92 @@ class SqliteConnection:
         with self._lock:
             self._connection.close()
 
+    def backup(self, target: sqlite3.Connection) -> None:
+        """Copy the library as it is now into another database, while others may write."""
+        with self._lock, self._readable_errors():
+            self._connection.backup(target)
+
     @property
     def _name(self) -> str:
         return printable(str(self.path))
 
+    def _connect(self) -> sqlite3.Connection:
+        if not self.read_only:
+            return connect(self.path)
+        address = self.path.absolute().as_uri() + "?mode=ro"
+        wal = Path(f"{self.path}-wal")
+        if not wal.is_file() or not wal.stat().st_size:
+            # SQLite's locks and shared memory would need a file beside this one.
+            self._stamp = _stamp(self.path)
+            return connect(address + "&immutable=1", uri=True)
+        return connect(address, uri=True)
+
     def _set_up(self, model_info: ModelInfo | None) -> None:
         # In this order: another process that creates the library writes both at once.
-        empty = self._fetch_one("SELECT count(*) FROM sqlite_master")[0] == 0
+        schema = self.fetch_all("SELECT type, name, sql FROM sqlite_master")
         application = self._fetch_one("PRAGMA application_id")[0]
-        if empty and model_info is None:
+        if not schema and model_info is None:
             raise LibraryNotFoundError(self._name)
-        if not empty and application != APPLICATION_ID:
+        if schema and application != APPLICATION_ID:
             raise DataError(f"{self._name} is not a Polyglance library: give another file")
-        self._use_wal()
+        self._refuse_newer(schema)
+        version = check_schema(schema, self._name) if schema else 0
+        if not self.read_only:
+            self._use_wal()
         self._connection.execute("PRAGMA foreign_keys = ON")
-        # A killed process loses nothing; a power cut loses at most the last transactions.
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        # FULL: an id that others have seen must survive a power cut, or it would be used again.
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA fullfsync = ON")
         if model_info is not None:
-            with self._transaction() as execute:
+            self._create(model_info)
+            version = version or FORMAT
+        if version == 1:
+            self._upgrade()
+        self._model_info = self._read_model_info()
+
+    def _refuse_newer(self, schema: list[Any]) -> None:
+        """Say so if a later version made the library, whatever its other tables are."""
+        tables = manifest_tables(schema)
+        values = [
+            self._fetch_one(f"SELECT value FROM {table} WHERE name = 'format'") for table in tables
+        ]
+        versions = [int(value[0]) for value in values if value and str(value[0]).isdecimal()]
+        if tables and len(versions) == len(tables):
+            check_format(min(versions), self._name)  # one of them alone may be damaged
+
+    def _create(self, model_info: ModelInfo) -> None:
+        self._connection.execute("PRAGMA page_size = 4096")
+        with self._transaction() as execute:
+            # If another process created it meanwhile, its choice of model holds.
+            if execute("SELECT 1 FROM sqlite_master").fetchone() is None:
                 execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                for statement in _TABLES.split(";"):
+                for statement in CREATE_STATEMENTS:
                     execute(statement)
-                # If another process created it meanwhile, its choice of model holds.
-                if execute("SELECT 1 FROM manifest").fetchone() is None:
-                    for row in model_info_to_rows(model_info):
-                        execute("INSERT INTO manifest VALUES (?, ?)", row)
-        self._model_info = model_info_from_rows(
-            self.fetch_all("SELECT * FROM manifest"),
-            self._name,
-            remedy="delete it and index again",
-        )
+                for table in COUNTED:
+                    write_total(execute, table, Total())
+                write_manifest(execute, model_info)
+
+    def _upgrade(self) -> None:
+        """Upgrade a library of version 0.1; a read-only one in memory."""
+        if self.read_only:
+            memory = connect(":memory:")
+            self._connection.backup(memory)
+            self._connection.close()
+            self._connection, self._stamp = memory, self._stamp or _stamp(self.path)
+        with self._transaction() as execute:
+            schema = execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+            if check_schema(schema, self._name) == 1:  # else another process did it meanwhile
+                upgrade(execute, self._name)
+                rows = execute("SELECT name, value FROM manifest").fetchall()
+                info = model_info_from_rows(rows, self._name, remedy="index again")
+                write_manifest(execute, replace(info, format=FORMAT))
+
+    def _read_model_info(self) -> ModelInfo:
+        rows = self.fetch_all("SELECT name, value FROM manifest")
+        copy = self.fetch_all("SELECT name, value FROM manifest_copy")
+        if not is_manifest_sound(rows) or sorted(rows) != sorted(copy):
+            raise LibraryDamagedError(self._name, "the description of its model")
+        return model_info_from_rows(rows, self._name, remedy="index again")
 
     def _use_wal(self) -> None:
         """Switch to WAL mode; this pragma does not honour the connection's timeout."""
@@ -161,6 +198,14 @@ class SqliteConnection:
                 raise
 
     @contextmanager
+    def changes(self) -> Iterator[Changes]:
+        """Begin a write transaction that keeps checksums and totals."""
+        with self._transaction() as execute:
+            changes = Changes(execute, self._name)
+            yield changes
+            changes.finish()
+
+    @contextmanager
     def _readable_errors(self) -> Iterator[None]:
         """Turn SQLite's errors into a sentence that says what to do."""
         try:
@@ -170,14 +215,79 @@ class SqliteConnection:
                 raise
             raise PolyglanceError(f"{self._name} is closed: open the library again") from None
         except sqlite3.OperationalError as error:
-            if "locked" in str(error):
+            message = str(error)
+            if "locked" in message:
                 raise PolyglanceError(
                     f"another process has been writing to {self._name} for {LOCK_TIMEOUT:.0f}"
                     " seconds: try again when it is done"
                 ) from error
-            raise PolyglanceError(f"{self._name} cannot be used ({error})") from error
+            if "readonly" in message or (self.read_only and "unable to open" in message):
+                raise PolyglanceError(
+                    f"{self._name} cannot be written to: copy it, with {self.path.name}-wal if"
+                    " that exists, to a folder that you may write to"
+                ) from error
+            if "decode" in message or "no such" in message or "too big" in message:
+                raise LibraryDamagedError(self._name, printable(message)) from error
+            raise PolyglanceError(f"{self._name} cannot be used ({printable(message)})") from error
+        except (sqlite3.IntegrityError, sqlite3.InternalError, sqlite3.DataError) as error:
+            raise LibraryDamagedError(self._name, printable(str(error))) from error
         except sqlite3.DatabaseError as error:
-            raise DataError(
-                f"{self._name} is damaged or not a library ({error}): restore it from a backup, or"
-                " delete it and index again"
-            ) from error
+            if "not a database" in str(error):
+                raise DataError(
+                    f"{self._name} is not a library, or its beginning is damaged: give another"
+                    f" file, or try `polyglance library repair --library {self._name}`"
+                ) from error
+            raise LibraryDamagedError(self._name, printable(str(error))) from error
+        except OverflowError as error:  # a damaged length of a value
+            raise LibraryDamagedError(self._name, printable(str(error))) from error
+
+
+def connect(path: str | Path, *, uri: bool = False) -> sqlite3.Connection:
+    """Open a file that may come from a stranger: nothing in it is run, and sizes are checked."""
+    connection = sqlite3.connect(
+        path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False, uri=uri
+    )
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        if hasattr(connection, "setconfig"):  # Python 3.12
+            for name in ("DEFENSIVE", "ENABLE_TRIGGER", "ENABLE_VIEW"):
+                flag = getattr(sqlite3, f"SQLITE_DBCONFIG_{name}")
+                connection.setconfig(flag, name == "DEFENSIVE")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def write_manifest(execute: Callable[..., Any], info: ModelInfo) -> None:
+    """Write the description of the model, with its checksum, and a copy on another page."""
+    rows = model_info_to_rows(info)
+    rows.append((CHECKSUM, str(manifest_checksum(rows))))
+    for table in ("manifest", "manifest_copy"):
+        for row in rows:
+            execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", row)
+
+
+def is_manifest_sound(rows: list[Any]) -> bool:
+    """Return whether the rows of ``manifest`` match their checksum."""
+    checksums = [value for name, value in rows if name == CHECKSUM]
+    others = [row for row in rows if row[0] != CHECKSUM]
+    return checksums == [str(manifest_checksum(others))]
+
+
+def _is_writable(path: Path) -> bool:
+    """Return whether SQLite can write: to the file, and to the files beside it."""
+    if not os.access(path, os.W_OK):
+        return False
+    if os.access(path.parent, os.W_OK):
+        return True
+    return all(os.access(f"{path}{suffix}", os.W_OK) for suffix in ("-wal", "-shm"))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status: os.stat_result | None = None
+    with suppress(OSError):
+        status = path.stat()
+    return (status.st_size, status.st_mtime_ns, status.st_ino) if status else ()

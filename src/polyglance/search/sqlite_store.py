@@ -1,34 +1,50 @@
 """A library in one SQLite file.
 
 The file is in WAL mode: readers do not wait, writers take turns, and a killed process leaves
-the last committed transaction. Vectors are float16, each with a checksum, since SQLite has
-none of its own.
+the last committed transaction. Vectors are float16. Every row has a checksum, verified when it
+is read, and every table a total (`row_checksums`), since SQLite has none of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from struct import error as StructError
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.errors import printable
+from polyglance.search import sqlite_check
+from polyglance.search.row_checksums import matches, vector_checksum
 from polyglance.search.serialization import (
     FLOAT16,
     ITEM_COLUMNS,
-    READ_BLOCK,
+    check_vectors,
     ids_from_rows,
+    item_from_row,
     item_to_row,
-    vector_fault,
     vector_to_bytes,
 )
-from polyglance.search.sql_store import Dialect, Execute, FetchAll, SqlStore
+from polyglance.search.sql_store import Dialect, FetchAll, SqlStore
 from polyglance.search.sqlite_connection import SqliteConnection
-from polyglance.search.store import Entry, Ids
+from polyglance.search.sqlite_totals import IN_LIST, Changes, Total, read_totals
+from polyglance.search.store import (
+    BadFile,
+    Counts,
+    Entry,
+    FileRecord,
+    FileSignature,
+    Filter,
+    Ids,
+    Item,
+    LibraryDamagedError,
+    Role,
+    VectorRows,
+)
 
 T = TypeVar("T")
-_IN_LIST = "IN (SELECT value FROM json_each(?))"
 
 
 class SqliteStore(SqliteConnection, SqlStore):
@@ -38,94 +54,238 @@ class SqliteStore(SqliteConnection, SqlStore):
         id_table="vectors",
         vectors="vectors",
         vector_order="id",
-        in_paths=_IN_LIST,
-        in_ids=_IN_LIST,
+        in_paths=IN_LIST,
+        in_ids=IN_LIST,
         # CROSS keeps SQLite's planner from starting with the items.
         among_ids="(SELECT value FROM json_each(?)) AS near"
         " CROSS JOIN vectors ON vectors.id = near.value CROSS",
         as_list=json.dumps,
+        item_columns=f"items.id, {ITEM_COLUMNS}, parts, items.checksum",
     )
+    _is_sound = _may_write = False
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Store items; what is on record of their paths is replaced where it differs."""
-        with self._transaction() as execute:
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
             for entry in entries:
-                self._put(execute, entry)
+                check_vectors(entry.item.path, entry.vectors)
+                self._put(changes, entry)
 
-    def _put(self, execute: Execute, entry: Entry) -> None:
+    def _put(self, changes: Changes, entry: Entry) -> None:
         item = entry.item
-        execute("DELETE FROM bad WHERE path = ?", (item.path,))
-        same = execute(
+        changes.delete("bad", "path = ?", (item.path,))
+        same = self._fetch_one(
             "SELECT id FROM items WHERE path = ? AND content = ?", (item.path, item.content_hash)
-        ).fetchone()
+        )
         if same:  # another process stored it meanwhile
             item_id = same[0]
-            execute(
-                "UPDATE items SET size = ?, mtime_ns = ? WHERE id = ?", (*item.signature, item_id)
-            )
+            size, mtime_ns = item.signature
+            changes.update_item(item.path, size=size, mtime_ns=mtime_ns)
         else:
-            execute("DELETE FROM items WHERE path = ?", (item.path,))
-            item_id = execute(
-                f"INSERT INTO items ({ITEM_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                item_to_row(item),
-            ).lastrowid
+            changes.delete_items("path = ?", (item.path,))
+            item_id = changes.next_id("items")
+            changes.insert("items", (item_id, *item_to_row(item), len(entry.vectors)))
             spans = entry.spans or [(None, None)] * len(entry.vectors)
             for (start, stop), vector in zip(spans, entry.vectors, strict=True):
-                execute(
-                    "INSERT INTO vectors (item, start, stop, vector, checksum)"
-                    " VALUES (?, ?, ?, ?, ?)",
-                    (item_id, start, stop, *vector_to_bytes(vector)),
-                )
+                span = [None if time is None else float(time) for time in (start, stop)]
+                content, _ = vector_to_bytes(vector)
+                changes.insert("vectors", (changes.next_id("vectors"), item_id, *span, content))
         if entry.thumbnail:
-            execute("INSERT OR REPLACE INTO thumbnails VALUES (?, ?)", (item_id, entry.thumbnail))
+            changes.delete("thumbnails", "item = ?", (item_id,))
+            changes.insert("thumbnails", (item_id, entry.thumbnail))
+
+    def put_bad_files(self, files: Iterable[BadFile]) -> None:
+        """Record files that cannot be read, replacing what was on record of them."""
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
+            for file in files:
+                changes.delete_items("path = ?", (file.path,))
+                if file.signature:
+                    changes.delete("bad", "path = ?", (file.path,))
+                    size, mtime_ns = map(int, file.signature)
+                    changes.insert("bad", (file.path, size, mtime_ns, str(file.reason)))
+
+    def put_thumbnail(self, path: str, thumbnail: bytes) -> None:
+        """Store the thumbnail of an item."""
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
+            item = self._fetch_one("SELECT id FROM items WHERE path = ?", (path,))
+            if item:
+                changes.delete("thumbnails", "item = ?", item)
+                changes.insert("thumbnails", (item[0], thumbnail))
+
+    def update_signature(self, path: str, signature: FileSignature) -> None:
+        """Record a new signature of a file whose content is unchanged."""
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
+            changes.update_item(path, size=int(signature.size), mtime_ns=int(signature.mtime_ns))
+
+    def move(self, old: str, new: str, signature: FileSignature) -> None:
+        """Record that an item's file has a new path; its vectors stay."""
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
+            if self._fetch_one("SELECT 1 FROM items WHERE path = ?", (old,)):
+                if old != new:
+                    changes.delete_items("path = ?", (new,))
+                changes.delete("bad", "path = ?", (new,))
+                size, mtime_ns = map(int, signature)
+                changes.update_item(old, path=new, size=size, mtime_ns=mtime_ns)
+
+    def delete(self, paths: Iterable[str]) -> int:
+        """Delete what is on record of these files; return how many items were deleted."""
+        self._ensure_sound(write=True)
+        values = (json.dumps(list(paths)),)
+        with self.changes() as changes:
+            changes.delete("bad", f"path {IN_LIST}", values)
+            return changes.delete_items(f"path {IN_LIST}", values)
+
+    def places(self, role: Role) -> list[str]:
+        """Return the paths that have a role."""
+        with self._lock:
+            rows = self.fetch_all("SELECT role, path, checksum FROM places ORDER BY path")
+            total = self._totals()["places"]
+        sums = sum(row[-1] for row in rows if matches("places", row[:2], row[-1]))
+        if (len(rows), sums) != (total.count, total.sum):
+            raise LibraryDamagedError(self._name, "the list of its folders")
+        return [path for other, path, _ in rows if other == role]
+
+    def add_place(self, role: Role, path: str) -> None:
+        """Give a path a role."""
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
+            changes.delete("places", "role = ? AND path = ?", (role, path))
+            changes.insert("places", (role, path))
+
+    def drop_places(self, role: Role, paths: Iterable[str]) -> None:
+        """Take a role from these paths."""
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
+            changes.delete(
+                "places", f"role = ? AND path {IN_LIST}", (role, json.dumps(list(paths)))
+            )
+
+    def records(self, paths: Sequence[str]) -> dict[str, FileRecord]:
+        """Return what is on record of these files, by path; unknown files are left out."""
+        self._ensure_sound()
+        return super().records(paths)
+
+    def items_with_content(self, content_hash: str) -> list[Item]:
+        """Return items whose files had this content, a few dozen at most."""
+        self._ensure_sound()
+        return super().items_with_content(content_hash)
+
+    def bad_files(self, folder: str | None = None) -> list[BadFile]:
+        """Return the files that could not be read; all, or those in a folder."""
+        self._ensure_sound()
+        return super().bad_files(folder)
+
+    def paths(self, folder: str | None = None) -> Iterator[str]:
+        """Yield the paths on record in order, bad files included; all, or those in a folder."""
+        self._ensure_sound()
+        return super().paths(folder)
+
+    def matching_ids(self, where: Filter, among: Ids | None = None) -> Ids:
+        """Return the rising ids of vectors whose items match; all, or only those among some."""
+        self._ensure_sound()
+        return super().matching_ids(where, among)
+
+    def counts(self) -> Counts:
+        """Count what the library holds."""
+        self._ensure_sound()
+        return super().counts()
 
     def ids(self, after: int = 0) -> Ids:
         """Return the rising ids of all vectors, or of those after an id."""
-        # The index is a hundredth of the table's size.
+        # The index is a hundredth of the table's size; `ExactIndex` compares it with the table.
         rows = self.fetch_all(
             "SELECT id FROM vectors INDEXED BY vectors_by_item WHERE id > ?", (after,)
         )
-        return np.sort(ids_from_rows(rows))
+        try:
+            return np.sort(ids_from_rows(rows))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise LibraryDamagedError(self._name, "the index of its vectors") from error
+
+    def rows_after(self, last_id: int) -> Iterator[VectorRows]:
+        """Yield the vectors with higher ids, in blocks; all together they match the total."""
+        revision, total, count = self.revision(), self._totals()["vectors"], 0
+        for block in super().rows_after(last_id):
+            yield block
+            count += len(block)
+        # Each row has its checksum; another writer may have changed how many there are.
+        if last_id <= 0 and count != total.count and self.revision() == revision:
+            raise LibraryDamagedError(
+                self._name, f"{abs(total.count - count):,} vectors are missing or superfluous"
+            )
 
     def vector_counts(self, last_id: int) -> tuple[int, int]:
         """Count the vectors with ids up to this one, and those with higher ids."""
-        [total] = self._fetch_one("SELECT count(*) FROM vectors")
+        total = self._totals()["vectors"].count
         later = total
         if last_id > 0:  # by primary key, which is quick when few are higher
             [later] = self._fetch_one("SELECT count(*) FROM vectors WHERE id > ?", (last_id,))
         return total - later, later
 
+    def thumbnail(self, path: str) -> bytes | None:
+        """Return the thumbnail of an item (WebP), if there is one."""
+        row = self._fetch_one(
+            "SELECT item, webp, thumbnails.checksum FROM thumbnails"
+            " JOIN items ON items.id = item WHERE path = ?",
+            (path,),
+        )
+        if row is None:
+            return None
+        if not matches("thumbnails", row[:2], row[2]):
+            raise LibraryDamagedError(self._name, f"the thumbnail of {printable(path)}")
+        return bytes(row[1])
+
     def find_damage(self) -> Iterator[str]:
         """Yield a sentence for each damaged part of the library."""
-        for (message,) in self.fetch_all("PRAGMA integrity_check"):
-            if message != "ok":
-                yield f"the file is damaged: {message}"
-        for table, row, parent, _ in self.fetch_all("PRAGMA foreign_key_check"):
-            yield f"row {row} of {table} refers to a missing row of {parent}"
-        yield from self._items_without_vectors()
-        last = -1
-        while rows := self.fetch_all(
-            "SELECT vectors.id, vector, checksum, path FROM vectors"
-            " LEFT JOIN items ON items.id = item WHERE vectors.id > ? ORDER BY vectors.id LIMIT ?",
-            (last, READ_BLOCK),
-        ):
-            for _, content, checksum, path in rows:
-                if fault := vector_fault(content, checksum, self.model_info.width):
-                    yield f"{path}: {fault}"
-            last = rows[-1][0]
+        return sqlite_check.find_damage(self, self._name, self.model_info.width)
 
-    def _write(self, work: Callable[[Execute], T]) -> T:
-        with self._transaction() as execute:
-            return work(execute)
+    def _ensure_sound(self, *, write: bool = False) -> None:
+        """Check once what is read by index and not by row; before writing also free pages."""
+        if not self._is_sound or (write and not self._may_write and not self.read_only):
+            with self._lock, self._readable_errors():
+                self._connection.execute("BEGIN")  # so that no writer comes in between
+                try:
+                    sqlite_check.check(self, self._name, write=write)
+                finally:
+                    if self._connection.in_transaction:
+                        self._connection.execute("COMMIT")
+            self._is_sound, self._may_write = True, self._may_write or write
 
-    def _snapshot(self, work: Callable[[FetchAll], T]) -> T:
+    def _totals(self) -> dict[str, Total]:
+        return read_totals(self.fetch_all, self._name)
+
+    def _snapshot(self, work: Any) -> Any:
+        self._ensure_sound()
         with self._lock:
             return work(self.fetch_all)
 
+    def _item(self, row: Sequence[Any]) -> Item:
+        if not matches("items", tuple(row[:-1]), row[-1]):
+            raise LibraryDamagedError(self._name, f"item {row[0]} does not match its checksum")
+        return item_from_row(row[1:-2])
+
+    def _thumbnails(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, bytes]:
+        rows = fetch_all(f"SELECT item, webp, checksum FROM thumbnails WHERE item {IN_LIST}", ids)
+        for item, webp, checksum in rows:
+            if not matches("thumbnails", (item, webp), checksum):
+                raise LibraryDamagedError(self._name, f"the thumbnail of item {item}")
+        return {item: webp for item, webp, _ in rows}
+
+    def _find_mismatch(self, rows: Sequence[Any]) -> Any:
+        try:
+            for row in rows:
+                if vector_checksum(row[0], row[1], row[2], row[3], row[4]) != row[5]:
+                    return row
+        except (TypeError, ValueError, OverflowError, StructError):
+            return row
+        return None
+
     def _matrix(self, vectors: Sequence[bytes]) -> NDArray[np.float32]:
         width = self.model_info.width
-        size = width * FLOAT16.itemsize
-        if any(len(vector) != size for vector in vectors):
-            # Damage: such a vector becomes zero, so that the others can still be searched.
-            vectors = [vector if len(vector) == size else bytes(size) for vector in vectors]
+        if any(len(vector) != width * FLOAT16.itemsize for vector in vectors):
+            raise LibraryDamagedError(self._name, f"a vector does not have {width} numbers")
         return np.frombuffer(b"".join(vectors), FLOAT16).reshape(-1, width).astype(np.float32)

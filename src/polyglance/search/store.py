@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 
 Kind = Literal["picture", "clip"]
 Role = Literal["walked", "left out", "mounted"]
@@ -30,7 +30,7 @@ Span: TypeAlias = tuple[float, float]
 """Start and end of a part of a clip, in seconds."""
 Ids: TypeAlias = NDArray[np.int64]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the stored format; raised when older code could not read a newer library."""
 
 
@@ -41,6 +41,16 @@ class LibraryNotFoundError(PolyglanceError):
         super().__init__(
             f"{place}: there is no library here; `polyglance index FOLDER --library {place}`"
             " creates one"
+        )
+
+
+class LibraryDamagedError(DataError):
+    """A part of a library is not what was written there."""
+
+    def __init__(self, library: str, what: str) -> None:
+        super().__init__(
+            f"{library} is damaged ({what}): `polyglance library repair --library {library}` keeps"
+            " what can be read and indexes the rest again"
         )
 
 

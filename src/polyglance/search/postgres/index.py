@@ -90,9 +90,10 @@ class PostgresIndex:
             connection.execute("SET LOCAL enable_sort = off")
             return connection.execute(
                 to_placeholders(
-                    "WITH near AS MATERIALIZED (SELECT item, part, vector"
+                    "WITH near AS MATERIALIZED (SELECT item, part, start, stop, vector, checksum"
                     f" FROM {_source(where)} WHERE {condition} ORDER BY vector <#> ? LIMIT ?)"
-                    " SELECT id, item, vector FROM near JOIN numbers USING (item, part)"
+                    " SELECT id, item, start, stop, vector, checksum FROM near"
+                    " JOIN numbers USING (item, part)"
                 ),
                 (*values, to_pgvector(query), depth),
                 binary=True,
@@ -112,7 +113,7 @@ class PostgresIndex:
             f"WITH compared AS (SELECT {distinct} item, part, 0 + (vector <#> ?) AS distance"
             f" FROM {_source(where)} WHERE {condition} {order}),"
             " near AS MATERIALIZED (SELECT item, part FROM compared ORDER BY distance LIMIT ?)"
-            " SELECT id, item, vector FROM near JOIN numbers USING (item, part)"
+            f" SELECT {self._store.vector_columns} FROM near JOIN numbers USING (item, part)"
             " JOIN vectors USING (item, part) ORDER BY id",
             (to_pgvector(query), *values, count),
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,25 @@ from polyglance.search.serialization import (
     FLOAT16,
     ITEM_COLUMNS,
     READ_BLOCK,
+    check_vectors,
     ids_from_rows,
     item_to_row,
-    vector_fault,
+    not_unit,
     vector_to_bytes,
 )
-from polyglance.search.sql_store import Dialect, Execute, FetchAll, SqlStore
-from polyglance.search.store import Entry, Ids
+from polyglance.search.sql_store import Dialect, FetchAll, SqlStore
+from polyglance.search.store import (
+    BadFile,
+    Entry,
+    FileSignature,
+    Ids,
+    LibraryDamagedError,
+    Role,
+)
 
 T = TypeVar("T")
+Execute: TypeAlias = Callable[..., Any]
+"""Runs a statement with values inside a transaction; returns its cursor."""
 _ITEM_ARRAYS = (
     "unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::text[],"
     " %s::text[], %s::integer[], %s::integer[], %s::float8[])"
@@ -56,6 +67,8 @@ class PostgresStore(PostgresDatabase, SqlStore):
         inserted once it is this writer's turn.
         """
         by_path = {entry.item.path: entry for entry in entries}
+        for path, entry in by_path.items():
+            check_vectors(path, entry.vectors)
 
         def write(connection: Connection) -> None:
             before = _unchanged_items(connection, by_path)
@@ -76,6 +89,71 @@ class PostgresStore(PostgresDatabase, SqlStore):
         if by_path:
             self.transaction(write)
 
+    def put_bad_files(self, files: Iterable[BadFile]) -> None:
+        """Record files that cannot be read, replacing what was on record of them."""
+        listed = list(files)
+
+        def write(execute: Execute) -> None:
+            for file in listed:
+                execute("DELETE FROM items WHERE path = ?", (file.path,))
+                if file.signature:
+                    execute(
+                        "INSERT INTO bad VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
+                        " SET size = excluded.size, mtime_ns = excluded.mtime_ns,"
+                        " reason = excluded.reason",
+                        (file.path, *file.signature, file.reason),
+                    )
+
+        self._write(write)
+
+    def put_thumbnail(self, path: str, thumbnail: bytes) -> None:
+        """Store the thumbnail of an item."""
+        self._execute(
+            "INSERT INTO thumbnails SELECT id, ? FROM items WHERE path = ?"
+            " ON CONFLICT (item) DO UPDATE SET webp = excluded.webp",
+            (thumbnail, path),
+        )
+
+    def update_signature(self, path: str, signature: FileSignature) -> None:
+        """Record a new signature of a file whose content is unchanged."""
+        self._execute("UPDATE items SET size = ?, mtime_ns = ? WHERE path = ?", (*signature, path))
+
+    def move(self, old: str, new: str, signature: FileSignature) -> None:
+        """Record that an item's file has a new path; its vectors stay."""
+
+        def write(execute: Execute) -> None:
+            if execute("SELECT 1 FROM items WHERE path = ?", (old,)).fetchone():
+                if old != new:
+                    execute("DELETE FROM items WHERE path = ?", (new,))
+                execute("DELETE FROM bad WHERE path = ?", (new,))
+                execute(
+                    "UPDATE items SET path = ?, size = ?, mtime_ns = ? WHERE path = ?",
+                    (new, *signature, old),
+                )
+
+        self._write(write)
+
+    def delete(self, paths: Iterable[str]) -> int:
+        """Delete what is on record of these files; return how many items were deleted."""
+        values, in_paths = (self._dialect.as_list(list(paths)),), self._dialect.in_paths
+
+        def write(execute: Execute) -> int:
+            execute(f"DELETE FROM bad WHERE path {in_paths}", values)
+            return int(execute(f"DELETE FROM items WHERE path {in_paths}", values).rowcount)
+
+        return self._write(write)
+
+    def add_place(self, role: Role, path: str) -> None:
+        """Give a path a role."""
+        self._execute("INSERT INTO places VALUES (?, ?) ON CONFLICT DO NOTHING", (role, path))
+
+    def drop_places(self, role: Role, paths: Iterable[str]) -> None:
+        """Take a role from these paths."""
+        self._execute(
+            f"DELETE FROM places WHERE role = ? AND path {self._dialect.in_paths}",
+            (role, self._dialect.as_list(list(paths))),
+        )
+
     def ids(self, after: int = 0) -> Ids:
         """Return the rising ids of all vectors, or of those after an id."""
         return ids_from_rows(
@@ -92,22 +170,51 @@ class PostgresStore(PostgresDatabase, SqlStore):
 
     def find_damage(self) -> Iterator[str]:
         """Yield a sentence for each damaged part of the library."""
-        yield from self._items_without_vectors()
-        last = (0, -1)
+        for path, fault in self._without_vectors():
+            yield f"{path}: {fault}: `polyglance library repair` indexes the file again"
+        for path, fault in self._damaged_vectors():
+            yield f"{path}: {fault}: `polyglance library repair` indexes the file again"
+
+    def damaged_paths(self) -> list[str]:
+        """Return the files whose vectors are damaged or missing."""
+        without = [path for path, _ in self._without_vectors()]
+        return sorted({*without, *(path for path, _ in self._damaged_vectors())})
+
+    def _damaged_vectors(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the fault of each damaged vector."""
+        last = (-1, -1)
         while rows := self.fetch_all(
             "SELECT item, part, vector, checksum, path, numbers.id FROM vectors"
             " LEFT JOIN numbers USING (item, part) LEFT JOIN items ON items.id = item"
             " WHERE (item, part) > (?, ?) ORDER BY item, part LIMIT ?",
             (*last, READ_BLOCK),
         ):
-            for item, _, vector, checksum, path, vector_id in rows:
+            vectors = self._matrix([row[2] for row in rows])
+            lengths = not_unit(vectors)
+            for (item, _, _, checksum, path, vector_id), vector, wrong in zip(
+                rows, vectors, lengths, strict=True
+            ):
                 name = path or f"item {item}, which does not exist"
                 if vector_id is None:
-                    yield f"{name}: a vector has no id"
-                content, _ = vector_to_bytes(self._matrix([vector])[0])
-                if fault := vector_fault(content, checksum, self.model_info.width):
-                    yield f"{name}: {fault}"
-            last = rows[-1][:2]
+                    yield name, "a vector has no id"
+                if vector_to_bytes(vector)[1] != checksum:
+                    yield name, "a vector does not match its checksum"
+                elif wrong:
+                    yield name, "a vector does not have length 1"
+            if tuple(rows[-1][:2]) <= last:
+                raise LibraryDamagedError(self._name, "the numbers of its vectors")
+            last = tuple(rows[-1][:2])
+
+    def _find_mismatch(self, rows: Sequence[Any]) -> Any:
+        vectors = self._matrix([row[4] for row in rows]).astype(FLOAT16)
+        return next(
+            (
+                row
+                for row, vector in zip(rows, vectors, strict=True)
+                if zlib.crc32(vector.tobytes()) != row[5]
+            ),
+            None,
+        )
 
     def _write(self, work: Callable[[Execute], T]) -> T:
         def in_turn(connection: Connection) -> T:
@@ -117,6 +224,9 @@ class PostgresStore(PostgresDatabase, SqlStore):
             )
 
         return self.transaction(in_turn)
+
+    def _execute(self, statement: str, values: Any) -> None:
+        self._write(lambda execute: execute(statement, values))
 
     def _snapshot(self, work: Callable[[FetchAll], T]) -> T:
         def read(connection: Connection) -> T:

@@ -1,0 +1,63 @@
+"""Upgrade a library of version 0.1: add the checksums of rows and the totals of tables."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from polyglance.search.row_checksums import COLUMNS, COUNTED, KEYS, row_checksum
+from polyglance.search.serialization import READ_BLOCK
+from polyglance.search.sqlite_schema import UPGRADE_STATEMENTS
+from polyglance.search.sqlite_totals import Total, write_total
+from polyglance.search.store import LibraryDamagedError
+
+Execute = Callable[..., Any]
+
+
+def upgrade(execute: Execute, library: str) -> None:
+    """Upgrade the tables of version 0.1, within an open transaction.
+
+    The file is checked before: what is damaged must not get a checksum that says it is not.
+
+    Args:
+        execute: Runs a statement.
+        library: The library's name, for error messages.
+    """
+    [[message], *_] = execute("PRAGMA integrity_check(1)").fetchall()
+    if message != "ok":
+        raise LibraryDamagedError(library, str(message))
+    for statement in UPGRADE_STATEMENTS:
+        execute(statement)
+    execute("UPDATE items SET parts = (SELECT count(*) FROM vectors WHERE vectors.item = items.id)")
+    for table in COUNTED:
+        count = total = last = 0
+        for row, old in _rows(execute, table):
+            if table == "vectors" and zlib.crc32(row[4]) != old:
+                raise LibraryDamagedError(library, f"vector {row[0]} does not match its checksum")
+            checksum = row_checksum(table, row)
+            keys = COLUMNS[table][: 2 if table == "places" else 1]
+            condition = " AND ".join(f"{key} = ?" for key in keys)
+            execute(
+                f"UPDATE {table} SET checksum = ? WHERE {condition}", (checksum, *row[: len(keys)])
+            )
+            count, total = count + 1, total + checksum
+            last = row[0] if table in KEYS else 0
+        given = execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        write_total(execute, table, Total(count, total, max(last, *(given or (0,)))))
+
+
+def _rows(execute: Execute, table: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield the rows of a table with what is in the column ``checksum``, in order."""
+    names = ", ".join(COLUMNS[table])
+    if table not in KEYS:
+        rows: Sequence[Any] = execute(f"SELECT {names}, checksum FROM {table}").fetchall()
+        yield from ((tuple(row[:-1]), row[-1]) for row in rows)
+        return
+    key, last = KEYS[table], -1
+    while rows := execute(
+        f"SELECT {names}, checksum FROM {table} WHERE {key} > ? ORDER BY {key} LIMIT ?",
+        (last, READ_BLOCK),
+    ).fetchall():
+        yield from ((tuple(row[:-1]), row[-1]) for row in rows)
+        last = rows[-1][0]
