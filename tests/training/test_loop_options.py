@@ -17,6 +17,7 @@ from polyglance.batches.batch import Batch
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
+from polyglance.nn.transformer import TransformerLayer, compile_layers
 from polyglance.recipes.stages import load_stage
 from polyglance.training.event_files import EventFile, crc32c
 from polyglance.training.loop import LoopConfig, TrainingResult, train_loop
@@ -274,6 +275,19 @@ def test_operations_are_six_for_each_weight_and_token() -> None:
     weights = 8 * 16 + 16 * 4
     assert count_flops(lambda: layers(rows)) == 2 * weights * 10
     assert count_flops(lambda: layers(rows).sum().backward()) == 6 * weights * 10
+
+
+def test_operations_of_compiled_layers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter sees nothing of what a compiled function does."""
+    layer, packing = TransformerLayer(8, 2, 16), Packing.of(np.array([2, 3]))
+    rows = torch.randn(5, 8, requires_grad=True)
+    expected = count_flops(lambda: layer(rows, packing).sum().backward())
+    compiled = lambda *args: torch.zeros(5, 8, requires_grad=True)  # noqa: E731
+    monkeypatch.setattr("polyglance.nn.transformer._compiled_after_attention", lambda: compiled)
+    compile_layers(layer)
+    assert not layer(rows, packing).any()
+    assert count_flops(lambda: layer(rows, packing).sum().backward()) == expected
+    assert expected >= 6 * 5 * (4 * 8 * 8 + 2 * 8 * 16)
 
 
 def events(path: Path) -> list[tuple[int, bytes]]:

@@ -6,7 +6,9 @@ layer norm (Vaswani et al. 2017, "post-norm").
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Literal
 
@@ -19,6 +21,8 @@ from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packing import Packing
 
 Activation = Literal["gelu", "relu"]
+
+_uncompiled = ContextVar("uncompiled", default=False)
 
 
 class TransformerLayer(nn.Module):
@@ -81,8 +85,9 @@ class TransformerLayer(nn.Module):
             attended = packed_attention(query, key, value, packing, contexts, dropout=dropout)
         if output_rows is not None:
             rows, attended = rows[output_rows], attended[output_rows]
-        after = _compiled_after_attention() if self.compiled else TransformerLayer.after_attention
-        return after(self, rows, attended)
+        if self.compiled and not _uncompiled.get():
+            return _compiled_after_attention()(self, rows, attended)
+        return self.after_attention(rows, attended)
 
     def after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
         """Apply the rest of the layer to attention's output, ``(rows, heads, head_size)``."""
@@ -128,3 +133,13 @@ def compile_layers(model: nn.Module, *, enabled: bool = True) -> None:
     for module in model.modules():
         if isinstance(module, TransformerLayer):
             module.compiled = enabled
+
+
+@contextmanager
+def uncompiled_layers() -> Iterator[None]:
+    """Compute all layers uncompiled for a while, where single operations can be seen."""
+    token = _uncompiled.set(True)
+    try:
+        yield
+    finally:
+        _uncompiled.reset(token)

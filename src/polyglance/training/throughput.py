@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from polyglance.nn.transformer import uncompiled_layers
 from polyglance.training.distributed import world_size
 
 _PROBE_SIZE, _PROBE_REPEATS = 8192, 16
@@ -101,7 +102,7 @@ def count_flops(function: Callable[[], Any]) -> float:
     Compiled parts run uncompiled, where operations can be seen. Those of kernels of our own
     cannot: short attention, which has about one in a hundred.
     """
-    with torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False) as counter:
+    with uncompiled_layers(), FlopCounterMode(display=False) as counter:
         function()
     return float(counter.get_total_flops())
 
