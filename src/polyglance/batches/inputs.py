@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import torch
@@ -24,7 +24,8 @@ from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing, to_device
 from polyglance.objectives.draws import ItemDraws
 from polyglance.utils.ragged import ragged_arange
-from polyglance.vision.pictures import read_square, to_square
+from polyglance.vision.decoding import ImageBytes, Source, decode
+from polyglance.vision.pictures import to_square
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,15 +59,15 @@ def pack_captions(
     return text if device is None else text.to(device)
 
 
-def read_pixels(images: Sequence[str | Path | Image], size: int) -> Tensor:
+def read_pixels(images: Sequence[Source | Image], size: int) -> Tensor:
     """Decode images in threads and squeeze them into squares, uint8 ``(n, size, size, RGB)``.
 
     Images that are open already must be upright RGB, as `read_picture` returns them.
     """
 
-    def pixels(image: str | Path | Image) -> NDArray[np.uint8]:
-        if isinstance(image, str | Path):
-            return read_square(image, size).pixels
+    def pixels(image: Source | Image) -> NDArray[np.uint8]:
+        if isinstance(image, str | Path | ImageBytes):
+            return decode(image, size)
         return to_square(image, size).pixels
 
     with ThreadPoolExecutor() as pool:
@@ -138,29 +139,16 @@ class FeatureTable:
         return self.select(items, draws).load()
 
 
-@dataclass(frozen=True, eq=False)
-class PixelBatch(Batch):
-    """Images of a `PixelTable`, and their crops."""
-
-    table: PixelTable
-    items: Tensor
-    crops: Tensor | None
-    """``(n, 2, 3)`` affine transforms; None for whole images."""
-
-    def load(self) -> tuple[Tensor, Packing]:
-        """Crop and encode the images on the table's device."""
-        return self.table.encode(self.items, self.crops)
-
-
-class PixelTable:
+class ImagePixels:
     """Images as pixels, with the image backbone that encodes them and may be trained along.
 
-    An image becomes its global vector, then one vector for each cell of the feature map.
+    An image becomes its global vector, then one vector for each cell of the feature map. Pixels lie
+    in memory (`PixelTable`) or are read while training
+    (`polyglance.batches.streamed_pixels.StreamedPixels`).
     """
 
     def __init__(
         self,
-        pixels: Tensor,
         network: nn.Module,
         mean: Tensor,
         std: Tensor,
@@ -169,46 +157,47 @@ class PixelTable:
         mirror: bool = True,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Place pixels and network on the device.
+        """Place the network on the device.
 
         Args:
-            pixels: uint8 ``(n, height, width, RGB)``.
             network: Image backbone, from ``(n, 3, height, width)`` to a feature map.
             mean: Of the channels, on the scale of 0 to 255.
             std: Of the channels, on the same scale.
             min_crop_area: Augmentation keeps at least this share of an image's area.
             mirror: Whether augmentation mirrors half of the images; not where left and
                 right matter.
-            device: Where pixels and network lie.
+            device: Where the network lies.
         """
-        self.pixels = pixels.to(device)
         self.network = network.to(device)
         self.mean, self.std = mean.to(device), std.to(device)
         self.min_crop_area, self.mirror = min_crop_area, mirror
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        raise NotImplementedError
 
-    def with_network(self, network: nn.Module) -> PixelTable:
-        """Return the same images and augmentation with another image backbone."""
-        other = copy.copy(self)
-        other.network = network
-        return other
+    @property
+    def device(self) -> torch.device:
+        """Where images are encoded."""
+        return self.mean.device
 
-    def select(self, items: Indices, draws: ItemDraws | None) -> PixelBatch:
+    def select(self, items: Indices, draws: ItemDraws | None) -> VisualBatch:
         """Choose crops and mirroring of images, on the CPU; whole images without draws."""
-        augmented = draws is not None and (self.mirror or self.min_crop_area < 1)
-        crops = self._crops(draws) if draws is not None and augmented else None
-        return PixelBatch(self, torch.from_numpy(items), crops)
+        raise NotImplementedError
 
     def rows(self, items: Indices, draws: ItemDraws | None) -> tuple[Tensor, Packing]:
         """Encode images; they are cropped and mirrored at random if there are draws."""
         return self.select(items, draws).load()
 
-    def encode(self, items: Tensor, crops: Tensor | None) -> tuple[Tensor, Packing]:
-        """Encode images by number, through affine transforms ``(n, 2, 3)`` if given."""
-        device = self.pixels.device
-        pixels = self.pixels[to_device(items, device)].float()
+    def with_network(self, network: nn.Module) -> Self:
+        """Return the same images and augmentation with another image backbone."""
+        other = copy.copy(self)
+        other.network = network
+        return other
+
+    def encode_pixels(self, pixels: Tensor, crops: Tensor | None) -> tuple[Tensor, Packing]:
+        """Encode uint8 ``(n, height, width, RGB)``, through transforms ``(n, 2, 3)`` if given."""
+        device = self.device
+        pixels = to_device(pixels, device).float()
         pixels = ((pixels - self.mean) / self.std).permute(0, 3, 1, 2)
         if crops is not None:
             grid = F.affine_grid(to_device(crops, device), list(pixels.shape), align_corners=False)
@@ -218,7 +207,11 @@ class PixelTable:
         rows = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
         return rows.flatten(0, 1), Packing.of([rows.shape[1]] * len(rows), device)
 
-    def _crops(self, draws: ItemDraws) -> Tensor:
+    def crops(self, draws: ItemDraws | None) -> Tensor | None:
+        """Draw affine transforms of images; None for whole images."""
+        if draws is None or not (self.mirror or self.min_crop_area < 1):
+            return None
+
         def uniform(name: str, low: float, high: float) -> Tensor:
             return low + draws.per_item(name) * (high - low)
 
@@ -233,3 +226,46 @@ class PixelTable:
         transforms[:, 1, 1] = height.float()
         transforms[:, 1, 2] = (uniform("y", -1, 1) * (1 - height)).float()
         return transforms
+
+
+@dataclass(frozen=True, eq=False)
+class PixelBatch(Batch):
+    """Images of a `PixelTable`, and their crops."""
+
+    table: PixelTable
+    items: Tensor
+    crops: Tensor | None
+    """``(n, 2, 3)`` affine transforms; None for whole images."""
+
+    def load(self) -> tuple[Tensor, Packing]:
+        """Crop and encode the images on the table's device."""
+        pixels = self.table.pixels[to_device(self.items, self.table.device)]
+        return self.table.encode_pixels(pixels, self.crops)
+
+
+class PixelTable(ImagePixels):
+    """Images whose pixels lie in the device's memory."""
+
+    def __init__(
+        self,
+        pixels: Tensor,
+        network: nn.Module,
+        mean: Tensor,
+        std: Tensor,
+        *,
+        min_crop_area: float = 0.5,
+        mirror: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Place pixels, uint8 ``(n, height, width, RGB)``, on the device; see `ImagePixels`."""
+        super().__init__(
+            network, mean, std, min_crop_area=min_crop_area, mirror=mirror, device=device
+        )
+        self.pixels = pixels.to(device)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def select(self, items: Indices, draws: ItemDraws | None) -> PixelBatch:
+        """Choose crops and mirroring of images, on the CPU; whole images without draws."""
+        return PixelBatch(self, torch.from_numpy(items), self.crops(draws))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyglance.batches.inputs import PixelTable
+from polyglance.batches.inputs import ImagePixels
 from polyglance.batches.regions import RegionTable
 from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
@@ -22,7 +22,7 @@ _GLOBAL_BOX = (0.0, 0.0, 1.0, 1.0)
 
 @torch.no_grad()
 def augmented_regions(
-    images: PixelTable,
+    images: ImagePixels,
     *,
     views: int = 1,
     grid: int | None = None,
@@ -47,25 +47,28 @@ def augmented_regions(
         for block in blocks:
             draws = ItemDraws.of(seed * 1_009 + view, block) if view else None
             rows = images.rows(block, draws)[0]
-            encoded.append(_pool_cells(rows.view(len(block), -1, rows.shape[1]), grid).half())
+            encoded.append(pool_cells(rows.view(len(block), -1, rows.shape[1]), grid).half())
     features = torch.cat(encoded).flatten(0, 1)
     regions = len(features) // (views * len(images))
-    side = round((regions - 1) ** 0.5)
-    boxes = torch.from_numpy(
-        np.concatenate([np.array([_GLOBAL_BOX], np.float32), grid_boxes(side)])
-    )
     return RegionTable(
         features,
-        boxes.repeat(len(images), 1),
+        region_boxes(regions).repeat(len(images), 1),
         torch.full((regions * len(images),), NO_LABEL),
         np.full(len(images), regions),
-        images.pixels.device,
+        images.device,
         views=views,
         prepend_global=True,
     )
 
 
-def _pool_cells(features: Tensor, grid: int | None) -> Tensor:
+def region_boxes(regions: int) -> Tensor:
+    """Return the boxes of an image's global region and of its cells, ``(regions, 4)``."""
+    side = round((regions - 1) ** 0.5)
+    boxes = np.concatenate([np.array([_GLOBAL_BOX], np.float32), grid_boxes(side)])
+    return torch.from_numpy(boxes)
+
+
+def pool_cells(features: Tensor, grid: int | None) -> Tensor:
     """Pool ``(images, 1 + side * side, width)`` to ``grid`` cells per side, global one first."""
     side = round((features.shape[1] - 1) ** 0.5)
     if grid is None or grid == side:

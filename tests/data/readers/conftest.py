@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,17 @@ def read_files(tmp_path: Path) -> ReadFiles:
         ), problems
 
     return write_and_read
+
+
+def tar_bytes(members: Mapping[str, bytes]) -> bytes:
+    """Return a tar with these files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return out.getvalue()
 
 
 SAMPLES: dict[str, dict[str, object]] = {
@@ -192,6 +205,16 @@ SAMPLES: dict[str, dict[str, object]] = {
         "question_answers.json": [
             {"id": 1, "qas": [{"qa_id": 7, "image_id": 1, "question": "何色?", "answer": "赤"}]}
         ]
+    },
+    "webdataset": {
+        "train-000000.tar": tar_bytes(
+            {
+                "0001.jpg": b"...",
+                "0001.json": b'{"caption": "A dog.", "url": "https://example.org/1.jpg"}',
+                "0002.png": b"...",
+                "0002.txt": "Zwei Männer.".encode(),
+            }
+        ),
     },
     "jsonl": {
         "train.jsonl": "\n".join(

@@ -134,6 +134,11 @@ FORMATS = dict(
             "question_answers.json",
         ),
         _format(
+            "webdataset",
+            "tars of WebDataset's layout: KEY.jpg with KEY.json or KEY.txt",
+            "a tar, or the folder with NAME-000000.tar ...",
+        ),
+        _format(
             "jsonl",
             "JSON Lines: a manifest, questions, or sentences by language",
             "train.jsonl, or a folder of .jsonl and .jsonl.gz files",
