@@ -59,6 +59,15 @@ def test_rows_of_encoders_layers_and_networks_are_not_told_apart() -> None:
     assert not noted.row("XLM-R, R+S").note
 
 
+def test_test_dev_and_val2014_are_the_same_questions() -> None:
+    target, plan = toy_plan("uc2/table2")
+    noted, kept = leave_out_same(target, plan)
+    assert "full > vqa-v2 val2014" in {run.name for run in plan} - kept
+    assert noted.row("UC2").note.endswith(
+        "in part, not run on toy data, where it is the same as another of its runs"
+    )
+
+
 @pytest.mark.parametrize("name", ["smalr/figure3right", "smalr/exploration", "mmp/table3"])
 def test_rows_that_differ_in_size_or_languages_stay_apart(name: str) -> None:
     target, plan = toy_plan(name)

@@ -38,12 +38,14 @@ def leave_out_same(target: Target, plan: Sequence[Run]) -> tuple[Target, set[str
                 lacking = True
                 continue
             of_row, of_run = first.setdefault(identity[name], (row.name, name))
-            if of_row != row.name and of_run != name:
+            if of_run != name:
                 same[of_row] = None
             else:
                 wanted.add(name)
         if same:
-            others = ", ".join(repr(one) for one in same)
+            others = ", ".join(
+                "another of its runs" if one == row.name else repr(one) for one in same
+            )
             part = "in part, " if wanted.intersection(names) else ""
             notes[row.name] = f"{part}not run on toy data, where it is the same as {others}"
         elif lacking:
