@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from polyglance.cli.addresses import LibraryOption, refuse_passwords
 from polyglance.cli.index import print_skipped_files
 from polyglance.cli.output import Quiet, pluralize
-from polyglance.errors import printable
+from polyglance.errors import PolyglanceError, printable
 
 app = typer.Typer(no_args_is_help=True, help="Libraries of pictures and clips.")
 
@@ -53,6 +54,93 @@ def library_verify(
         raise typer.Exit(1)
 
 
+@app.command("repair")
+def library_repair(
+    library: LibraryOption = None,
+    model: Annotated[str | None, typer.Option(help="The library's model, if it has moved.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Keep what can be read of a damaged library, and index the rest again."""
+    from polyglance.search.repair import repair
+
+    done = repair(library, model=model, quiet=quiet)
+    for sentence in done.damage:
+        print(printable(sentence))
+    if not done.damage:
+        print("no damage")
+        return
+    print(f"{done.kept:,} kept; indexed again: {done.report or 'nothing'}")
+    if done.report:
+        print_skipped_files(done.report)
+    for sentence in done.lost:
+        print(sentence, file=sys.stderr)
+    if done.damaged_file:
+        print(
+            f"the damaged file is {printable(str(done.damaged_file))}: delete it when all is well"
+        )
+
+
+@app.command("backup")
+def library_backup(
+    target: Annotated[Path, typer.Argument(help="The file to write.")],
+    library: LibraryOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file if it exists.")
+    ] = False,
+) -> None:
+    """Copy a library into one file, also while it is served or indexed; the copy is verified."""
+    from polyglance.search.library_files import back_up
+
+    count = back_up(_library_file(library), target.expanduser(), overwrite=overwrite)
+    print(f"{target}: {count:,} pictures and clips")
+
+
+@app.command("restore")
+def library_restore(
+    backup: Annotated[Path, typer.Argument(help="A file of `polyglance library backup`.")],
+    library: LibraryOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the library; it stays beside the new one.")
+    ] = False,
+) -> None:
+    """Make a backup the library."""
+    from polyglance.search.library_files import restore
+
+    path = _library_file(library)
+    count, before = restore(backup.expanduser(), path, overwrite=overwrite)
+    print(f"{path}: {count:,} pictures and clips")
+    if before:
+        print(f"the library of before is {printable(str(before))}")
+
+
+@app.command("trust")
+def library_trust(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders; without any, those that the library names."),
+    ] = None,
+    library: LibraryOption = None,
+) -> None:
+    """Confirm folders of a library, so that `polyglance serve` hands out their files."""
+    from polyglance.search.library import Library
+
+    with Library(library) as opened:
+        for folder in opened.trust(*(folders or ())):
+            print(f"confirmed   {printable(folder)}")
+
+
+def _library_file(library: str | None) -> Path:
+    from polyglance.search.backends import FileBackend, backend_for, default_library
+
+    backend = backend_for(default_library() if library is None else library)
+    if not isinstance(backend, FileBackend):
+        raise PolyglanceError(
+            f"{backend.name} is on PostgreSQL: back it up with `pg_dump --schema=polyglance`, and"
+            " restore that with `psql` or `pg_restore`"
+        )
+    return backend.path
+
+
 @app.command("merge")
 def library_merge(
     others: Annotated[
@@ -60,6 +148,9 @@ def library_merge(
         typer.Argument(help="Libraries made with the same model.", callback=refuse_passwords),
     ],
     library: LibraryOption = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Also add folders that you have not confirmed.")
+    ] = False,
 ) -> None:
     """Copy the contents of other libraries into one."""
     from polyglance.search.library import Library
@@ -67,7 +158,13 @@ def library_merge(
     with Library(library) as opened:
         for name in others:
             with Library(name) as other:
-                print(f"{other.name}: {opened.merge(other):,} added")
+                print(f"{other.name}: {opened.merge(other, trust=trust):,} added")
+                for folder in () if trust else other.unconfirmed:
+                    print(
+                        f"the folder {printable(folder)} was not added, since you have not"
+                        f" confirmed it: if you know {other.name}, --trust adds it",
+                        file=sys.stderr,
+                    )
         print(f"{opened.name}: {len(opened):,} in all")
 
 

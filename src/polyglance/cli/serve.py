@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyglance.cli.index import LibraryOption
-from polyglance.errors import PolyglanceError
+from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
     from polyglance.cross_encoders.explain import Explainer
     from polyglance.cross_encoders.vqa import VQA
+    from polyglance.search.library import Library
 
 
 def serve(
@@ -43,6 +46,10 @@ def serve(
             " (repeatable)."
         ),
     ] = None,
+    trust_folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Also serve files of this folder, this time; repeatable."),
+    ] = None,
     cross_encoder: Annotated[
         Path | None, typer.Option(help="A trained UC2 or M3P that re-ranks and explains hits.")
     ] = None,
@@ -66,6 +73,7 @@ def serve(
 
         torch.set_num_threads(threads)
     with Library(library, reranker=cross_encoder if rerank else None, threads=threads) as opened:
+        _confirm_folders(opened, trust_folder or ())
         serve(
             opened,
             host=host,
@@ -85,6 +93,19 @@ def _read_token(path: Path, token: str | None) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise PolyglanceError(f"cannot read the access token in {path} ({error})") from error
+
+
+def _confirm_folders(library: Library, folders: Sequence[Path]) -> None:
+    """Confirm folders while the server runs, and name those whose files are not served."""
+    if folders:
+        library.trust(*folders, remember=False)
+    for folder in library.unconfirmed:
+        print(
+            f"files in {printable(folder)} are not served, since you have not confirmed this"
+            f" folder: if you know the library, `polyglance library trust --library {library.name}`"
+            " does, or --trust-folder for this time",
+            file=sys.stderr,
+        )
 
 
 def _explainer(folder: Path) -> Explainer:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import DataError
-from polyglance.search.store import Filter, Ids, Store, VectorRows
+from polyglance.search.store import Filter, Ids, LibraryDamagedError, Store, VectorRows
 
 FloatArray = NDArray[np.float32]
 
@@ -51,10 +50,7 @@ class ExactIndex:
                 old = _select(old, mask)
             rows = _append_later(old, self._store, last_id, int((ids > last_id).sum()))
             if not np.array_equal(rows.ids, ids) and self._store.revision() == revision:
-                raise DataError(
-                    "the library is damaged (its vectors are not those that it lists):"
-                    " `polyglance library repair` indexes what is missing again"
-                )
+                raise LibraryDamagedError(None, "its vectors are not those that it lists")
             self._rows, self._revision = rows, revision
         return self._rows
 

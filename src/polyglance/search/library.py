@@ -227,21 +227,41 @@ class Library(OpenLibrary):
             removed += delete_in_batches(store, recorded)
         return removed
 
-    def trust(self, *folders: PathLike) -> list[str]:
+    def trust(self, *folders: PathLike, remember: bool = True) -> list[str]:
         """Confirm that files of these folders may be served; return the confirmed ones.
 
-        Without any, confirm the folders that the library names. This user's list is kept outside
-        the library (`polyglance.search.confirmed_folders`); `add` confirms what it adds.
+        This user's list is kept outside the library (`polyglance.search.confirmed_folders`);
+        `add` confirms what it adds.
+
+        Args:
+            folders: Without any, the folders that the library names.
+            remember: Confirm for good, or only while this library is open.
+
+        Returns:
+            The confirmed folders.
         """
         store = self._store()
         paths = [resolve_path(folder) for folder in folders] or store.places(SCANNED)
-        confirm_folders(store.model_info.library, self.name, paths)
+        if remember:
+            confirm_folders(store.model_info.library, self.name, paths)
+        else:
+            self._confirmed_now |= set(paths)
         return sorted(self.confirmed)
 
     @property
     def confirmed(self) -> frozenset[str]:
         """The folders and files that this user confirmed, whose files may be served."""
-        return confirmed_folders(self._store().model_info.library)
+        return confirmed_folders(self._store().model_info.library) | self._confirmed_now
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """The folders that the library names and this user did not confirm."""
+        confirmed = self.confirmed
+        return tuple(
+            folder
+            for folder in self.folders
+            if not any(is_within(folder, other) for other in confirmed)
+        )
 
     def merge(self, other: PathLike | Library, *, trust: bool = False) -> int:
         """Add the items of another library of the same model; return how many were new.

@@ -56,6 +56,7 @@ class OpenLibrary:
         self._loaded_encoder: Encoder | None = None
         self._open_index: Index | None = None
         self._open_reranker: Reranker | None = None
+        self._confirmed_now: set[str] = set()
         with suppress(LibraryNotFoundError):
             self._store()
             if model is not None:

@@ -47,10 +47,11 @@ class LibraryNotFoundError(PolyglanceError):
 class LibraryDamagedError(DataError):
     """A part of a library is not what was written there."""
 
-    def __init__(self, library: str, what: str) -> None:
+    def __init__(self, library: str | None, what: str) -> None:
+        option = f" --library {library}" if library else ""
         super().__init__(
-            f"{library} is damaged ({what}): `polyglance library repair --library {library}` keeps"
-            " what can be read and indexes the rest again"
+            f"{library or 'the library'} is damaged ({what}): `polyglance library repair{option}`"
+            " keeps what can be read and indexes the rest again"
         )
 
 

@@ -21,7 +21,7 @@ from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.library import Library
 from polyglance.search.query import Hit, MediaRef, build_filter
-from polyglance.search.scan import is_within
+from polyglance.search.scan import CLIP_SUFFIXES, IMAGE_SUFFIXES, is_within
 from polyglance.search.store import Counts, LibraryUnavailableError
 from polyglance.serve.errors import HTTPProblem
 from polyglance.serve.vector_tokens import decode_token, encode_token
@@ -133,13 +133,21 @@ class LibraryCatalog:
         return cached.overview
 
     def open_file(self, piece: MediaRef) -> tuple[BinaryIO, os.stat_result]:
-        """Open an item's file if it still lies in an indexed folder.
+        """Open an item's file if it still lies in an indexed folder that this user confirmed.
 
-        A file that was indexed by itself, through a manifest, must not be a link.
+        A file that was indexed by itself, through a manifest, must not be a link. The library
+        may come from a stranger, so that it names the file says nothing: it must be a picture or
+        clip that indexing a confirmed folder would find.
         """
         path = piece.path.as_posix()
         root = self._root(path, self._labels())
         try:
+            if not self._is_confirmed(path):
+                raise HTTPProblem(
+                    403,
+                    "Files of this folder are not served: their owner has not confirmed it"
+                    " (`polyglance library trust`).",
+                )
             real = os.path.realpath(path, strict=True)
             if not is_within(real, path if root is None else os.path.realpath(root)):
                 raise PermissionError
@@ -157,6 +165,20 @@ class LibraryCatalog:
     def thumbnail(self, piece: MediaRef) -> bytes | None:
         """Return the WebP thumbnail stored in the library, or None."""
         return self._library.thumbnail(piece)
+
+    def _is_confirmed(self, path: str) -> bool:
+        """Return whether this user's own indexing of a confirmed folder would find a file."""
+        if PurePosixPath(path).suffix.lower() not in IMAGE_SUFFIXES | CLIP_SUFFIXES:
+            return False
+        real = os.path.realpath(path, strict=True)
+        return any(
+            is_within(path, folder)
+            and is_within(real, os.path.realpath(folder))
+            and not any(
+                part.startswith(".") for part in PurePosixPath(path).relative_to(folder).parts
+            )
+            for folder in self._library.confirmed
+        )
 
     def _picture(self, ref: str) -> MediaRef | Vectors:
         return self.get(int(ref)) if ref.isdecimal() else decode_token(ref, self.manifest.width)

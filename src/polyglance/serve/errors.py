@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from polyglance.search.store import LibraryUnavailableError
+from polyglance.search.store import LibraryDamagedError, LibraryUnavailableError
 from polyglance.serve.schemas import Problem
+
+log = logging.getLogger(__name__)
 
 _DETAILS = {
     404: "There is nothing at this address.",
@@ -59,6 +62,13 @@ def install_error_handlers(app: FastAPI) -> None:
         # The error's own message names the database, which clients must not learn.
         detail = "The library does not answer at the moment: try again soon."
         return problem_response(HTTPProblem(503, detail, {"retry-after": "5"}))
+
+    @app.exception_handler(LibraryDamagedError)
+    async def handle_damage(_: Request, error: LibraryDamagedError) -> JSONResponse:
+        # The error's own message names the file, for whoever runs the server.
+        log.error("%s", error)
+        detail = "The library is damaged: its owner can mend it with `polyglance library repair`."
+        return problem_response(HTTPProblem(503, detail))
 
     @app.exception_handler(RequestValidationError)
     async def handle_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:

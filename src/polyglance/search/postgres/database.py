@@ -248,6 +248,23 @@ class PostgresDatabase:
         for row in model_info_to_rows(model_info):
             connection.execute("INSERT INTO manifest VALUES (%s, %s)", row)
 
+    def _refuse_foreign(self, connection: Connection) -> None:
+        """Refuse a schema in which a stranger's triggers, views or rules would run."""
+        foreign = connection.execute(
+            "SELECT 'trigger ' || tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
+            " WHERE relnamespace = 'polyglance'::regnamespace AND NOT tgisinternal"
+            " UNION ALL SELECT 'rule ' || rulename FROM pg_rewrite"
+            " JOIN pg_class ON pg_class.oid = ev_class"
+            " WHERE relnamespace = 'polyglance'::regnamespace"
+            " UNION ALL SELECT 'foreign table ' || relname FROM pg_class"
+            " WHERE relnamespace = 'polyglance'::regnamespace AND relkind = 'f' LIMIT 1"
+        ).fetchone()
+        if foreign is not None:
+            raise DataError(
+                f"{self._name} has a {foreign[0]}, which no library has and which might do harm:"
+                " ask whoever made it to drop it, or index into another database"
+            )
+
     @staticmethod
     def _exists(connection: Connection) -> bool:
         row = connection.execute("SELECT to_regclass('polyglance.manifest')").fetchone()
@@ -257,6 +274,7 @@ class PostgresDatabase:
         def exists(connection: Connection) -> bool:
             if not self._exists(connection):
                 return False
+            self._refuse_foreign(connection)
             # The library, and pgvector with it, may have been created since this session began.
             return self._prepared or self._prepare(connection)
 
