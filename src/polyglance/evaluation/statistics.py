@@ -89,6 +89,28 @@ def compare_seeds(better: Sequence[float], worse: Sequence[float] | float = 0.0)
     return Comparison(mean, *_t_interval(mean, error, count - 1), count)
 
 
+def holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Correct p-values for the number of comparisons that are read together (Holm, 1979).
+
+    The smallest p-value is multiplied by their number, the next by one less, and so on; none
+    becomes smaller than one before it. Those without a p-value do not count.
+
+    Args:
+        comparisons: all that one page or table claims.
+
+    Returns:
+        The same with corrected p-values, by which `Comparison.verdict` then decides. Intervals
+        stay those of single comparisons.
+    """
+    known = [(c.p, number) for number, c in enumerate(comparisons) if c.p is not None]
+    corrected = list(comparisons)
+    least = 0.0
+    for rank, (p, number) in enumerate(sorted(known)):
+        least = max(least, min(1.0, (len(known) - rank) * p))
+        corrected[number] = comparisons[number]._replace(p=least)
+    return corrected
+
+
 def compare_queries(
     better: npt.ArrayLike,
     worse: npt.ArrayLike,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyglance.recipes import open_recipe
-from polyglance.records import read_manifest
 from polyglance.reproduce import shared_data
 from polyglance.reproduce.runs import PARENT, Run
 from polyglance.reproduce.shared_data import Changes
@@ -43,6 +41,10 @@ def prepare(paper: Paper, target: Target, options: Options) -> tuple[Changes, st
         if step == "cross_encoder_data":
             found, pattern = _cross_encoder_data(settings, data, cache, options.device)
             changes += found
+            if hasattr(settings, "translations"):
+                changes += shared_data.align_captions(
+                    run.recipe, (*changes, *options.changes), data, cache, options.jobs
+                )
         elif step == "dual_embeddings":
             changes += _dual_embeddings(settings, data, cache)
         elif step == "smalr_data":
@@ -66,11 +68,10 @@ def _cross_encoder_data(
     switching = getattr(settings, "code_switching", None)
     if switching is not None:
         key, pattern, corpora = "code_switching", switching.dictionaries, settings.texts
-        languages = switching.languages or _languages(train)
+        languages = switching.languages or shared_data.caption_languages(train)
     else:
         key, pattern, corpora = "labels", settings.labels.dictionaries, settings.translations.texts
-        languages = _languages(train)
-        changes += (f"translations.cache_dir={cache / 'aligned'}",)
+        languages = shared_data.caption_languages(train)
     if pattern is None:
         return changes, None
     learned = shared_data.learn_dictionaries(
@@ -125,9 +126,3 @@ def _smalr_data(settings: Any, data: Path, cache: Path, device: str) -> Changes:
         cache_dir=cache, device=device,
     )  # fmt: skip
     return tuple(changes)
-
-
-def _languages(manifest: Path) -> list[str]:
-    """Return all languages of a manifest's captions but English, by how many have them."""
-    counts = Counter(code for record in read_manifest(manifest) for code in record.captions)
-    return [code for code, _ in counts.most_common() if code != shared_data.ENGLISH]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from polyglance.evaluation.statistics import Comparison, compare_queries, compare_seeds
+from polyglance.evaluation.statistics import Comparison, compare_queries, compare_seeds, holm
 from polyglance.reproduce.queries import query_scores
 from polyglance.reproduce.runs import Job, Report
 from polyglance.reproduce.target import Claim, Column, Row, Target
@@ -56,6 +56,17 @@ class Measured:
     def cell(self, row: str, column: str) -> BySeed:
         """Return the figures of a cell by seed; empty where it was not measured."""
         return self.cells[row, column]
+
+    @cached_property
+    def comparisons(self) -> list[tuple[Claim, Comparison]]:
+        """Return the claims of which both rows were measured, each with its comparison."""
+        compared = ((claim, self.compare(claim)) for claim in self.target.claims)
+        return [(claim, comparison) for claim, comparison in compared if comparison is not None]
+
+    @property
+    def corrected(self) -> list[Comparison]:
+        """Return `comparisons` with p-values corrected for their number, by Holm's method."""
+        return holm([comparison for _, comparison in self.comparisons])
 
     def compare(self, claim: Claim) -> Comparison | None:
         """Compare two rows in the mean of some columns; None where one was not measured."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,8 @@ class Options:
     jobs: int = 1
     seeds: tuple[int, ...] = (0, 1, 2)
     changes: tuple[str, ...] = ()
+    prepared: tuple[str, ...] = ()
+    """Changes that name what was prepared for all runs."""
     rows: tuple[str, ...] = ()
     """Only these rows; none for all."""
     keep_weights: bool = False
@@ -78,15 +81,15 @@ def reproduce(name: str, options: Options, progress: Progress = print) -> Reprod
     target = select_rows(target, options.rows)
     data = options.data.resolve()
     plan = [with_data(run, data) for run in paper.plan()]
-    changes: tuple[str, ...] = (SAVE, *options.changes)
+    made: tuple[str, ...] = ()
     if target.prepare:
         from polyglance.reproduce.prepare import prepare, with_dictionaries
 
         made, pattern = prepare(paper, target, options)
-        changes = (SAVE, *made, *options.changes)
         plan = [with_dictionaries(run, pattern) for run in plan]
-    check_data(paper, target, plan, data, changes)
-    return train_and_write(paper, target, plan, data, replace(options, changes=changes), progress)
+    options = replace(options, prepared=(SAVE, *target.changes, *made))
+    check_data(paper, target, plan, data, (*options.prepared, *options.changes))
+    return train_and_write(paper, target, plan, data, options, progress)
 
 
 def train_and_write(
@@ -114,26 +117,29 @@ def train_and_write(
     """
     group = target.name.partition("/")[0]
     experiment = Experiment(
-        "", data, options.out / "runs" / group, options.device, options.changes,
+        "", data, options.out / "runs" / group, options.device,
+        (*options.prepared, *options.changes),
         fingerprint_inputs=lambda recipe: input_fingerprints(recipe, data),
-        keep_weights=options.keep_weights or target.summary is not None,
+        keep_weights=options.keep_weights or target.keep_weights,
     )  # fmt: skip
     names = {run.name for run in plan}
     wanted = [(run, seed) for seed in options.seeds for run in target.runs() if run in names]
     more = dict(details or {})
+    started = time.monotonic()
 
     def write(reports: Mapping[Job, Report]) -> Reproduced:
         measured = Measured(target, reports, {job: experiment.folder(job) for job in reports})
         about = {
             **environment(), "seeds": list(options.seeds), "device": options.device,
-            "runs_at_once": options.jobs, "changes": _symbolic(options.changes, data, options.out),
-            **more,
+            "runs_at_once": options.jobs,
+            "changes": symbolic(experiment.changes, data, options.out), **more,
         }  # fmt: skip
         files = write_files(measured, options.out / target.name, about)
         if target.summary is not None and "toy" not in more:
             from polyglance.reproduce.summaries import write_summary
 
-            files.append(write_summary(paper, target, experiment, reports, options))
+            seconds = time.monotonic() - started
+            files.append(write_summary(paper, measured, experiment, options, seconds))
         return Reproduced(measured, files)
 
     finished: list[Job] = []
@@ -243,10 +249,12 @@ def input_fingerprints(recipe: Recipe, data: Path) -> dict[str, str]:
     from polyglance.utils.fingerprint import fingerprint
 
     module = f"polyglance.recipes.{staged_runs.training_module(recipe.system)}"
+    model = staged_runs.model_files(getattr(recipe.settings, "init_from_dual_encoder", None))
     paths = sorted({path for path in named_files(recipe.settings, data) if path.exists()})
     return {
         "code": fingerprint(*staged_runs.source_files(module)),
         "data": fingerprint([_content(path, data) for path in paths]),
+        **({"dual_encoder": fingerprint(*model)} if model else {}),
     }
 
 
@@ -267,7 +275,7 @@ def _content(path: Path, data: Path) -> list[Any]:
     return found
 
 
-def _symbolic(changes: tuple[str, ...], data: Path, out: Path) -> list[str]:
+def symbolic(changes: tuple[str, ...], data: Path, out: Path) -> list[str]:
     """Replace this machine's folders in changes."""
     text = [change.replace(str(data), "DATA") for change in changes if change != SAVE]
     return [change.replace(str(out.resolve()), "OUT") for change in text]

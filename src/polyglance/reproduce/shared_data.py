@@ -5,12 +5,17 @@ Names in the cache contain fingerprints of their inputs, so that both systems fi
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from polyglance.reproduce.runs import exit_with_parent
 
 if TYPE_CHECKING:
     from polyglance.records import Record
@@ -106,6 +111,70 @@ def learn_dictionaries(
     learned = learned_dictionaries(train, next(iter(parallel), None), languages, cache_dir=cache)
     print(f"dictionaries: {learned}", flush=True)
     return learned
+
+
+def align_captions(name: str, changes: Changes, data: Path, cache: Path, jobs: int = 1) -> Changes:
+    """Align the words of English captions with those of the others once, before runs of UC2.
+
+    Parallel runs would each do so for themselves.
+
+    Args:
+        name: Of the recipe.
+        changes: Of all runs, with the features and dictionaries that were prepared.
+        data: Folder of the data.
+        cache: Folder of what runs share.
+        jobs: Languages at a time.
+
+    Returns:
+        The change that names the alignments; none where the data has them, or where the recipe
+        reads images, which would take longer than it saves.
+    """
+    from polyglance.recipes import open_recipe
+    from polyglance.utils.fingerprint import fingerprint
+
+    recipe = open_recipe(name, changes).settings
+    if recipe.image_backbone:
+        return ()
+    settings = recipe.translations
+    languages = caption_languages(data / recipe.train.manifest)
+    files = [f"{ENGLISH}-{code}.tsv" for code in languages]
+    if settings.cache_dir and all((data / settings.cache_dir / file).is_file() for file in files):
+        return ()
+    inputs = [data / split.manifest for split in (recipe.train, *recipe.extra_train)]
+    inputs += [data / corpus.manifest for corpus in settings.texts]
+    folder = cache / f"aligned-{fingerprint(settings.pairing, *inputs)}"
+    made = (f"translations.cache_dir={folder}",)
+    tasks = [(name, (*changes, *made), data, code) for code in languages]
+    if jobs == 1:
+        for task in tasks:
+            _align_language(*task)
+        return made
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        min(jobs, len(tasks)), mp_context=spawn, initializer=exit_with_parent
+    ) as pool:
+        for future in [pool.submit(_align_language, *task) for task in tasks]:
+            future.result()
+    return made
+
+
+def _align_language(recipe: str, changes: Changes, data: Path, language: str) -> None:
+    from polyglance.recipes import open_recipe
+    from polyglance.recipes.uc2.data import load_data
+
+    alignment_only = (
+        f"translations.languages=[{language}]", "validation=null", "test=null", "reranking=null",
+        "early_adaptation=null", "pretraining.mixture.mrtm=0", "pretraining.mixture.vtlm=1",
+    )  # fmt: skip
+    load_data(open_recipe(recipe, (*changes, *alignment_only)).settings, data, "cpu")
+
+
+def caption_languages(manifest: Path) -> list[str]:
+    """Return all languages of a manifest's captions but English, by how many have them."""
+    from polyglance.records import read_manifest
+
+    counts = Counter(code for record in read_manifest(manifest) for code in record.captions)
+    return [code for code, _ in counts.most_common() if code != ENGLISH]
 
 
 def write_test_manifests(

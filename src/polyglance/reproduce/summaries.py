@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polyglance.recipes import open_recipe
 from polyglance.records import atomic_write
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.environment import environment
-from polyglance.reproduce.runs import SAVE, Experiment, Job, Report
+from polyglance.reproduce.results import Measured
+from polyglance.reproduce.runs import PARENT, Experiment, Report
 from polyglance.reproduce.target import Paper, Target
+from polyglance.reproduce.write import claims_json
 
 if TYPE_CHECKING:
     from polyglance.reproduce.run import Options
@@ -36,13 +39,23 @@ DIRECTION_METRICS = ("R@1", "R@5", "R@10", "median_rank")
 
 
 def write_summary(
-    paper: Paper,
-    target: Target,
-    experiment: Experiment,
-    reports: Mapping[Job, Report],
-    options: Options,
+    paper: Paper, measured: Measured, experiment: Experiment, options: Options, seconds: float
 ) -> Path:
-    """Write the results file of a docs page; return its path."""
+    """Write the results file of a docs page.
+
+    Args:
+        paper: the file of the target.
+        measured: its figures.
+        experiment: its runs.
+        options: how it was reproduced.
+        seconds: what that took now; runs that were finished before took none.
+
+    Returns:
+        The path of the file.
+    """
+    from polyglance.reproduce.run import symbolic
+
+    target, reports = measured.target, measured.reports
     assert target.summary is not None
     by_run: dict[str, dict[int, Report]] = {}
     for (name, seed), report in reports.items():
@@ -53,10 +66,12 @@ def write_summary(
         **staged_runs.training_environment(first),
         "commits": staged_runs.count_commits(experiment, reports),
         "recipe": paper.runs[target.runs()[0]].recipe,
-        "common_changes": [c for c in options.changes if c != SAVE and "/" not in c],
+        "common_changes": symbolic(options.changes, experiment.data, options.out),
         "device": options.device,
         "runs_at_once": options.jobs,
         "seeds": list(options.seeds),
+        "wall_seconds": round(seconds),
+        "comparisons": claims_json(measured),
         **_SUMMARIES[target.summary](paper, target, by_run, options),
     }
     name = NAMES.get(target.summary) or target.name.rpartition("/")[2].replace("-", "_")
@@ -77,10 +92,9 @@ def _cross_encoder(
 ) -> dict[str, Any]:
     """Return mR by run, protocol and language, steps and seconds."""
     languages = [column.name for column in target.columns if not column.mean_of]
-    images = [c.partition("=")[2] for c in options.changes if c.startswith("test_images=")]
     return {
         "languages": languages,
-        "test_images": int(images[-1]) if images and images[-1] != "null" else None,
+        "test_images": _test_images(paper, target, options),
         "runs": {
             name: {
                 **cross_encoder_run(paper.runs[name].parent, by_run[name]),
@@ -90,6 +104,15 @@ def _cross_encoder(
             if name in by_run
         },
     }
+
+
+def _test_images(paper: Paper, target: Target, options: Options) -> int | None:
+    """Return how many test images the tables are of; None for all."""
+    own = (change.replace(PARENT, "parent") for change in paper.runs[target.runs()[-1]].changes)
+    changes = [*options.prepared, *options.changes, *(c for c in own if "{" not in c)]
+    settings = open_recipe(paper.runs[target.runs()[-1]].recipe, changes).settings
+    images: int | None = settings.test_images
+    return images
 
 
 def cross_encoder_run(parent: str | None, reports: Mapping[int, Report]) -> dict[str, Any]:
@@ -158,8 +181,7 @@ def _settings(
             }
             for run, reports in by_run.items()
         }  # fmt: skip
-        seconds = sum(r.get("seconds", 0) for reports in by_run.values() for r in reports.values())
-        return {"seconds": {"total": round(seconds)}, "settings": settings}
+        return {"settings": settings}
 
     return of_target
 

@@ -119,8 +119,12 @@ class Target:
     """For what cannot be measured, such as a drawing: what to see instead, by which command."""
     prepare: tuple[Prepare, ...] = ()
     """What is made before the runs, where the data lacks it."""
+    changes: tuple[str, ...] = ()
+    """Changes of all runs, before those that the user asks for."""
     summary: Summary | None = None
     """The results page that this fills, beside its own files."""
+    keep_weights: bool = False
+    """Keep the weights of all runs, for models that are used afterwards."""
 
     @property
     def measured(self) -> bool:

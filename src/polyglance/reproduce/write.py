@@ -60,24 +60,30 @@ def as_json(measured: Measured, details: Mapping[str, Any]) -> dict[str, Any]:
                 **({"note": row.note} if row.note else {}),
             }
         )
-    claims = []
-    for claim in target.claims:
-        comparison = measured.compare(claim)
-        if comparison is not None:
-            claims.append(
-                {
-                    "claim": claim.text,
-                    "better": claim.better,
-                    "worse": claim.worse,
-                    "published": measured.published_gain(claim),
-                    "verdict": comparison.verdict,
-                    **comparison._asdict(),
-                }
-            )
     return {
         "target": target.name, "title": target.title, "source": target.source, **details,
-        "columns": [column.name for column in target.columns], "rows": rows, "claims": claims,
+        "columns": [column.name for column in target.columns], "rows": rows,
+        "claims": claims_json(measured),
     }  # fmt: skip
+
+
+def claims_json(measured: Measured) -> list[dict[str, Any]]:
+    """Return the claims with their comparisons; verdicts are by p-values after correction."""
+    return [
+        {
+            "claim": claim.text,
+            "better": claim.better,
+            "worse": claim.worse,
+            "columns": list(claim.columns),
+            "published": measured.published_gain(claim),
+            "verdict": corrected.verdict,
+            **comparison._asdict(),
+            "corrected_p": corrected.p,
+        }
+        for (claim, comparison), corrected in zip(
+            measured.comparisons, measured.corrected, strict=True
+        )
+    ]
 
 
 def as_csv(measured: Measured) -> str:
@@ -114,6 +120,11 @@ def as_markdown(measured: Measured, details: Mapping[str, Any]) -> str:
     parts.append(_table(measured))
     if claims := _claims(measured):
         parts.append("## Claims\n\n" + "\n".join(f"- {line}" for line in claims))
+        if len(claims) > 1:
+            parts.append(
+                f"P-values are corrected for these {len(claims)} comparisons by Holm's method;"
+                " intervals are of each by itself."
+            )
     if notes := [f"- {row.name}: {row.note}" for row in target.rows if row.note]:
         parts.append("## Notes\n\n" + "\n".join(notes))
     seeds = ", ".join(map(str, details.get("seeds", ())))
@@ -202,10 +213,7 @@ def _cell(measured: Measured, row: Row, column: Column) -> str:
 
 def _claims(measured: Measured) -> list[str]:
     lines = []
-    for claim in measured.target.claims:
-        comparison = measured.compare(claim)
-        if comparison is None:
-            continue
+    for (claim, _), comparison in zip(measured.comparisons, measured.corrected, strict=True):
         paper = measured.published_gain(claim)
         beside = "" if paper is None else f" (the paper: {paper:+.1f})"
         over = (
