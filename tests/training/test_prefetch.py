@@ -65,7 +65,7 @@ def test_batches_come_in_order_from_another_thread_and_no_further_than_the_depth
         taken = [next(batches).batch for _ in range(3)]
         assert [batch.step for batch in taken] == [5, 6, 7]
         assert {batch.thread for batch in taken} == {"prefetch"}
-    # Two wait in the queue, and one is sampled while they do.
+    # One waits in the queue, one to be copied, and one is sampled while they do.
     assert task.sampled == list(range(5, 5 + len(task.sampled)))
     assert len(task.sampled) <= 3 + 2 + 1
     with Prefetcher(Mixture({"a": task}), range(2), seed=0, depth=1) as batches:
@@ -81,6 +81,68 @@ def test_errors_surface_in_the_training_loop(tmp_path: Path, depth: int) -> None
     assert threading.active_count() == 1 or "prefetch" not in {
         thread.name for thread in threading.enumerate()
     }
+
+
+@dataclass(frozen=True)
+class Nested(Batch):
+    step: int
+    parts: tuple[Stored, ...]
+
+
+@dataclass(frozen=True)
+class Stored(Batch):
+    reads: Disk
+
+
+class Disk:
+    """Reads that end when the next batch is sampled, as if a disk were busy until then."""
+
+    def __init__(self, damaged: bool) -> None:
+        self.damaged, self.over, self.waited = damaged, threading.Event(), False
+
+    def wait(self) -> None:
+        assert self.over.wait(10), "nothing is sampled while the disk reads"
+        self.waited = True
+        if self.damaged:
+            raise PolyglanceError("shard 3 is cut off")
+
+
+class FromDisk(nn.Module):
+    def __init__(self, damaged: int) -> None:
+        super().__init__()
+        self.damaged, self.last = damaged, Disk(False)
+
+    def sample(self, generator: np.random.Generator) -> Nested:
+        self.last.over.set()
+        step = step_of(generator)
+        self.last = Disk(step == self.damaged)
+        if step == 3:
+            self.last.over.set()
+        return Nested(step, (Stored(self.last),))
+
+    def losses(self, batch: Nested) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+
+def test_the_next_batch_is_sampled_while_one_is_read() -> None:
+    task = FromDisk(damaged=2)
+    with Prefetcher(Mixture({"a": task}), range(4), seed=0, depth=2) as batches:
+        for step in range(2):
+            batch = next(batches).batch
+            assert isinstance(batch, Nested)
+            assert batch.step == step
+            assert batch.parts[0].reads.waited
+        with pytest.raises(PolyglanceError, match="shard 3 is cut off"):
+            next(batches)
+
+
+def test_an_error_comes_after_the_batches_before_it() -> None:
+    task = Noisy(fail_at=2)
+    with Prefetcher(Mixture({"a": task}), range(4), seed=0, depth=3) as batches:
+        taken = [next(batches).batch for _ in range(2)]
+        assert [batch.step for batch in taken] == [0, 1]  # type: ignore[attr-defined]
+        with pytest.raises(PolyglanceError, match="shard 7"):
+            next(batches)
 
 
 def test_shares_of_processes_are_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -17,8 +17,19 @@ from torch import Tensor
 from polyglance.nn.packing import to_device
 
 
+class PendingReads(Protocol):
+    """Reads under way into the tensors of a batch."""
+
+    def wait(self) -> None:
+        """Return when all is read; raises what reading raised."""
+        ...
+
+
 class Batch:
     """Base class of batches, which are frozen dataclasses."""
+
+    reads: PendingReads | None = None
+    """What is still being read from a disk; None for a batch in memory."""
 
     def counts(self) -> dict[str, int]:
         """Return how many terms the mean of each loss has, by its name.
@@ -30,15 +41,24 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Self:
         """Copy all tensors to ``device`` asynchronously; those there already are not copied."""
+        self.wait()
         moved: Self = map_tensors(self, lambda tensor: to_device(tensor, device))
         return moved
 
     def pin_memory(self) -> Self:
         """Copy all tensors of the CPU to pinned memory, which an accelerator can read alone."""
+        self.wait()
         pinned: Self = map_tensors(
             self, lambda tensor: tensor if tensor.is_cuda else tensor.pin_memory()
         )
         return pinned
+
+    def wait(self) -> None:
+        """Wait until all of the batch is read."""
+        if self.reads is not None:
+            self.reads.wait()
+        for part in _parts(self):
+            part.wait()
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield all tensors of the batch."""
@@ -50,6 +70,21 @@ class Batch:
 
         map_tensors(self, note)
         return iter(found)
+
+
+def _parts(value: Any) -> Iterator[Batch]:
+    """Yield the batches in the fields of a dataclass, and in containers in them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in fields(value)]
+    elif isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, tuple | list):
+        return
+    for item in value:
+        if isinstance(item, Batch):
+            yield item
+        else:
+            yield from _parts(item)
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyglance.batches.batch import Batch
+from polyglance.batches.batch import Batch, PendingReads
 from polyglance.batches.regions import first_rows
 from polyglance.nn.packed_pairs import Regions
 from polyglance.nn.packing import Packing, to_device
 from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.utils.ragged import ragged_arange
-from polyglance.vision.store_reader import StoreReader
+from polyglance.vision.store_reader import Reads, StoreReader
 
 Indices = NDArray[np.int64]
 
@@ -43,9 +43,11 @@ class StoredRegions(Batch):
     packing: Packing
     labels: Tensor
     global_rows: Tensor | None
+    reads: PendingReads | None = None
 
     def load(self) -> Regions:
         """Return the features in float32, where the batch was copied to."""
+        self.wait()
         if self.scales is None:
             return Regions(self.values.float(), self.boxes, self.packing)
         # Rounded as in a table in memory, so that both train alike.
@@ -140,7 +142,11 @@ class StreamedRegions:
         return int(self.lengths.mean() * self._width * _TORCH[self._dtype].itemsize)
 
     def select(self, images: Indices, draws: ItemDraws | None = None) -> StoredRegions:
-        """Read the regions of images into (pinned) memory; there are no views to draw."""
+        """Begin to read the regions of images into (pinned) memory; there are no views to draw.
+
+        Features may still be on their way when this returns: batches wait for them when they
+        are copied or loaded.
+        """
         lengths = self.lengths[images]
         starts = np.cumsum(lengths) - lengths
         total, pin = int(lengths.sum()), self._device.type == "cuda"
@@ -149,11 +155,14 @@ class StreamedRegions:
         boxes = torch.empty((total, 4), pin_memory=pin)
         labels = torch.full((total,), NO_LABEL)
         out = {"features": values.numpy(), "scales": scales.numpy(), "boxes": boxes.numpy()}
+        reads: list[Reads] = []
         for number in range(len(self.readers)):
             chosen = np.flatnonzero(self._store[images] == number)
             if len(chosen):
                 items = self._items[images[chosen]]
-                self._read(number, items, lengths[chosen], starts[chosen], out, labels.numpy())
+                reads += self._read(
+                    number, items, lengths[chosen], starts[chosen], out, labels.numpy()
+                )
         return StoredRegions(
             values,
             scales if self._dtype == "int8" else None,
@@ -161,6 +170,7 @@ class StreamedRegions:
             Packing.of(lengths),
             labels,
             first_rows(lengths) if self.prepend_global else None,
+            _AllReads(reads),
         )
 
     def soft_labels(self, images: Indices) -> tuple[Tensor, Tensor]:
@@ -203,17 +213,18 @@ class StreamedRegions:
         starts: Indices,
         out: dict[str, NDArray[np.generic]],
         labels: NDArray[np.int64],
-    ) -> None:
-        """Read images of one store to their places in the batch."""
+    ) -> list[Reads]:
+        """Read images of one store to their places in the batch; features may still be read."""
         reader, first = self.readers[store], int(self.prepend_global)
+        reads = []
         if first:
             ones = np.ones(len(items), np.int64)
-            reader.read("wholes", items, ones, out["features"], starts)
+            reads = [reader.start_read("wholes", items, ones, out["features"], starts)]
             if self._dtype == "int8":
-                reader.read("whole_scales", items, ones, out["scales"], starts)
+                reads += [reader.start_read("whole_scales", items, ones, out["scales"], starts)]
             out["boxes"][starts] = (0, 0, 1, 1)
         counts, starts = lengths - first, starts + first
-        reader.read("features", items, counts, out["features"], starts)
+        reads += [reader.start_read("features", items, counts, out["features"], starts)]
         rows = ragged_arange(starts, counts)
         if self._small is not None:
             small = self._small[store]
@@ -223,7 +234,7 @@ class StreamedRegions:
                 out["scales"][rows] = small["scales"][stored]
             if reader.info.labels:
                 labels[rows] = small["label_ids"][stored]
-            return
+            return reads
         reader.read("boxes", items, counts, out["boxes"], starts)
         if self._dtype == "int8":
             reader.read("scales", items, counts, out["scales"], starts)
@@ -231,6 +242,19 @@ class StreamedRegions:
             ids = np.empty((len(labels), reader.info.labels), np.uint16)
             reader.read("label_ids", items, counts, ids, starts)
             labels[rows] = ids[rows, 0]
+        return reads
+
+
+@dataclass(frozen=True)
+class _AllReads:
+    """Several reads as one."""
+
+    reads: Sequence[Reads]
+
+    def wait(self) -> None:
+        """Wait for all of them."""
+        for read in self.reads:
+            read.wait()
 
 
 _SMALL_BYTES = 4 + 16 + 2

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -18,7 +19,7 @@ import torch
 from polyglance.batches.batch import Batch
 from polyglance.training.mixture import Mixture, Task, step_generator
 
-DEPTH = 2
+DEPTH = 3
 """Batches sampled ahead by default."""
 _POLL_SECONDS = 0.1
 
@@ -73,12 +74,13 @@ class Prefetcher:
         """
         self.mixture, self.steps, self.seed = mixture, steps, seed
         self.micro_batches, self.device = micro_batches, torch.device(device)
-        self._source = self._sample_all()
+        # A batch is copied when the next one is sampled, which leaves a disk time to read it.
+        self._source = self._copy_all(delay=min(depth, 1))
         self._stop = threading.Event()
         self._queue: queue.Queue[PreparedBatch | BaseException] | None = None
         self._thread: threading.Thread | None = None
         if depth > 0:
-            self._queue = queue.Queue(depth)
+            self._queue = queue.Queue(max(1, depth - 1))  # the delayed batch is one of them
             self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
             self._thread.start()
 
@@ -109,21 +111,37 @@ class Prefetcher:
             self._thread = None
 
     def _sample_all(self) -> Iterator[PreparedBatch]:
-        cuda = self.device.type == "cuda"
-        stream = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
         for step in self.steps:
             name, task = self.mixture.choose(self.seed, step)
             for micro_batch in range(self.micro_batches):
-                batch = task.sample(
-                    step_generator(self.seed, step, micro_batch, self.micro_batches)
-                )
-                if stream is None:
-                    yield PreparedBatch(name, task, batch)
-                    continue
-                with torch.cuda.stream(stream):
-                    batch = batch.pin_memory().to(self.device)
-                    copied = stream.record_event()
-                yield PreparedBatch(name, task, batch, copied)
+                generator = step_generator(self.seed, step, micro_batch, self.micro_batches)
+                yield PreparedBatch(name, task, task.sample(generator))
+
+    def _copy_all(self, delay: int) -> Iterator[PreparedBatch]:
+        """Yield batches on the device, the last ``delay`` of those sampled still being read."""
+        cuda = self.device.type == "cuda"
+        stream = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
+        sampled: deque[PreparedBatch] = deque()
+        failure: Exception | None = None
+        try:
+            for prepared in self._sample_all():
+                sampled.append(prepared)
+                if len(sampled) > delay:
+                    yield self._copy(sampled.popleft(), stream)
+        except Exception as error:  # raised once the batches before it are taken
+            failure = error
+        for prepared in sampled:
+            yield self._copy(prepared, stream)
+        if failure is not None:
+            raise failure
+
+    def _copy(self, prepared: PreparedBatch, stream: torch.cuda.Stream | None) -> PreparedBatch:
+        prepared.batch.wait()
+        if stream is None:
+            return prepared
+        with torch.cuda.stream(stream):
+            batch = prepared.batch.pin_memory().to(self.device)
+            return replace(prepared, batch=batch, copied=stream.record_event())
 
     def _run(self) -> None:
         try:

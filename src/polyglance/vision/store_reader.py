@@ -7,8 +7,10 @@ lengths of all items are in memory; rows are read into buffers of the caller, by
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,28 @@ Indices = NDArray[np.int64]
 
 _READ_THREADS = 8
 _ITEMS_PER_JOB = 32
+
+
+class Reads:
+    """Rows that a few threads read, and the files that they keep open meanwhile."""
+
+    def __init__(self, jobs: Sequence[Future[None]], opened: ExitStack) -> None:
+        self._jobs, self._opened, self._left = jobs, opened, len(jobs)
+        self._lock = threading.Lock()
+        for job in jobs:
+            job.add_done_callback(self._end)
+
+    def wait(self) -> None:
+        """Return when all is read; raises what reading raised."""
+        for job in self._jobs:
+            job.result()
+
+    def _end(self, job: Future[None]) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        self._opened.close()
 
 
 class StoreReader:
@@ -86,7 +110,13 @@ class StoreReader:
     def read(
         self, name: str, items: Indices, counts: Indices, out: NDArray[Any], starts: Indices
     ) -> None:
-        """Read rows of an array into ``out``.
+        """Read rows of an array into ``out``; the arguments are those of `start_read`."""
+        self.start_read(name, items, counts, out, starts).wait()
+
+    def start_read(
+        self, name: str, items: Indices, counts: Indices, out: NDArray[Any], starts: Indices
+    ) -> Reads:
+        """Begin to read rows of an array into ``out``.
 
         Args:
             name: ``features``, ``scales``, ``boxes``, ``label_ids`` or ``label_probs`` by
@@ -95,6 +125,9 @@ class StoreReader:
             counts: Tokens of each to read, from its first; 1 for arrays by item.
             out: ``(rows, ...)`` of the array's dtype, contiguous.
             starts: Where in ``out`` each item's rows begin.
+
+        Returns:
+            What to wait for before ``out`` is used.
         """
         if out.dtype != shard_layout(self.info)[name][1] or not out.flags.c_contiguous:
             raise ValueError(f"{name} cannot be read into {out.dtype}")
@@ -103,12 +136,12 @@ class StoreReader:
         items, counts, starts = items[order], counts[order], starts[order]
         width = out[:1].nbytes
         if not width or not len(items):
-            return
+            return Reads([], ExitStack())
         shards, which = np.unique(self._shard[items], return_inverse=True)
         places = [self._places[shard][name] for shard in shards.tolist()]
         rows = items - self._first_item[shards[which]] if name in ITEM_ARRAYS else self._row[items]
         offsets = np.array([place.offset for place in places])[which] + rows * width
-        raw = memoryview(out.reshape(-1).view(np.uint8))
+        raw = out.reshape(-1).view(np.uint8).data
         begins, ends = starts * width, (starts + counts) * width
 
         def run(first: int) -> None:
@@ -121,9 +154,11 @@ class StoreReader:
                 if preadv(descriptors[file], [raw[begin:end]], offset) != end - begin:
                     self._fill(descriptors[file], int(shards[file]), offset, raw[begin:end])
 
-        preadv = os.preadv
-        with self.files.opened([_shard_name(shard) for shard in shards.tolist()]) as descriptors:
-            list(self._pool.map(run, range(0, len(items), _ITEMS_PER_JOB)))
+        preadv, opened = os.preadv, ExitStack()
+        names = [_shard_name(shard) for shard in shards.tolist()]
+        descriptors = opened.enter_context(self.files.opened(names))
+        jobs = [self._pool.submit(run, i) for i in range(0, len(items), _ITEMS_PER_JOB)]
+        return Reads(jobs, opened)
 
     def read_all(self, name: str, *, columns: int | None = None) -> NDArray[Any]:
         """Read an array of all items into memory, shard by shard; its first columns if given."""
