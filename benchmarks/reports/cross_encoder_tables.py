@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.reports import pages, seeds
 from benchmarks.reports.pages import NOT_MEASURED
+from benchmarks.reports.seeds import Line
+from polyglance.reproduce.target import Row, Target, find_target
 
 Figures = Mapping[str, Any]
 Setting = tuple[str, str]
@@ -157,7 +161,20 @@ def _cell(by_seed: Mapping[int, float]) -> str:
 def gain(
     figures: Figures, better: Setting, worse: Setting, languages: Sequence[str]
 ) -> seeds.Gain | None:
-    """Return how far one setting is above another, over the seeds that both have."""
+    """Return how far one setting is above another.
+
+    Over seeds and queries where the results compare just these, else over the seeds of both.
+    """
+    if "comparisons" in figures:
+        _, target = find_target(figures["target"])
+        cells = [_cells(setting, languages) for setting in (better, worse)]
+        rows = [
+            [row.name for row in target.rows if _row_cells(target, row, languages) == wanted]
+            for wanted in cells
+        ]
+        for above, below in product(*rows):
+            if (found := seeds.stored(figures, above, below, languages)) is not None:
+                return found
     return gain_over(Recalls.of(figures, better), Recalls.of(figures, worse), languages)
 
 
@@ -165,6 +182,25 @@ def gain_over(better: Recalls, worse: Recalls, languages: Sequence[str]) -> seed
     """Return how far some recalls, possibly of another system, are above others."""
     by_seed = gains_by_seed(better, worse, languages)
     return seeds.gain(list(by_seed.values())) if by_seed else None
+
+
+def _cells(setting: Setting, languages: Sequence[str]) -> dict[str, tuple[str | None, str]]:
+    """Return by language the run of a setting, and the protocol by which it is evaluated."""
+    names = run_names(setting, languages)
+    runs = names if setting[1] == EACH else names * len(languages)
+    protocol = "translate_test" if setting[1] == TRANSLATE_TEST else "test"
+    return {code: (run, f"{protocol}.all_pairs") for code, run in zip(languages, runs, strict=True)}
+
+
+def _row_cells(
+    target: Target, row: Row, languages: Sequence[str]
+) -> dict[str, tuple[str | None, str]]:
+    """Return the same of a target's row."""
+    return {
+        column.name: (row.run_of(column), row.protocol or target.protocol)
+        for column in target.columns
+        if column.name in languages
+    }
 
 
 def gains_by_seed(better: Recalls, worse: Recalls, languages: Sequence[str]) -> dict[int, float]:
@@ -182,33 +218,39 @@ def paper_gain(paper: Paper, better: Setting, worse: Setting, *, english: bool =
 
 def comparisons(
     figures: Figures, paper: Paper, compared: Iterable[tuple[str, Setting, Setting]]
-) -> list[str]:
+) -> list[Line]:
     """Say of each claim whether one setting is above another in languages other than English."""
     lines = []
     for claim, better, worse in compared:
         difference = gain(figures, better, worse, other_languages(figures))
         if difference is not None:
-            lines.append(
-                f"{claim} (the paper: {paper_gain(paper, better, worse):+.1f}):"
-                f" {seeds.verdict(difference)} ({seeds.signed(difference)})."
-            )
+            text = f"{claim} (the paper: {paper_gain(paper, better, worse):+.1f})"
+            lines.append(Line(partial(_judged, text), (difference,)))
     return lines
+
+
+def _judged(text: str, difference: seeds.Gain) -> str:
+    return f"{text}: {seeds.verdict(difference)} ({seeds.signed(difference)})."
 
 
 def english_comparisons(
     figures: Figures, paper: Paper, compared: Mapping[str, tuple[Setting, Setting]]
-) -> list[str]:
+) -> list[Line]:
     """Say what each change brings to English itself."""
     lines = []
     for change, (better, worse) in compared.items():
         difference = gain(figures, better, worse, [ENGLISH])
         if difference is not None:
+            published = paper_gain(paper, better, worse, english=True)
             lines.append(
-                f"{change}, in English itself (the paper:"
-                f" {paper_gain(paper, better, worse, english=True):+.1f}):"
-                f" {gain_or_loss(difference)}."
+                outcome(f"{change}, in English itself (the paper: {published:+.1f})", difference)
             )
     return lines
+
+
+def outcome(text: str, difference: seeds.Gain) -> Line:
+    """Return the sentence that something is a gain, a loss, or not decided."""
+    return Line(lambda corrected: f"{text}: {gain_or_loss(corrected)}.", (difference,))
 
 
 def gain_or_loss(difference: seeds.Gain) -> str:
@@ -292,7 +334,11 @@ def how(figures: Figures) -> str:
         f"Measured {figures['date']} at {at} on {figures['hardware']}:"
         f" {len(runs)} runs, with {each} each,"
         f" {minutes:.0f} minutes of training in all, {figures['runs_at_once']} runs at once."
-        f" Tables are of the first {figures['test_images']} test pictures and all their captions"
-        f" (`--test-images`).{left_out}"
+        f" Tables are of {_first(figures['test_images'])} test pictures and all their captions"
+        f" (`--set test_images=`).{left_out}"
         + (f" All runs change the recipe by {changed} (`--set`)." if changed else "")
     )
+
+
+def _first(count: int | None) -> str:
+    return "all" if count is None else f"the first {count}"

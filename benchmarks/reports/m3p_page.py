@@ -7,6 +7,7 @@ Reads results/m3p_flickr8k.json and results/m3p_step.json, fills docs/results-m3
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from benchmarks.reports import cross_encoder_tables, pages, seeds
@@ -22,6 +23,7 @@ from benchmarks.reports.cross_encoder_tables import (
     Table,
     other_languages,
 )
+from benchmarks.reports.seeds import Line
 from benchmarks.results_io import DOCS, RESULTS, read_results
 
 PAGE = DOCS / "results-m3p.md"
@@ -100,8 +102,11 @@ def fill(figures: Figures, document: Path = PAGE) -> None:
     """Fill the tables and claims of a document."""
     figures = cross_encoder_tables.only_complete_seeds(figures)
     contents = {f"table {number}": table(figures, number) for number in TABLES}
+    lines = claims(figures)
+    (order,) = seeds.write_lines(lines)
     contents |= {
-        "order": pages.bullets(claims(figures)),
+        "order": pages.bullets(order),
+        "compared": seeds.how_compared(lines),
         "how": cross_encoder_tables.how(figures),
         "speed": cross_encoder_tables.step_speed(RESULTS / "m3p_step.json"),
     }
@@ -113,7 +118,7 @@ def table(figures: Figures, number: int) -> str:
     return cross_encoder_tables.table(figures, TABLES[number], PAPER)
 
 
-def claims(figures: Figures) -> list[str]:
+def claims(figures: Figures) -> list[Line]:
     """State each finding of the paper, and whether the figures here agree."""
     return [
         *_setting_claims(figures),
@@ -122,7 +127,7 @@ def claims(figures: Figures) -> list[str]:
     ]
 
 
-def _setting_claims(figures: Figures) -> list[str]:
+def _setting_claims(figures: Figures) -> list[Line]:
     """Tables 2, 3 and 6: settings compared in languages other than English, then in English."""
     compared = [
         ("Fine-tuning on English helps other languages", (FULL, ENGLISH), (FULL, NONE)),
@@ -152,7 +157,7 @@ def _fine_tuned(label: str) -> str:
     return f"fine-tuned {label}" if label.startswith("on ") else label
 
 
-def _language_count_claims(figures: Figures) -> list[str]:
+def _language_count_claims(figures: Figures) -> list[Line]:
     """Table 4: the languages that MCT switches to, and those that it leaves out."""
     lines = []
     for count, in_paper, name in ((2, 3, MCT_2), (4, 5, MCT_4)):
@@ -164,21 +169,21 @@ def _language_count_claims(figures: Figures) -> list[str]:
         ):
             gain = cross_encoder_tables.gain(figures, (name, NONE), (PLAIN, NONE), codes)
             if gain is not None:
-                outcome = cross_encoder_tables.gain_or_loss(gain)
-                lines.append(f"{text} ({', '.join(codes)}): {outcome}.")
+                lines.append(cross_encoder_tables.outcome(f"{text} ({', '.join(codes)})", gain))
         gain = cross_encoder_tables.gain(figures, (FULL, NONE), (name, NONE), switched)
         if gain is not None:
             paper = cross_encoder_tables.paper_gain(PAPER, (FULL, NONE), (name, NONE))
-            lines.append(
+            text = (
                 f"MCT of all languages against {count}, in these (the paper, of 50 against"
-                f" {in_paper}: {paper:+.1f}): {cross_encoder_tables.gain_or_loss(gain)}."
+                f" {in_paper}: {paper:+.1f})"
             )
+            lines.append(cross_encoder_tables.outcome(text, gain))
     return lines
 
 
-def _task_claims(figures: Figures) -> list[str]:
+def _task_claims(figures: Figures) -> list[Line]:
     """Table 5: what each task brings, and whether the paper's largest is largest here."""
-    lines: list[str] = []
+    lines: list[Line] = []
     gains: dict[str, tuple[seeds.Gain, seeds.Gain]] = {}
     for task, name in TASKS.items():
         both = [
@@ -191,19 +196,20 @@ def _task_claims(figures: Figures) -> list[str]:
                 cross_encoder_tables.paper_gain(PAPER, (PLAIN, EACH), (name, EACH), english=en)
                 for en in (True, False)
             ]
-            lines.append(
+            text = (
                 f"{task} helps (the paper, fine-tuned on each: {paper[0]:+.1f} in English,"
-                f" {paper[1]:+.1f} in others):"
-                f" {seeds.verdict(english)} in English ({seeds.signed(english)}),"
-                f" {seeds.verdict(others)} in others ({seeds.signed(others)})."
+                f" {paper[1]:+.1f} in others)"
             )
+            lines.append(Line(partial(_in_both, text), (english, others)))
             gains[task] = english, others
     if len(gains) == len(TASKS):
         best = [max(gains, key=lambda task: gains[task][part][0]) for part in (0, 1)]
-        texts = [f"{task} ({seeds.signed(gains[task][part])})" for part, task in enumerate(best)]
+        texts = [f"{task} ({gains[task][part].mean:+.1f})" for part, task in enumerate(best)]
         lines.append(
-            f"The task that brings most by the mean (the paper: MC-VLM in both): {texts[0]} in"
-            f" English, {texts[1]} in others."
+            seeds.plain(
+                f"The task that brings most by the mean (the paper: MC-VLM in both): {texts[0]} in"
+                f" English, {texts[1]} in others."
+            )
         )
     if "xMLM" in gains:
         both_by_seed = [
@@ -216,11 +222,18 @@ def _task_claims(figures: Figures) -> list[str]:
         ]
         to_others, to_english = both_by_seed
         more = seeds.gain([to_others[seed] - to_english[seed] for seed in to_others])
+        text = "xMLM brings more to other languages than to English (the paper: yes)"
         lines.append(
-            "xMLM brings more to other languages than to English (the paper: yes):"
-            f" {seeds.verdict(more)} ({seeds.signed(more)})."
+            Line(lambda gain: f"{text}: {seeds.verdict(gain)} ({seeds.signed(gain)}).", (more,))
         )
     return lines
+
+
+def _in_both(text: str, english: seeds.Gain, others: seeds.Gain) -> str:
+    return (
+        f"{text}: {seeds.verdict(english)} in English ({seeds.signed(english)}),"
+        f" {seeds.verdict(others)} in others ({seeds.signed(others)})."
+    )
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ Reads results/reranking_m3p.json and results/reranking_uc2.json, fills docs/resu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.reports import pages, seeds
 from benchmarks.reports.cross_encoder_tables import shared_machine_note
+from benchmarks.reports.seeds import Line
 from benchmarks.results_io import DOCS, RESULTS, read_results
 
 PAGE = DOCS / "results-reranking.md"
@@ -55,8 +57,15 @@ def read_all(folder: Path) -> Figures:
 def fill(figures: Figures, document: Path = PAGE) -> None:
     """Fill the table and the goals of a document."""
     how = pages.bullets(_how(system, of_system) for system, of_system in figures.items())
-    goals_list = pages.bullets(goals(figures))
-    pages.fill(document, {"table": table(figures), "goals": goals_list, "how": how})
+    lines = goals(figures)
+    (judged,) = seeds.write_lines(lines)
+    contents = {
+        "table": table(figures),
+        "goals": pages.bullets(judged),
+        "compared": seeds.how_compared(lines),
+        "how": how,
+    }
+    pages.fill(document, contents)
 
 
 def table(figures: Figures) -> str:
@@ -76,35 +85,60 @@ def table(figures: Figures) -> str:
     return pages.table(["", *languages], [[label, *cells] for label, cells in rows.items()])
 
 
-def goals(figures: Figures) -> list[str]:
+def goals(figures: Figures) -> list[Line]:
     """Say which goals were reached, and how much of a gain is due to augmentation alone."""
-    lines = []
+    lines: list[Line] = []
     for system, of_system in figures.items():
         means = {name: spreads["average"]["values"] for name, spreads in of_system["test"].items()}
         if system in MIN_RECALL and "all_pairs" in means:
-            goal = MIN_RECALL[system]
+            above = seeds.gain(means["all_pairs"], MIN_RECALL[system])
             recall = of_system["test"]["all_pairs"]["average"]["mean"]
-            above = seeds.gain(means["all_pairs"], goal)
-            lines.append(
-                f"{system}, every pair scored, reaches at least {goal:.0f} mR:"
-                f" {seeds.verdict(above)} ({recall:.1f}; above the goal by"
-                f" {seeds.signed(above)})."
-            )
-        gain, goal = seeds.gain(means["reranked"], means["dual"]), MIN_GAIN[system]
+            lines.append(Line(partial(_recall_goal, system, recall), (above,)))
+        goal = MIN_GAIN[system]
         above = seeds.gain(means["reranked"], [value + goal for value in means["dual"]])
-        line = (
-            f"The default model's top 50, re-ranked with {system}, are at least {goal:.0f}"
-            f" points above it alone: {seeds.verdict(above)} ({seeds.signed(gain)}"
-        )
-        if "dual_tta" in means:
-            augmented = seeds.gain(means["dual_tta"], means["dual"])
-            reranked = seeds.gain(means["reranked"], means["dual_tta"])
-            line += (
-                f"; {seeds.signed(augmented)} by test-time augmentation;"
-                f" {seeds.signed(reranked)} by {system}"
-            )
-        lines.append(f"{line}).")
+        pairs = [("reranked", "dual"), ("dual_tta", "dual"), ("reranked", "dual_tta")]
+        gains = [
+            _gain(of_system, system, *pair) for pair in pairs[: 3 if "dual_tta" in means else 1]
+        ]
+        lines.append(Line(partial(_gain_goal, system), (above, *gains)))
     return lines
+
+
+def _gain(figures: Mapping[str, Any], system: str, better: str, worse: str) -> seeds.Gain:
+    """Return how far one protocol is above another, over queries where these are compared."""
+    rows = [PROTOCOLS[protocol].format(system=system) for protocol in (better, worse)]
+    found = seeds.stored(figures, rows[0], rows[1])
+    if found is not None:
+        return found
+    values = [figures["test"][protocol]["average"]["values"] for protocol in (better, worse)]
+    return seeds.gain(values[0], values[1])
+
+
+def _recall_goal(system: str, recall: float, above: seeds.Gain) -> str:
+    return (
+        f"{system}, every pair scored, reaches at least {MIN_RECALL[system]:.0f} mR:"
+        f" {seeds.verdict(above)} ({recall:.1f}; above the goal by {seeds.signed(above)})."
+    )
+
+
+def _gain_goal(
+    system: str,
+    above: seeds.Gain,
+    gain: seeds.Gain,
+    augmented: seeds.Gain | None = None,
+    reranked: seeds.Gain | None = None,
+) -> str:
+    line = (
+        f"The default model's top 50, re-ranked with {system}, are at least"
+        f" {MIN_GAIN[system]:.0f} points above it alone: {seeds.verdict(above)}"
+        f" ({seeds.signed(gain)}"
+    )
+    if augmented is not None and reranked is not None:
+        line += (
+            f"; {seeds.signed(augmented)} by test-time augmentation;"
+            f" {seeds.signed(reranked)} by {system}"
+        )
+    return f"{line})."
 
 
 def _how(system: str, figures: Mapping[str, Any]) -> str:

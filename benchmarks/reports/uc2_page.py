@@ -26,6 +26,7 @@ from benchmarks.reports.cross_encoder_tables import (
     Table,
 )
 from benchmarks.reports.pages import NOT_MEASURED
+from benchmarks.reports.seeds import Line
 from benchmarks.results_io import DOCS, RESULTS, read_results
 from polyglance.reproduce.plots import language_plot
 
@@ -85,11 +86,15 @@ def fill(figures: Figures, document: Path = PAGE, *, m3p: Figures | None = None)
     figures = cross_encoder_tables.only_complete_seeds(figures)
     m3p = None if m3p is None else cross_encoder_tables.only_complete_seeds(m3p)
     contents = {f"table {number}": table(figures, number) for number in TABLES}
+    table_m3p, lines_m3p = beside_m3p(figures, m3p)
+    lines = claims(figures)
+    order, compared = seeds.write_lines(lines, lines_m3p)
     contents |= {
         "plot": _plot(figures, m3p, document.parent / "images" / PLOT),
-        "m3p": beside_m3p(figures, m3p),
+        "m3p": "\n\n".join([table_m3p, *([pages.bullets(compared)] if compared else [])]),
         "early adaptation": early_adaptation(figures),
-        "order": pages.bullets(claims(figures)),
+        "order": pages.bullets(order),
+        "compared": seeds.how_compared(lines, lines_m3p),
         "how": cross_encoder_tables.how(figures),
         "speed": cross_encoder_tables.step_speed(RESULTS / "uc2_step.json"),
     }
@@ -101,7 +106,7 @@ def table(figures: Figures, number: int) -> str:
     return cross_encoder_tables.table(figures, TABLES[number], PAPER)
 
 
-def claims(figures: Figures) -> list[str]:
+def claims(figures: Figures) -> list[Line]:
     """State each finding of the paper, and whether the figures here agree."""
     compared = [
         ("Translate-test is above testing in the language itself, both fine-tuned on English",
@@ -126,15 +131,16 @@ def claims(figures: Figures) -> list[str]:
     ]
 
 
-def beside_m3p(figures: Figures, m3p: Figures | None) -> str:
-    """Compare both systems in the settings that they share."""
+def beside_m3p(figures: Figures, m3p: Figures | None) -> tuple[str, list[Line]]:
+    """Compare both systems in the settings that they share: a table, and what it says."""
     if m3p is None:
-        return "M3P was not measured yet."
+        return "M3P was not measured yet.", []
     for key in ("test_images", "languages"):
         if figures[key] != m3p[key]:
             return (
                 f"The two cannot be compared: `{key}` was {m3p[key]} for M3P and {figures[key]}"
-                " for UC2."
+                " for UC2.",
+                [],
             )
     figures, m3p = (
         cross_encoder_tables.only_complete_seeds(figures, m3p),
@@ -146,8 +152,9 @@ def beside_m3p(figures: Figures, m3p: Figures | None) -> str:
         for name, of_system in ((m3p_page.FULL, m3p), (FULL, figures))
     ]
     header = ["fine-tuned", "", *figures["languages"], "others", "average"]
-    compared = pages.bullets([*_training_budget(figures, m3p), *_differences(figures, m3p)])
-    return f"{pages.table(header, rows, text_columns=2)}\n\n{compared}"
+    budget = [seeds.plain(line) for line in _training_budget(figures, m3p)]
+    table = pages.table(header, rows, text_columns=2)
+    return table, [*budget, *_differences(figures, m3p)]
 
 
 def _training_budget(figures: Figures, m3p: Figures) -> list[str]:
@@ -174,9 +181,10 @@ def _steps(run: Any) -> str:
     return f"{run['steps']:,} steps{f' ({parts})' if len(stages) > 1 else ''} in "
 
 
-def _differences(figures: Figures, m3p: Figures) -> list[str]:
+def _differences(figures: Figures, m3p: Figures) -> list[Line]:
     """Say, by setting and over all, whether UC2 is above M3P on average."""
-    lines, settings = [], []
+    lines: list[Line] = []
+    settings = []
     for on in SHARED:
         by_seed = cross_encoder_tables.gains_by_seed(
             Recalls.of(figures, (FULL, on)),
@@ -184,21 +192,27 @@ def _differences(figures: Figures, m3p: Figures) -> list[str]:
             figures["languages"],
         )
         if by_seed:
-            gain = seeds.gain(list(by_seed.values()))
-            lines.append(
-                f"Fine-tuned {FINE_TUNED[on]}, UC2 is above M3P on average:"
-                f" {seeds.verdict(gain)} ({seeds.signed(gain)}; the paper, in its four languages:"
-                f" {_paper_difference(on):+.1f})."
-            )
+            lines.append(_above_m3p(on, seeds.gain(list(by_seed.values()))))
             settings.append(by_seed)
     if len(settings) == len(SHARED):
         common = [seed for seed in settings[0] if all(seed in each for each in settings)]
         gain = seeds.gain([statistics.mean(each[seed] for each in settings) for seed in common])
+        text = "Over these settings, UC2 is above M3P on average"
         lines.append(
-            "Over these settings, UC2 is above M3P on average:"
-            f" {seeds.verdict(gain)} ({seeds.signed(gain)})."
+            Line(lambda found: f"{text}: {seeds.verdict(found)} ({seeds.signed(found)}).", (gain,))
         )
     return lines
+
+
+def _above_m3p(on: str, gain: seeds.Gain) -> Line:
+    return Line(
+        lambda found: (
+            f"Fine-tuned {FINE_TUNED[on]}, UC2 is above M3P on average:"
+            f" {seeds.verdict(found)} ({seeds.signed(found)}; the paper, in its four languages:"
+            f" {_paper_difference(on):+.1f})."
+        ),
+        (gain,),
+    )
 
 
 def _paper_difference(on: str) -> float:

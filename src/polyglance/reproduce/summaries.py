@@ -64,6 +64,7 @@ def write_summary(
     figures: dict[str, Any] = {
         **environment(),
         **staged_runs.training_environment(first),
+        "target": target.name,
         "commits": staged_runs.count_commits(experiment, reports),
         "recipe": paper.runs[target.runs()[0]].recipe,
         "common_changes": symbolic(options.changes, experiment.data, options.out),
