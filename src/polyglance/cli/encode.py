@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
 from polyglance.cli.output import Quiet
 
 
@@ -30,6 +31,9 @@ def encode(
         bool, typer.Option("--thumbnails", help="Store thumbnails as well.")
     ] = False,
     shard_size: Annotated[int, typer.Option(min=1, help="Files per shard.")] = 1024,
+    max_pixels: MaxPixels = None,
+    max_seconds: MaxSeconds = None,
+    max_memory: MaxMemory = None,
     quiet: Quiet = False,
 ) -> None:
     """Encode many pictures and clips on many machines, for `library import`."""
@@ -44,6 +48,7 @@ def encode(
         workers=workers,
         threads=threads,
         ray=ray,
+        limits=decode_limits(max_pixels, max_seconds, max_memory),
         quiet=quiet,
     )
     for message in report.messages:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
 from polyglance.cli.output import Quiet, Strict, console, print_bad_files, print_skipped
 from polyglance.errors import Problems
 
@@ -31,6 +32,9 @@ def features_extract(
     dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: all cores.")] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
+    max_pixels: MaxPixels = None,
+    max_seconds: MaxSeconds = None,
+    max_memory: MaxMemory = None,
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
@@ -49,7 +53,14 @@ def features_extract(
     )
     problems = Problems(strict=strict)
     result = extract(
-        source, out, settings, threads=threads, device=device, problems=problems, quiet=quiet
+        source,
+        out,
+        settings,
+        threads=threads,
+        device=device,
+        problems=problems,
+        limits=decode_limits(max_pixels, max_seconds, max_memory),
+        quiet=quiet,
     )
     print_skipped(problems)
     print_bad_files(result.bad)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.addresses import LibraryOption as LibraryOption
+from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
 from polyglance.cli.output import Quiet
-from polyglance.errors import printable
+from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
     from polyglance.search.indexing import IndexReport
@@ -38,14 +39,25 @@ def index(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; default: all cores.")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Encode the given FOLDERS anew, unchanged or not.")
+    ] = False,
+    max_pixels: MaxPixels = None,
+    max_seconds: MaxSeconds = None,
+    max_memory: MaxMemory = None,
     quiet: Quiet = False,
 ) -> None:
     """Add pictures and clips to a library; run again to re-scan for changes."""
     from polyglance.search.library import Library
 
-    with Library(library, model=model, threads=threads, features=features or ()) as opened:
+    if again and not folders:
+        raise PolyglanceError("--again needs the folders or files to encode anew")
+    limits = decode_limits(max_pixels, max_seconds, max_memory)
+    with Library(
+        library, model=model, threads=threads, features=features or (), limits=limits
+    ) as opened:
         report = (
-            opened.add(*folders, thumbnails=thumbnails, quiet=quiet)
+            opened.add(*folders, thumbnails=thumbnails, again=again, quiet=quiet)
             if folders
             else opened.update(thumbnails=thumbnails, quiet=quiet)
         )

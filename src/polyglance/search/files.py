@@ -1,4 +1,4 @@
-"""Read files: content and hash at once; dates, thumbnails, and whether files changed.
+"""Read files: content and hash at once; dates and thumbnails.
 
 EXIF gives the local time at which a picture was taken, mostly without a time zone. So all
 dates are local times; a file without one gets its modification time in this machine's zone.
@@ -11,14 +11,13 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from io import FileIO
 from typing import TYPE_CHECKING, BinaryIO
 
-from polyglance.errors import error_reason, printable
-from polyglance.search.store import FileSignature, Store
+from polyglance.search.store import FileSignature
 from polyglance.vision.limited_decoding import FileStamp
 
 if TYPE_CHECKING:
@@ -106,21 +105,3 @@ def make_thumbnail(image: Image) -> bytes:
     stream = io.BytesIO()
     small.save(stream, "WEBP", quality=80)
     return stream.getvalue()
-
-
-def changed_files(store: Store) -> Iterator[str]:
-    """Yield a sentence for each item whose file is missing, unreadable or changed.
-
-    Every file is read in full.
-    """
-    for entry in store.entries():
-        item = entry.item
-        try:
-            same_size = os.stat(item.path).st_size == item.signature.size
-            if not same_size or content_hash(item.path) != item.content_hash:
-                yield f"{printable(item.path)}: the file changed after it was indexed: index again"
-        except OSError as error:
-            yield (
-                f"{printable(item.path)}: the file cannot be read ({error_reason(error)}):"
-                " index again"
-            )

@@ -97,6 +97,7 @@ class Indexer:
         encoder: Callable[[], Encoder],
         *,
         thumbnails: bool = False,
+        again: bool = False,
         quiet: bool = False,
         limits: DecodeLimits | None = None,
         order: random.Random | None = None,
@@ -107,13 +108,14 @@ class Indexer:
             store: The library.
             encoder: Loads the model; called when the first image has to be encoded.
             thumbnails: Also store thumbnails.
+            again: Also encode files that are unchanged, to replace their vectors.
             quiet: Show no progress bar.
             limits: What decoding a file may take.
             order: Decides which files come first.
         """
         self._store = store
         self._files = FileEncoder(encoder, thumbnails=thumbnails, limits=limits)
-        self._thumbnails, self._quiet = thumbnails, quiet
+        self._thumbnails, self._again, self._quiet = thumbnails, again, quiet
         self._order = order or random.Random()
         self._counts = dict.fromkeys(("added", "changed", "moved", "unchanged"), 0)
         self._bad: list[BadFile] = []
@@ -193,7 +195,7 @@ class Indexer:
 
     def _is_outdated(self, record: FileRecord, file: ScannedFile) -> bool:
         """Return whether a file changed, or was skipped for a reason that is none any more."""
-        if record.signature != file.signature:
+        if self._again or record.signature != file.signature:
             return True
         error = record.error
         return error is not None and (is_passing(error) or self._files.limits.is_outdated(error))
@@ -203,7 +205,7 @@ class Indexer:
         for file in files:
             if isinstance(file, BadFile):
                 self._retry_later(file)
-            elif not self._recognize(file):
+            elif self._again or not self._recognize(file):
                 yield file
                 continue
             else:
@@ -244,6 +246,8 @@ class Indexer:
         entries = [file for file in batch if isinstance(file, Entry)]
         bad = [file for file in batch if isinstance(file, BadFile)]
         if entries:
+            if self._again:  # else an item of the same content keeps its vectors
+                self._store.delete([entry.item.path for entry in entries])
             self._store.put(entries)
             for entry in entries:
                 self._count(entry.item)

@@ -63,7 +63,13 @@ log = logging.getLogger(__name__)
 class Library(OpenLibrary):
     """Pictures and clips, searched by what they show. Threads may share a library."""
 
-    def add(self, *folders: PathLike, thumbnails: bool = False, quiet: bool = True) -> IndexReport:
+    def add(
+        self,
+        *folders: PathLike,
+        thumbnails: bool = False,
+        again: bool = False,
+        quiet: bool = True,
+    ) -> IndexReport:
         """Index folders and files: add new and changed files, delete missing ones.
 
         From then on `update` does the same. A run that was killed is continued by the next.
@@ -71,6 +77,7 @@ class Library(OpenLibrary):
         Args:
             folders: Folders or single files.
             thumbnails: Also store thumbnails.
+            again: Also encode files that are unchanged, to replace their vectors.
             quiet: Show no progress bar.
 
         Returns:
@@ -87,7 +94,7 @@ class Library(OpenLibrary):
             store.drop_places(EXCLUDED, [path])
             if not any(is_within(path, folder) for folder in store.places(SCANNED)):
                 store.add_place(SCANNED, path)
-        return self._update_paths(store, paths, thumbnails=thumbnails, quiet=quiet)
+        return self._update_paths(store, paths, thumbnails=thumbnails, again=again, quiet=quiet)
 
     def update(self, *, thumbnails: bool = False, quiet: bool = True) -> IndexReport:
         """Bring the library up to date with all folders that were added; see `add`."""
@@ -310,11 +317,16 @@ class Library(OpenLibrary):
         return report
 
     def verify(self, *, files: bool = False) -> list[str]:
-        """Return a sentence for each damaged part, and with ``files`` for each changed file."""
-        from polyglance.search.files import changed_files
+        """Return a sentence for each damaged part.
+
+        With ``files`` also for each item that is not what its file says: all files are read and
+        encoded again, which takes as long as indexing did.
+        """
+        from polyglance.search.verification import changed_files
 
         store = self._store()
-        return [*store.find_damage(), *(changed_files(store) if files else ())]
+        changed = changed_files(store, self._encoder, self._limits) if files else ()
+        return [*store.find_damage(), *changed]
 
     def info(self) -> LibraryInfo:
         """Return what the library is and how much it holds."""
@@ -345,8 +357,21 @@ class Library(OpenLibrary):
         return [self.vector(one) if isinstance(one, MediaRef) else one for one in images]
 
     def _update_paths(
-        self, store: Store, paths: Sequence[str], *, thumbnails: bool, quiet: bool
+        self,
+        store: Store,
+        paths: Sequence[str],
+        *,
+        thumbnails: bool,
+        again: bool = False,
+        quiet: bool,
     ) -> IndexReport:
-        report = Indexer(store, self._encoder, thumbnails=thumbnails, quiet=quiet).run(paths)
+        report = Indexer(
+            store,
+            self._encoder,
+            thumbnails=thumbnails,
+            again=again,
+            quiet=quiet,
+            limits=self._limits,
+        ).run(paths)
         self._index().build(quiet=quiet)
         return report

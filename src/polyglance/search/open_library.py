@@ -21,6 +21,7 @@ from polyglance.search.model_info import (
 from polyglance.search.query import PathLike
 from polyglance.search.reranking import Reranker, RerankerLike, open_scorer
 from polyglance.search.store import LibraryNotFoundError, ModelInfo, Store
+from polyglance.vision.limited_decoding import DecodeLimits
 
 
 class OpenLibrary:
@@ -34,6 +35,7 @@ class OpenLibrary:
         reranker: RerankerLike | None = None,
         threads: int | None = None,
         features: Sequence[PathLike] = (),
+        limits: DecodeLimits | None = None,
     ) -> None:
         """Open a library; `add` creates it if it does not exist.
 
@@ -46,11 +48,12 @@ class OpenLibrary:
                 `polyglance.search.reranking.PairScorer`.
             threads: The maximum number of cores for the model.
             features: Feature stores of the files to index, for a model of features.
+            limits: What decoding a file may take while indexing.
         """
         self._backend = backend_for(default_library() if path is None else path)
         self.path = self._backend.path if isinstance(self._backend, FileBackend) else None
         self._model, self._threads, self._scorer = model, threads, reranker
-        self._features = features
+        self._features, self._limits = features, limits
         self._lock = threading.RLock()
         self._open_store: Store | None = None
         self._loaded_encoder: Encoder | None = None

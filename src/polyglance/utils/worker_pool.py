@@ -40,6 +40,11 @@ _FROM_OUTSIDE = {
 """Exit statuses of a process that somebody stopped, such as the kernel when memory is short."""
 
 
+def wall_seconds(seconds: float) -> float:
+    """Return the wall-clock time for a reply, on a busy machine."""
+    return 20 + 5 * seconds
+
+
 class TaskError(DataError):
     """A task that failed, and why."""
 
@@ -102,7 +107,7 @@ class WorkerPool:
             The header and the payload of each reply. A `TaskError` says what went wrong.
         """
         request = {"task": task, "settings": settings, "memory": memory, "seconds": seconds}
-        patience = 20 + 5 * seconds  # wall-clock time for a reply, on a busy machine
+        patience = wall_seconds(seconds)
         for attempt in (1, 2):
             with self._lease() as worker:
                 try:

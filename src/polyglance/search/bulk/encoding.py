@@ -33,6 +33,7 @@ from polyglance.search.model_info import check_model, new_model_info, open_model
 from polyglance.search.scan import ScannedFile, has_content, is_missing
 from polyglance.search.store import BadFile, Entry
 from polyglance.utils.progress import Advance, progress
+from polyglance.vision.limited_decoding import DecodeLimits
 
 MAX_MESSAGES = 10
 """Bad files that are named; the others are only counted."""
@@ -76,6 +77,7 @@ def encode(
     workers: int | None = None,
     threads: int = 1,
     ray: str | None = None,
+    limits: DecodeLimits | None = None,
     quiet: bool = True,
 ) -> BulkReport:
     """Encode pictures and clips into a folder of shards (see `Library.import_shards`).
@@ -89,6 +91,7 @@ def encode(
         workers: Number of workers; None for as many as there are cores for.
         threads: Cores per worker.
         ray: The address of a Ray cluster; None for this machine alone.
+        limits: What decoding a file may take.
         quiet: Show no progress bar.
 
     Returns:
@@ -113,7 +116,7 @@ def encode(
             progress("Encoding", plan.files, completed=done, quiet=quiet) as advance,
         ):
             start = time.monotonic()
-            for outcome in _run_workers(folder, pending, num_workers, threads):
+            for outcome in _run_workers(folder, pending, num_workers, threads, limits):
                 if outcome["error"]:
                     raise PolyglanceError(outcome["error"])
                 report = _add_outcome(report, outcome)
@@ -131,8 +134,10 @@ class Worker:
         folder: str | Path,
         threads: int,
         load: Callable[[str, int], Encoder] = open_model,
+        limits: DecodeLimits | None = None,
     ) -> None:
         self._folder, self._threads, self._load = ShardFolder(folder), threads, load
+        self._limits = limits
 
     def __call__(self, batch: Mapping[str, Sequence[int]]) -> dict[str, list[Any]]:
         """Encode shards; return their outcomes by column, as Ray Data passes batches."""
@@ -185,7 +190,9 @@ class Worker:
         if files:
             encoder = self._encoder  # loaded here, before several threads ask for it
             thumbnails = self._folder.plan.thumbnails
-            yield from FileEncoder(lambda: encoder, thumbnails=thumbnails).encode_files(files)
+            yield from FileEncoder(
+                lambda: encoder, thumbnails=thumbnails, limits=self._limits
+            ).encode_files(files)
 
     def _check_results(self, results: Sequence[EncodedFile]) -> None:
         """Stop if a file that may be readable later could not be read: a shard is made once."""
@@ -269,7 +276,11 @@ def _add_outcome(report: BulkReport, outcome: Mapping[str, Any]) -> BulkReport:
 
 
 def _run_workers(
-    folder: ShardFolder, pending: Sequence[int], workers: int, threads: int
+    folder: ShardFolder,
+    pending: Sequence[int],
+    workers: int,
+    threads: int,
+    limits: DecodeLimits | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the outcome of each shard as it is done."""
     ray = import_ray()
@@ -281,6 +292,7 @@ def _run_workers(
     outcomes = shards.map_batches(
         Worker,
         fn_constructor_args=(str(folder.path.resolve()), threads),
+        fn_constructor_kwargs={"limits": limits},
         batch_size=1,
         num_cpus=threads,
         # One shard at a time: none waits for a worker while another is free.
