@@ -123,13 +123,17 @@ class Prefetcher:
         stream = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
         sampled: deque[PreparedBatch] = deque()
         failure: Exception | None = None
-        try:
-            for prepared in self._sample_all():
-                sampled.append(prepared)
+        source = self._sample_all()
+        while failure is None:
+            try:
+                sampled.append(next(source))
+            except StopIteration:
+                break
+            except Exception as error:  # raised once the batches before it are taken
+                failure = error
+            else:
                 if len(sampled) > delay:
                     yield self._copy(sampled.popleft(), stream)
-        except Exception as error:  # raised once the batches before it are taken
-            failure = error
         for prepared in sampled:
             yield self._copy(prepared, stream)
         if failure is not None:
