@@ -179,6 +179,23 @@ class GroupedOrder:
         return kinds, ranks
 
 
+@dataclass(frozen=True)
+class Streaming:
+    """How training goes through a corpus on disk."""
+
+    per_batch: int
+    """Items (captions or images) that a batch takes, on all processes together."""
+    seed: int = 0
+    shuffle: Shuffle | None = None
+    """How far images are shuffled; None for the whole corpus."""
+
+    def order(self, counts: Indices, probabilities: NDArray[np.float64]) -> GroupedOrder:
+        """Return an order of groups (languages) of so many items with these shares."""
+        return GroupedOrder(
+            counts, probabilities, seed=self.seed, per_batch=self.per_batch, shuffle=self.shuffle
+        )
+
+
 _PERIOD = 1024
 """Items after which unequal shares are exact; equal ones are after one item of each group."""
 

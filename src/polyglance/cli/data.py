@@ -92,6 +92,55 @@ def data_toy(
         print(f"{folder / name}: {count:,}")
 
 
+@app.command("shard")
+def data_shard(
+    manifest: Annotated[Path, typer.Argument(help="A manifest of images.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder and name: shards/train writes shards/train-000000.tar ...")
+    ],
+    size: Annotated[int, typer.Option(min=1, help="Greatest size of a tar in MB.")] = 1000,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that check images; default: one a core.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a manifest's images into tars of WebDataset's layout, with an index.
+
+    Training recipes read them where `tars` names them, such as `tars: shards/train-*.tar`.
+    Damaged images are left out.
+    """
+    from polyglance.data.tar_writer import write_tars
+    from polyglance.vision.decoding import default_workers
+
+    count = default_workers() if workers is None else workers
+    result = write_tars(manifest, out, max_bytes=size * 1_000_000, workers=count, quiet=quiet)
+    for reason in result.damaged.values():
+        print(f"left out: {printable(reason)}", file=sys.stderr)
+    print(f"{out}-*.tar: {pluralize(result.images, 'image')} in {pluralize(result.tars, 'tar')}")
+
+
+@app.command("index")
+def data_index(
+    tars: Annotated[
+        str, typer.Argument(help="Folder, tar, pattern such as 'train-{000000..000099}.tar'.")
+    ],
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for the index if it cannot lie beside the tars.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Decode every image and note damaged ones.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Index tars that others made, which training otherwise does at its first use."""
+    from polyglance.data.tars import TarSet, build_index
+
+    index = build_index(TarSet(tars), cache, quiet=quiet, check=check)
+    damaged = f", {pluralize(len(index.damaged), 'damaged image')}" if index.damaged else ""
+    count = pluralize(len(index.tars), "tar")
+    print(f"{index.folder}: {pluralize(len(index), 'image')} in {count}{damaged}")
+
+
 @app.command("enrich")
 def data_enrich(
     data: Annotated[Path, typer.Argument(help="Folder of the corpora.")],

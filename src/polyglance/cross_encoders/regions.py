@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +22,7 @@ from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.models.projection_heads import ProjectionHeads
 from polyglance.vision.backbone import open_backbone
+from polyglance.vision.decoding import Source
 from polyglance.vision.torch_backbone import TorchBackbone
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def open_image_backbone(config: ImageBackboneConfig, device: str = "cpu") -> Tor
 
 
 def encode_regions(
-    images: Sequence[str | Path | Image],
+    images: Sequence[Source | Image],
     backbone: TorchBackbone,
     config: ImageBackboneConfig,
     *,
@@ -92,7 +92,7 @@ def encode_regions(
 
 
 def encode_regions_tta(
-    images: Sequence[str | Path | Image],
+    images: Sequence[Source | Image],
     backbone: TorchBackbone,
     config: ImageBackboneConfig,
     *,
@@ -132,7 +132,7 @@ def image_vectors(heads: ProjectionHeads, regions: RegionSource, *, view: int = 
 
 def tta_image_vectors(
     heads: ProjectionHeads,
-    images: Sequence[str | Path | Image],
+    images: Sequence[Source | Image],
     backbone: TorchBackbone,
     config: ImageBackboneConfig,
 ) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,12 +100,12 @@ def _members(file: IO[bytes], name: str) -> Iterator[tarfile.TarInfo]:
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             while (member := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # they would all stay in memory
+                tar.members.clear()  # type: ignore[attr-defined]  # else all stay in memory
                 if member.size < 0:
                     raise tarfile.ReadError("negative size")
                 count += 1
                 yield member
-            file.seek(tar.offset)  # type: ignore[attr-defined]
+            file.seek(tar.offset)
             last = file.read(tarfile.BLOCKSIZE)
             if last.strip(b"\0") or 0 < len(last) < tarfile.BLOCKSIZE:
                 raise tarfile.ReadError("damaged header")
@@ -270,7 +270,8 @@ class TarIndex:
         """Return the samples with a key."""
         wanted = np.uint64(_hash(key.encode(errors="surrogateescape")))
         hashes = self.arrays["hash"]
-        first, last = (int(np.searchsorted(hashes, wanted, side)) for side in ("left", "right"))  # type: ignore[call-overload]
+        sides: tuple[Literal["left", "right"], ...] = ("left", "right")
+        first, last = (int(np.searchsorted(hashes, wanted, side)) for side in sides)
         numbers = [int(self.arrays["by_hash"][place]) for place in range(first, last)]
         return [number for number in numbers if self.key(number) == key]
 

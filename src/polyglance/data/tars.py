@@ -135,7 +135,7 @@ class TarImages(Sequence[ImageBytes]):
             cache_dir: For copies of tars from an address; None for a temporary folder.
             cache_bytes: The most that these may occupy.
         """
-        self.tars, self.index = tars, index
+        self.tars, self.tar_index = tars, index
         self.items = np.arange(len(index)) if items is None else np.asarray(items, np.int64)
         self.files: RemoteFiles | None = None
         if not tars.is_local:
@@ -150,7 +150,7 @@ class TarImages(Sequence[ImageBytes]):
     @property
     def image_bytes(self) -> int:
         """The mean size of an image's file."""
-        return self.index.bytes_per_image
+        return self.tar_index.bytes_per_image
 
     def __len__(self) -> int:
         return len(self.items)
@@ -163,10 +163,10 @@ class TarImages(Sequence[ImageBytes]):
         """Return where an image lies; one at an address is read."""
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
-        item, arrays = int(self.items[number]), self.index.arrays
-        name = self.index.tars[int(arrays["tar"][item])]
+        item, arrays = int(self.items[number]), self.tar_index.arrays
+        name = self.tar_index.tars[int(arrays["tar"][item])]
         start, size = int(arrays["image_start"][item]), int(arrays["image_size"][item])
-        title = f"{self.tars.folder}/{self.index.name(item)}"
+        title = f"{self.tars.folder}/{self.tar_index.name(item)}"
         if self.files is None:
             return ImageBytes(title, f"{self.tars.folder}/{name}", start, size)
         with self.files.opened([name]) as (descriptor,):
@@ -188,13 +188,13 @@ class TarImages(Sequence[ImageBytes]):
         Images that are known to be damaged, or were left out of the tars for it, get -1.
         """
         numbers = np.empty(len(records), np.int64)
-        damaged = self.index.damaged or frozenset()
+        damaged = self.tar_index.damaged or frozenset()
         for place, record in enumerate(records):
-            found = self.index.find(record)
-            if found is None and tar_key(record.image or "") in self.index.left_out:
+            found = self.tar_index.find(record)
+            if found is None and tar_key(record.image or "") in self.tar_index.left_out:
                 found = -1
             if found is None:
-                example = self.index.name(0) if len(self.index) else "nothing"
+                example = self.tar_index.name(0) if len(self.tar_index) else "nothing"
                 raise PolyglanceError(
                     f"{self.tars.address} has no image {record.key!r} (it has {example!r}): use"
                     " the manifest that the tars were made from, or one of 'polyglance data import"

@@ -46,7 +46,7 @@ def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Rec
                     fields |= {"image": options.path(name), "id": fields.get("id") or sample.key}
                     record = Record.from_json(fields)
                 except ValueError as error:
-                    problems.report(path, None, f"{error} in {printable(sample.key)}")
+                    problems.report(path, None, f"expected {error} in {printable(sample.key)}")
                     continue
                 yield record if record.split else replace(record, split=options.split)
 

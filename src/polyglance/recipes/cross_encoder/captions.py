@@ -6,13 +6,13 @@ All captions are tokenized beforehand; a sampler returns rows of a `CaptionTable
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.batches.order import GroupedOrder, Shuffle
+from polyglance.batches.order import GroupedOrder
+from polyglance.batches.order import Streaming as Streaming
 from polyglance.config import validate_fields
 from polyglance.data.captions import BatchTokenizer, CaptionTable
 from polyglance.errors import PolyglanceError
@@ -110,23 +110,6 @@ class LanguageBalancedSampler:
     def _sample_caption(self, group: Indices, generator: np.random.Generator) -> Indices:
         rows: Indices = self._start[group] + generator.integers(self._size[group])
         return rows
-
-
-@dataclass(frozen=True)
-class Streaming:
-    """How training goes through a corpus on disk."""
-
-    per_batch: int
-    """Captions that a batch takes, on all processes together."""
-    seed: int = 0
-    shuffle: Shuffle | None = None
-    """How far images are shuffled; None for the whole corpus."""
-
-    def order(self, counts: Indices, probabilities: NDArray[np.float64]) -> GroupedOrder:
-        """Return an order of groups (languages) of so many items with these shares."""
-        return GroupedOrder(
-            counts, probabilities, seed=self.seed, per_batch=self.per_batch, shuffle=self.shuffle
-        )
 
 
 def _others_of_same(group: Indices, kind: Indices, generator: np.random.Generator) -> Indices:

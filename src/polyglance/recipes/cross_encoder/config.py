@@ -51,6 +51,9 @@ class CaptionedImages:
     """The folder of the images, put before their names; relative to that of the manifest."""
     merge: tuple[CaptionFile, ...] = ()
     """Captions of the same images from other files, matched by id or else by file name."""
+    tars: str | None = None
+    """Tars with the images, for a recipe with an image backbone: a folder, a tar, a pattern such
+    as ``train-{000000..000099}.tar``, or an address; None for files beside the manifest."""
     skip_missing: bool = False
     """Leave out images without stored regions, such as the dead links of Conceptual Captions."""
     fold_images: int | None = None

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from polyglance.batches.regions import RegionSource, RegionTable
+from polyglance.batches.streamed_pixels import PixelRegions
 from polyglance.batches.streamed_regions import StreamedRegions
 from polyglance.cross_encoders.regions import (
     ImageBackboneConfig,
-    encode_regions,
     encode_regions_tta,
     open_image_backbone,
 )
@@ -27,19 +27,21 @@ from polyglance.recipes.cross_encoder.config import CaptionedImages, CrossEncode
 from polyglance.recipes.cross_encoder.corpora import read_corpus
 from polyglance.recipes.cross_encoder.streaming import (
     LARGE_MANIFEST,
-    ImageFiles,
     StoreKeys,
     StreamingConfig,
     cached_captions,
     load_regions,
     open_reader,
+    place_pixel_regions,
     place_regions,
     streaming_of,
 )
+from polyglance.recipes.image_sources import ImageFiles, JoinedImages, open_images
 from polyglance.records import Record
 from polyglance.text import Tokenizer
 from polyglance.training.distributed import rank
 from polyglance.utils.fingerprint import file_stats, fingerprint
+from polyglance.vision.decoding import Source
 from polyglance.vision.torch_backbone import TorchBackbone
 
 ENGLISH = "en"
@@ -52,8 +54,8 @@ class Split:
     records: Sequence[Record]
     regions: RegionSource
     captions: CaptionTable
-    files: Sequence[Path]
-    """The image files, which need not exist where features are stored."""
+    files: Sequence[Source]
+    """The image files, or images in tars; they need not exist where features are stored."""
     streaming_config: StreamingConfig | None = None
     """How a corpus larger than memory is read; None for evaluation splits."""
 
@@ -174,26 +176,28 @@ class SplitReader:
     def _build(
         self, parts: Sequence[tuple[CaptionedImages, Sequence[Record]]], views: int | None
     ) -> Split:
-        records: Sequence[Record] = parts[0][1]
-        if len(parts) > 1:
-            records = [record for _, some in parts for record in some]
+        files: Sequence[Source]
         regions: RegionSource
         if self.image_backbone is None:
             regions = self._stored_regions(parts, train=views is not None)
+            files = ImageFiles([((self.data / c.manifest).parent, some) for c, some in parts])
         else:
-            tables = [self._encoded_regions(corpus, some, views) for corpus, some in parts]
-            regions = RegionTable.concat(tables)
+            pixels = self.streaming.pixels
+            found = [open_images(some, self.data, c.manifest, c.tars, pixels) for c, some in parts]
+            parts = [(c, images.records) for (c, _), images in zip(parts, found, strict=True)]
+            files = JoinedImages([images.sources for images in found])
+            regions = self._encoded_regions(files, train=views is not None)
+        records: Sequence[Record] = parts[0][1]
+        if len(parts) > 1:
+            records = [record for _, some in parts for record in some]
+        on_disk = isinstance(regions, StreamedRegions | PixelRegions)
         captions = (
             self._mapped_captions(parts, records)
-            if isinstance(regions, StreamedRegions)
+            if on_disk
             else CaptionTable.build(records, self.tokenizer, max_tokens=self.max_text_tokens)
         )
-        files = ImageFiles([((self.data / c.manifest).parent, some) for c, some in parts])
         config = self.streaming if views is not None else None
         return Split(records, regions, captions, files, config)
-
-    def _file(self, corpus: CaptionedImages, record: Record) -> Path:
-        return (self.data / corpus.manifest).parent / str(record.image or record.video)
 
     def _mapped_captions(
         self, parts: Sequence[tuple[CaptionedImages, Sequence[Record]]], records: Sequence[Record]
@@ -214,15 +218,12 @@ class SplitReader:
             max_tokens=self.max_text_tokens,
         )
 
-    def _encoded_regions(
-        self, corpus: CaptionedImages, records: Sequence[Record], views: int | None
-    ) -> RegionTable:
+    def _encoded_regions(self, images: Sequence[Source], *, train: bool) -> RegionSource:
         assert self.image_backbone is not None
-        files = [self._file(corpus, record) for record in records]
-        if views is None:
-            return encode_regions_tta(files, self.backbone, self.image_backbone)
-        return encode_regions(
-            files, self.backbone, self.image_backbone, views=views, seed=self.seed
+        if not train:
+            return encode_regions_tta(images, self.backbone, self.image_backbone)
+        return place_pixel_regions(
+            images, self.backbone, self.image_backbone, self.streaming, seed=self.seed
         )
 
     def _stored_regions(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.batches.batch import Batch
-from polyglance.batches.inputs import PixelTable, pack_captions, read_pixels
+from polyglance.batches.inputs import ImagePixels, pack_captions
 from polyglance.batches.regions import RegionBatch, RegionSource
+from polyglance.batches.streamed_pixels import StreamedPixels
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all_records
 from polyglance.encoders.model_folder import ModelFolder
@@ -33,6 +33,7 @@ from polyglance.recipes.cross_encoder.config import DistillationStage
 from polyglance.recipes.cross_encoder.data import Split, SplitReader
 from polyglance.text import Tokenizer
 from polyglance.training.mixture import item_draws, rank_share
+from polyglance.vision.decoding import Source
 
 Indices = NDArray[np.int64]
 
@@ -204,7 +205,7 @@ def distillation_task(
 
 def teacher_vectors(
     name: str | None,
-    files: Sequence[Path],
+    files: Sequence[Source],
     texts: CaptionTable,
     tokenizer: Tokenizer,
     *,
@@ -236,8 +237,9 @@ def teacher_vectors(
         raise PolyglanceError(
             f"{folder.path.name} takes features and no pictures: distil from a model of pictures"
         )
-    pixels = PixelTable(
-        read_pixels(files, settings.size if size is None else size),
+    pixels = StreamedPixels(
+        files,
+        settings.size if size is None else size,
         dual.image_backbone,  # type: ignore[arg-type]
         torch.tensor(settings.mean),
         torch.tensor(settings.std),
@@ -247,7 +249,7 @@ def teacher_vectors(
 
 
 @torch.no_grad()
-def _encode_images(dual: MMP, pixels: PixelTable) -> Tensor:
+def _encode_images(dual: MMP, pixels: ImagePixels) -> Tensor:
     blocks = np.array_split(np.arange(len(pixels)), -(-len(pixels) // _IMAGE_BATCH))
     return torch.cat([dual.encode_visual(*pixels.rows(block, None)).half() for block in blocks])
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,16 +21,21 @@ from numpy.typing import NDArray
 
 from polyglance.batches.order import Shuffle
 from polyglance.batches.regions import RegionSource, RegionTable
+from polyglance.batches.streamed_pixels import PixelRegions, StreamedPixels
 from polyglance.batches.streamed_regions import StreamedRegions
 from polyglance.config import validate_fields
+from polyglance.cross_encoders.regions import ImageBackboneConfig, encode_regions
 from polyglance.data.caption_files import build_captions, open_captions
 from polyglance.data.captions import BatchTokenizer, CaptionTable
 from polyglance.recipes.cross_encoder.captions import Streaming
+from polyglance.recipes.image_sources import PixelStreaming
 from polyglance.records import Record
 from polyglance.training.distributed import barrier, rank
+from polyglance.vision.decoding import Source
 from polyglance.vision.shard_files import CACHE_BYTES
 from polyglance.vision.store import find_key
 from polyglance.vision.store_reader import StoreReader
+from polyglance.vision.torch_backbone import TorchBackbone
 
 Indices = NDArray[np.int64]
 
@@ -54,10 +59,27 @@ class StreamingConfig:
     """Copies of shards from an address occupy at most so much."""
     cache_dir: str = "cache"
     """Folder inside the data folder for tokenised captions and copies of shards."""
+    decode_workers: int | None = None
+    """Processes that decode images for an image backbone, where these are read while training; 0
+    for threads, None for one a core."""
+    damaged_images: Literal["error", "skip"] = "error"
+    """Whether an image that cannot be decoded stops the run or is left out."""
 
     def __post_init__(self) -> None:
         names = ("regions_memory", "shuffle_memory", "shard_cache")
         validate_fields(self, lambda value: value >= 0, "0 or more gigabytes", *names)
+        validate_fields(self, lambda value: value >= 0, "0 or more", "decode_workers")
+
+    @property
+    def pixels(self) -> PixelStreaming:
+        """How images of an image backbone are read."""
+        return PixelStreaming(
+            shuffle_memory=self.shuffle_memory,
+            shard_cache=self.shard_cache,
+            cache_dir=self.cache_dir,
+            decode_workers=self.decode_workers,
+            damaged_images=self.damaged_images,
+        )
 
 
 def feature_address(data: Path, features: str) -> str | Path:
@@ -122,6 +144,46 @@ def load_regions(regions: StreamedRegions) -> RegionTable:
     )
 
 
+def place_pixel_regions(
+    images: Sequence[Source],
+    backbone: TorchBackbone,
+    settings: ImageBackboneConfig,
+    config: StreamingConfig,
+    *,
+    seed: int,
+) -> RegionSource:
+    """Encode training images once if their regions are small, or else in every step.
+
+    Args:
+        images: Files, or images in tars.
+        backbone: Encodes them.
+        settings: How.
+        config: The bounds.
+        seed: Of the augmentations.
+    """
+    pixels = StreamedPixels(
+        images,
+        settings.size,
+        backbone.network,
+        backbone.mean,
+        backbone.std,
+        min_crop_area=settings.min_crop_area,
+        device=backbone.device,
+        pool=config.pixels.open_pool(),
+    )
+    regions = PixelRegions(pixels, views=settings.views, grid=settings.grid)
+    size = int(regions.lengths.sum()) * regions.width * 2 * settings.views
+    if size <= config.regions_memory * 1e9:
+        return encode_regions(images, backbone, settings, views=settings.views, seed=seed)
+    if rank() == 0:
+        print(
+            f"{size / 1e9:,.1f} GB of regions are computed while training (regions_memory is"
+            f" {config.regions_memory:g} GB)",
+            file=sys.stderr,
+        )
+    return regions
+
+
 def streaming_of(
     regions: RegionSource, config: StreamingConfig, *, per_batch: int, seed: int, orders: int
 ) -> Streaming | None:
@@ -135,8 +197,10 @@ def streaming_of(
         orders: Languages, each with an order of its own.
     """
     size = int(regions.lengths.sum()) * regions.width * 2
-    if size <= config.regions_memory * 1e9 or not isinstance(regions, StreamedRegions):
+    on_disk = isinstance(regions, StreamedRegions | PixelRegions)
+    if size * regions.views <= config.regions_memory * 1e9 or not on_disk:
         return None
+    assert isinstance(regions, StreamedRegions | PixelRegions)
     window = config.shuffle_memory
     if window is None and not regions.is_local:
         window = min(_DEFAULT_WINDOW_GB, config.shard_cache / 2)
@@ -169,32 +233,6 @@ def cached_captions(
     captions = open_captions(folder, key)
     assert captions is not None
     return captions
-
-
-class ImageFiles(Sequence[Path]):
-    """The image files of records, made when they are asked for."""
-
-    def __init__(self, parts: Sequence[tuple[Path, Sequence[Record]]]) -> None:
-        """``parts`` are folders and the records of their images."""
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return sum(len(records) for _, records in self._parts)
-
-    @overload
-    def __getitem__(self, item: int) -> Path: ...
-    @overload
-    def __getitem__(self, item: slice) -> list[Path]: ...
-    def __getitem__(self, item: int | slice) -> Path | list[Path]:
-        """Return a file, or a list of them."""
-        if isinstance(item, slice):
-            return [self[number] for number in range(*item.indices(len(self)))]
-        for folder, records in self._parts:
-            if item < len(records):
-                record = records[item]
-                return folder / str(record.image or record.video)
-            item -= len(records)
-        raise IndexError(item)
 
 
 def _free_memory(device: torch.device) -> int:

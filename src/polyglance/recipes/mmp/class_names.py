@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyglance.batches.batch import Batch
-from polyglance.batches.inputs import PixelTable, VisualBatch, pack_captions
+from polyglance.batches.inputs import ImagePixels, VisualBatch, pack_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.models.mmp import MMP
 from polyglance.nn.packed_pairs import Text
@@ -48,7 +48,7 @@ class ClassStatistics:
 
 @torch.inference_mode()
 def class_statistics(
-    tables: Sequence[PixelTable], classifier: nn.Linear, *, batch: int = 512
+    tables: Sequence[ImagePixels], classifier: nn.Linear, *, batch: int = 512
 ) -> ClassStatistics:
     """Encode all images once and collect predictions and features."""
     features, probabilities = [], []
@@ -113,7 +113,7 @@ class ClassNameTask:
     def __init__(
         self,
         model: MMP,
-        tables: Sequence[PixelTable],
+        tables: Sequence[ImagePixels],
         names: CaptionTable,
         statistics: ClassStatistics,
         *,

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from polyglance.batches.inputs import PixelTable
+from polyglance.batches.inputs import ImagePixels
 from polyglance.data.captions import CaptionTable
 from polyglance.models.mmp import MMP
 from polyglance.nn.compression import check_compressible, compact_state, compress
@@ -41,7 +41,7 @@ def compress_and_distil(
     compression: CompressionConfig,
     *,
     sentences: Sequence[CaptionTable],
-    images: Sequence[PixelTable],
+    images: Sequence[ImagePixels],
     precision: Literal["float32", "bfloat16"],
     validate: Callable[[MMP, nn.Module], dict[str, float]],
     folder: Path,

@@ -8,6 +8,7 @@ from typing import Literal
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMPObjective
+from polyglance.recipes.image_sources import PixelStreaming
 from polyglance.training.loop import LoopConfig
 
 BACKBONE_MODULE = "image_backbone"
@@ -132,6 +133,10 @@ class ImageCorpus:
     """Captioned images to train on."""
 
     manifest: str
+    tars: str | None = None
+    """Tars with the images (WebDataset's layout, as 'polyglance data shard' writes): a folder, a
+    tar, a pattern such as ``coco/train-{000000..000099}.tar``, or an address that fsspec
+    understands. None for files beside the manifest."""
     extra_captions: str | None = None
     """A manifest of the same images with further captions to train on."""
     languages: tuple[str, ...] | None = None
@@ -227,6 +232,7 @@ class MMPPhotoRecipe:
     test: str | None = None
     objective: MMPObjective = field(default_factory=MMPObjective)
     loop: LoopConfig = field(default_factory=LoopConfig)
+    streaming: PixelStreaming = field(default_factory=PixelStreaming)
     compression: CompressionConfig | None = None
     """Compress and export the trained model; None to leave it as it is."""
 

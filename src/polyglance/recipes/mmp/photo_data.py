@@ -6,10 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from polyglance.batches.inputs import PixelTable, read_pixels
+from polyglance.batches.inputs import ImagePixels
+from polyglance.batches.order import Streaming
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all_records
 from polyglance.errors import PolyglanceError
+from polyglance.recipes.image_sources import (
+    ImageCollection,
+    PixelStreaming,
+    open_images,
+    pixel_order,
+    place_pixels,
+)
 from polyglance.recipes.mmp.config import ImageCorpus, MMPPhotoRecipe, TextCorpus
 from polyglance.recipes.mmp.data import corpus_name
 from polyglance.recipes.mmp.enrich import MIXED
@@ -25,7 +33,7 @@ class PhotoData:
     """Everything that a run on photos trains and evaluates on."""
 
     tokenizer: Tokenizer
-    images: tuple[tuple[ImageCorpus, PixelTable, CaptionTable], ...]
+    images: tuple[tuple[ImageCorpus, ImagePixels, CaptionTable], ...]
     texts: tuple[tuple[TextCorpus, CaptionTable], ...]
     class_names: CaptionTable | None
     """A record for each class of the image backbone, where their names are learned."""
@@ -35,7 +43,7 @@ class PhotoData:
     test: RetrievalSplit | None
 
     @property
-    def pixel_tables(self) -> list[PixelTable]:
+    def pixel_tables(self) -> list[ImagePixels]:
         """Return the images of all corpora."""
         return [table for _, table, _ in self.images]
 
@@ -90,7 +98,7 @@ def load_photo_data(
 
 @dataclass(frozen=True, eq=False)
 class _ImageSplit(RetrievalSplit):
-    visuals: PixelTable
+    visuals: ImagePixels
 
 
 class _Reader:
@@ -104,7 +112,8 @@ class _Reader:
 
     def split(self, manifest: str) -> RetrievalSplit:
         """Return all images and captions of a manifest."""
-        return self._split(_captioned_images(self.data / manifest), manifest)
+        records = _captioned_images(self.data / manifest)
+        return self._split(self._in_files(records, manifest), manifest)
 
     def training_split(self, corpus: ImageCorpus) -> tuple[_ImageSplit, RetrievalSplit | None]:
         """Return the images to train on with all captions, and those held out."""
@@ -116,7 +125,12 @@ class _Reader:
             )
         train = records[: len(records) - corpus.held_out]
         others = records[len(train) :]
-        held_out = self._split(others, corpus.manifest) if others else None
+        held_out = None
+        if others:
+            images = open_images(
+                others, self.data, corpus.manifest, corpus.tars, self.recipe.streaming
+            )
+            held_out = self._split(images, corpus.manifest)
         if corpus.extra_captions is not None:
             extra = self.data / corpus.extra_captions
             if not extra.is_file():
@@ -125,7 +139,8 @@ class _Reader:
                     f" {corpus.manifest}, or set its extra_captions to null"
                 )
             train = with_extra_captions(train, read_manifest(extra))
-        split = self._split(train, corpus.manifest, corpus.languages)
+        images = open_images(train, self.data, corpus.manifest, corpus.tars, self.recipe.streaming)
+        split = self._split(images, corpus.manifest, corpus.languages, self.recipe.streaming)
         if missing := set(corpus.languages or ()) - split.captions.present_languages:
             raise PolyglanceError(
                 f"{corpus.manifest} has no captions in {', '.join(sorted(missing))}:"
@@ -154,20 +169,40 @@ class _Reader:
             records, self.tokenizer, languages=languages, max_tokens=self.recipe.max_text_tokens
         )
 
+    def _in_files(self, records: Sequence[Record], manifest: str) -> ImageCollection:
+        return open_images(records, self.data, manifest, None, PixelStreaming())
+
     def _split(
-        self, records: Sequence[Record], manifest: str, languages: tuple[str, ...] | None = None
+        self,
+        images: ImageCollection,
+        manifest: str,
+        languages: tuple[str, ...] | None = None,
+        streaming: PixelStreaming | None = None,
     ) -> _ImageSplit:
-        captions = self.captions(records, languages)
-        folder = (self.data / manifest).parent
-        pixels = PixelTable(
-            read_pixels([folder / str(record.image) for record in records], self.recipe.image_size),
-            self.backbone.network,
-            self.backbone.mean,
-            self.backbone.std,
+        captions = self.captions(images.records, languages)
+        pixels = place_pixels(
+            images.sources,
+            self.recipe.image_size,
+            self.backbone,
             min_crop_area=self.recipe.min_crop_area,
             device=self.device,
+            config=streaming,
+            name=manifest,
         )
         return _ImageSplit(pixels, captions)
+
+
+def image_order(
+    recipe: MMPPhotoRecipe, corpus: ImageCorpus, images: ImagePixels
+) -> Streaming | None:
+    """Return how training goes through a corpus on disk; None for one in memory."""
+    return pixel_order(
+        images,
+        recipe.image_size,
+        recipe.streaming,
+        per_batch=corpus.batch,
+        seed=recipe.loop.seed,
+    )
 
 
 def _captioned_images(manifest: Path) -> list[Record]:

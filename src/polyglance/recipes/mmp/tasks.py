@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import VisualBatch, VisualTable, pack_captions
+from polyglance.batches.order import GroupedOrder, Streaming
 from polyglance.data.captions import CaptionTable
 from polyglance.data.cues import nearest_cues
 from polyglance.errors import PolyglanceError
@@ -33,7 +34,7 @@ from polyglance.recipes.mmp.config import ClipSampling
 from polyglance.records import Record
 from polyglance.text import Tokenizer
 from polyglance.training.distributed import gather_rows
-from polyglance.training.mixture import item_draws, rank_share
+from polyglance.training.mixture import item_draws, rank_share, take_in_order
 
 Indices = NDArray[np.int64]
 ReadFeatures = Callable[[Record], NDArray[np.floating[Any]]]
@@ -64,6 +65,7 @@ class MMPTask:
         batch: int,
         captions_per_image: int = 1,
         weights: Mapping[str, float] | None = None,
+        streaming: Streaming | None = None,
     ) -> None:
         """Prepare to draw from images that have captions.
 
@@ -76,6 +78,8 @@ class MMPTask:
             captions_per_image: Captions drawn for each image; consecutive ones are in
                 different languages wherever the image has more than one.
             weights: How often each language is drawn; None for all equally.
+            streaming: Go through the images in shuffled order instead of drawing them, for a
+                corpus on disk; every image then comes once an epoch.
         """
         if objective.cross and captions_per_image != 2:
             raise PolyglanceError(
@@ -94,11 +98,18 @@ class MMPTask:
                 "no image has a caption to train on: choose languages that the corpus has"
             )
         self.batch = min(batch, len(self.items))
+        self._order: GroupedOrder | None = None
+        if streaming is not None:
+            whole = replace(streaming, per_batch=self.batch)
+            self._order = whole.order(np.array([len(self.items)]), np.ones(1))
 
     def sample(self, generator: np.random.Generator) -> CaptionedBatch:
         """Draw images and captions."""
         share = rank_share(self.batch, equal=True)
-        items = generator.choice(self.items, self.batch, replace=False)
+        if self._order is None:
+            items = generator.choice(self.items, self.batch, replace=False)
+        else:
+            items = self.items[take_in_order(self._order, self.batch, generator)[1]]
         sentences, rows = [], None
         for _ in range(self.captions_per_image):
             rows = self.captions.sample(

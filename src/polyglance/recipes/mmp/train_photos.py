@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from polyglance import weights
-from polyglance.batches.inputs import PixelTable
+from polyglance.batches.inputs import ImagePixels
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.pretrained import load_encoder
 from polyglance.recipes.mmp.class_names import ClassNameTask, class_statistics
@@ -28,7 +28,7 @@ from polyglance.recipes.mmp.compression import (
 from polyglance.recipes.mmp.config import BACKBONE_MODULE, CompressionConfig, MMPPhotoRecipe
 from polyglance.recipes.mmp.data import corpus_name, with_mask_id
 from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls, photo_scores
-from polyglance.recipes.mmp.photo_data import PhotoData, load_photo_data
+from polyglance.recipes.mmp.photo_data import PhotoData, image_order, load_photo_data
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
 from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.training.distributed import rank
@@ -128,6 +128,7 @@ def build_tasks(
             objective,
             batch=corpus.batch,
             captions_per_image=corpus.captions_per_image,
+            streaming=image_order(recipe, corpus, pixels),
         )
         tasks.append((corpus_name(corpus.manifest), task, corpus.weight))
     for text, sentences in data.texts:
@@ -212,7 +213,7 @@ def _compress(
 
 def _with_network(split: RetrievalSplit, network: nn.Module) -> RetrievalSplit:
     """Return the same images encoded by another image backbone."""
-    assert isinstance(split.visuals, PixelTable)
+    assert isinstance(split.visuals, ImagePixels)
     return RetrievalSplit(split.visuals.with_network(network), split.captions)
 
 
