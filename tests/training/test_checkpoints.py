@@ -453,3 +453,19 @@ def test_a_disk_that_goes_away_between_the_moves_is_one_sentence(
     assert find_checkpoint(tmp_path / "latest") == tmp_path / "latest-00000001"
     assert load_checkpoint(tmp_path / "latest", found) == {"step": 1}
     assert same(found, model)
+
+
+def test_weights_load_without_the_optimiser_that_reproduce_deletes(tmp_path: Path) -> None:
+    folder = tmp_path / "latest"
+    saved, _ = save(folder)
+    (folder / "optimiser.safetensors").unlink()
+    fresh = Pair(seed=1)
+    with pytest.raises(DataError, match=r"latest is damaged"):
+        load_checkpoint(folder, fresh)
+    lines = (folder / "SHA256SUMS").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "optimiser" not in line]
+    (folder / "SHA256SUMS").write_text("".join(kept))
+    assert load_checkpoint(folder, fresh) == {"step": 1}
+    assert same(fresh, saved)
+    with pytest.raises(DataError, match=r"optimiser\.safetensors is not in SHA256SUMS"):
+        load_checkpoint(folder, fresh, optimiser_of(fresh))

@@ -107,7 +107,7 @@ def load_checkpoint(
     if present is None:
         return None
     if verify:
-        if damage := find_damage(present):
+        if damage := find_damage(present, weights_only=optimiser is None):
             raise DataError(f"{present} is damaged ({damage}): {way_out}")
         _note_unverified(present)
     try:
@@ -180,10 +180,11 @@ def _check_state(state: object, schema: Schema) -> None:
             raise ValueError(f"its {key!r} is {value!r}")
 
 
-def find_damage(folder: Path) -> str | None:
+def find_damage(folder: Path, *, weights_only: bool = False) -> str | None:
     """Return what is wrong with a checkpoint's files, or None if they match their checksums.
 
-    Runs made before there were checksums have none to compare with.
+    Runs made before there were checksums have none to compare with. With ``weights_only`` the
+    optimiser's state may be absent from files and list: `polyglance reproduce` deletes it.
     """
     try:
         if not (folder / _SUMS).exists():
@@ -194,7 +195,8 @@ def find_damage(folder: Path) -> str | None:
                 return f"{_SUMS} is not a list of checksums"
             sums[match[2]] = match[1]
         files = {path.name for path in folder.iterdir() if path.suffix == ".safetensors"}
-        for name in sorted({*_REQUIRED, *files, *sums}):
+        required = {*_REQUIRED} - ({_OPTIMISER} if weights_only else set())
+        for name in sorted({*required, *files, *sums}):
             if name not in sums:
                 return f"{name} is not in {_SUMS}"
             if Path(name).name != name or _digest(folder / name) != sums[name]:
