@@ -57,7 +57,7 @@ def _annotation(number: int, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_visual_genome(folder: Path, language: str) -> Path:
-    """Write ``question_answers.json``, Visual Genome's own or the Japanese one."""
+    """Write ``question_answers.json``, Visual Genome's own with its images or the Japanese one."""
     texts = {
         "en": (("What colour is it?", "Red."), ("How many dogs?", "2")),
         "ja": (("何色ですか?", "赤"), ("犬は何匹いますか?", "１つ")),
@@ -81,6 +81,22 @@ def write_visual_genome(folder: Path, language: str) -> Path:
         for image in VISUAL_GENOME
     ]
     _write(folder / "question_answers.json", document)
+    if language == "en":
+        write_image_data(folder)
+    return folder
+
+
+def write_image_data(folder: Path) -> Path:
+    """Write Visual Genome's ``image_data.json``: two thirds of the images are in VG_100K."""
+    address = "https://cs.stanford.edu/people/rak248"
+    document = [
+        {
+            "width": 800, "url": f"{address}/{'VG_100K' if image % 3 else 'VG_100K_2'}/{image}.jpg",
+            "height": 600, "image_id": image, "coco_id": None, "flickr_id": None,
+        }
+        for image in VISUAL_GENOME
+    ]  # fmt: skip
+    _write(folder / "image_data.json", document)
     return folder
 
 

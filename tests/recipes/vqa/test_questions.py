@@ -49,6 +49,22 @@ def test_images_are_kept_by_list_or_by_part(data: Path) -> None:
         names(data, image_list="empty.txt")
 
 
+def test_images_of_visual_genome_are_kept_by_folder(data: Path) -> None:
+    published.write_image_data(data)
+    train, test = (
+        names(data, image_list="image_data.json", image_folder=folder)
+        for folder in ("VG_100K", "VG_100K_2")
+    )
+    assert test == [f"{image}.jpg" for image in published.VISUAL_GENOME if image % 3 == 0]
+    assert sorted(train + test) == sorted(names(data))
+    with pytest.raises(DataError, match=r"image_data\.json: no image is in the folder 'VG'"):
+        names(data, image_list="image_data.json", image_folder="VG")
+    with pytest.raises(
+        PolyglanceError, match=r"name Visual Genome's image_data\.json"
+    ):
+        QuestionFile("x.json", image_folder="VG_100K")
+
+
 def test_classes_by_majority_count_the_most_frequent_answer_alone() -> None:
     questions = [
         Question("q", "en", ("red",) * 6 + ("blue",) * 4),

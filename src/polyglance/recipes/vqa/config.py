@@ -34,7 +34,11 @@ class QuestionFile:
     images: str = ""
     """The folder of the images, put before their names."""
     image_list: str | None = None
-    """A file inside the data folder with the images to keep, one id or name a line."""
+    """A file inside the data folder with the images to keep, one id or name a line; or, with
+    ``image_folder``, Visual Genome's ``image_data.json``."""
+    image_folder: str | None = None
+    """Of the images in ``image_data.json``, those whose address has this folder: UC2 trains on
+    ``VG_100K`` and tests on ``VG_100K_2`` (its authors, github.com/zmykevin/UC2/issues/3)."""
     part: tuple[float, float] | None = None
     """The part of the images to keep, in the order of a hash of their names: ``[0, 0.67]`` and
     ``[0.67, 1]`` split a dataset without published splits two to one."""
@@ -46,6 +50,11 @@ class QuestionFile:
         if self.part is not None and not 0 <= self.part[0] < self.part[1] <= 1:
             raise PolyglanceError(
                 f"part must be two rising shares from 0 to 1, not {list(self.part)}"
+            )
+        if self.image_folder is not None and self.image_list is None:
+            raise PolyglanceError(
+                "image_folder chooses among the images of a list: name Visual Genome's"
+                " image_data.json as image_list"
             )
 
 

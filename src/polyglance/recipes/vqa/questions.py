@@ -13,6 +13,8 @@ import numpy as np
 
 from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.data.readers import ReadOptions, read_dataset
+from polyglance.data.readers.json_files import load_json, objects
+from polyglance.data.readers.validation import check_integer, check_text, reporting
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.evaluation.answers import answer_scores, normalise_answer
 from polyglance.recipes.vqa.config import AnswerRanking, QuestionFile
@@ -53,7 +55,9 @@ def read_questions(
     for file in files:
         path = data / file.manifest
         folder = path if path.is_dir() else path.parent
-        kept = None if file.image_list is None else _read_image_list(data / file.image_list)
+        kept = None
+        if file.image_list is not None:
+            kept = _read_image_list(data / file.image_list, file.image_folder)
         options = ReadOptions(images=file.images, language=file.language)
         problems, found = Problems(strict=file.format == "jsonl"), False
         for record in read_dataset(file.format, path, options, problems):
@@ -88,10 +92,29 @@ def _stem(image: str) -> str:
     return PurePosixPath(image).stem
 
 
-def _read_image_list(path: Path) -> set[str]:
+def _read_image_list(path: Path, folder: str | None) -> set[str]:
+    if folder is not None:
+        return _images_in_folder(path, folder)
     names = {line.strip() for _, line in read_lines(path, Problems(strict=True)) if line.strip()}
     if not names:
         raise DataError(f"{path}: expected the ids of images, one a line")
+    return names
+
+
+def _images_in_folder(path: Path, folder: str) -> set[str]:
+    """Return the ids of images that Visual Genome's ``image_data.json`` has in a folder."""
+    problems = Problems(strict=True)
+    names = set()
+    for place, entry in objects(path, load_json(path, problems, list), "", problems):
+        with reporting(problems, path, place=place):
+            address = PurePosixPath(check_text(entry.get("url"), "'url'"))
+            if address.parent.name == folder:
+                names.add(str(check_integer(entry.get("image_id", entry.get("id")), "'image_id'")))
+    if not names:
+        raise DataError(
+            f"{path}: no image is in the folder {folder!r}: expected Visual Genome's"
+            " image_data.json, whose folders are VG_100K and VG_100K_2"
+        )
     return names
 
 
