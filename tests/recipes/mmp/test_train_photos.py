@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from helpers.small_mmp import image_backbone_state
 from helpers.text_encoder import unigram_tokenizer
+from polyglance.batches.inputs import Indices, PixelTable
+from polyglance.batches.streamed_pixels import StreamedPixels
 from polyglance.config import dump, load
 from polyglance.data.captions import CaptionTable
+from polyglance.data.tar_writer import write_tars
 from polyglance.encoders import load as open_model
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.errors import PolyglanceError
@@ -27,6 +30,7 @@ from polyglance.models.mmp import MMPObjective
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
 from polyglance.recipes import open_recipe
+from polyglance.recipes.image_sources import PixelStreaming
 from polyglance.recipes.mmp.compression import token_frequency
 from polyglance.recipes.mmp.config import (
     ClassNameConfig,
@@ -35,7 +39,7 @@ from polyglance.recipes.mmp.config import (
     MMPPhotoRecipe,
     TextCorpus,
 )
-from polyglance.recipes.mmp.photo_data import load_photo_data
+from polyglance.recipes.mmp.photo_data import image_order, load_photo_data
 from polyglance.recipes.mmp.train_photos import build_model, open_backbone, train
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
@@ -288,3 +292,92 @@ def test_class_names_need_as_many_classes(recipe: MMPPhotoRecipe, data: Path) ->
         PolyglanceError, match="names for 1000 classes and the image backbone has 7"
     ):
         load_photo_data(naming, data, open_backbone(naming, "cpu"), "cpu")
+
+
+def streamed(recipe: MMPPhotoRecipe, tars: str | None, **settings: Any) -> MMPPhotoRecipe:
+    """Return a short recipe whose images are decoded while training."""
+    corpus = ImageCorpus("colours/train.jsonl", tars, batch=9, captions_per_image=1)
+    streaming = PixelStreaming(**{"pixels_memory": 0.0, "decode_workers": 0, **settings})
+    loop = replace(recipe.loop, steps=6, save_every=2, validate_every=6, warmup=0)
+    return replace(
+        recipe, image_corpora=(corpus,), text_corpora=(), streaming=streaming, test=None,
+        compression=None, loop=loop,
+    )  # fmt: skip
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(max(run.rglob("model.safetensors"), key=lambda path: path.stat().st_mtime_ns))
+
+
+@pytest.fixture(scope="module")
+def from_files(
+    recipe: MMPPhotoRecipe, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, torch.Tensor]:
+    """Return the weights after training on image files that are decoded while training."""
+    run = tmp_path_factory.mktemp("files")
+    train(streamed(recipe, None), data, run)
+    return weights(run)
+
+
+def test_tars_train_the_same_weights_as_files_and_killed_runs_resume(
+    recipe: MMPPhotoRecipe,
+    data: Path,
+    from_files: dict[str, torch.Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_tars(data / "colours" / "train.jsonl", data / "tars" / "train", max_images=10)
+    in_tars = streamed(recipe, "tars/train-*.tar", shuffle_memory=1.0)
+    reads, read = [], StreamedPixels.read
+
+    def killed(self: StreamedPixels, items: Indices) -> torch.Tensor:
+        reads.append(items)
+        if len(reads) == 6:
+            raise KeyboardInterrupt
+        return read(self, items)
+
+    monkeypatch.setattr(StreamedPixels, "read", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(in_tars, data, tmp_path / "run")
+    monkeypatch.setattr(StreamedPixels, "read", read)
+    assert (tmp_path / "run" / "log.jsonl").is_file()
+    train(in_tars, data, tmp_path / "run")
+    ours = weights(tmp_path / "run")
+    assert ours.keys() == from_files.keys()
+    assert all(torch.equal(ours[name], from_files[name]) for name in ours)
+    # Three batches of nine are an epoch of 27 images.
+    assert sorted(np.concatenate(reads[:3]).tolist()) == list(range(27))
+    assert sorted(np.concatenate(reads[:3]).tolist()) != np.concatenate(reads[:3]).tolist()
+
+
+def test_small_corpora_in_tars_lie_in_memory(recipe: MMPPhotoRecipe, data: Path) -> None:
+    if not (data / "tars").exists():
+        write_tars(data / "colours" / "train.jsonl", data / "tars" / "train", max_images=10)
+    tables = []
+    for tars in (None, "tars/train-*.tar"):
+        small = streamed(recipe, tars, pixels_memory=1.0)
+        photos = load_photo_data(small, data, open_backbone(small, "cpu"), "cpu")
+        ((corpus, table, _),) = photos.images
+        assert isinstance(table, PixelTable)
+        assert image_order(small, corpus, table) is None
+        tables.append(table.pixels)
+    assert torch.equal(*tables)
+
+
+def test_damaged_images_stop_training_or_are_left_out(
+    recipe: MMPPhotoRecipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = shutil.copytree(data / "colours", tmp_path / "colours")
+    (broken / "3.png").write_bytes(b"no picture")
+    backbone = open_backbone(recipe, "cpu")
+    for tars in (None, "tars/train-*.tar"):
+        if tars is not None:
+            written = write_tars(broken / "train.jsonl", tmp_path / "tars" / "train")
+            assert list(written.damaged) == ["3.png"]
+            with pytest.raises(PolyglanceError, match=r"1 images are damaged, such as '3\.png'"):
+                load_photo_data(streamed(recipe, tars), tmp_path, backbone, "cpu")
+        skipping = streamed(recipe, tars, damaged_images="skip")
+        photos = load_photo_data(skipping, tmp_path, backbone, "cpu")
+        ((_, table, captions),) = photos.images
+        assert len(table) == captions.num_records == 26
+        assert "1 damaged images are left out" in capsys.readouterr().err
