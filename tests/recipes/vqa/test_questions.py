@@ -59,9 +59,7 @@ def test_images_of_visual_genome_are_kept_by_folder(data: Path) -> None:
     assert sorted(train + test) == sorted(names(data))
     with pytest.raises(DataError, match=r"image_data\.json: no image is in the folder 'VG'"):
         names(data, image_list="image_data.json", image_folder="VG")
-    with pytest.raises(
-        PolyglanceError, match=r"name Visual Genome's image_data\.json"
-    ):
+    with pytest.raises(PolyglanceError, match=r"name Visual Genome's image_data\.json"):
         QuestionFile("x.json", image_folder="VG_100K")
 
 
