@@ -183,6 +183,8 @@ def test_an_epoch_is_split_over_processes_without_loss_or_overlap(
     first: Any = tasks["vtlm"].sample(step_generator(0, 7))
     second: Any = again["vtlm"].sample(step_generator(0, 7))
     assert torch.equal(first.text.ids, second.text.ids)
+    first.wait()
+    second.wait()
     assert torch.equal(first.regions.values, second.regions.values)
 
 
