@@ -74,7 +74,7 @@ class Models:
         """Compare two rows; over queries where the results do so."""
         has_clc = better in self.consistency
         figures = self.again if has_clc else self.figures
-        found = seeds.stored(figures, _row(better), _row(worse))
+        found = seeds.stored(figures, row_name(better), row_name(worse))
         if found is not None:
             return found
         rows = {**self.averages, **self.consistency}
@@ -85,7 +85,7 @@ class Models:
         return seeds.gain(rows[better]["values"], rows[worse]["values"])
 
 
-def _row(name: str) -> str:
+def row_name(name: str) -> str:
     """Return the name of a row in the target."""
     title, _, source = name.rpartition(", ")
     return f"SMALR + {title}, {_ROW_SOURCES[source]}" if source in _ROW_SOURCES else name
@@ -95,7 +95,7 @@ def claims(figures: Figures, again: Figures | None = None) -> list[Line]:
     """State each finding of the paper, and whether the figures here agree."""
     models = Models(figures, again)
     lines = []
-    for better, worse, paper in _compared():
+    for better, worse, paper in compared_rows():
         gain = models.gain(better, worse)
         if gain is not None:
             undecided = better.startswith(models.untrusted)
@@ -109,7 +109,7 @@ def claims(figures: Figures, again: Figures | None = None) -> list[Line]:
     return lines
 
 
-def _compared() -> list[tuple[str, str, str]]:
+def compared_rows() -> list[tuple[str, str, str]]:
     """Return what is compared: two rows, and the paper's finding."""
     compared = [
         ("HEM", "LA", "HEM above LA (the paper: +2.4 on Multi30K, +3.4 on MSCOCO)"),

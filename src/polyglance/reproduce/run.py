@@ -121,6 +121,7 @@ def train_and_write(
         (*options.prepared, *options.changes),
         fingerprint_inputs=lambda recipe: input_fingerprints(recipe, data),
         keep_weights=options.keep_weights or target.keep_weights,
+        outputs=("report.json", *(["answers.jsonl"] if target.summary == "vqa" else [])),
     )  # fmt: skip
     names = {run.name for run in plan}
     wanted = [(run, seed) for seed in options.seeds for run in target.runs() if run in names]

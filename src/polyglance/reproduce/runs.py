@@ -89,7 +89,7 @@ class Experiment:
     changes: tuple[str, ...] = ()
     """Changes to the recipe for every run; a run's own come after them."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Fingerprints of what determines a run beside its settings: see `fingerprints`."""
+    """Fingerprints of what determines a run beside its settings."""
     fingerprint_inputs: Callable[[Recipe], Mapping[str, str]] | None = None
     """The same for each run by its recipe."""
     train: Callable[[TrainingJob], None] = train
@@ -328,14 +328,6 @@ def count_commits(experiment: Experiment, jobs: Iterable[Job]) -> dict[str, int]
     return dict(sorted(Counter(commits).items()))
 
 
-def fingerprints(system: str, **inputs: Iterable[Path]) -> dict[str, str]:
-    """Fingerprint the code of a recipe's system, and by name the files and folders it reads."""
-    from polyglance.utils.fingerprint import fingerprint
-
-    code = fingerprint(*source_files(f"polyglance.recipes.{training_module(system)}"))
-    return {"code": code, **{name: fingerprint(*paths) for name, paths in inputs.items()}}
-
-
 def training_module(system: str) -> str:
     """Return the module in `polyglance.recipes` that trains a system."""
     from polyglance.recipes import SYSTEMS
@@ -344,7 +336,7 @@ def training_module(system: str) -> str:
 
 
 def model_files(name: str | None) -> list[Path]:
-    """Return the folder of a model by name or path, for `fingerprints`; empty for None."""
+    """Return the folder of a model by name or path, for fingerprints; empty for None."""
     from polyglance.encoders.model_folder import find_model
 
     return [] if name is None else [find_model(name)]

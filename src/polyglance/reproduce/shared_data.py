@@ -9,16 +9,12 @@ import multiprocessing
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polyglance.reproduce.runs import exit_with_parent
-
-if TYPE_CHECKING:
-    from polyglance.records import Record
 
 Changes = tuple[str, ...]
 """Changes to a recipe, ``key=value`` each."""
@@ -28,25 +24,9 @@ GRID, LABELS_BY = 5, "efficientnet-lite2"
 """Features: cells per side, and the network that labels them."""
 
 
-@dataclass(frozen=True)
-class PreparedData:
-    """What was prepared for all runs."""
-
-    changes: Changes = ()
-    """Changes to the recipe that name it."""
-    dictionaries: str = "{source}-{target}.tsv"
-    test_manifests: Mapping[str, str] = field(default_factory=dict)
-    """Manifests of the test set with captions of one language alone."""
-
-
 def manifests(recipe: Any, data: Path) -> dict[str, Path]:
     """Return the manifest of each split of a recipe."""
     return {split: data / getattr(recipe, split).manifest for split in SPLITS}
-
-
-def folder_of_pattern(pattern: Path) -> Path:
-    """Return the folder of the files that a pattern such as ``{source}-{target}.tsv`` names."""
-    return next(path for path in (pattern, *pattern.parents) if "{" not in str(path))
 
 
 def extract_features(recipe: Any, data: Path, cache: Path, device: str) -> Changes:
@@ -175,38 +155,6 @@ def caption_languages(manifest: Path) -> list[str]:
 
     counts = Counter(code for record in read_manifest(manifest) for code in record.captions)
     return [code for code, _ in counts.most_common() if code != ENGLISH]
-
-
-def write_test_manifests(
-    test: Path, languages: Sequence[str], cache: Path, *, absolute: bool
-) -> dict[str, str]:
-    """Write a manifest per language with the test captions of that language alone.
-
-    Args:
-        test: Manifest of the test set.
-        languages: The languages.
-        cache: Folder of what runs share.
-        absolute: Name images by absolute paths, for recipes that open them.
-    """
-    from polyglance.records import write_manifest
-    from polyglance.utils.fingerprint import fingerprint
-
-    paths = {}
-    for language in languages:
-        path = cache / f"test-{fingerprint(test)}-{language}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_manifest(path, _in_language(test, language, absolute=absolute))
-        paths[language] = str(path)
-    return paths
-
-
-def _in_language(manifest: Path, language: str, *, absolute: bool) -> Iterator[Record]:
-    """Yield all records with captions of one language; images without any stay candidates."""
-    from polyglance.records import read_manifest
-
-    for record in read_manifest(manifest):
-        image = str(manifest.parent / str(record.image)) if absolute else record.image
-        yield replace(record, image=image, captions={language: record.captions.get(language, ())})
 
 
 def embed_manifest(manifest: Path, cache: Path, model: str | None = None) -> Path:

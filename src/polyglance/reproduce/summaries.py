@@ -177,11 +177,14 @@ def _settings(
         for row in target.rows:
             names.setdefault(row.run, row.name)
         settings = {
-            names[run]: {
-                "changes": list(paper.runs[run].changes), **summarise(list(reports.values()))
+            name: {
+                "changes": list(paper.runs[run].changes),
+                "seeds": list(by_run[run]),
+                **summarise(list(by_run[run].values())),
             }
-            for run, reports in by_run.items()
-        }  # fmt: skip
+            for run, name in names.items()
+            if run in by_run
+        }
         return {"settings": settings}
 
     return of_target

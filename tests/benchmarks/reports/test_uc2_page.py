@@ -1,76 +1,36 @@
-"""UC2 on Flickr8k: its runs, tables and claims, and the command on toy data."""
+"""The page of UC2 on Flickr8k: its tables and claims, and UC2 beside M3P."""
 
 from __future__ import annotations
 
 import copy
-import pickle
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
-import pytest
-
-from benchmarks.experiments import uc2_flickr8k
-from benchmarks.experiments.uc2_flickr8k import UC2Benchmark
+from benchmarks.reports import seeds
 from benchmarks.reports import uc2_page as page
 from benchmarks.reports.cross_encoder_tables import how, only_complete_seeds
-from helpers.cross_encoder_benchmark import BenchmarkCommand
-from polyglance.recipes import open_recipe
+from polyglance.reproduce.run import needed_runs
+from polyglance.reproduce.summaries import cross_encoder_run
+from polyglance.reproduce.target import find_target
 
 LANGUAGES = ("de", "fr", "cs", "pt", "zh", "ar")
-CHANGES = (
-    "labels.names=flickr8k/labels.tsv", "early_adaptation.steps=40", "early_adaptation.warmup=0",
-    "early_adaptation.batch=24", "early_adaptation.learning_rate=1e-2",
-)  # fmt: skip
+PAPER, TARGET = find_target("flickr8k/uc2")
+RUNS = needed_runs(TARGET, PAPER.plan())
 
 
-BENCHMARK = UC2Benchmark()
-
-
-def test_the_plan_has_exactly_the_runs_of_the_tables() -> None:
-    runs = {run.name: run for run in BENCHMARK.plan(LANGUAGES)}
-    needed = {name for number in page.TABLES for name in BENCHMARK.table_runs(number, LANGUAGES)}
-    assert {run.name for run in runs.values() if run.parent is not None} == needed
-    assert {run.parent for run in runs.values() if run.parent is not None} == {
-        run.name for run in runs.values() if run.parent is None
-    }
-    assert (len(runs), len(needed)) == (17, 12)
+def test_the_target_has_exactly_the_runs_of_the_tables() -> None:
+    languages = ("en", *LANGUAGES)
+    needed = {name for table in page.TABLES.values() for name in table.run_names(languages)}
+    assert set(TARGET.runs()) == needed
+    assert (len(RUNS), len(needed)) == (17, 12)
     assert set(page.PAPER) == {s for table in page.TABLES.values() for s in table.rows.values()}
-
-
-def test_every_run_is_the_recipe_with_valid_changes() -> None:
-    recipes = {
-        run.name: open_recipe(
-            BENCHMARK.recipe, [change.replace("{parent}", "PARENT") for change in run.changes]
-        ).settings
-        for run in BENCHMARK.plan(LANGUAGES, test_images=20)
-    }
-    for name, recipe in recipes.items():
-        pretrains = " > " not in name
-        assert (recipe.pretraining is not None) == pretrains
-        assert (recipe.early_adaptation is not None) == pretrains
-        assert recipe.initialise_from == (None if pretrains else "PARENT/pretraining")
-        assert recipe.reranking is None
-        assert (recipe.translate_test is not None) == (name == "UC2 > en")
-        if not pretrains:
-            assert recipe.test_images == 20
-    left_out = {"UC2": (9, 3), "no VTLM": (9, 0), "no MRTM": (0, 3), "no VTLM, no MRTM": (0, 0)}
-    for name, shares in left_out.items():
-        mixture = recipes[name].pretraining.mixture
-        assert (mixture.mrtm, mixture.vtlm) == shares
-        assert recipes[name].pretraining.pivot == "image"
-    english = recipes["English pivot"].pretraining
-    assert (english.pivot, english.mixture.mrtm, english.mixture.vtlm) == ("english", 9, 3)
-    assert recipes["UC2 > zh"].fine_tuning.languages == ("zh",)
-    assert recipes["UC2 > all"].fine_tuning.languages is None
 
 
 def figures(**recalls: float) -> dict[str, Any]:
     """Results with 30 mR in English and 20 elsewhere, plus what is given for a run."""
     runs = {}
-    for run in BENCHMARK.plan(LANGUAGES):
+    for run in RUNS:
         key = run.name.replace(" > ", "_").replace(",", "").replace(" ", "_")
         more = recalls.get(key, 0.0)
         reports = {}
@@ -88,7 +48,7 @@ def figures(**recalls: float) -> dict[str, Any]:
                 report["early_adaptation"] = {**trained, "rank_before": ranks, "rank_after": nearer}
                 report["labels"] = {"named": {"en": 1.0, "de": 0.62}}
             reports[seed] = {**report, "fine_tuning": trained}
-        runs[run.name] = BENCHMARK.summary(run, reports)
+        runs[run.name] = cross_encoder_run(run.parent, reports)
     return {
         "date": "2031-05-06", "commit": "abc1234", "hardware": "an abacus", "runs_at_once": 4,
         "common_changes": ["loop.steps=9"],
@@ -151,7 +111,7 @@ def test_incomplete_seeds_are_left_out() -> None:
 
 def test_claims_are_computed() -> None:
     found = figures(UC2_all=4.0, no_VTLM_all=5.0, no_VTLM_no_MRTM_all=1.0)
-    lines = page.claims(found)
+    (lines,) = seeds.write_lines(page.claims(found))
 
     def claim(start: str) -> str:
         (line,) = (line for line in lines if line.startswith(start))
@@ -170,10 +130,16 @@ def test_claims_are_computed() -> None:
     assert page.claims({**found, "runs": {}}) == []
 
 
+def beside_m3p(figures: dict[str, Any], m3p: dict[str, Any] | None) -> str:
+    table, lines = page.beside_m3p(figures, m3p)
+    (written,) = seeds.write_lines(lines)
+    return "\n- ".join([table, *written])
+
+
 def test_uc2_is_compared_with_m3p() -> None:
     found = figures(UC2_all=4.0)
-    assert page.beside_m3p(found, None) == "M3P was not measured yet."
-    text = page.beside_m3p(found, as_m3p(figures(), 1.5))
+    assert beside_m3p(found, None) == "M3P was not measured yet."
+    text = beside_m3p(found, as_m3p(figures(), 1.5))
     assert "| on all | M3P | 32.5 ± 1.0 |" in text
     assert "| on all | UC2 | 35.0 ± 1.0 |" in text
     each = "1,800 steps (900 of early-adaptation, 900 of fine-tuning) in"
@@ -184,7 +150,7 @@ def test_uc2_is_compared_with_m3p() -> None:
     assert "in its four languages: +5.3)" in text
     assert "Fine-tuned on English, UC2 is above M3P on average: no (-1.5 [" in text
     assert "Over these settings, UC2 is above M3P on average: no (-0.2 [" in text
-    other = page.beside_m3p(found, {**as_m3p(found, 0), "test_images": 100})
+    other = beside_m3p(found, {**as_m3p(found, 0), "test_images": 100})
     assert other == "The two cannot be compared: `test_images` was 100 for M3P and 300 for UC2."
 
 
@@ -198,12 +164,12 @@ def test_systems_are_compared_over_the_seeds_that_both_have() -> None:
         run.pop("early_adaptation", None)
         for spread in run["test"]["all_pairs"].values():
             spread["values"] = spread["values"][:1]
-    text = page.beside_m3p(found, theirs)
+    text = beside_m3p(found, theirs)
     assert "| on all | UC2 | 30.0 | 20.0 |" in text
     assert "| on all | M3P | 28.0 | 18.0 |" in text
     assert "Fine-tuned on all, UC2 is above M3P on average: not decided, by one seed (+2.0;" in text
     assert "with other runs on the same machine" in text
-    assert "other runs" not in page.beside_m3p({**found, "runs_at_once": 1}, theirs)
+    assert "other runs" not in beside_m3p({**found, "runs_at_once": 1}, theirs)
 
 
 def test_filling_the_page_twice_changes_nothing(tmp_path: Path) -> None:
@@ -237,83 +203,3 @@ def test_filling_the_page_twice_changes_nothing(tmp_path: Path) -> None:
     few = document.read_text(encoding="utf-8")
     assert "Not measured yet" in few
     assert "M3P was not measured yet." in few
-
-
-def test_the_command_trains_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLYGLANCE_CACHE", str(tmp_path / "own"))  # of translations
-    command = BenchmarkCommand(BENCHMARK, tmp_path, monkeypatch, CHANGES)
-    data = set((tmp_path / "data").rglob("*"))
-    some = (
-        "--keep-weights", "--languages", "de",
-        "--only", "UC2 > en", "UC2 > de", "UC2 > all", "English pivot > all",
-    )  # fmt: skip
-    command(*some)
-    found = command.results()
-    assert set(found) == {
-        "UC2", "UC2 > en", "UC2 > de", "UC2 > all", "English pivot",
-        "English pivot > all",
-    }  # fmt: skip
-    assert found["UC2"]["test"] == {}
-    assert set(found["UC2 > en"]["test"]) == {"all_pairs", "translated"}
-    assert set(found["UC2 > de"]["test"]["all_pairs"]) == {"de", "average"}
-    adapted = found["UC2"]["early_adaptation"]
-    first, last = (adapted[when]["en"]["mean"]["mean"] for when in ("before", "after"))
-    assert last < first
-    assert found["UC2"]["steps"] == 42
-    assert "| on English, translate-test |" in command.page()
-    assert (tmp_path / "images" / "uc2.svg").is_file()
-    assert set((tmp_path / "data").rglob("*")) == data
-    for made in ("dictionaries-*/de-en.tsv", "aligned-*/en-de.tsv"):
-        assert len(list((tmp_path / "cache").glob(made))) == 1
-
-    # With a learning rate near 0, fine-tuned weights stay those of the pre-training.
-    def max_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-        assert set(one) == set(other)
-        return max(float(np.abs(one[name] - other[name]).max()) for name in one)
-
-    tuned = command.weights("UC2-all", "fine_tuning")
-    assert max_difference(tuned, command.weights("UC2", "pretraining")) < 1e-6
-    assert max_difference(tuned, command.weights("English-pivot", "pretraining")) > 1e-3
-
-    before = command.report_times()
-    command(*some)
-    assert command.report_times() == before
-    command(*some, "--set", "fine_tuning.margin=0.3")
-    retrained = {name for name, time in command.report_times().items() if time != before[name]}
-    assert retrained == {
-        "UC2-en", "UC2-de", "UC2-all", "English-pivot-all",
-    }  # fmt: skip
-
-
-class SequentialPool:
-    """Replaces a pool of processes, each of which takes seconds to start."""
-
-    def __init__(self, workers: int, **settings: Any) -> None:
-        self.workers = workers
-
-    def __enter__(self) -> SequentialPool:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    def submit(self, function: Any, *arguments: Any) -> Future[None]:
-        """Call a function with arguments that were pickled, as for another process."""
-        function, arguments = pickle.loads(pickle.dumps((function, arguments)))
-        future: Future[None] = Future()
-        future.set_result(function(*arguments))
-        return future
-
-
-def test_captions_are_aligned_once_before_parallel_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = BenchmarkCommand(BENCHMARK, tmp_path, monkeypatch, CHANGES)
-    command("--languages", "de", "--only", "no VTLM")
-    (alone,) = (tmp_path / "cache").glob("aligned-*/en-de.tsv")
-    text = alone.read_text(encoding="utf-8")
-    assert len(text.splitlines()) == 1 + 36  # a key, and a German caption of each picture
-    alone.unlink()
-    monkeypatch.setattr(uc2_flickr8k, "ProcessPoolExecutor", SequentialPool)
-    command("--languages", "de", "--only", "no VTLM", "--jobs", 2)
-    assert alone.read_text(encoding="utf-8") == text
