@@ -1,4 +1,4 @@
-"""The command line in real processes with real files."""
+"""The command line with real files, in real processes where the process is what is tested."""
 
 from __future__ import annotations
 
@@ -16,17 +16,31 @@ from polyglance import __version__
 from polyglance.cli import main
 
 
-def polyglance(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "polyglance", *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=cwd,
-    )  # fmt: skip
+def polyglance(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "polyglance", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def child_cpu_seconds() -> float:
     """Return the CPU time of child processes, which other tests do not affect."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def run_in_process(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
+    """Run `main` in this process, which saves all imports; return its exit status."""
+    monkeypatch.setattr(sys, "argv", ["polyglance", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def error_in_process(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
+) -> str:
+    """Return the error of `main` in this process."""
+    assert run_in_process(monkeypatch, *arguments) == 2
+    return capsys.readouterr().err
 
 
 def test_help_lists_every_command_and_is_about_as_fast_as_typer() -> None:
@@ -51,22 +65,22 @@ def test_version() -> None:
     assert polyglance("--version").stdout.strip() == __version__
 
 
-def test_import_show_and_strict(tmp_path: Path) -> None:
+def test_import_show_and_strict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     source = tmp_path / "lines.jsonl"
     good = {"image": "a.jpg", "captions": {"de": ["Ein Hund."], "ar": ["كلب"]}}
     source.write_text(json.dumps(good) + "\nnonsense\n", encoding="utf-8")
-    done = polyglance("data", "import", "jsonl", source, "--out", tmp_path / "m.jsonl")
+    read = ("data", "import", "jsonl", source, "--out")
+    done = polyglance(*read, tmp_path / "m.jsonl")
     assert done.returncode == 0
     assert f"{source}:2: expected" in done.stderr
     assert "1 malformed" in done.stderr
     assert done.stdout.endswith(": 1 record\n")
-    shown = polyglance("data", "show", tmp_path / "m.jsonl")
-    assert "Ein Hund." in shown.stdout
-    strict = polyglance(
-        "data", "import", "jsonl", source, "--out", tmp_path / "s.jsonl", "--strict"
-    )
-    assert strict.returncode == 2
-    assert strict.stderr.startswith(f"polyglance: {source}:2: expected")
+    assert run_in_process(monkeypatch, "data", "show", tmp_path / "m.jsonl") in (0, None)
+    assert "Ein Hund." in capsys.readouterr().out
+    error = error_in_process(capsys, monkeypatch, *read, tmp_path / "s.jsonl", "--strict")
+    assert error.startswith(f"polyglance: {source}:2: expected")
     assert not (tmp_path / "s.jsonl").exists()
 
 
@@ -80,28 +94,14 @@ def test_import_show_and_strict(tmp_path: Path) -> None:
         (["evaluate", "i.npy", "t.npy", "m.jsonl", "--recall-at", "one"], "whole numbers"),
     ],
 )
-def test_errors_are_one_sentence(arguments: list[str], message: str, tmp_path: Path) -> None:
-    done = polyglance(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in done.stderr
-
-
-def run_in_process(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
-    """Run `main` in this process, which has imported torch already; return its exit status."""
-    monkeypatch.setattr(sys, "argv", ["polyglance", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code
-
-
-def error_in_process(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
-) -> str:
-    """Return the error of `main` in this process."""
-    assert run_in_process(monkeypatch, *arguments) == 2
-    return capsys.readouterr().err
+def test_errors_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    arguments: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    error = error_in_process(capsys, monkeypatch, *arguments)
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,11 @@ def test_unknown_device_is_one_sentence(
 def test_toy_dataset_and_features(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made = polyglance("data", "toy", tmp_path / "toy", "--pictures", 20, "--clips", 0)
-    assert "train.jsonl: 16" in made.stdout
-    for path in (tmp_path / "toy" / "images").glob("hard*"):
-        path.unlink()  # twenty are enough
+    toy = ("data", "toy", tmp_path / "toy", "--pictures", 20, "--clips", 0)
+    assert run_in_process(monkeypatch, *toy) in (0, None)
+    assert "train.jsonl: 16" in capsys.readouterr().out
+    for path in sorted((tmp_path / "toy" / "images").glob("*.png"))[3:]:
+        path.unlink()  # three are enough
     (tmp_path / "toy" / "images" / "broken.png").write_bytes(b"")
     store = tmp_path / "store"
     extract = ("features", "extract", tmp_path / "toy" / "images", "--out", store, "--grid", 2)
@@ -139,16 +140,18 @@ def test_toy_dataset_and_features(
     assert "made with labels 10, not 3" in error_in_process(capsys, monkeypatch, *extract, *other)
 
 
-def test_evaluate_prints_and_writes(tmp_path: Path) -> None:
+def test_evaluate_prints_and_writes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     lines = [{"image": f"{i}.jpg", "captions": {"de": ["x"], "en": ["y"]}} for i in range(3)]
     manifest = tmp_path / "m.jsonl"
     manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
     np.save(tmp_path / "i.npy", np.eye(3))
     np.savez(tmp_path / "t.npz", de=np.eye(3), en=np.roll(np.eye(3), 1, axis=0))
     inputs = (tmp_path / "i.npy", tmp_path / "t.npz", manifest)
-    done = polyglance("evaluate", *inputs, "--human", "de", "--json", tmp_path / "r.json")
-    assert done.returncode == 0
-    assert "100.0" in done.stdout
+    command = ("evaluate", *inputs, "--human", "de", "--json", tmp_path / "r.json")
+    assert run_in_process(monkeypatch, *command) in (0, None)
+    assert "100.0" in capsys.readouterr().out
     languages = json.loads((tmp_path / "r.json").read_text())["languages"]
     recalls = {code: languages[code]["text_to_image"]["recalls"]["1"] for code in ("de", "en")}
     assert recalls == {"de": 100, "en": 0}
@@ -173,7 +176,8 @@ def test_characters_missing_in_the_terminal_are_escaped() -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
-    done = polyglance("data", "toy", "/proc/nowhere", "--pictures", 1, "--clips", 0)
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_unwritable_folder_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = ("data", "toy", "/proc/nowhere", "--pictures", 1, "--clips", 0)
+    assert len(error_in_process(capsys, monkeypatch, *toy).strip().splitlines()) == 1

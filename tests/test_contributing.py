@@ -69,10 +69,12 @@ def apply_diff(text: str, diff: str) -> str:
 
 
 def copy_tree(folder: Path) -> None:
-    """Copy the package and the tests as links, so that changing a file leaves ours alone."""
-    ignore = shutil.ignore_patterns("__pycache__")
+    """Copy the package and the tests as links, so that changing a file leaves ours alone.
+
+    Compiled files are linked as well: Python makes new ones for the files that change.
+    """
     for name in ("src/polyglance", "tests"):
-        shutil.copytree(ROOT / name, folder / name, copy_function=os.symlink, ignore=ignore)
+        shutil.copytree(ROOT / name, folder / name, copy_function=os.symlink)
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
     shutil.copyfile(ROOT / "pyproject.toml", folder / "pyproject.toml")
 

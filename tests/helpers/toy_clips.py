@@ -57,17 +57,18 @@ def make_toy_corpus(folder: Path, *, train: int = 480, others: int = 60) -> ToyC
     for split, some in clips.items():
         records = [replace(clip.record(clip.key), questions=(), id=None) for clip in some]
         write_manifest(folder / "data" / "clips" / f"{split}.jsonl", records)
+    features = {clip.key: clip_features(clip) for clip in everything}
     np.savez(
         folder / "data" / "clips" / "features.npz",
-        ids=np.array([clip.key for clip in everything]),
-        features=np.stack([clip_features(clip) for clip in everything]).astype(np.float16),
+        ids=np.array(list(features)),
+        features=np.stack(list(features.values())).astype(np.float16),
     )
     groups = [clips["train"][i : i + 4] for i in range(0, len(clips["train"]), 4)]
     write_manifest(folder / "data" / "clips" / "videos.jsonl", map(subtitled_video, groups))
     np.savez(
         folder / "data" / "clips" / "videos.npz",
         ids=np.array([subtitled_video(group).video for group in groups]),
-        features=np.stack([np.concatenate([clip_features(c) for c in g]) for g in groups]),
+        features=np.stack([np.concatenate([features[c.key] for c in g]) for g in groups]),
     )
     encoder = folder / "encoder"
     save_text_encoder(

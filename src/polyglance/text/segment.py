@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -64,6 +64,7 @@ def address_spans(text: str) -> list[Span]:
     return [match.span() for match in _ADDRESS.finditer(text)]
 
 
+@lru_cache(maxsize=1 << 16)  # a corpus repeats its words
 def normalise_word(word: str, language: str, *, lower: bool = True) -> str:
     """Return a word in NFKC without invisible characters, in lower case if ``lower``."""
     word = unicodedata.normalize("NFKC", word)
