@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from polyglance.data.lazy_records import LazyRecords
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.retrieval import (
     DirectionResult,
@@ -14,16 +16,22 @@ from polyglance.evaluation.retrieval import (
     ranks_from_scores,
     summarise,
 )
+from polyglance.recipes.cross_encoder import data as data_module
 from polyglance.recipes.cross_encoder.config import (
     CaptionedImages,
     CaptionFile,
     RerankingConfig,
 )
 from polyglance.recipes.cross_encoder.corpora import read_corpus
-from polyglance.recipes.cross_encoder.data import split_into_folds
+from polyglance.recipes.cross_encoder.data import SplitReader, split_into_folds
 from polyglance.recipes.cross_encoder.evaluation import mean_by_language
+from polyglance.recipes.cross_encoder.merged_manifest import (
+    corpus_bytes,
+    merged_path,
+    write_merged,
+)
 from polyglance.recipes.uc2.config import UC2Recipe
-from polyglance.records import Record, write_manifest
+from polyglance.records import Record, read_manifest, write_manifest
 
 
 @pytest.fixture
@@ -59,6 +67,54 @@ def test_captions_are_merged_by_file_name_within_the_splits(data: Path) -> None:
         ("val/2.jpg", {"en": ("two", "a pair"), "de": ("zwei", "ein Paar")}),
     ]
     assert [record.image for record in read_corpus(corpus, data, limit=1)] == ["train/1.jpg"]
+
+
+def test_files_merged_on_disk_equal_those_merged_in_memory(data: Path, tmp_path: Path) -> None:
+    for name, text in (("x.tsv", "a dog"), ("y.tsv", "un chien")):
+        lines = [f"{text} {n}\thttp://x.org/{n}.jpg" for n in range(4)]
+        (data / name).write_text("\n".join([*lines[::-1], "no address"]) + "\n")
+    german = CaptionFile("german.jsonl")
+    french = CaptionFile("y.tsv", format="conceptual-captions", language="fr")
+    corpora = [
+        CaptionedImages("english.jsonl", splits=("train", "restval"), merge=(german,)),
+        CaptionedImages("english.jsonl", languages=("en",), merge=(german, german)),
+        CaptionedImages("x.tsv", format="conceptual-captions", merge=(french,)),
+    ]
+    paths = set()
+    for corpus in corpora:
+        path = merged_path(corpus, data, "cache")
+        paths.add(path)
+        write_merged(corpus, data, path)
+        assert list(read_manifest(path)) == read_corpus(corpus, data)
+        assert len(list(path.parent.iterdir())) == len(paths)  # scratch files are deleted
+    with pytest.raises(PolyglanceError, match=r"german\.jsonl captions none of the 1 images"):
+        write_merged(replace(corpora[0], splits=("train",)), data, tmp_path / "none.jsonl")
+    with pytest.raises(DataError, match="there is no image in split dev: name other splits"):
+        write_merged(replace(corpora[0], splits=("dev",)), data, tmp_path / "none.jsonl")
+    assert not (tmp_path / "none.jsonl").exists()
+    assert corpus_bytes(corpora[0], data) == sum(
+        (data / name).stat().st_size for name in ("english.jsonl", "german.jsonl")
+    )
+
+
+def test_large_corpora_of_several_files_stay_on_disk(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    german = CaptionFile("german.jsonl")
+    corpus = CaptionedImages("english.jsonl", languages=("en",), merge=(german,))
+    reader = SplitReader(
+        data,
+        None,
+        max_text_tokens=9,
+        max_regions=9,
+        prepend_global=True,  # type: ignore[arg-type]
+    )
+    in_memory = reader.read_records(corpus)
+    monkeypatch.setattr(data_module, "LARGE_MANIFEST", 0)
+    records = reader.read_records(corpus)
+    assert isinstance(records, LazyRecords)
+    assert list(records) == in_memory
+    assert records[1] == in_memory[1]
 
 
 def test_a_file_about_other_images_is_refused(data: Path) -> None:

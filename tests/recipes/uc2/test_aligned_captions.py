@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from helpers.text_encoder import unigram_tokenizer
+from polyglance.batches.order import Streaming
+from polyglance.data.caption_files import build_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.toy import Caption, Picture, ToyDataset
 from polyglance.data.toy import align_captions as true_alignment
@@ -27,10 +29,12 @@ from polyglance.recipes.uc2.aligned_captions import (
     word_tokens,
     write_aligned,
 )
+from polyglance.recipes.uc2.alignment_files import open_alignments, parts, write_alignments
 from polyglance.recipes.uc2.config import Translations
 from polyglance.records import Record
 from polyglance.text.alignment import AlignerSettings
 from polyglance.text.tokenizer import Encoding, Tokenizer
+from polyglance.training.mixture import step_generator
 
 BILINGUAL = list(ToyDataset(seed=0, languages=("en", "de"), captions_per_language=1).pictures(200))
 PICTURES = list(ToyDataset(seed=0, captions_per_language=1).pictures(250))
@@ -193,6 +197,58 @@ def test_nine_of_ten_co_masked_tokens_are_translations(tokenizer: Tokenizer) -> 
         AlignedCaptions.from_links(RECORDS, table, tokenizer, off), tokenizer, 200
     )
     assert sum(wrong) < 100
+
+
+def test_mapped_links_equal_those_in_memory(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    lacking = replace(RECORDS[30], captions={"en": ("no other",)})
+    records = [*RECORDS[:30], lacking, *RECORDS[31:50]]
+    table = build_captions(records, tokenizer, tmp_path / "captions", "captions")
+    languages = [("en", "de"), ("en", "zh")]
+
+    def link(part: Sequence[Record], language: str) -> list[AlignedPair]:
+        numbers = [n for n, record in enumerate(part) if language in record.captions]
+        return [AlignedPair(n, 0, 0, ((0, 1), (2, n % 2))) for n in numbers]
+
+    by_part = {
+        codes: [
+            replace(pair, image=start + pair.image)
+            for start, part in parts(records, 20)
+            for pair in link(part, codes[1])
+        ]
+        for codes in languages
+    }
+    assert [(start, len(part)) for start, part in parts(records, 20)] == [(0, 20), (20, 30)]
+    aligned_parts = []
+
+    def align(part: Sequence[Record], language: str) -> Sequence[AlignedPair]:
+        aligned_parts.append(len(part))
+        return link(part, language)
+
+    folder = tmp_path / "links"
+    assert open_alignments(folder, "key", table) is None
+    write_alignments(folder, "key", records, table, tokenizer, languages, align, part_images=20)
+    assert aligned_parts == [20, 30, 20, 30]
+    assert open_alignments(folder, "another", table) is None
+    streaming = Streaming(per_batch=8, seed=1)
+    mapped = open_alignments(folder, "key", table, streaming=streaming)
+    assert mapped is not None
+    assert isinstance(mapped.first, np.memmap)
+    known = AlignedCaptions.from_links(records, table, tokenizer, by_part, streaming=streaming)
+    assert len(mapped) == len(known) == 2 * 49
+    assert np.array_equal(mapped.first, known.first)
+    for step in range(3):
+        drawn = [some.sample(8, step_generator(0, step)) for some in (mapped, known)]
+        assert np.array_equal(*drawn)
+        ours, theirs = mapped.gather(drawn[0]), known.gather(drawn[1])
+        assert torch.equal(ours.ids, theirs.ids)
+        assert torch.equal(ours.links, theirs.links)
+        assert len(ours.links[0]) > 8
+    with pytest.raises(PolyglanceError, match="no captions translate each other"):
+        write_alignments(
+            tmp_path / "none", "key", records, table, tokenizer, [("en", "sw")], align,
+            part_images=20,
+        )  # fmt: skip
+    assert not (tmp_path / "none").exists()
 
 
 def test_languages_are_sampled_evenly(tokenizer: Tokenizer) -> None:

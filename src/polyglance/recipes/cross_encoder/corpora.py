@@ -27,16 +27,16 @@ def read_corpus(corpus: CaptionedImages, data: Path, limit: int | None = None) -
     Returns:
         Records with an image or clip; those without captions are candidates too.
     """
-    images = (record for record in _read(corpus, data) if record.image or record.video)
+    images = (record for record in read_file(corpus, data) if record.image or record.video)
     records = list(islice(images, limit))
     if not records:
         raise DataError(
-            f"{data / corpus.manifest}: there is no image{_in_splits(corpus)}: name other splits"
+            f"{data / corpus.manifest}: there is no image{in_splits(corpus)}: name other splits"
             " or another file"
         )
     for file in corpus.merge:
         # The first few images may have no caption in a file that captions others.
-        records = merge_captions(records, _read(file, data), file, required=limit is None)
+        records = merge_captions(records, read_file(file, data), file, required=limit is None)
     return records
 
 
@@ -66,7 +66,7 @@ def merge_captions(
             f"{file.manifest} captions none of the {len(records):,} images, such as"
             f" {image_key(records[0])!r}: merge a file that names images in the same way"
         )
-    return [_with_captions(record, added.get(image_key(record), {})) for record in records]
+    return [with_captions(record, added.get(image_key(record), {})) for record in records]
 
 
 def image_key(record: Record) -> str:
@@ -74,7 +74,8 @@ def image_key(record: Record) -> str:
     return record.id or PurePosixPath(record.image or record.video or "").name
 
 
-def _with_captions(record: Record, added: Captions) -> Record:
+def with_captions(record: Record, added: Captions) -> Record:
+    """Return a record with further captions after its own."""
     if not added:
         return record
     captions = dict(record.captions)
@@ -83,7 +84,7 @@ def _with_captions(record: Record, added: Captions) -> Record:
     return replace(record, captions=captions)
 
 
-def _read(file: CaptionFile | CaptionedImages, data: Path) -> Iterator[Record]:
+def read_file(file: CaptionFile | CaptionedImages, data: Path) -> Iterator[Record]:
     """Yield the records of the chosen splits with captions in the chosen languages."""
     path = data / file.manifest
     problems = Problems()
@@ -109,5 +110,6 @@ def _read(file: CaptionFile | CaptionedImages, data: Path) -> Iterator[Record]:
         )
 
 
-def _in_splits(corpus: CaptionedImages) -> str:
+def in_splits(corpus: CaptionedImages) -> str:
+    """Name the chosen splits, for messages."""
     return "" if corpus.splits is None else f" in split {', '.join(corpus.splits)}"

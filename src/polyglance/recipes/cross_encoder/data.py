@@ -25,6 +25,11 @@ from polyglance.objectives.masked_language import TokenMasking
 from polyglance.recipes.cross_encoder.captions import Streaming
 from polyglance.recipes.cross_encoder.config import CaptionedImages, CrossEncoderRecipe
 from polyglance.recipes.cross_encoder.corpora import read_corpus
+from polyglance.recipes.cross_encoder.merged_manifest import (
+    corpus_bytes,
+    merged_path,
+    write_merged,
+)
 from polyglance.recipes.cross_encoder.streaming import (
     LARGE_MANIFEST,
     StoreKeys,
@@ -39,7 +44,7 @@ from polyglance.recipes.cross_encoder.streaming import (
 from polyglance.recipes.image_sources import ImageFiles, JoinedImages, open_images
 from polyglance.records import Record
 from polyglance.text import Tokenizer
-from polyglance.training.distributed import rank
+from polyglance.training.distributed import barrier, rank
 from polyglance.utils.fingerprint import file_stats, fingerprint
 from polyglance.vision.decoding import Source
 from polyglance.vision.torch_backbone import TorchBackbone
@@ -58,6 +63,8 @@ class Split:
     """The image files, or images in tars; they need not exist where features are stored."""
     streaming_config: StreamingConfig | None = None
     """How a corpus larger than memory is read; None for evaluation splits."""
+    captions_key: str | None = None
+    """What memory-mapped captions were built from; None for captions in memory."""
 
     def streaming(self, per_batch: int, *, seed: int = 0) -> Streaming | None:
         """Return how batches of so many captions go through the corpus; None to sample."""
@@ -142,16 +149,21 @@ class SplitReader:
         return records[:limit]
 
     def _is_large(self, corpus: CaptionedImages) -> bool:
-        """Return whether a manifest's records stay on disk: a long one, of which all is taken."""
-        path = self.data / corpus.manifest
-        plain = corpus.format == "jsonl" and not corpus.merge and path.suffix != ".gz"
-        plain = plain and corpus.splits is None and corpus.languages is None
-        return plain and path.is_file() and path.stat().st_size > LARGE_MANIFEST
+        """Return whether records stay on disk: those of long manifests, of which all is taken."""
+        return corpus_bytes(corpus, self.data) > LARGE_MANIFEST
 
     def _lazy_records(self, corpus: CaptionedImages) -> LazyRecords:
-        store = self._store_keys(corpus) if corpus.skip_missing else None
+        path = self.data / corpus.manifest
+        plain = corpus.format == "jsonl" and not corpus.merge and path.suffix != ".gz"
+        if not plain or corpus.splits is not None or corpus.languages is not None:
+            path = merged_path(corpus, self.data, self.streaming.cache_dir)
+            if rank() == 0 and not path.is_file():
+                write_merged(corpus, self.data, path)
+            barrier()
+        stored = corpus.skip_missing and self.image_backbone is None
+        store = self._store_keys(corpus) if stored else None
         return LazyRecords(
-            self.data / corpus.manifest,
+            path,
             lambda record: (
                 bool(record.image or record.video)
                 and (store is None or store.find(record) is not None)
@@ -191,25 +203,29 @@ class SplitReader:
         if len(parts) > 1:
             records = [record for _, some in parts for record in some]
         on_disk = isinstance(regions, StreamedRegions | PixelRegions)
+        key = self._captions_key(parts, records) if on_disk else None
         captions = (
-            self._mapped_captions(parts, records)
-            if on_disk
-            else CaptionTable.build(records, self.tokenizer, max_tokens=self.max_text_tokens)
+            CaptionTable.build(records, self.tokenizer, max_tokens=self.max_text_tokens)
+            if key is None
+            else self._mapped_captions(records, key)
         )
         config = self.streaming if views is not None else None
-        return Split(records, regions, captions, files, config)
+        return Split(records, regions, captions, files, config, key)
 
-    def _mapped_captions(
+    def _captions_key(
         self, parts: Sequence[tuple[CaptionedImages, Sequence[Record]]], records: Sequence[Record]
-    ) -> CaptionTable:
-        """Tokenise captions once into memory-mapped files of the cache folder."""
+    ) -> str:
+        """Return a digest of all that tokenised captions depend on."""
         corpora = [corpus for corpus, _ in parts]
         names = [n for c in corpora for n in (c.manifest, *(file.manifest for file in c.merge))]
-        key = fingerprint(
+        return fingerprint(
             [file_stats(self.data / name) for name in names],
             corpora,
             [self.encoder, self.tokenizer.vocab_size, self.max_text_tokens, len(records)],
         )
+
+    def _mapped_captions(self, records: Sequence[Record], key: str) -> CaptionTable:
+        """Tokenise captions once into memory-mapped files of the cache folder."""
         return cached_captions(
             records,
             self.tokenizer,

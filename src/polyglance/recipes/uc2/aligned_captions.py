@@ -240,28 +240,13 @@ class AlignedCaptions:
         Returns:
             All pairs, ready to be sampled.
         """
-        first, second, links = [], [], []
-        tokens: dict[int, list[list[int]]] = {}
-
-        def word_tokens_of(row: int, text: str, language: str) -> list[list[int]]:
-            if row not in tokens:
-                length = int(table.offsets[row + 1] - table.offsets[row])
-                tokens[row] = word_tokens(text, language, tokenizer, length)
-            return tokens[row]
-
-        for (source, target), pairs in aligned.items():
-            starts = [_first_rows(records, table, language) for language in (source, target)]
-            for pair in pairs:
-                ours = starts[0][pair.image] + pair.first
-                theirs = starts[1][pair.image] + pair.second
-                captions = records[pair.image].captions
-                here = word_tokens_of(ours, captions[source][pair.first], source)
-                there = word_tokens_of(theirs, captions[target][pair.second], target)
-                links.append([(a, b) for i, j in pair.links for a in here[i] for b in there[j]])
-                first.append(ours)
-                second.append(theirs)
-        rows = np.array(first, np.int64), np.array(second, np.int64)
-        return cls(table, *rows, links, streaming=streaming)
+        nothing = np.zeros(0, np.int64)
+        parts = [(nothing, nothing, nothing, np.zeros((0, 2), np.int16))]
+        for languages, pairs in aligned.items():
+            parts.append(subword_links(records, 0, table, tokenizer, languages, pairs))
+        first, second, sizes = (np.concatenate([part[n] for part in parts]) for n in range(3))
+        positions = np.concatenate([part[3] for part in parts])
+        return cls(table, first, second, FlatLinks(sizes, positions), streaming=streaming)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -280,8 +265,9 @@ class AlignedCaptions:
         """Pack both captions of each pair on the CPU."""
         ours, first = self.table.gather(self.first[pairs])
         theirs, second = self.table.gather(self.second[pairs])
-        index = ragged_arange(self._start[pairs], self._size[pairs])
-        pair_ids = np.repeat(np.arange(len(pairs)), self._size[pairs])
+        sizes = self._size[pairs].astype(np.int64)
+        index = ragged_arange(self._start[pairs], sizes)
+        pair_ids = np.repeat(np.arange(len(pairs)), sizes)
         begin = np.cumsum(first) - first, len(ours) + np.cumsum(second) - second
         links = np.stack(
             [begin[0][pair_ids] + self._from[index], begin[1][pair_ids] + self._to[index]]
@@ -322,9 +308,60 @@ def word_tokens(text: str, language: str, tokenizer: Tokenizer, length: int) -> 
     return tokens
 
 
-def _first_rows(records: Sequence[Record], table: CaptionTable, language: str) -> dict[int, int]:
-    """Return the table's first caption of each image in a language."""
-    rows = table.rows_in_language(language)
+def subword_links(
+    records: Sequence[Record],
+    start: int,
+    table: CaptionTable,
+    tokenizer: Tokenizer,
+    languages: tuple[str, str],
+    pairs: Iterable[AlignedPair],
+) -> tuple[Indices, Indices, Indices, NDArray[np.int16]]:
+    """Turn aligned words of consecutive records into aligned sub-words.
+
+    Args:
+        records: captioned images, of which ``pairs`` have the numbers.
+        start: the number of the first of them in the table.
+        table: all captions of the corpus.
+        tokenizer: of the table.
+        languages: of the pairs.
+        pairs: with aligned words.
+
+    Returns:
+        ``(pairs,)`` rows of both captions and numbers of links, and ``(links, 2)`` positions.
+    """
+    first, second, links = [], [], []
+    tokens: dict[int, list[list[int]]] = {}
+
+    def word_tokens_of(row: int, text: str, language: str) -> list[list[int]]:
+        if row not in tokens:
+            length = int(table.offsets[row + 1] - table.offsets[row])
+            tokens[row] = word_tokens(text, language, tokenizer, length)
+        return tokens[row]
+
+    source, target = languages
+    starts = [_first_rows(records, start, table, language) for language in languages]
+    for pair in pairs:
+        ours = starts[0][start + pair.image] + pair.first
+        theirs = starts[1][start + pair.image] + pair.second
+        captions = records[pair.image].captions
+        here = word_tokens_of(ours, captions[source][pair.first], source)
+        there = word_tokens_of(theirs, captions[target][pair.second], target)
+        links.append([(a, b) for i, j in pair.links for a in here[i] for b in there[j]])
+        first.append(ours)
+        second.append(theirs)
+    flat = FlatLinks.of(links)
+    return np.array(first, np.int64), np.array(second, np.int64), flat.sizes, flat.positions
+
+
+def _first_rows(
+    records: Sequence[Record], start: int, table: CaptionTable, language: str
+) -> dict[int, int]:
+    """Return the table's first caption of each image in a language, of consecutive records."""
+    rows = np.zeros(0, np.int64)
+    if language in table.language_codes:
+        low, high = np.searchsorted(table.record_ids, [start, start + len(records)])
+        number = table.language_codes.index(language)
+        rows = low + np.flatnonzero(table.language_ids[low:high] == number)
     if len(rows) != sum(len(record.captions.get(language, ())) for record in records):
         raise ValueError(f"the table lacks some of the captions in {language}")
     images, first = np.unique(table.record_ids[rows], return_index=True)

@@ -41,9 +41,13 @@ class Translations:
     as articles, which are in every caption; 0 keeps all links, as in the paper."""
     cache_dir: str | None = None
     """A folder inside the data folder that keeps word alignments from run to run."""
+    part_images: int = 200_000
+    """A corpus that is read from disk is aligned in parts of about so many images, each from the
+    words of its own part; about 2 GB of memory for 100,000 captions."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 0, "0 or more", "min_lift")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "part_images")
 
     @property
     def aligner_settings(self) -> AlignerSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from polyglance.batches.regions import RegionTable
@@ -26,6 +27,7 @@ from polyglance.recipes.uc2.aligned_captions import (
     read_aligned,
     write_aligned,
 )
+from polyglance.recipes.uc2.alignment_files import open_alignments, write_alignments
 from polyglance.recipes.uc2.config import Translations, UC2Recipe
 from polyglance.recipes.uc2.early_adaptation import SoftLabels, StreamedSoftLabels
 from polyglance.recipes.uc2.labels import LabelNames, LabelTokens, load_label_names
@@ -38,6 +40,7 @@ from polyglance.text.translation.cache import TranslationCache
 from polyglance.text.translation.registry import open_translator
 from polyglance.text.translation.translators import CacheableTranslator, WordByWord
 from polyglance.training.distributed import barrier, rank
+from polyglance.utils.fingerprint import file_stats, fingerprint
 from polyglance.utils.progress import progress
 from polyglance.vision.store import FeatureStore
 
@@ -182,6 +185,8 @@ def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) ->
         for text in settings.texts
         for record in read_all_records(text.format, data / text.manifest)
     ]
+    if train.captions_key is not None:
+        return _mapped_alignments(recipe, train, tokenizer, data, languages, texts)
     aligned = {}
     with progress("Aligning words", len(languages), quiet=rank() > 0) as advance:
         for language in languages:
@@ -202,28 +207,64 @@ def _aligned_pairs(
     data: Path,
 ) -> list[AlignedPair]:
     """Align English with another language, or read the result from the cache."""
-
-    def compute() -> list[AlignedPair]:
-        return align_captions(
-            records,
-            ENGLISH,
-            language,
-            pairing=settings.pairing,
-            texts=texts,
-            settings=settings.aligner_settings,
-            min_lift=settings.min_lift,
-        )
-
     if settings.cache_dir is None:
-        return compute()
+        return _align_part(settings, texts, records, language)
     path = data / settings.cache_dir / f"{ENGLISH}-{language}.tsv"
     key = _cache_key(settings, language, [*records, *texts])
     if rank() == 0 and read_aligned(path, key) is None:
-        write_aligned(path, compute(), key)
+        write_aligned(path, _align_part(settings, texts, records, language), key)
     barrier()
     cached = read_aligned(path, key)
     assert cached is not None
     return cached
+
+
+def _align_part(
+    settings: Translations, texts: Sequence[Record], records: Sequence[Record], language: str
+) -> list[AlignedPair]:
+    return align_captions(
+        records,
+        ENGLISH,
+        language,
+        pairing=settings.pairing,
+        texts=texts,
+        settings=settings.aligner_settings,
+        min_lift=settings.min_lift,
+    )
+
+
+def _mapped_alignments(
+    recipe: UC2Recipe,
+    train: Split,
+    tokenizer: Tokenizer,
+    data: Path,
+    languages: Sequence[str],
+    texts: Sequence[Record],
+) -> AlignedCaptions:
+    """Align a corpus on disk into memory-mapped files, once, and open them on all processes."""
+    assert recipe.pretraining is not None
+    settings = recipe.translations
+    files = [file_stats(data / text.manifest) for text in settings.texts]
+    key = fingerprint(train.captions_key, replace(settings, cache_dir=None), languages, files)
+    folder = data / (settings.cache_dir or recipe.streaming.cache_dir) / f"links-{key}"
+    if rank() == 0 and open_alignments(folder, key, train.captions) is None:
+        codes = [(ENGLISH, language) for language in languages]
+        align = partial(_align_part, settings, texts)
+        write_alignments(
+            folder,
+            key,
+            train.records,
+            train.captions,
+            tokenizer,
+            codes,
+            align,
+            part_images=settings.part_images,
+        )
+    barrier()
+    streaming = train.streaming(recipe.pretraining.batch, seed=recipe.loop.seed)
+    opened = open_alignments(folder, key, train.captions, streaming=streaming)
+    assert opened is not None
+    return opened
 
 
 def _cache_key(settings: Translations, language: str, records: Sequence[Record]) -> str:
