@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from polyglance.search.indexing import IndexReport
 from polyglance.search.library import Library
 from polyglance.search.library_files import find_damage, repair_file
 from polyglance.search.model_info import Model
-from polyglance.search.scan import has_content
+from polyglance.search.scan import has_content, is_missing
 from polyglance.search.store import SCANNED
 
 
@@ -57,7 +58,8 @@ def repair(
     kept, damaged_file = repair_file(backend.path)
     with Library(backend.path, model=model) as library:
         store = library._store()
-        paths = {*kept.lost, *kept.lost_thumbnails}
+        # Of a file that is not there all that is left stays.
+        paths = {path for path in (*kept.lost, *kept.lost_thumbnails) if not is_missing(path)}
         if not kept.complete:
             paths |= {folder for folder in store.places(SCANNED) if _is_there(folder)}
         report = None
@@ -66,6 +68,11 @@ def repair(
                 store, sorted(paths), thumbnails=kept.thumbnails, quiet=quiet
             )
         lost = _missing(library, kept.lost)
+        lost += [
+            f"{printable(path)}: is not there: its thumbnail is lost"
+            for path in kept.lost_thumbnails
+            if is_missing(path)
+        ]
         if not kept.complete:
             lost.append(
                 "rows of which nothing can be read are missing: files in the library's folders"
@@ -85,13 +92,14 @@ def _repair_server(place: str, model: Model, *, quiet: bool) -> RepairReport:
         damage = tuple(store.find_damage())
         if not damage or not isinstance(store, PostgresStore):
             return RepairReport(damage)
-        paths = store.damaged_paths()
+        lost = paths = store.damaged_paths()
         store.delete(paths)
+        paths = [path for path in paths if not is_missing(path)]
         report = library._update_paths(store, paths, thumbnails=False, quiet=quiet)
-        return RepairReport(damage, len(library), report, tuple(_missing(library, tuple(paths))))
+        return RepairReport(damage, len(library), report, tuple(_missing(library, lost)))
 
 
-def _missing(library: Library, paths: tuple[str, ...]) -> list[str]:
+def _missing(library: Library, paths: Sequence[str]) -> list[str]:
     records = library._store().records(paths)
     return [
         f"{printable(path)}: is not there to be indexed again: its vectors are lost until it is"

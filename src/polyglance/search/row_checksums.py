@@ -14,7 +14,7 @@ from typing import Any
 COLUMNS = {
     "items": (
         "id", "path", "kind", "size", "mtime_ns", "content", "taken", "width", "height",
-        "seconds", "parts",
+        "seconds", "parts", "thumbnail",
     ),
     "vectors": ("id", "item", "start", "stop", "vector"),
     "thumbnails": ("item", "webp"),

@@ -226,7 +226,9 @@ class SqliteConnection:
                     f"{self._name} cannot be written to: copy it, with {self.path.name}-wal if"
                     " that exists, to a folder that you may write to"
                 ) from error
-            if "decode" in message or "no such" in message or "too big" in message:
+            if "decode" in message:  # the message has all of the text
+                raise LibraryDamagedError(self._name, "a text is not UTF-8") from error
+            if "no such" in message or "too big" in message:
                 raise LibraryDamagedError(self._name, printable(message)) from error
             raise PolyglanceError(f"{self._name} cannot be used ({printable(message)})") from error
         except (sqlite3.IntegrityError, sqlite3.InternalError, sqlite3.DataError) as error:
@@ -238,7 +240,9 @@ class SqliteConnection:
                     f" file, or try `polyglance library repair --library {self._name}`"
                 ) from error
             raise LibraryDamagedError(self._name, printable(str(error))) from error
-        except OverflowError as error:  # a damaged length of a value
+        except UnicodeDecodeError as error:  # SQLite's own message has damaged text
+            raise LibraryDamagedError(self._name, "a text is not UTF-8") from error
+        except (OverflowError, MemoryError) as error:  # a damaged length of a value
             raise LibraryDamagedError(self._name, printable(str(error))) from error
 
 

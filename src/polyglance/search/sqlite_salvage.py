@@ -32,7 +32,7 @@ from polyglance.search.sqlite_connection import (
 )
 from polyglance.search.sqlite_schema import check_schema
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.sqlite_totals import Total, read_totals, write_total
+from polyglance.search.sqlite_totals import IN_LIST, Total, read_totals, write_total
 from polyglance.search.store import ModelInfo
 
 ID_GAP = 1 << 20
@@ -80,6 +80,13 @@ def salvage(path: Path, target: Path) -> Salvage:
                     " or delete it and index again"
                 )
             totals = _old_totals(connection)
+            counts = (
+                {table: total.count for table, total in totals.items()}
+                if totals
+                else _old_counts(connection)
+                if sound
+                else None
+            )
             store = SqliteStore(target, info)
             try:
                 with store._transaction() as execute:
@@ -90,7 +97,7 @@ def salvage(path: Path, target: Path) -> Salvage:
                     if not sound and version != 1:
                         for table, row, checksum in _page_rows(copy):
                             _insert(execute, table, row, checksum)
-                    result = _drop_incomplete(execute, info, totals)
+                    result = _drop_incomplete(execute, info, counts)
                     for table in COUNTED:
                         _write_total(execute, connection, table, totals)
             finally:
@@ -161,17 +168,30 @@ def _old_totals(connection: sqlite3.Connection) -> dict[str, Total] | None:
     return None
 
 
+def _old_counts(connection: sqlite3.Connection) -> dict[str, int] | None:
+    """Return the number of rows of each table, if the pages are sound."""
+    with suppress(sqlite3.Error):
+        return {
+            table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in COUNTED
+        }
+    return None
+
+
 def _table_rows(
     connection: sqlite3.Connection, table: str, version: int
 ) -> Iterator[tuple[Row, int]]:
-    """Yield the rows of a table that SQLite finds, up to where it stops; from both ends."""
+    """Yield the sound rows of a table that SQLite finds, up to where it stops; from both ends."""
     if not version:
         return
     columns, checksum = [*COLUMNS[table]], "checksum"
     if version == 1:
         checksum = "checksum" if table == "vectors" else "0"
         if table == "items":
-            columns[-1] = "(SELECT count(*) FROM vectors WHERE item = items.id)"
+            columns[-2:] = (
+                "(SELECT count(*) FROM vectors WHERE item = items.id)",
+                "EXISTS (SELECT 1 FROM thumbnails WHERE item = items.id)",
+            )
     order = {"places": "role {0}, path {0}", "bad": "path {0}"}.get(table, "rowid {0}")
     for direction in ("ASC", "DESC"):
         cursor = connection.cursor()
@@ -183,9 +203,8 @@ def _table_rows(
             for *values, stored in cursor:
                 row = tuple(values)
                 if version == 1:
-                    if not _is_plausible(table, row, stored):
-                        continue
-                    yield row, row_checksum(table, row)
+                    if _is_plausible(table, row, stored):
+                        yield row, row_checksum(table, row)
                 elif matches(table, row, stored):
                     yield row, stored
             return
@@ -241,36 +260,44 @@ def _insert(execute: Callable[..., Any], table: str, row: Row, checksum: int) ->
 
 
 def _drop_incomplete(
-    execute: Callable[..., Any], info: ModelInfo, totals: dict[str, Total] | None
+    execute: Callable[..., Any], info: ModelInfo, old: dict[str, int] | None
 ) -> Salvage:
-    """Delete what belongs to nothing, and items that do not have all their vectors."""
+    """Delete what belongs to nothing, and items that do not have all their vectors.
+
+    Args:
+        execute: Runs a statement on the new file.
+        info: The model.
+        old: How many rows each table had, if that is known.
+
+    Returns:
+        What is left.
+    """
     execute("DELETE FROM vectors WHERE length(vector) != ?", (info.width * FLOAT16.itemsize,))
     incomplete = execute(
         "SELECT id, path FROM items WHERE parts = 0"
         " OR parts != (SELECT count(*) FROM vectors WHERE item = items.id)"
     ).fetchall()
     listed = (json.dumps([item for item, _ in incomplete]),)
-    execute("DELETE FROM items WHERE id IN (SELECT value FROM json_each(?))", listed)
+    execute(f"DELETE FROM items WHERE id {IN_LIST}", listed)
     for table in ("vectors", "thumbnails"):
         execute(f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items)")
     execute("DELETE FROM bad WHERE path IN (SELECT path FROM items)")
+    names = ", ".join(COLUMNS["items"])
+    bare = execute(
+        f"SELECT {names} FROM items WHERE thumbnail AND id NOT IN (SELECT item FROM thumbnails)"
+    ).fetchall()
+    for row in bare:
+        checksum = row_checksum("items", (*row[:-1], 0))
+        execute("UPDATE items SET thumbnail = 0, checksum = ? WHERE id = ?", (checksum, row[0]))
     counts = {table: execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in COUNTED}
-    old = totals or {}
-    bare: list[tuple[str]] = []
-    if counts["thumbnails"] and (
-        totals is None or old["thumbnails"].count > counts["thumbnails"] + len(incomplete)
-    ):
-        bare = execute(
-            "SELECT path FROM items WHERE id NOT IN (SELECT item FROM thumbnails) ORDER BY path"
-        ).fetchall()
     return Salvage(
         counts["items"],
         tuple(sorted(path for _, path in incomplete)),
-        tuple(path for (path,) in bare),
-        totals is not None
-        and old["items"].count == counts["items"] + len(incomplete)
-        and all(old[table].count == counts[table] for table in ("bad", "places")),
-        bool(counts["thumbnails"] or (totals and old["thumbnails"].count)),
+        tuple(sorted(row[1] for row in bare)),
+        old is not None
+        and old["items"] == counts["items"] + len(incomplete)
+        and all(old[table] == counts[table] for table in ("bad", "places")),
+        bool(bare or counts["thumbnails"] or (old and old["thumbnails"])),
     )
 
 

@@ -60,7 +60,7 @@ class SqliteStore(SqliteConnection, SqlStore):
         among_ids="(SELECT value FROM json_each(?)) AS near"
         " CROSS JOIN vectors ON vectors.id = near.value CROSS",
         as_list=json.dumps,
-        item_columns=f"items.id, {ITEM_COLUMNS}, parts, items.checksum",
+        item_columns=f"items.id, {ITEM_COLUMNS}, parts, thumbnail, items.checksum",
     )
     _is_sound = _may_write = False
 
@@ -85,15 +85,14 @@ class SqliteStore(SqliteConnection, SqlStore):
         else:
             changes.delete_items("path = ?", (item.path,))
             item_id = changes.next_id("items")
-            changes.insert("items", (item_id, *item_to_row(item), len(entry.vectors)))
+            changes.insert("items", (item_id, *item_to_row(item), len(entry.vectors), 0))
             spans = entry.spans or [(None, None)] * len(entry.vectors)
             for (start, stop), vector in zip(spans, entry.vectors, strict=True):
                 span = [None if time is None else float(time) for time in (start, stop)]
                 content, _ = vector_to_bytes(vector)
                 changes.insert("vectors", (changes.next_id("vectors"), item_id, *span, content))
         if entry.thumbnail:
-            changes.delete("thumbnails", "item = ?", (item_id,))
-            changes.insert("thumbnails", (item_id, entry.thumbnail))
+            self._put_thumbnail(changes, item_id, item.path, entry.thumbnail)
 
     def put_bad_files(self, files: Iterable[BadFile]) -> None:
         """Record files that cannot be read, replacing what was on record of them."""
@@ -112,8 +111,13 @@ class SqliteStore(SqliteConnection, SqlStore):
         with self.changes() as changes:
             item = self._fetch_one("SELECT id FROM items WHERE path = ?", (path,))
             if item:
-                changes.delete("thumbnails", "item = ?", item)
-                changes.insert("thumbnails", (item[0], thumbnail))
+                self._put_thumbnail(changes, item[0], path, thumbnail)
+
+    @staticmethod
+    def _put_thumbnail(changes: Changes, item: int, path: str, thumbnail: bytes) -> None:
+        changes.delete("thumbnails", "item = ?", (item,))
+        changes.insert("thumbnails", (item, thumbnail))
+        changes.update_item(path, thumbnail=1)
 
     def update_signature(self, path: str, signature: FileSignature) -> None:
         """Record a new signature of a file whose content is unchanged."""
@@ -229,15 +233,15 @@ class SqliteStore(SqliteConnection, SqlStore):
     def thumbnail(self, path: str) -> bytes | None:
         """Return the thumbnail of an item (WebP), if there is one."""
         row = self._fetch_one(
-            "SELECT item, webp, thumbnails.checksum FROM thumbnails"
-            " JOIN items ON items.id = item WHERE path = ?",
+            "SELECT thumbnail, item, webp, thumbnails.checksum FROM items"
+            " LEFT JOIN thumbnails ON items.id = item WHERE path = ?",
             (path,),
         )
-        if row is None:
+        if row is None or row[0] == 0:
             return None
-        if not matches("thumbnails", row[:2], row[2]):
+        if not matches("thumbnails", row[1:3], row[3]):
             raise LibraryDamagedError(self._name, f"the thumbnail of {printable(path)}")
-        return bytes(row[1])
+        return bytes(row[2])
 
     def find_damage(self) -> Iterator[str]:
         """Yield a sentence for each damaged part of the library."""
@@ -266,7 +270,7 @@ class SqliteStore(SqliteConnection, SqlStore):
     def _item(self, row: Sequence[Any]) -> Item:
         if not matches("items", tuple(row[:-1]), row[-1]):
             raise LibraryDamagedError(self._name, f"item {row[0]} does not match its checksum")
-        return item_from_row(row[1:-2])
+        return item_from_row(row[1:-3])
 
     def _thumbnails(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, bytes]:
         rows = fetch_all(f"SELECT item, webp, checksum FROM thumbnails WHERE item {IN_LIST}", ids)

@@ -29,7 +29,10 @@ def upgrade(execute: Execute, library: str) -> None:
         raise LibraryDamagedError(library, str(message))
     for statement in UPGRADE_STATEMENTS:
         execute(statement)
-    execute("UPDATE items SET parts = (SELECT count(*) FROM vectors WHERE vectors.item = items.id)")
+    execute(
+        "UPDATE items SET parts = (SELECT count(*) FROM vectors WHERE vectors.item = items.id),"
+        " thumbnail = EXISTS (SELECT 1 FROM thumbnails WHERE thumbnails.item = items.id)"
+    )
     for table in COUNTED:
         count = total = last = 0
         for row, old in _rows(execute, table):
