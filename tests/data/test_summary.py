@@ -13,6 +13,7 @@ from polyglance.data.summary import (
     ItemCounts,
     ManifestSummary,
     print_summary,
+    quantiles,
     summarise_manifest,
 )
 from polyglance.errors import DataError
@@ -54,7 +55,8 @@ def test_counts() -> None:
         ("", "cs"): CaptionCounts(records=1, captions=1, words=1, characters=4),
     }
     assert summary.questions == {"en": ItemCounts(1, 2), "cs": ItemCounts(1, 1)}
-    assert summary.subtitles == {"de": ItemCounts(1, 2)}
+    german = summary.subtitles["de"]
+    assert (german.records, german.items, german.tokens) == (1, 2, 2)
     assert len(summary.problems) == 0
 
 
@@ -78,6 +80,30 @@ def test_the_tables() -> None:
     assert "│ val │ ar Arabic │ 1 │ 1 │ 2.0 │ 8.0 │" in lines
     assert "│ en English │ 1 │ 2 │" in lines  # questions
     assert "│ de German │ 1 │ 2 │" in lines  # subtitles
+
+
+def test_tokens_of_subtitles_are_counted_by_video_and_subtitle() -> None:
+    videos = [
+        Record(
+            video=f"{number}.mp4",
+            subtitles={
+                "en": (Cue(0, 1, "one two three"), *(Cue(1, 2, "four") for _ in range(number))),
+                "zh": (Cue(0, 1, "一只 狗。"),),
+            },
+        )
+        for number in range(3)
+    ]
+    summary = summarise_manifest(videos)
+    english = summary.subtitles["en"]
+    assert (english.items, english.tokens) == (6, 3 + 4 + 5)
+    assert english.per_video == {3: 1, 4: 1, 5: 1}
+    assert english.per_subtitle == {3: 3, 1: 3}
+    assert quantiles(english.per_video) == [3, 4, 5]
+    assert summary.subtitles["zh"].tokens == 3 * 3  # characters, without marks and spaces
+    lines = [" ".join(line.split()) for line in printed(summary, width=140).splitlines()]
+    assert "│ en English │ 12 │ 3 │ 4 │ 5 │ 1 │ 1 │ 3 │" in lines
+    by_letter = summarise_manifest(videos, lambda text, language: len(text))
+    assert by_letter.subtitles["en"].tokens == 3 * 13 + 3 * 4
 
 
 def test_samples_differ_in_language() -> None:

@@ -66,11 +66,24 @@ def data_import(
 def data_show(
     manifest: Annotated[Path, typer.Argument(help="A manifest.")],
     samples: Annotated[int, typer.Option(min=0, help="Number of records to print.")] = 3,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Count subtitles' tokens by that of an encoder; default: words."),
+    ] = None,
 ) -> None:
-    """Count a manifest's records by language and split, and print a few."""
+    """Count a manifest's records, captions and subtitles by language, and print a few."""
     from polyglance.data.summary import print_summary, summarise_manifest
 
-    print_summary(summarise_manifest(manifest), console(), samples)
+    if tokenizer is None:
+        summary = summarise_manifest(manifest)
+    else:
+        from polyglance.text import open_tokenizer
+
+        encode = open_tokenizer(tokenizer).encode
+        summary = summarise_manifest(
+            manifest, lambda text, _: len(encode(text, add_special_tokens=False))
+        )
+    print_summary(summary, console(), samples)
 
 
 @app.command("toy")

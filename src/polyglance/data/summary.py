@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from polyglance.records import Record, read_manifest
 if TYPE_CHECKING:
     from rich.console import Console
 
+_AT = (5, 50, 95)
+"""Percentiles of tokens."""
 _RESERVOIR = 64
 """Number of records drawn, from which samples in many languages are chosen."""
 
@@ -52,6 +55,37 @@ class ItemCounts:
 
 
 @dataclass
+class SubtitleCounts(ItemCounts):
+    """Records with subtitles, cues and their tokens (MMP's Table 8, Figures 5 and 6)."""
+
+    per_video: Counter[int] = field(default_factory=Counter)
+    """How many videos have a number of tokens."""
+    per_subtitle: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens in all subtitles."""
+        return sum(number * videos for number, videos in self.per_video.items())
+
+    def add_cues(self, tokens: Sequence[int]) -> None:
+        """Count the cues of one more record by their numbers of tokens."""
+        self.add(len(tokens))
+        self.per_video[sum(tokens)] += 1
+        self.per_subtitle.update(tokens)
+
+
+TokenCounter = Callable[[str, str], int]
+"""Counts the tokens of a text in a language."""
+
+
+def count_words(text: str, language: str) -> int:
+    """Count words; in languages written without spaces, letters and digits."""
+    if is_spaceless(language):
+        return sum(character.isalnum() for character in text)
+    return len(text.split())
+
+
+@dataclass
 class ManifestSummary:
     """Counts and samples of a manifest."""
 
@@ -63,9 +97,11 @@ class ManifestSummary:
     captions: dict[tuple[str, str], CaptionCounts] = field(default_factory=dict)
     """By split (empty for none) and language."""
     questions: dict[str, ItemCounts] = field(default_factory=dict)
-    subtitles: dict[str, ItemCounts] = field(default_factory=dict)
+    subtitles: dict[str, SubtitleCounts] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
     samples: list[Record] = field(default_factory=list)
+    count_tokens: TokenCounter = count_words
+    """Of subtitles."""
 
     def add(self, record: Record) -> None:
         """Count one more record."""
@@ -81,12 +117,15 @@ class ManifestSummary:
         for language, items in questions.items():
             self.questions.setdefault(language, ItemCounts()).add(items)
         for language, cues in record.subtitles.items():
-            self.subtitles.setdefault(language, ItemCounts()).add(len(cues))
+            counts = self.subtitles.setdefault(language, SubtitleCounts())
+            counts.add_cues([self.count_tokens(cue.text, language) for cue in cues])
 
 
-def summarise_manifest(source: str | Path | Iterable[Record]) -> ManifestSummary:
+def summarise_manifest(
+    source: str | Path | Iterable[Record], count_tokens: TokenCounter = count_words
+) -> ManifestSummary:
     """Summarise a manifest file or records; malformed lines are counted and skipped."""
-    summary = ManifestSummary()
+    summary = ManifestSummary(count_tokens=count_tokens)
     if isinstance(source, str | Path):
         source = read_manifest(source, summary.problems)
     generator = random.Random(0)
@@ -117,6 +156,7 @@ def print_summary(summary: ManifestSummary, console: Console, samples: int = 3) 
     _print_captions(summary, console)
     _print_counts("questions", summary.questions, console)
     _print_counts("subtitles", summary.subtitles, console)
+    _print_tokens(summary.subtitles, console)
     for record in _choose_samples(summary.samples, samples):
         _print_sample(record, console)
     if summary.problems:
@@ -161,7 +201,7 @@ def _row_order(row: tuple[tuple[str, str], CaptionCounts]) -> tuple[int, str, in
     return place, split, -counts.captions, language
 
 
-def _print_counts(title: str, counts: dict[str, ItemCounts], console: Console) -> None:
+def _print_counts(title: str, counts: Mapping[str, ItemCounts], console: Console) -> None:
     if not counts:
         return
     from rich.table import Table
@@ -173,6 +213,36 @@ def _print_counts(title: str, counts: dict[str, ItemCounts], console: Console) -
     for language, count in sorted(counts.items(), key=lambda row: (-row[1].items, row[0])):
         table.add_row(_language_label(language), f"{count.records:,}", f"{count.items:,}")
     console.print(table)
+
+
+def _print_tokens(counts: Mapping[str, SubtitleCounts], console: Console) -> None:
+    """Print tokens of subtitles, and how they are spread over videos and subtitles."""
+    if not counts:
+        return
+    from rich.table import Table
+
+    table = Table(title="tokens of subtitles", title_justify="left", title_style="bold")
+    table.add_column("language")
+    for name in ("tokens", *(f"a {what}, {share} %" for what in ("video", "cue") for share in _AT)):
+        table.add_column(name, justify="right")
+    for language, count in sorted(counts.items(), key=lambda row: (-row[1].tokens, row[0])):
+        spreads = (*quantiles(count.per_video), *quantiles(count.per_subtitle))
+        numbers = (f"{number:,}" for number in (count.tokens, *spreads))
+        table.add_row(_language_label(language), *numbers)
+    console.print(table)
+
+
+def quantiles(numbers: Counter[int], at: Sequence[int] = _AT) -> list[int]:
+    """Return the smallest number that so many percent of all are not above."""
+    total, found = numbers.total(), list[int]()
+    for share in at:
+        seen = 0
+        for number in sorted(numbers):
+            seen += numbers[number]
+            if seen * 100 >= share * total:
+                found.append(number)
+                break
+    return found
 
 
 def _choose_samples(records: list[Record], count: int) -> list[Record]:
