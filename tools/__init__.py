@@ -1,0 +1,1 @@
+"""Commands for maintainers: the locked requirements and the bill of materials."""
