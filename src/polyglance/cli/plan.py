@@ -10,7 +10,7 @@ import typer
 
 
 def plan(
-    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file, of UC2 or M3P.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file, of UC2, M3P or MMP.")],
     gpus: Annotated[int, typer.Option(help="Number of accelerators to plan for.")] = 1,
     overrides: Annotated[
         list[str] | None,
@@ -26,7 +26,10 @@ def plan(
     regions: Annotated[
         int | None, typer.Option(help="Regions of an image; default: 36, or those of a grid.")
     ] = None,
-    region_width: Annotated[int, typer.Option(help="Size of a region's vector.")] = 2048,
+    region_width: Annotated[
+        int | None,
+        typer.Option(help="Size of a region's vector; default: 2048, 1024 for MMP's clips."),
+    ] = None,
     bandwidth: Annotated[
         float, typer.Option(help="GB/s at which each accelerator exchanges gradients.")
     ] = 100.0,
@@ -43,7 +46,8 @@ def plan(
     import torch
 
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.plan.estimate import PlanOptions, plan_lines, plan_recipe
+    from polyglance.recipes.plan.estimate import PlanOptions, plan_recipe
+    from polyglance.recipes.plan.report import plan_lines
     from polyglance.vision.devices import check_device
 
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from helpers.random_store import write_random_store
+from helpers.small_mmp import image_backbone_state
 from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
@@ -153,8 +155,40 @@ def test_shapes_by_name() -> None:
 
 
 def test_other_systems_are_refused() -> None:
-    with pytest.raises(PolyglanceError, match="plan knows recipes of uc2 and m3p only, not of mmp"):
-        plan_recipe(open_recipe("mmp-msrvtt"), PlanOptions())
+    with pytest.raises(PolyglanceError, match="mmp, mmp_photos only, not of smalr: time some"):
+        plan_recipe(open_recipe("smalr-multi30k"), PlanOptions())
+
+
+@pytest.mark.parametrize("name", ["mmp-msrvtt", "mmp-howto100m"])
+def test_mmp_is_planned_on_features(encoder: Path, name: str) -> None:
+    changes = (f"encoder={encoder}", "text_layer=2", "frozen_layers=1", "width=16",
+               "loop.precision=float32")  # fmt: skip
+    recipe = open_recipe(name, changes)
+    options = PlanOptions(gpus=2, images=100, region_width=16, warmup=0, steps=1, probe_batch=3)
+    planned = plan_recipe(recipe, options)
+    (stage,) = planned.stages
+    batch = sum(corpus.batch for corpus in recipe.settings.corpora)
+    assert (stage.name, stage.steps, stage.batch) == ("training", recipe.settings.loop.steps, batch)
+    assert stage.pairs_per_step == pytest.approx(batch)
+    # Embeddings and one of two layers are frozen.
+    assert 0 < stage.memory.gradients < stage.memory.weights / 2
+    assert stage.flops_per_pair > 0
+    assert planned.feature_bytes is not None
+    assert "clips of" in planned.assumptions[0]
+
+
+def test_the_default_model_is_planned_on_photos(encoder: Path, tmp_path: Path) -> None:
+    half = {"mean": [0.5] * 3, "std": [0.5] * 3}
+    (tmp_path / "config.json").write_text(json.dumps({"variant": 0, **half}))
+    save_file(image_backbone_state(), tmp_path / "model.safetensors")
+    changes = (f"encoder={encoder}", f"image_backbone={tmp_path}", "image_size=32", "width=32",
+               "pooling_heads=2", "loop.precision=float32")  # fmt: skip
+    recipe = open_recipe("polyglance-small", changes)
+    options = PlanOptions(warmup=0, steps=1, probe_batch=2)
+    (stage,) = plan_recipe(recipe, options).stages
+    assert stage.batch == 512 + 512 + 384 + 512 + 512
+    assert stage.pairs_per_step == pytest.approx(stage.batch)
+    assert stage.memory.gradients == stage.memory.weights
 
 
 def test_the_command_prints_a_table_or_json(encoder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -13,9 +12,12 @@ from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import Recipe
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe
+from polyglance.recipes.mmp.config import MMPPhotoRecipe, MMPRecipe
+from polyglance.recipes.plan import mmp
 from polyglance.recipes.plan.probe import StageProbe, probe_stage
 from polyglance.recipes.plan.synthetic import (
     CorpusShape,
+    SyntheticRun,
     build_run,
     stage_batch,
     with_batch_limit,
@@ -24,7 +26,7 @@ from polyglance.recipes.stages import Stage
 from polyglance.training.loop import LoopConfig
 from polyglance.training.throughput import measure_peak
 
-SYSTEMS = ("uc2", "m3p")
+SYSTEMS = ("uc2", "m3p", "mmp", "mmp_photos")
 IMAGES = {
     "conceptual-captions": 3_318_333,
     "flickr30k": 29_000,
@@ -53,7 +55,8 @@ class PlanOptions:
     mean_tokens: int = 18
     regions: int | None = None
     """Regions of an image; None for 36 of a detector, or for all cells of a grid."""
-    region_width: int = 2048
+    region_width: int | None = None
+    """Of a region's vector; None for 2,048, and for 1,024 of a clip's second (MMP)."""
     bandwidth: float = 100.0
     """Of the gradients' exchange, in GB/s for each accelerator."""
     probe_batch: int | None = None
@@ -159,7 +162,7 @@ def plan_recipe(recipe: Recipe, options: PlanOptions, *, device: str = "cpu") ->
     """Probe a recipe on this machine and estimate its run.
 
     Args:
-        recipe: of UC2 or M3P.
+        recipe: of UC2, M3P or MMP.
         options: the number of accelerators, the corpus, and how long to probe.
         device: a device of torch.
 
@@ -168,33 +171,30 @@ def plan_recipe(recipe: Recipe, options: PlanOptions, *, device: str = "cpu") ->
     """
     if recipe.system not in SYSTEMS:
         raise PolyglanceError(
-            f"plan knows recipes of {' and '.join(SYSTEMS)} only, not of {recipe.system}: time"
+            f"plan knows recipes of {', '.join(SYSTEMS)} only, not of {recipe.system}: time"
             " some steps with 'polyglance train' and --set loop.steps=20, which logs pairs a second"
         )
-    settings: CrossEncoderRecipe = recipe.settings
-    corpus = corpus_shape(settings, options)
     cuda = torch.device(device).type == "cuda"
     limit = options.probe_batch or (None if cuda else 4)
     warmup = options.warmup if options.warmup is not None else (5 if cuda else 1)
     steps = options.steps or (10 if cuda else 1)
     torch.set_float32_matmul_precision("high")
-    run = build_run(with_batch_limit(settings, options.gpus, limit), corpus, device)
-    peak = measure_peak(device, _dtype(settings.loop)) if cuda else None
+    build = _prepare_mmp if recipe.system.startswith("mmp") else _prepare_cross_encoder
+    prepared = build(recipe.settings, options, limit, device)
+    peak = measure_peak(device, _dtype(recipe.settings.loop)) if cuda else None
     stages = tuple(
         _estimate(
             stage,
-            probe_stage(run.model, stage, warmup=warmup, steps=steps),
-            batch=stage_batch(settings, stage.name),
-            probe_batch=_probe_batch(settings, stage.name, options.gpus, limit),
+            probe_stage(prepared.run.model, stage, warmup=warmup, steps=steps),
+            batch=prepared.batches[stage.name],
+            probe_batch=prepared.probe_batches[stage.name],
             options=options,
-            validates=stage.name == "fine_tuning" and settings.validation is not None,
+            validates=stage.name == prepared.validated,
             peak=peak,
         )
-        for stage in run.stages
+        for stage in prepared.run.stages
     )
-    images = options.images or _known_images(settings)
-    # Regions of pixels are computed before training and lie in memory.
-    per_image = 0.0 if settings.image_backbone is not None else bytes_per_image(corpus)
+    images, per_image = prepared.images, prepared.bytes_per_image
     return Plan(
         recipe.system,
         options.gpus,
@@ -202,7 +202,70 @@ def plan_recipe(recipe: Recipe, options: PlanOptions, *, device: str = "cpu") ->
         stages,
         images,
         None if images is None else images * per_image,
-        _assumptions(options, corpus, limit, cuda=cuda),
+        (*prepared.assumptions, *_assumptions(options, limit, cuda=cuda)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A run to probe, and what multiplies it up."""
+
+    run: SyntheticRun
+    batches: dict[str, int]
+    """Of the recipe, by stage."""
+    probe_batches: dict[str, int]
+    validated: str | None
+    """The stage that keeps a best checkpoint too."""
+    images: int | None
+    bytes_per_image: float
+    assumptions: tuple[str, ...]
+
+
+def _prepare_cross_encoder(
+    settings: CrossEncoderRecipe, options: PlanOptions, limit: int | None, device: str
+) -> _Prepared:
+    corpus = corpus_shape(settings, options)
+    limited = with_batch_limit(settings, options.gpus, limit)
+    run = build_run(limited, corpus, device)
+    names = [stage.name for stage in run.stages]
+    said = (
+        f"captions of {corpus.mean_tokens} sub-words and images of {corpus.regions} regions of"
+        f" width {corpus.region_width:,}, random; weights random",
+        "pairs count negatives; word_head counts sentences and early_adaptation regions",
+    )
+    return _Prepared(
+        run,
+        {name: stage_batch(settings, name) for name in names},
+        {name: stage_batch(limited, name) for name in names},
+        None if settings.validation is None else "fine_tuning",
+        options.images or _known_images(settings),
+        # Regions of pixels are computed before training and lie in memory.
+        0.0 if settings.image_backbone is not None else bytes_per_image(corpus),
+        said,
+    )
+
+
+def _prepare_mmp(
+    settings: MMPRecipe | MMPPhotoRecipe, options: PlanOptions, limit: int | None, device: str
+) -> _Prepared:
+    shape = mmp.MMPShape(options.mean_tokens, options.region_width or 1024, options.regions)
+    limited = mmp.with_batch_limit(settings, options.gpus, limit)
+    said, per_image = "photos; names of classes and compression come on top", 0.0
+    if isinstance(settings, MMPRecipe):
+        steps = min(options.regions or settings.max_visual_tokens, settings.max_visual_tokens)
+        per_image = bytes_per_image(CorpusShape(3, steps, shape.feature_width))
+        said = f"clips of {steps} features of width {shape.feature_width:,}, random"
+    return _Prepared(
+        mmp.build_mmp_run(limited, shape, device),
+        {mmp.STAGE: mmp.step_batch(settings)},
+        {mmp.STAGE: mmp.step_batch(limited)},
+        None if settings.validation is None else mmp.STAGE,
+        options.images,
+        per_image,
+        (
+            f"captions of {shape.mean_tokens} sub-words and {said}; weights random",
+            "pairs are the items of all corpora: clips or images, and sentences of text corpora",
+        ),
     )
 
 
@@ -218,7 +281,7 @@ def corpus_shape(recipe: CrossEncoderRecipe, options: PlanOptions) -> CorpusShap
     return CorpusShape(
         min(options.mean_tokens, recipe.max_text_tokens),
         min(regions, recipe.max_regions),
-        options.region_width,
+        options.region_width or 2048,
         labels_per_region=_SOFT_LABELS if adapts else 1,
     )
 
@@ -282,10 +345,6 @@ def _estimate(
     )  # fmt: skip
 
 
-def _probe_batch(recipe: CrossEncoderRecipe, stage: str, gpus: int, limit: int | None) -> int:
-    return stage_batch(with_batch_limit(recipe, gpus, limit), stage)
-
-
 def _known_images(recipe: CrossEncoderRecipe) -> int | None:
     corpora = (recipe.train, *recipe.extra_train)
     stores = {corpus.features or corpus.manifest for corpus in corpora}
@@ -297,13 +356,8 @@ def _dtype(loop: LoopConfig) -> torch.dtype:
     return torch.bfloat16 if loop.precision == "bfloat16" else torch.float32
 
 
-def _assumptions(
-    options: PlanOptions, corpus: CorpusShape, limit: int | None, *, cuda: bool
-) -> tuple[str, ...]:
+def _assumptions(options: PlanOptions, limit: int | None, *, cuda: bool) -> tuple[str, ...]:
     said = [
-        f"captions of {corpus.mean_tokens} sub-words and images of {corpus.regions} regions of"
-        f" width {corpus.region_width:,}, random; weights random",
-        "pairs count negatives; word_head counts sentences and early_adaptation regions",
         "hours are of training steps: reading, validation and evaluation come on top",
         "checkpoints: weights and two moments in float32, keep_checkpoints of each stage; while"
         " one is written there is one more",
@@ -324,55 +378,3 @@ def _assumptions(
             " what the backward pass keeps, weights, gradients and disk hold anywhere"
         )
     return tuple(said)
-
-
-def plan_lines(plan: Plan) -> Iterator[str]:
-    """Format a plan for people."""
-    unit = "accelerator" if plan.gpus == 1 else "accelerators"
-    yield f"{plan.gpus} {unit}, probed on {plan.device}"
-    yield ""
-    yield (
-        f"{'stage':18} {'steps':>9} {'batch':>7} {'pairs/step':>10} {'pairs/s':>9} {'hours':>9}"
-        f" {'GFLOP/pair':>10} {'TFLOP/s':>8} {'of peak':>7}"
-    )
-    for stage in plan.stages:
-        micro = f"{stage.micro_batches}x" if stage.micro_batches > 1 else ""
-        peak = "-" if stage.peak_share is None else f"{stage.peak_share:.0%}"
-        yield (
-            f"{stage.name:18} {stage.steps:9,} {f'{micro}{stage.batch:,}':>7}"
-            f" {stage.pairs_per_step:10,.0f} {stage.pairs_per_second:9,.0f} {stage.hours:9,.2f}"
-            f" {stage.flops_per_pair / 1e9:10.3g} {stage.tflops:8.3g} {peak:>7}"
-        )
-    yield f"{'all':18} {'':48} {plan.hours:8,.2f}"
-    yield ""
-    yield (
-        f"{'GiB/accelerator':18} {'weights':>9} {'gradients':>10} {'optimiser':>10}"
-        f" {'activations':>12} {'total':>8}"
-    )
-    for stage in plan.stages:
-        memory = stage.memory
-        parts = (memory.weights, memory.gradients, memory.optimiser, memory.activations)
-        weights, gradients, optimiser, activations = (part / 2**30 for part in parts)
-        yield (
-            f"{stage.name:18} {weights:9.2f} {gradients:10.2f} {optimiser:10.2f}"
-            f" {activations:12.2f} {memory.total / 2**30:8.2f}"
-        )
-    yield ""
-    features = "not known: give --images"
-    if plan.feature_bytes is not None:
-        features = f"{plan.feature_bytes / 1e9:,.1f} GB for {plan.images or 0:,} images"
-    yield f"disk: features {features}; checkpoints {plan.checkpoint_bytes / 1e9:,.1f} GB"
-    yield from _arithmetic(plan)
-    for assumption in plan.assumptions:
-        yield f"- {assumption}"
-
-
-def _arithmetic(plan: Plan) -> Iterator[str]:
-    for stage in plan.stages:
-        yield (
-            f"{stage.name}: {stage.steps:,} steps x ({stage.compute_seconds * 1000:,.1f} ms"
-            f" computing + {stage.exchange_seconds * 1000:,.1f} ms exchange) ="
-            f" {stage.hours:,.2f} h; {stage.pairs_per_step:,.0f} pairs x"
-            f" {stage.flops_per_pair / 1e9:.3g} GFLOP / {plan.gpus} /"
-            f" {stage.compute_seconds * 1000:,.1f} ms = {stage.tflops:.3g} TFLOP/s"
-        )

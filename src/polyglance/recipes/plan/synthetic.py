@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from polyglance.batches.regions import RegionTable
 from polyglance.config import validate_fields
@@ -104,7 +105,7 @@ class SyntheticTokenizer:
 class SyntheticRun:
     """A model with random weights, and the recipe's stages on random data."""
 
-    model: CrossEncoderModel
+    model: nn.Module
     stages: list[Stage]
 
 
