@@ -215,16 +215,20 @@ def _mmp(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
             name: f"manifest: clips/{name}.jsonl, features: clips/features.npz" for name in _SPLITS
         }
     training = f"{{{features['train']}, batch: 48}}"
+    languages = _languages(settings, corpus)
+    # Translations share the steps: each language of many is learned as long as one of few.
+    length = 3.0 if any(one.translations for one in settings.corpora) else 2.0
     if any(one.subtitles is not None for one in settings.corpora):
+        length = 1.0
         sampling = "subtitles: {min_seconds: 4, max_seconds: 4}"
         files = "manifest: clips/videos.jsonl, features: clips/videos.npz"
         training = f"{{{files}, batch: 48, {sampling}}}"
     changes = [
         f"encoder={data / 'encoder'}", f"corpora=[{training}]",
-        f"validation={{{features['val']}}}", *_languages(settings, corpus),
+        f"validation={{{features['val']}}}", *languages,
         "text_layer=null", "frozen_layers=0", "width=32",
         "pooling_heads=4", "dropout=0", "encoder_dropout=0", "objective.temperature=0.05", *_LOOP,
-        f"loop.steps={steps.times(2)}", "loop.learning_rate=5e-3",
+        f"loop.steps={steps.times(length)}", "loop.learning_rate=5e-3",
         f"loop.warmup={steps.times(0.15)}",
     ]  # fmt: skip
     if settings.test is not None:
