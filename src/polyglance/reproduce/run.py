@@ -11,10 +11,11 @@ from typing import Any
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.recipes import Recipe, find_recipe, open_recipe
+from polyglance.recipes.run_folder import QUERIES
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.environment import environment
 from polyglance.reproduce.needs import missing_needs, named_files
-from polyglance.reproduce.queries import QUERIES, write_queries
+from polyglance.reproduce.queries import write_queries
 from polyglance.reproduce.results import Measured
 from polyglance.reproduce.runs import PARENT, SAVE, Experiment, Job, Report, Run
 from polyglance.reproduce.target import Paper, Target, data_needs, find_target
