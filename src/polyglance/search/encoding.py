@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyglance.encoders import Encoder
+from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.stored_features import StoredFeatureEncoder
 from polyglance.errors import DataError, PolyglanceError, error_reason, printable
 from polyglance.search.clips import clip_thumbnail, encode_clip
@@ -25,6 +26,7 @@ from polyglance.search.store import BadFile, Entry, Item
 from polyglance.utils.prefetch import prefetch
 from polyglance.vision.clips import can_read_clips
 from polyglance.vision.limited_decoding import DecodeLimits, DecodingError
+from polyglance.vision.pictures import Resize
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -177,7 +179,8 @@ class FileEncoder:
         try:
             if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
                 return BadFile(file.path, NO_FEATURES)
-            return self.decode(hashed, 2 * input_size(encoder))  # as encoders decode files
+            min_side = 2 * input_size(encoder)  # as encoders decode files themselves
+            return self.decode(hashed, min_side, input_square(encoder))
         except DecodingError as error:
             return bad_file(file, error)
         except OSError as error:
@@ -185,8 +188,10 @@ class FileEncoder:
         finally:
             self.release(hashed)
 
-    def decode(self, hashed: HashedFile, min_side: int) -> _DecodedImage:
-        """Decode a picture: the bytes that its hash is of."""
+    def decode(
+        self, hashed: HashedFile, min_side: int, square: tuple[int, Resize] | None = None
+    ) -> _DecodedImage:
+        """Decode a picture: the bytes that its hash is of. See `decode_for_library`."""
         file, content = hashed.file, hashed.content
         self.limits.check_size(file.path, content.stamp.size)
         if content.data is None:
@@ -195,7 +200,12 @@ class FileEncoder:
             self.limits.check_size(file.path, content.stamp.size)
         assert content.data is not None
         picture = decode_for_library(
-            content.data, file.path, self.limits, min_side=min_side, thumbnail=self._thumbnails
+            content.data,
+            file.path,
+            self.limits,
+            min_side=min_side,
+            square=square,
+            thumbnail=self._thumbnails,
         )
         taken = picture.taken or modified_date(file.signature)
         item = Item(
@@ -243,6 +253,12 @@ def input_size(encoder: Encoder) -> int:
     description = getattr(getattr(encoder, "folder", None), "description", None)
     size = getattr(getattr(description, "pictures", None), "size", None)
     return size if isinstance(size, int) else 384
+
+
+def input_square(encoder: Encoder) -> tuple[int, Resize] | None:
+    """Return the square that an encoder makes of each image by `to_square`, if it does."""
+    settings = encoder.folder.description.pictures if isinstance(encoder, OnnxEncoder) else None
+    return (settings.size, settings.resize) if settings else None
 
 
 def unread_file(file: ScannedFile, error: OSError) -> BadFile:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from polyglance.search.files import make_thumbnail
+from polyglance.utils.worker_pool import Content
 from polyglance.utils.worker_process import Reply
 from polyglance.vision.limited_decoding import DecodeLimits, DecodingError, run_limited
-from polyglance.vision.pictures import decode_picture, downscale
+from polyglance.vision.pictures import Resize, decode_picture, downscale, to_square
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,7 +34,13 @@ class LibraryPicture:
 
 
 def decode_for_library(
-    data: bytes, path: str, limits: DecodeLimits, *, min_side: int, thumbnail: bool
+    data: bytes,
+    path: str,
+    limits: DecodeLimits,
+    *,
+    min_side: int,
+    square: tuple[int, Resize] | None = None,
+    thumbnail: bool = False,
 ) -> LibraryPicture:
     """Decode the content of a picture file; raise a `DecodingError` if it cannot be.
 
@@ -43,25 +50,35 @@ def decode_for_library(
         limits: What decoding may take.
         min_side: A large picture is decoded smaller, down to so many pixels a side, and
             downscaled to one and a half times that (`downscale`).
+        square: Size and shape of the encoder's input, if the encoder would make it by `to_square`
+            itself: fewer pixels come back.
         thumbnail: Also make a thumbnail.
     """
     from PIL import Image
 
-    header, content = run_limited(
+    def convert(header: dict[str, Any], content: Content) -> LibraryPicture:
+        size = (header["width"], header["height"])
+        count = 3 * size[0] * size[1]
+        if count > len(content):
+            raise DecodingError(f"{path}: the decoder gave another number of pixels than it said")
+        pixels = memoryview(content)[:count]
+        return LibraryPicture(
+            Image.frombytes("RGB", size, pixels),  # type: ignore[arg-type]
+            header["full_width"],
+            header["full_height"],
+            header["taken"],
+            bytes(content[count:]) if thumbnail else None,
+        )
+
+    return run_limited(
         f"{__name__}:decode_task",
         path,
-        {"min_side": min_side, "thumbnail": thumbnail},
+        {"min_side": min_side, "square": square, "thumbnail": thumbnail},
         data,
         limits,
         max_reply=4 * limits.max_pixels + MAX_THUMBNAIL_BYTES,
+        convert=convert,
     )
-    size = (header["width"], header["height"])
-    count = 3 * size[0] * size[1]
-    if count > len(content):
-        raise DecodingError(f"{path}: the decoder gave another number of pixels than it said")
-    image = Image.frombytes("RGB", size, memoryview(content)[:count])  # type: ignore[arg-type]
-    made = bytes(content[count:]) if thumbnail else None
-    return LibraryPicture(image, header["full_width"], header["full_height"], header["taken"], made)
 
 
 def decode_task(settings: dict[str, Any], data: bytes) -> Iterator[Reply]:
@@ -72,11 +89,17 @@ def decode_task(settings: dict[str, Any], data: bytes) -> Iterator[Reply]:
     )
     thumbnail = make_thumbnail(decoded.image) if settings["thumbnail"] else b""
     image = downscale(decoded.image, 3 * min_side // 2)
+    width, height = image.size
+    if settings["square"] is None:
+        pixels = image.tobytes()
+    else:
+        width = height = settings["square"][0]
+        pixels = to_square(image, *settings["square"]).pixels.tobytes()
     header = {
-        "width": image.width,
-        "height": image.height,
+        "width": width,
+        "height": height,
         "full_width": decoded.width,
         "full_height": decoded.height,
         "taken": decoded.taken,
     }
-    yield header, image.tobytes() + thumbnail
+    yield header, pixels + thumbnail

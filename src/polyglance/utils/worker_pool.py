@@ -12,24 +12,28 @@ from __future__ import annotations
 
 import atexit
 import json
+import mmap
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from polyglance.errors import DataError, PolyglanceError, error_reason
-from polyglance.utils.worker_process import LENGTHS, read_exactly, write_message
+from polyglance.utils.worker_process import LENGTHS, SHARED_SIZE, read_exactly, write_message
 
-Message = tuple[dict[str, Any], bytearray]
+T = TypeVar("T")
+Content = bytearray | memoryview
+Message = tuple[dict[str, Any], Content]
 Cause = Literal["content", "read", "memory", "seconds", "crash", "killed"]
 
 PIPE_SIZE = 1 << 20
 MAX_HEADER = 1 << 20
+_NO_ANSWER = "the process did not answer as it should"
 START_SECONDS = 120.0
 """Wall-clock time for a process to start, on a busy machine."""
 _FROM_OUTSIDE = {
@@ -43,6 +47,18 @@ _FROM_OUTSIDE = {
 def wall_seconds(seconds: float) -> float:
     """Return the wall-clock time for a reply, on a busy machine."""
     return 20 + 5 * seconds
+
+
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    # Glibc's other arenas take address space, which is limited, for each thread.
+    "MALLOC_ARENA_MAX": "1",
+    # Memory of one picture is kept for the next: to get it anew costs a quarter of decoding.
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_TRIM_THRESHOLD_": "134217728",
+    "MALLOC_TOP_PAD_": "16777216",
+}
 
 
 class TaskError(DataError):
@@ -72,16 +88,17 @@ class WorkerPool:
         memory: int,
         seconds: float,
         max_reply: int,
-    ) -> Message:
-        """Run a task that gives one reply; see `stream`."""
-        messages = list(
-            self.stream(
-                task, settings, payload, memory=memory, seconds=seconds, max_reply=max_reply
-            )
-        )
-        if len(messages) != 1:
-            raise TaskError("crash", "the process did not answer as it should")
-        return messages[0]
+        convert: Callable[[dict[str, Any], Content], T],
+    ) -> T:
+        """Run a task that gives one reply, and return what ``convert`` makes of it; see `stream`.
+
+        The content that ``convert`` is given is memory that the next task overwrites.
+        """
+        replies = self._stream(task, settings, payload, memory, seconds, max_reply, one_reply=True)
+        results = [convert(header, content) for header, content in replies]
+        if len(results) != 1:
+            raise TaskError("crash", _NO_ANSWER)
+        return results[0]
 
     def stream(
         self,
@@ -106,7 +123,28 @@ class WorkerPool:
         Yields:
             The header and the payload of each reply. A `TaskError` says what went wrong.
         """
-        request = {"task": task, "settings": settings, "memory": memory, "seconds": seconds}
+        yield from self._stream(
+            task, settings, payload, memory, seconds, max_reply, one_reply=False
+        )
+
+    def _stream(
+        self,
+        task: str,
+        settings: dict[str, Any],
+        payload: bytes,
+        memory: int,
+        seconds: float,
+        max_reply: int,
+        *,
+        one_reply: bool,
+    ) -> Generator[Message]:
+        request = {
+            "task": task,
+            "settings": settings,
+            "memory": memory,
+            "seconds": seconds,
+            "one_reply": one_reply,
+        }
         patience = wall_seconds(seconds)
         for attempt in (1, 2):
             with self._lease() as worker:
@@ -119,12 +157,12 @@ class WorkerPool:
                     raise worker.failure(seconds, patience) from None
                 while True:
                     end = reply[0].get("end")
-                    if end is None:
+                    if end is None or "shared" in reply[0]:
                         yield reply
-                    elif end == "done":
+                    if end == "done":
                         worker.is_reusable = True
                         return
-                    else:
+                    if end is not None:
                         worker.is_reusable = end in ("content", "read")
                         raise TaskError(end, str(reply[0].get("reason", "")))
                     try:
@@ -186,8 +224,9 @@ class _Worker:
 
     def __init__(self) -> None:
         command = [sys.executable, "-P", "-m", "polyglance.utils.worker_process"]
-        # One arena: glibc's others take address space, which is limited, for each thread.
-        settings = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+        self._shared, descriptor = _share_memory()
+        if descriptor is not None:
+            command.append(str(descriptor))
         try:
             self._process = subprocess.Popen(
                 command,
@@ -195,13 +234,17 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **settings},
+                env={**os.environ, **_ENVIRONMENT},
+                pass_fds=() if descriptor is None else (descriptor,),
             )
         except OSError as error:
             raise PolyglanceError(
                 f"no process can be started to decode files ({error_reason(error)}): free memory,"
                 " or raise the limit on processes"
             ) from error
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
@@ -214,18 +257,26 @@ class _Worker:
         if not self._is_ready:
             self._wait_until_ready()
         self.deadline = time.monotonic() + patience
-        write_message(self._in, header, payload)
+        if self._shared is None or len(payload) > SHARED_SIZE:
+            write_message(self._in, {**header, "shared": None}, payload)
+        else:
+            self._shared[: len(payload)] = payload
+            write_message(self._in, {**header, "shared": len(payload)})
 
     def receive(self, patience: float, max_reply: int) -> Message:
         self.deadline = time.monotonic() + patience
         head, size = LENGTHS.unpack(read_exactly(self._out, LENGTHS.size))
         if head > MAX_HEADER or size > max_reply:
-            raise TaskError("crash", "the process did not answer as it should")
+            raise TaskError("crash", _NO_ANSWER)
         try:
             header = json.loads(read_exactly(self._out, head))
         except ValueError:
-            raise TaskError("crash", "the process did not answer as it should") from None
-        content = read_exactly(self._out, size)
+            raise TaskError("crash", _NO_ANSWER) from None
+        content: Content = read_exactly(self._out, size)
+        if self._shared is not None and "shared" in header:
+            if not 0 <= header["shared"] <= min(max_reply, SHARED_SIZE):
+                raise TaskError("crash", _NO_ANSWER)
+            content = memoryview(self._shared)[: header["shared"]]
         self.deadline = float("inf")  # the reader of replies may take any time
         return header, content
 
@@ -276,6 +327,21 @@ class _Worker:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+        if self._shared is not None:
+            with suppress(BufferError):  # still in use: freed with the last use
+                self._shared.close()
+
+
+def _share_memory() -> tuple[mmap.mmap | None, int | None]:
+    """Return memory to share with a process, and its file descriptor, where the system can."""
+    if not hasattr(os, "memfd_create"):
+        return None, None
+    try:
+        descriptor = os.memfd_create("polyglance")
+    except OSError:
+        return None, None
+    os.ftruncate(descriptor, SHARED_SIZE)
+    return mmap.mmap(descriptor, SHARED_SIZE), descriptor
 
 
 def _enlarge(pipe: int) -> None:

@@ -1,9 +1,10 @@
 """The process in which `polyglance.utils.worker_pool` runs tasks on untrusted files.
 
-A request on standard input is a line of lengths, a JSON header and a payload of bytes; so is
-each reply on standard output. The kernel limits memory and CPU time of each task before its
-payload is read. A task is a function of this package, named as ``module:function``: it takes
-the header's settings and the payload, and yields replies.
+A request on standard input is a pair of lengths, a JSON header and a payload of bytes; so is
+each reply on standard output. Where both processes map a piece of memory, whose file descriptor
+is the argument, payloads lie there: pipes copy them twice more. The kernel limits memory and CPU
+time of each task before its payload is read. A task is a function of this package, named as
+``module:function``: it takes the header's settings and the payload, and yields replies.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import mmap
 import os
 import select
 import signal
 import struct
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +30,8 @@ Task = Callable[[dict[str, Any], bytes], Iterator[Reply]]
 
 LENGTHS = struct.Struct("<IQ")
 """Bytes of a message's header and of its payload."""
+SHARED_SIZE = 16_000_000
+"""Bytes of memory that both processes map; longer payloads go through the pipes."""
 IDLE_SECONDS = 60.0
 """A process without a task ends itself after this time."""
 MAX_GROWTH = 500_000_000
@@ -122,6 +127,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)  # what a decoder prints is no reply
     _set_soft_limit("RLIMIT_CORE", 0)
+    shared = mmap.mmap(int(sys.argv[1]), SHARED_SIZE) if len(sys.argv) > 1 else None
     first: int | None = None
     write_message(out, {"ready": True})
     while _wait(source):
@@ -131,22 +137,38 @@ def main() -> None:
             module, _, function = header["task"].partition(":")
             task: Task = getattr(importlib.import_module(module), function)
             first = memory_in_use() if first is None else first
-            allow_memory(header["memory"] + 2 * lengths[1])
+            in_shared = header["shared"]
+            allow_memory(header["memory"] + 2 * (lengths[1] + (in_shared or 0)))
             allow_seconds(header["seconds"])
-            payload = bytes(read_exactly(source, lengths[1]))
+            if shared is None or in_shared is None:
+                payload = bytes(read_exactly(source, lengths[1]))
+            else:
+                payload = shared[:in_shared]
         except EOFError:
             return
-        _run(task, header["settings"], payload, out)
+        _run(task, header["settings"], payload, out, shared if header["one_reply"] else None)
         del payload
         if first is not None and (memory_in_use() or 0) > first + MAX_GROWTH:
             return
 
 
-def _run(task: Task, settings: dict[str, Any], payload: bytes, out: IO[bytes]) -> None:
-    """Write the replies of a task, and a last one without content that says how it ended."""
+def _run(
+    task: Task, settings: dict[str, Any], payload: bytes, out: IO[bytes], shared: mmap.mmap | None
+) -> None:
+    """Write the replies of a task, and a last one without content that says how it ended.
+
+    With ``shared``, the task has one reply, which lies there and says that it is the last.
+    """
     try:
-        for header, content in task(settings, payload):
+        if shared is not None:
+            [(header, content)] = task(settings, payload)
+            if len(content) <= SHARED_SIZE:
+                shared[: len(content)] = content
+                return write_message(out, {**header, "end": "done", "shared": len(content)})
             write_message(out, header, content)
+        else:
+            for header, content in task(settings, payload):
+                write_message(out, header, content)
         end = {"end": "done", "reason": ""}
     except DataError as error:
         end = {"end": "memory" if _is_memory_error(error) else "content", "reason": str(error)}

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.utils.worker_pool import TaskError, shared_pool
+from polyglance.utils.worker_pool import Content, TaskError, shared_pool
 from polyglance.utils.worker_process import Reply, allow_seconds
 from polyglance.vision.clips import (
     MAX_FRAME_PIXELS,
@@ -41,6 +41,7 @@ from polyglance.vision.pictures import (
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+T = TypeVar("T")
 _LIMIT = re.compile(r"more than the limit of (.+)$")
 
 
@@ -139,8 +140,9 @@ def run_limited(
     limits: DecodeLimits,
     *,
     max_reply: int,
-) -> tuple[dict[str, Any], bytearray]:
-    """Run a task on the content of a file in a process with limits, and return its reply.
+    convert: Callable[[dict[str, Any], Content], T],
+) -> T:
+    """Run a task on the content of a file in a process with limits.
 
     Args:
         task: The function, as ``module:function``.
@@ -149,6 +151,10 @@ def run_limited(
         data: The content.
         limits: What it may take.
         max_reply: Bytes of the longest reply.
+        convert: Makes the result from the header and the content of the task's reply.
+
+    Returns:
+        What ``convert`` returns.
     """
     try:
         return shared_pool().run(
@@ -158,6 +164,7 @@ def run_limited(
             memory=limits.max_memory,
             seconds=limits.max_seconds,
             max_reply=max_reply,
+            convert=convert,
         )
     except TaskError as error:
         raise _decoding_error(path, error, limits) from error
@@ -173,15 +180,15 @@ def read_limited_square(
     except OSError as error:
         reason = f"{path}: cannot be read ({error.strerror or error})"
         raise DecodingError(reason, passing=True) from error
-    header, pixels = run_limited(
+    return run_limited(
         f"{__name__}:make_square",
         str(path),
         {"size": size, "resize": resize},
         data,
         limits,
         max_reply=3 * size**2,
+        convert=lambda header, pixels: _square(header, pixels, size),
     )
-    return _square(header, pixels, size)
 
 
 def sample_limited_squares(
@@ -235,7 +242,7 @@ def sample_limited_frames(
 
 def _clip_replies(
     path: str | Path, settings: dict[str, Any], limits: DecodeLimits, *, max_reply: int
-) -> Generator[tuple[dict[str, Any], bytearray]]:
+) -> Generator[tuple[dict[str, Any], Content]]:
     settings = {
         "path": str(Path(path).absolute()),
         "max_pixels": limits.max_frame_pixels,
@@ -274,10 +281,10 @@ def _memory(limits: DecodeLimits) -> str:
     return f"{limits.max_memory / 1e6:,.0f} MB to decode"
 
 
-def _square(header: dict[str, Any], pixels: bytearray, size: int) -> Square:
+def _square(header: dict[str, Any], pixels: Content, size: int) -> Square:
     left, top, right, bottom = header["frame"]
     values = np.frombuffer(pixels, np.uint8).reshape(size, size, 3)
-    return Square(values, (left, top, right, bottom))
+    return Square(values.copy(), (left, top, right, bottom))
 
 
 # ------------------------------------------------------------------ tasks, run in the processes
