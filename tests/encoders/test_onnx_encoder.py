@@ -13,7 +13,7 @@ from PIL import Image
 import polyglance
 from helpers.small_mmp import TEXTS, cosines, small_model, tokenizer, torch_pictures, torch_texts
 from polyglance.encoders import Encoder, load
-from polyglance.encoders.model_folder import PICTURE, TEXT, VOCABULARY
+from polyglance.encoders.model_folder import PICTURE, TEXT, VOCABULARY, ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.export.to_torch import load_torch
@@ -124,6 +124,17 @@ def test_invalid_arguments_are_refused(encoder: Encoder, folder: Path, tmp_path:
         load("polyglance-huge")
     with pytest.raises(PolyglanceError, match="threads"):
         load(folder, threads=0)
+
+
+@pytest.mark.parametrize(("given", "set_to"), [("3", 3), ("0", 0), ("many", 0)])
+def test_threads_are_those_of_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: str, set_to: int
+) -> None:
+    """0 is ONNX Runtime's own choice."""
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    for threads, expected in ((None, set_to), (2, 2)):
+        session = OnnxEncoder(ModelFolder.open(folder), threads)._text_session
+        assert session.get_session_options().intra_op_num_threads == expected
 
 
 @pytest.mark.parametrize("name", [TEXT, PICTURE, VOCABULARY, "model.json"])

@@ -26,7 +26,7 @@ def load(
         name_or_folder: A model's name, or a folder written by `polyglance export`,
             transformers, open_clip or sentence-transformers; None for the model that comes
             with Polyglance.
-        threads: Number of CPU threads; None for all cores.
+        threads: Number of CPU threads; None for OMP_NUM_THREADS, or all cores.
         device: Torch's device, for models that run on torch.
 
     Returns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -167,8 +168,8 @@ class OnnxEncoder(PicklableEncoder):
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        if self.threads is not None:
-            options.intra_op_num_threads = self.threads
+        if (threads := self.threads or _threads_by_environment()) is not None:
+            options.intra_op_num_threads = threads
             options.inter_op_num_threads = 1
         content = self.folder.read_file(name)
         try:
@@ -219,3 +220,9 @@ def _batches(lengths: list[int]) -> Iterator[NDArray[np.intp]]:
         count = max(1, min(_MAX_TEXTS, _MAX_TOKENS // length))
         yield order[start : start + count]
         start += count
+
+
+def _threads_by_environment() -> int | None:
+    """Return OMP_NUM_THREADS, by which batch systems share out cores, as torch does; or None."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else None

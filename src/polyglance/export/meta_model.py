@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polyglance.errors import DataError
 from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.nn.meta import on_meta_device
 from polyglance.vision.efficientnet import EPSILON, FoldedConv, Network
 
 _PUBLISHED = {
@@ -30,7 +31,7 @@ def build_meta_model(config: MMPConfig, shapes: Shapes) -> MMP:
 
     ``shapes`` are those of the model's compact state, by name.
     """
-    with torch.device("meta"):
+    with on_meta_device():
         model = MMP(config)
         model.add_module("image_backbone", _image_backbone(shapes))
     return model.eval()

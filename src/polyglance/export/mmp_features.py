@@ -41,6 +41,7 @@ from polyglance.export.vocabulary import pack_tokenizer
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.models.mmp_folder import MMPFolder, TrainedFeatures
 from polyglance.models.smalr_folder import FeatureInfo
+from polyglance.nn.meta import on_meta_device
 from polyglance.nn.pretrained import model_tensors
 
 _MAX_GRAPH = 2**31 - 1
@@ -128,7 +129,7 @@ def image_backbone_of(features: TrainedFeatures) -> ImageBackbone | None:
 
 def _on_meta(config: MMPConfig) -> MMP:
     """Return a model without weights, for writing its graphs."""
-    with torch.device("meta"):
+    with on_meta_device():
         return MMP(config).eval()
 
 

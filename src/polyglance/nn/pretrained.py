@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
+from polyglance.nn.meta import on_meta_device
 from polyglance.utils.bounded import parse_json
 
 _FIRST_POSITION = {"xlm-roberta": 2, "roberta": 2, "bert": 0}
@@ -97,7 +98,7 @@ def load_encoder(
         config = adapt(config)
     state = _from_published(_read_weights(folder), config.num_layers, folder)
     try:
-        with torch.device("meta"):
+        with on_meta_device():
             encoder = Encoder(config)
         encoder.load_state_dict(state, assign=True)
     except (RuntimeError, ValueError, TypeError, ZeroDivisionError) as error:
