@@ -1,18 +1,25 @@
-"""Two hundred clients at `polyglance serve` for a minute: statuses, latency and memory.
+"""Two hundred clients and a thousand idle connections at `polyglance serve`.
 
     python -m benchmarks.speed.serve_load
 
 A library of the packaged photographs is served by a real ``polyglance serve``. Each client sends
 one request after another over a connection of its own: searches, thumbnails, invalid requests and
-hostile files. Only documented statuses may come back. Writes results/serve_load.json: responses by
-status, latency, and the peak memory of the server and of its decoder processes.
+hostile files. Only documented statuses may come back. The idle connections come from the clients'
+address, send nothing, and are opened again when the server closes them.
+
+Phases alternate, so that they meet the same machine: nobody else, the clients, the clients and the
+idle connections. In all of them another address searches, one query after another, and is timed in
+a process of its own. Writes results/serve_load.json: responses by status, latency, how the other
+address fared in each phase, and the peak memory of the server and of its decoder processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
 import io
+import multiprocessing
 import os
 import random
 import signal
@@ -24,9 +31,11 @@ import time
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -37,6 +46,14 @@ from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
 
 DOCUMENTED = {200, 304, 404, 408, 413, 415, 422, 503}
+PHASES = {"quiet": (False, False), "idle": (False, True), "clients": (True, False),
+          "clients and idle": (True, True)}  # fmt: skip
+"""Whether there are clients, and idle connections."""
+OTHER_ADDRESS = "127.0.0.2"
+PAUSE = 0.05
+"""Seconds between two searches of the other address."""
+REOPEN_SECONDS = 5.0
+"""After which a closed idle connection is opened again, on average."""
 QUERIES = (
     "a dog", "zwei Hunde am Strand", "une montagne enneigée", "夜晚的城市", "قطة صغيرة",
     "kůň na louce", "um prato de comida", "木にとまる鳥", "people making music", "мост через реку",
@@ -55,7 +72,12 @@ class Responses:
     statuses: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def figures(self) -> dict[str, object]:
+    def add(self, kind: str, outcome: str, seconds: float) -> None:
+        """Count a response."""
+        self.statuses[kind][outcome] += 1
+        self.seconds[kind].append(seconds)
+
+    def figures(self) -> dict[str, dict[str, Any]]:
         """Summarise statuses and latencies of each kind."""
         return {
             kind: {
@@ -134,10 +156,11 @@ async def read_response(reader: asyncio.StreamReader) -> tuple[int, bool]:
     return status, b"connection: close" not in head
 
 
-async def client(number: int, port: int, items: int, deadline: float, responses: Responses) -> None:
+async def client(
+    number: int, port: int, items: int, uploads: list[bytes], deadline: float, responses: Responses
+) -> None:
     """Send requests until the deadline."""
-    rng, uploads = random.Random(number), hostile_files()
-    good = (FOLDER / "owl.webp").read_bytes()
+    rng, good = random.Random(number), (FOLDER / "owl.webp").read_bytes()
     connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     while time.monotonic() < deadline:
         kind, data = random_request(rng, items, uploads, good)
@@ -156,8 +179,7 @@ async def client(number: int, port: int, items: int, deadline: float, responses:
         if connection is not None and not stays_open:
             connection[1].close()
             connection = None
-        responses.statuses[kind][outcome] += 1
-        responses.seconds[kind].append(time.monotonic() - start)
+        responses.add(kind, outcome, time.monotonic() - start)
     if connection is not None:
         connection[1].close()
 
@@ -193,11 +215,66 @@ def serving(library: Path) -> Iterator[tuple[int, int]]:
         assert process.wait(30) == 0, "the server did not shut down cleanly"
 
 
+def search_as_other(port: int, seconds: float, seed: int) -> list[tuple[str, float]]:
+    """Search from another address; return the outcome and the seconds of each search."""
+    rng, deadline, results = random.Random(seed), time.monotonic() + seconds, []
+    connection = http.client.HTTPConnection("127.0.0.1", port, 90, (OTHER_ADDRESS, 0))
+    while time.monotonic() < deadline:
+        query = quote(f"{rng.choice(QUERIES)} {rng.randrange(1000)}")
+        start = time.monotonic()
+        try:
+            connection.request("GET", f"/api/search?q={query}&limit=40")
+            response = connection.getresponse()
+            response.read()
+            outcome = str(response.status)
+        except (OSError, http.client.HTTPException):
+            outcome = "connection closed"
+            connection.close()
+        results.append((outcome, time.monotonic() - start))
+        time.sleep(PAUSE)
+    connection.close()
+    return results
+
+
+async def hold_idle(port: int, deadline: float, opened: Counter[str]) -> None:
+    """Keep a connection open that sends nothing."""
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            opened["refused"] += 1
+        else:
+            opened["opened"] += 1
+            with suppress(TimeoutError, OSError):
+                await asyncio.wait_for(reader.read(), left)
+            writer.close()
+        pause = REOPEN_SECONDS * (0.5 + random.random())
+        await asyncio.sleep(max(0, min(pause, deadline - time.monotonic())))
+
+
 async def load(
-    process: int, port: int, items: int, clients: int, seconds: float
+    process: int,
+    port: int,
+    items: int,
+    *,
+    clients: int,
+    idle: int,
+    seconds: float,
+    rounds: int,
 ) -> dict[str, object]:
-    """Send the requests of all clients and summarise the responses."""
-    responses, peak = Responses(), [0, 0]
+    """Run the phases in turn and summarise the responses.
+
+    Args:
+        process: Id of the server's process.
+        port: Its port.
+        items: Number of pictures in its library.
+        clients: Number of clients.
+        idle: Number of idle connections.
+        seconds: Seconds that each phase takes in all.
+        rounds: How many times each phase comes.
+    """
+    responses = {phase: Responses() for phase in PHASES}
+    others, opened, peak, uploads = Responses(), Counter[str](), [0, 0], hostile_files()
     before, start, load_average = resident_bytes(process)[0], time.monotonic(), os.getloadavg()[0]
 
     async def watch() -> None:
@@ -207,19 +284,54 @@ async def load(
             await asyncio.sleep(0.25)
 
     watcher = asyncio.create_task(watch())
-    deadline = start + seconds
-    await asyncio.gather(*(client(n, port, items, deadline, responses) for n in range(clients)))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(pool, search_as_other, port, 0.1, 0)
+        for number in range(rounds):
+            for phase, (has_clients, has_idle) in PHASES.items():
+                deadline = time.monotonic() + seconds / rounds
+                work = [hold_idle(port, deadline, opened) for _ in range(idle * has_idle)]
+                work += [
+                    client(number * clients + n, port, items, uploads, deadline, responses[phase])
+                    for n in range(clients * has_clients)
+                ]
+                other = loop.run_in_executor(pool, search_as_other, port, seconds / rounds, number)
+                await asyncio.gather(*work)
+                for outcome, taken in await other:
+                    others.add(phase, outcome, taken)
     watcher.cancel()
-    total: Counter[str] = sum(responses.statuses.values(), Counter())
+    loaded = responses["clients"]
+    total: Counter[str] = sum(
+        (statuses for phase in responses.values() for statuses in phase.statuses.values()),
+        sum(others.statuses.values(), Counter()),
+    )
     undocumented = {s for s in total if not s.isdecimal() or int(s) not in DOCUMENTED}
+    fared = others.figures()
     return {
         "clients": clients,
+        "idle_connections": idle,
+        "rounds": rounds,
         "load_average_before": round(load_average, 1),
         "seconds": round(time.monotonic() - start, 1),
         "requests": sum(total.values()),
         "statuses": dict(sorted(total.items())),
         "undocumented": sorted(undocumented),
-        "by_request": responses.figures(),
+        "by_request": loaded.figures(),
+        "by_request_with_idle": responses["clients and idle"].figures(),
+        "other_address": fared,
+        "idle": dict(opened),
+        "p95_ratios": {
+            "other address, idle connections to quiet": ratio(fared["idle"], fared["quiet"]),
+            "other address, clients and idle connections to clients": ratio(
+                fared["clients and idle"], fared["clients"]
+            ),
+            "other address, clients and idle connections to quiet": ratio(
+                fared["clients and idle"], fared["quiet"]
+            ),
+            "clients' searches, with idle connections to without": ratio(
+                responses["clients and idle"].figures()["search"], loaded.figures()["search"]
+            ),
+        },
         "memory_mb": {
             "before": round(before / 1e6),
             "peak": round(peak[0] / 1e6),
@@ -229,10 +341,17 @@ async def load(
     }
 
 
+def ratio(loaded: dict[str, Any], quiet: dict[str, Any]) -> float:
+    """Return how many times slower the slowest of twenty searches became."""
+    return round(float(loaded["p95_ms"]) / max(1, quiet["p95_ms"]), 2)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--idle", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60, help="of each phase, in all rounds")
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--out", type=Path, help="another folder for serve_load.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -241,9 +360,19 @@ def main() -> None:
             library.add(FOLDER)
             items = len(library)
         with serving(path) as (process, port):
-            figures = asyncio.run(load(process, port, items, options.clients, options.seconds))
+            figures = asyncio.run(
+                load(
+                    process,
+                    port,
+                    items,
+                    clients=options.clients,
+                    idle=options.idle,
+                    seconds=options.seconds,
+                    rounds=options.rounds,
+                )
+            )
     write_results("serve_load", {"pictures": items, **figures}, options.out)
-    print(figures["statuses"], figures["memory_mb"])
+    print(figures["statuses"], figures["p95_ratios"], figures["memory_mb"])
     if figures["undocumented"]:
         sys.exit(f"undocumented responses: {figures['undocumented']}")
 

@@ -130,8 +130,18 @@ def test_idle_connections_keep_nobody_out() -> None:
         idle = [stack.enter_context(server.connect()) for _ in range(60)]
         assert server.status() == 200
         assert server.status("127.0.0.2") == 200
-        # Of one client, the connections that have been idle longest gave way.
+        # Those that have been idle longest gave way.
         assert [is_open(connection) for connection in (idle[0], idle[-1])] == [False, True]
+
+
+def test_connections_over_a_clients_limit_are_closed_when_they_have_been_idle() -> None:
+    with serving(max_per_client=20, grace_seconds=3600) as server, ExitStack() as stack:
+        at_once = [stack.enter_context(server.connect()) for _ in range(40)]
+        assert all(is_open(connection) for connection in at_once)
+    with serving(max_per_client=20, grace_seconds=0) as server, ExitStack() as stack:
+        idle = [stack.enter_context(server.connect()) for _ in range(40)]
+        assert server.status() == 200
+        assert [is_open(idle[i]) for i in (0, 19, 39)] == [False, False, True]
 
 
 def test_idle_connections_of_many_addresses_keep_nobody_out() -> None:
@@ -253,14 +263,14 @@ def test_uploads_in_memory_are_bounded_for_each_client() -> None:
 
 
 def test_limits_fit_the_files_that_the_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [1024, 4096]
+    files = [1024, 8192]
 
     def set_limit(_: int, limits: tuple[int, int]) -> None:
         files[:] = limits
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(files))
     monkeypatch.setattr(resource, "setrlimit", set_limit)
-    assert fit_file_limit(ConnectionLimits()).max_connections == 1000
+    assert fit_file_limit(ConnectionLimits(max_connections=1000)).max_connections == 1000
     assert files[0] > 2000
     files[:] = [600, 600]
     fitted = fit_file_limit(ConnectionLimits())

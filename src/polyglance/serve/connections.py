@@ -3,8 +3,8 @@
 uvicorn bounds the pause between two requests, but neither the time before the first request nor
 the time that a request's head takes, and it counts connections without asking whose they are. So a
 thousand idle connections would shut everybody out. Here every connection belongs to a client
-address with a limit of its own; where a limit is reached, the connection that has been idle
-longest makes room, so that idle ones never keep a new client out.
+address with a limit of its own; where a limit is reached, the connections that have been idle
+longest make room, so that idle ones never keep a new client out.
 
 A response that is sent before the request's body has arrived (413, 503, 408) would be lost: closing
 a socket with unread data resets the connection, and the client drops what it had received. Such
@@ -14,6 +14,7 @@ connections are closed for writing, and read until the client has noticed (RFC 9
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,9 +37,11 @@ _OTHER_FILES = 200
 class ConnectionLimits:
     """How many connections there may be, and how long each phase of one may take."""
 
-    max_connections: int = 1000
+    max_connections: int = 2000
     max_per_client: int = 256
     """Connections of one client address; trusted proxies may take all."""
+    grace_seconds: float = 2.0
+    """In which a new connection, or one after a response, does not count as idle if others do."""
     header_seconds: float = 10.0
     """Until the head of a request is complete: from the connection's begin, or its first byte."""
     keep_alive_seconds: int = 30
@@ -60,19 +63,29 @@ class ConnectionRegistry:
         self._count = self.refused = 0
 
     def admit(self, connection: GuardedProtocol) -> bool:
-        """Count a new connection, closing an idle one at the limits; False where none is idle."""
+        """Count a new connection, closing idle ones at the limits; False where none is idle.
+
+        A client's limit may be exceeded for the time of grace: among many connections that come
+        at once, some are about to send a request.
+        """
         address = connection.client[0] if connection.client else ""
         client = connection.client_group = client_group(address)
         own = self._clients.get(client, set())
-        if len(own) >= self.limits.max_per_client and address not in self.proxies:
-            if not self._make_room(own):
+        excess = 1 + len(own) - self.limits.max_per_client
+        if excess > 0 and address not in self.proxies:
+            idle = [one for one in own if one.is_idle]
+            if not idle:
                 return False
-        elif self._count >= self.limits.max_connections:
+            before = connection.last_active - self.limits.grace_seconds
+            # Two for one brings those that came at once back to the limit.
+            self._close([one for one in idle if one.last_active <= before], min(excess, 2))
+        if self._count >= self.limits.max_connections:
             most = max(len(connections) for connections in self._clients.values())
+            groups = self._clients.values()
             # Whoever holds most gives way first.
-            if not self._make_room(
-                {one for group in self._clients.values() if len(group) == most for one in group}
-            ) and not self._make_room({one for group in self._clients.values() for one in group}):
+            if not self._close(
+                [one for group in groups if len(group) == most for one in group if one.is_idle], 1
+            ) and not self._close([one for group in groups for one in group if one.is_idle], 1):
                 return False
         self._clients.setdefault(client, set()).add(connection)
         self._count += 1
@@ -87,15 +100,12 @@ class ConnectionRegistry:
             if not own:
                 del self._clients[connection.client_group]
 
-    def _make_room(self, connections: set[GuardedProtocol]) -> bool:
-        """Close the connection that has been idle longest; return whether one is idle."""
-        idle = [connection for connection in connections if connection.is_idle]
-        if not idle:
-            return False
-        oldest = min(idle, key=lambda connection: connection.last_active)
-        self.discard(oldest)
-        oldest.abort()
-        return True
+    def _close(self, idle: list[GuardedProtocol], count: int) -> bool:
+        """Close some connections, idle longest first; return whether there was any."""
+        for connection in heapq.nsmallest(count, idle, key=lambda one: one.last_active):
+            self.discard(connection)
+            connection.abort()
+        return bool(idle)
 
 
 class _LingeringTransport:

@@ -20,6 +20,10 @@ from polyglance.serve.explain import SupportsAnswer, SupportsExplain
 from polyglance.serve.proxies import PublicUrl, TrustedProxies
 from polyglance.serve.tokens import check_strength
 
+MAX_PENDING = 1024
+"""Connections that wait for being accepted."""
+ACCEPTED_AT_ONCE = 32
+
 
 def serve(
     library: Library,
@@ -62,7 +66,19 @@ def serve(
     print(f"Polyglance is at {url}", flush=True)
     config = server_config(app, fit_file_limit(ConnectionLimits()), proxies)
     with server_socket, suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run([server_socket])
+        Server(config).run([server_socket])
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which goes on answering while many connections come at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        # asyncio accepts as many connections in one go as the queue is long: a short queue lets
+        # it answer requests in between, and the kernel may have a longer one.
+        for server_socket in sockets or ():
+            server_socket.listen(MAX_PENDING)
 
 
 def server_config(
@@ -80,6 +96,7 @@ def server_config(
         http=http_protocol(limits, proxies or TrustedProxies()),
         access_log=False,  # queries are private
         log_level="error",  # a warning a malformed request would fill the log
+        backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=limits.keep_alive_seconds,
         timeout_graceful_shutdown=3,
         server_header=False,
@@ -129,7 +146,7 @@ def _bind(host: str, port: int) -> socket.socket:
         server_socket = socket.socket(family, kind, protocol)
         server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server_socket.bind(address)
-        server_socket.listen(1024)
+        server_socket.listen(MAX_PENDING)
     except OSError as error:
         reason = error.strerror or error
         raise PolyglanceError(

@@ -16,7 +16,8 @@ def test_only_documented_statuses_come_back(tmp_path: Path) -> None:
         library.add(*sorted(FOLDER.glob("c*.webp")))
         items = len(library)
     with serve_load.serving(path) as (process, port):
-        figures = asyncio.run(serve_load.load(process, port, items, 12, 1))
+        load = serve_load.load(process, port, items, clients=12, idle=20, seconds=1, rounds=1)
+        figures = asyncio.run(load)
     assert figures["undocumented"] == []
     assert figures["statuses"]["200"] > 0
     assert figures["requests"] == sum(figures["statuses"].values()) >= 12
@@ -24,3 +25,8 @@ def test_only_documented_statuses_come_back(tmp_path: Path) -> None:
     assert memory["peak"] >= memory["before"] > 50
     searched = figures["by_request"]["search"]
     assert 0 < searched["p50_ms"] <= searched["p95_ms"]
+    others = figures["other_address"]
+    assert set(others) == set(serve_load.PHASES)
+    assert all(set(phase["statuses"]) == {"200"} for phase in others.values())
+    assert figures["idle"]["opened"] >= 40
+    assert all(ratio > 0 for ratio in figures["p95_ratios"].values())
