@@ -11,6 +11,7 @@ import pytest
 from helpers.published import captions, questions, smalr, videos
 from polyglance.errors import DataError
 from polyglance.recipes import find_recipe
+from polyglance.reproduce.needs import note_missing_packages
 from polyglance.reproduce.run import check_data, needed_runs, with_data
 from polyglance.reproduce.target import find_target, target_names
 
@@ -139,3 +140,14 @@ def test_every_language_of_a_translated_test_needs_its_model(
     assert "opus-mt-cs-en" in message
     assert "opus-mt-ja-en" in message
     assert "opus-mt-de-en" not in message  # is there
+
+
+def test_bleu_that_cannot_be_computed_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "BLEU needs MeCab: pip install 'sacrebleu[ja]'"
+    monkeypatch.setattr(
+        "polyglance.recipes.vqa.evaluation.why_without_bleu",
+        lambda language: reason if language == "ja" else None,
+    )
+    noted = note_missing_packages(find_target("uc2/table2")[1])
+    assert noted.row("UC2").note.endswith(f"; VG JA BLEU stays empty here: {reason}")
+    assert "MeCab" not in noted.row("UNITER-CC").note  # its Japanese figures are not measured

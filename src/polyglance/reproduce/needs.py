@@ -8,12 +8,13 @@ looked for under the names that training looks for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from polyglance.recipes import Recipe
+from polyglance.reproduce.target import Target
 from polyglance.text.dictionaries import dictionary_exists
 from polyglance.weights import ENTRIES
 
@@ -174,6 +175,22 @@ def _test_languages(settings: Any, data: Path) -> list[str]:
             if all((data / name).exists() for name in files):  # else they are named as missing
                 found |= {code for record in read_corpus(split, data) for code in record.captions}
     return sorted(found - {_ENGLISH})
+
+
+def note_missing_packages(target: Target) -> Target:
+    """Note in rows that measure BLEU why its cells will stay empty here, and what to install."""
+    rows = list(target.rows)
+    for column in target.columns:
+        if not column.report.endswith(".bleu"):
+            continue
+        from polyglance.recipes.vqa.evaluation import why_without_bleu
+
+        reason = why_without_bleu(column.report.split(".")[-3])  # test.LANGUAGE.model.bleu
+        for number, row in enumerate(rows):
+            if reason is not None and row.run_of(column):
+                note = f"{column.name} stays empty here: {reason}"
+                rows[number] = replace(row, note="; ".join(filter(None, (row.note, note))))
+    return replace(target, rows=tuple(rows))
 
 
 def _fill(pattern: str, source: str, target: str) -> str:

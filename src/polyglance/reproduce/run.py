@@ -14,7 +14,7 @@ from polyglance.recipes import Recipe, find_recipe, open_recipe
 from polyglance.recipes.run_folder import QUERIES
 from polyglance.reproduce import runs as staged_runs
 from polyglance.reproduce.environment import environment
-from polyglance.reproduce.needs import missing_needs, named_files
+from polyglance.reproduce.needs import missing_needs, named_files, note_missing_packages
 from polyglance.reproduce.queries import write_queries
 from polyglance.reproduce.results import Measured
 from polyglance.reproduce.runs import PARENT, SAVE, Experiment, Job, Report, Run
@@ -79,7 +79,7 @@ def reproduce(name: str, options: Options, progress: Progress = print) -> Reprod
             f"{name} needs its data: give --data FOLDER; 'polyglance reproduce {name}"
             " --data-needed' says how to lay it out, --toy runs without any"
         )
-    target = select_rows(target, options.rows)
+    target = note_missing_packages(select_rows(target, options.rows))
     data = options.data.resolve()
     plan = [with_data(run, data) for run in paper.plan()]
     made: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import Any
 
 from polyglance.models.smalr_baselines import VECTOR_WIDTH, WORD_MODELS
 from polyglance.recipes import open_recipe
+from polyglance.reproduce.needs import note_missing_packages
 from polyglance.reproduce.results import Measured, report_path, value_at
 from polyglance.reproduce.run import (
     Options,
@@ -373,7 +374,7 @@ def reproduce_toy(
     if not target.measured:
         return write_published(target, options.out), None
     size, steps = size or ToySize(), steps or ToySteps()
-    target = _word_by_word(select_rows(target, options.rows))
+    target = note_missing_packages(_word_by_word(select_rows(target, options.rows)))
     data = make_toy_data(options.out.resolve() / "toy-data", size)
     plan: list[Run] = []
     for run in needed_runs(target, paper.plan()):

@@ -110,11 +110,15 @@ def test_model_is_written_even_if_evaluation_fails(
 
 def test_missing_tokenizer_of_bleu_leaves_out_bleu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise MissingTokenizerError("BLEU with the tokenizer ja-mecab needs MeCab")
+        raise MissingTokenizerError("BLEU needs MeCab: pip install 'sacrebleu[ja]'")
 
     monkeypatch.setattr(evaluation, "corpus_bleu", fail)
     questions = [Question("何色ですか", "ja", ("赤",), "other")]
     assert evaluation.figures(questions, ["赤"]) == {"accuracy": 100.0, "of other": 100.0}
+    report = evaluation.evaluate(questions, ["赤"], [])
+    assert report["ja"]["without_bleu"] == (
+        "BLEU needs MeCab: pip install 'sacrebleu[ja]', and run the same command again"
+    )
 
 
 def test_question_is_answered_in_any_training_language(data: Path, run: Path) -> None:

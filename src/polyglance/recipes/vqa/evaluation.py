@@ -91,8 +91,8 @@ def evaluate(
 
     Returns:
         By language the model's and the baseline's figures, and the difference, without a baseline
-        in languages that were not trained on; and how many questions have no answers to compare
-        with, if there are any.
+        in languages that were not trained on; how many questions have no answers to compare with,
+        if there are any; and what BLEU lacks where it is not installed.
     """
     by_language: dict[str, tuple[list[Question], list[str]]] = {}
     unanswered: Counter[str] = Counter()
@@ -114,6 +114,9 @@ def evaluate(
     for language, (own, texts) in by_language.items():
         model_figures = figures(own, texts)
         report[language] = {"questions": len(own), "model": model_figures}
+        if "accuracy" in model_figures and "bleu" not in model_figures:
+            reason = why_without_bleu(language)
+            report[language]["without_bleu"] = f"{reason}, and run the same command again"
         if language not in learned:
             continue  # translate-test
         tried = [(best, [best.answer(question) for question in own]) for best in baselines]
@@ -130,7 +133,10 @@ def evaluate(
 
 
 def figures(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, Any]:
-    """Return the VQA score where many people answered; else accuracy, and BLEU if installed."""
+    """Return the VQA score where many people answered; else accuracy, and BLEU if installed.
+
+    `why_without_bleu` says what to install.
+    """
     result = evaluate_answers(questions, answers)
     if any(len(question.answers) > 1 for question in questions):
         return {"score": result.score, **_by_type(result)}
@@ -141,8 +147,17 @@ def figures(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, 
         scores["bleu"] = corpus_bleu(answers, references, language).score
         scores["sentence_bleu"] = sentence_bleu(answers, references, language)
     except (MissingExtraError, MissingTokenizerError):
-        pass  # training does not require the packages that BLEU needs
+        pass  # training does not require the packages that BLEU needs; the report says so
     return scores
+
+
+def why_without_bleu(language: str) -> str | None:
+    """Return why BLEU cannot be computed in a language and what to install; None if it can."""
+    try:
+        corpus_bleu(["."], [["."]], language)
+    except (MissingExtraError, MissingTokenizerError) as error:
+        return str(error).partition(", or choose")[0]  # answers are scored by one tokenizer
+    return None
 
 
 def _by_type(result: AnswerResult) -> dict[str, float]:
