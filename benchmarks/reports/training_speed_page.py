@@ -3,7 +3,7 @@
     python -m benchmarks.reports.training_speed_page
 
 Reads results/uc2_step.json, m3p_step.json, all_pairs.json, history.jsonl and, if there,
-uc2_sweep.json; fills docs/training-speed.md and draws its plots.
+mmp_step.json and uc2_sweep.json; fills docs/training-speed.md and draws its plots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from polyglance.reproduce.plots import line_plot
 
 PAGE = DOCS / "training-speed.md"
 TRAINING = {
-    "uc2_step": "UC2", "m3p_step": "M3P", "packed_encoder": "encoder", "all_pairs": "all pairs",
+    "uc2_step": "UC2", "m3p_step": "M3P", "mmp_step": "MMP", "packed_encoder": "encoder",
+    "all_pairs": "all pairs",
 }  # fmt: skip
 """Benchmarks of accelerators, and their names in plots. UC2 is judged by its mixture."""
 STEPS = ("uc2_step", "m3p_step", "packed_encoder")
@@ -61,6 +62,7 @@ def fill(
     contents = {
         "uc2": cross_encoder_tables.step_speed(RESULTS / "uc2_step.json"),
         "m3p": cross_encoder_tables.step_speed(RESULTS / "m3p_step.json"),
+        "mmp": mmp_step(RESULTS / "mmp_step.json"),
         "all pairs": all_pairs(pairs),
         "plots": history_plots(lines, images),
         "history": history_table(lines),
@@ -68,6 +70,35 @@ def fill(
         "sweep": sweep_section(sweep, images),
     }
     pages.fill(document, contents)
+
+
+def mmp_step(path: Path) -> str:
+    """Format pairs a second, operations and peak memory of MMP's step, beside other ways.
+
+    Args:
+        path: The results of `benchmarks.speed.mmp_step`.
+    """
+    if not path.is_file():
+        return pages.NOT_MEASURED
+    figures = read_results(path.stem, path.parent)
+    settings = list(figures["pairs"])
+    parts = [
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}"
+        f" ([{path.name}](../benchmarks/results/{path.name})):"
+    ]
+    tables = {"pairs_per_second": ("", ",.0f"), "tflops": ("TFLOP/s", ".1f")}
+    tables |= {"peak_gib": ("Peak memory in GiB", ".1f")}
+    for key, (title, form) in tables.items():
+        rows = [
+            [variant, *(f"{by_setting[name]:{form}}" for name in settings)]
+            for variant, by_setting in figures[key].items()
+            if by_setting
+        ]
+        if rows:
+            parts += [*([f"{title}:"] if title else []), pages.table(["", *settings], rows)]
+    if "peak_tflops" in figures:
+        parts.append(f"Large matrix products reach {figures['peak_tflops']:,} TFLOP/s there.")
+    return "\n\n".join(parts)
 
 
 def all_pairs(figures: Mapping[str, Any]) -> str:

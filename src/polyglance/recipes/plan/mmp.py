@@ -47,7 +47,8 @@ def step_batch(recipe: MMPRecipe | MMPPhotoRecipe) -> int:
     """Return the items of a step: clips, images, and sentences with translations."""
     if isinstance(recipe, MMPRecipe):
         return sum(corpus.batch for corpus in recipe.corpora)
-    return sum(corpus.batch for corpus in (*recipe.image_corpora, *recipe.text_corpora))
+    images = sum(corpus.batch for corpus in recipe.image_corpora)
+    return images + sum(corpus.batch for corpus in recipe.text_corpora)
 
 
 def with_batch_limit(recipe: Any, accelerators: int, limit: int | None) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyglance.data.array_files import ArrayWriter, map_arrays, read_info
 from polyglance.data.captions import CaptionTable
@@ -67,6 +68,7 @@ def write_alignments(
         for codes in languages:
             for start, part in parts(records, part_images):
                 aligned = [] if _lacks(part, codes) else align(part, codes[1])
+                found: tuple[NDArray[Any], ...]
                 found = subword_links(part, start, table, tokenizer, codes, aligned)
                 for name, values in zip(_ARRAYS, found, strict=True):
                     writer.append(name, values.ravel())
