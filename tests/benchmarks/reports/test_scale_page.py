@@ -90,6 +90,7 @@ def test_the_estimated_size_of_a_graph_is_that_of_pgvector(postgres: Server) -> 
     """With the tables of a library on PostgreSQL."""
     count, width = 800, 384
     vectors = np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     manifest = ModelInfo("m", "m", "f", width, "l")
     with closing(PostgresStore(postgres.database(), manifest)) as store:
         store.put([entry(f"/p/{n}", str(n), tuple(vector)) for n, vector in enumerate(vectors)])
