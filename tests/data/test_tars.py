@@ -11,7 +11,9 @@ import fsspec
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from polyglance.cli import app
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.data.tar_index import scan_tar, tar_key
 from polyglance.data.tar_writer import write_tars
@@ -251,3 +253,19 @@ def test_keys_end_at_the_first_dot() -> None:
     assert tar_key("./1.PNG") == "1"
     assert tar_key("no-suffix") == "no-suffix"
     assert decoding.default_workers(1000) == 1
+
+
+def test_commands_write_and_index_tars(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.png").write_bytes(picture(number) if number else b"broken")
+    write_manifest(tmp_path / "m.jsonl", [Record(image=f"{n}.png") for n in range(3)])
+    runner, tars = CliRunner(), tmp_path / "tars" / "t"
+    command = ["data", "shard", str(tmp_path / "m.jsonl"), "--out", str(tars), "--workers", "0"]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 0
+    assert "2 images in 1 tar\n" in result.output
+    assert "0.png: is not a picture" in result.output
+    write_tar(tmp_path / "tars" / "t-000001.tar", {"9.jpg": b"broken"})
+    result = runner.invoke(app, ["data", "index", str(tars.parent), "--check"])
+    assert result.exit_code == 0
+    assert "t.index: 3 images in 2 tars, 1 damaged image\n" in result.output

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyglance.data.array_files import ArrayWriter, map_arrays, read_info
 from polyglance.data.captions import CaptionTable
@@ -61,18 +60,21 @@ def write_alignments(
         tokenizer: Of the table.
         languages: Pairs of languages to align.
         align: The word aligner.
-        part_images: Images of a part, of which at most the last half of one more joins the last.
+        part_images: Images of a part; the last has half to one and a half times as many.
     """
     with ArrayWriter(folder, _ARRAYS, _INFO) as writer:
         pairs = links = 0
         for codes in languages:
             for start, part in parts(records, part_images):
                 aligned = [] if _lacks(part, codes) else align(part, codes[1])
-                found: tuple[NDArray[Any], ...]
-                found = subword_links(part, start, table, tokenizer, codes, aligned)
-                for name, values in zip(_ARRAYS, found, strict=True):
-                    writer.append(name, values.ravel())
-                pairs, links = pairs + len(found[0]), links + len(found[3])
+                first, second, sizes, positions = subword_links(
+                    part, start, table, tokenizer, codes, aligned
+                )
+                writer.append("first", first)
+                writer.append("second", second)
+                writer.append("sizes", sizes)
+                writer.append("positions", positions.ravel())
+                pairs, links = pairs + len(first), links + len(positions)
         writer.info = {"key": key, "pairs": pairs, "links": links}
         if not pairs:
             raise PolyglanceError(
