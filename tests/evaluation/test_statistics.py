@@ -13,6 +13,7 @@ from polyglance.evaluation.statistics import (
     Comparison,
     compare_queries,
     compare_seeds,
+    holm,
     image_scores,
     student_p,
     student_quantile,
@@ -119,6 +120,30 @@ def test_images_share_out_mean_recall() -> None:
     shares = image_scores(ranks.image_to_text, ranks.text_to_image, image_ids, 7, ks=(1, 2, 5))
     assert shares.mean() == pytest.approx(summarise(ranks, (1, 2, 5)).mean_recall)
     assert shares[1] == shares[5] == 0
+
+
+def test_p_values_are_corrected_for_their_number() -> None:
+    """By hand: 0.01 x 4, 0.02 x 3, 0.03 x 2 (which may not be below 0.06), 0.9."""
+    p_values = (0.03, 0.01, None, 0.9, 0.02)
+    given = [Comparison(1.0, 0.5, 1.5, p, 3) for p in p_values]
+    corrected = holm(given)
+    assert [c.p for c in corrected] == pytest.approx([0.06, 0.04, None, 0.9, 0.06])
+    assert [c.verdict for c in corrected] == [
+        "not decided", "yes", "not decided", "not decided", "not decided",
+    ]  # fmt: skip
+    assert [c._replace(p=None) for c in corrected] == [c._replace(p=None) for c in given]
+    assert holm([Comparison(1.0, 0.5, 1.5, 0.5, 3)] * 3)[0].p == 1.0
+    assert holm([]) == []
+
+
+def test_one_claim_of_many_is_rarely_decided_by_chance() -> None:
+    """Of pages with ten claims and no effect, about one of twenty decides any."""
+    p_values = np.random.default_rng(0).random((2000, 10))
+    decided = 0
+    for page in p_values:
+        corrected = holm([Comparison(1.0, None, None, p, 3) for p in page.tolist()])
+        decided += any(c.verdict == "yes" for c in corrected)
+    assert decided / len(p_values) == pytest.approx(0.05, abs=0.015)
 
 
 def test_what_cannot_be_paired_is_refused() -> None:

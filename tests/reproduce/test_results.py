@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,11 +16,12 @@ from polyglance.config import load
 from polyglance.evaluation.retrieval import ranks_from_scores, summarise
 from polyglance.recipes.retrieval_report import retrieval_report
 from polyglance.recipes.run_folder import write_report
-from polyglance.reproduce.results import Measured, query_scores, value_at
+from polyglance.reproduce.queries import query_scores
+from polyglance.reproduce.results import Measured, value_at
 from polyglance.reproduce.runs import Job, Report
 from polyglance.reproduce.target import Target
 from polyglance.reproduce.toy import check_learning
-from polyglance.reproduce.write import as_csv, as_markdown, as_svg, write_files
+from polyglance.reproduce.write import as_csv, as_json, as_markdown, as_svg, write_files
 
 TARGET = load(
     Target,
@@ -103,6 +105,19 @@ def test_files_have_measured_and_published_figures(found: Measured, tmp_path: Pa
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"ours", "ours, published", "others', published"} <= set(words)
     assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 6 + 7 + 5
+
+
+def test_verdicts_are_corrected_for_the_number_of_claims(found: Measured) -> None:
+    many = replace(found, target=replace(TARGET, claims=TARGET.claims * 9))
+    claims = as_json(many, {})["claims"]
+    (alone,) = as_json(found, {})["claims"]
+    assert [claim["p"] for claim in claims] == [alone["p"]] * 9
+    assert claims[0]["corrected_p"] == pytest.approx(9 * alone["p"])
+    assert (alone["verdict"], claims[0]["verdict"]) == ("yes", "not decided")
+    text = as_markdown(many, {})
+    assert text.count("- Ours helps (the paper: +11.0): not decided (+5.5 [") == 9
+    assert "corrected for these 9 comparisons by Holm's method" in text
+    assert "Holm" not in as_markdown(found, {})
 
 
 def test_learning_is_judged_against_chance(found: Measured) -> None:
