@@ -108,15 +108,15 @@ def test_files_have_measured_and_published_figures(found: Measured, tmp_path: Pa
 
 
 def test_verdicts_are_corrected_for_the_number_of_claims(found: Measured) -> None:
-    many = replace(found, target=replace(TARGET, claims=TARGET.claims * 9))
+    many = replace(found, target=replace(TARGET, claims=TARGET.claims * 60))
     claims = as_json(many, {})["claims"]
     (alone,) = as_json(found, {})["claims"]
-    assert [claim["p"] for claim in claims] == [alone["p"]] * 9
-    assert claims[0]["corrected_p"] == pytest.approx(9 * alone["p"])
+    assert [claim["p"] for claim in claims] == [alone["p"]] * 60
+    assert claims[0]["corrected_p"] == pytest.approx(60 * alone["p"])
     assert (alone["verdict"], claims[0]["verdict"]) == ("yes", "not decided")
     text = as_markdown(many, {})
-    assert text.count("- Ours helps (the paper: +11.0): not decided (+5.5 [") == 9
-    assert "corrected for these 9 comparisons by Holm's method" in text
+    assert text.count("- Ours helps (the paper: +11.0): not decided (+5.5 [") == 60
+    assert "corrected for these 60 comparisons by Holm's method" in text
     assert "Holm" not in as_markdown(found, {})
 
 
