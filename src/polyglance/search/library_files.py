@@ -204,5 +204,5 @@ def _refuse_in_use(path: Path) -> None:
                 f"another process has {printable(str(path))} open: stop it, such as `polyglance"
                 " serve`, and try again"
             ) from error
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         pass  # too damaged to be locked

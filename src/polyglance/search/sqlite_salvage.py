@@ -38,6 +38,8 @@ from polyglance.search.store import ModelInfo
 ID_GAP = 1 << 20
 """Ids that are skipped where it is not known which were given; none may be used again."""
 _MAX_COMBINATIONS = 4096
+_UNREADABLE = (sqlite3.Error, DataError, UnicodeDecodeError, OverflowError, MemoryError)
+"""What reading a damaged file raises; SQLite's messages may have text that is not UTF-8."""
 
 Row = tuple[Any, ...]
 
@@ -111,7 +113,7 @@ def _copy_with_header(path: Path, copy: Path) -> None:
     log = Path(f"{path}-wal")
     if log.is_file() and log.stat().st_size:
         shutil.copyfile(log, f"{copy}-wal")
-        with suppress(sqlite3.Error), closing(connect(copy)) as connection:
+        with suppress(*_UNREADABLE), closing(connect(copy)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     content = bytearray(copy.read_bytes()[:100])
     content += bytes(100 - len(content))
@@ -129,8 +131,8 @@ def _examine(connection: sqlite3.Connection) -> tuple[int, bool]:
         version = check_schema(schema, "")
         messages = connection.execute("PRAGMA integrity_check(1)").fetchall()
         return version, messages == [("ok",)]
-    except (sqlite3.Error, DataError):
-        with suppress(sqlite3.Error, DataError, UnboundLocalError):
+    except _UNREADABLE:
+        with suppress(*_UNREADABLE, UnboundLocalError):
             return check_schema(schema, ""), False
         return 0, False
 
@@ -139,7 +141,7 @@ def _model_info(connection: sqlite3.Connection, path: Path, name: str) -> ModelI
     """Return the description of the model, from whichever copy of it is sound."""
     candidates: list[list[tuple[Any, Any]]] = []
     for table in ("manifest", "manifest_copy"):
-        with suppress(sqlite3.Error):
+        with suppress(*_UNREADABLE):
             candidates.append(connection.execute(f"SELECT name, value FROM {table}").fetchall())
     for rows in candidates:
         if is_manifest_sound(rows):
@@ -157,20 +159,20 @@ def _model_info(connection: sqlite3.Connection, path: Path, name: str) -> ModelI
                 return model_info_from_rows(rows, name, remedy="index again")
     for rows in candidates:  # of version 0.1, which had no checksum
         if not any(key == "checksum" for key, _ in rows):
-            with suppress(DataError):
+            with suppress(*_UNREADABLE):
                 return model_info_from_rows(rows, name, remedy="index again")
     return None
 
 
 def _old_totals(connection: sqlite3.Connection) -> dict[str, Total] | None:
-    with suppress(sqlite3.Error, DataError):
+    with suppress(*_UNREADABLE):
         return read_totals(lambda query: connection.execute(query).fetchall(), "")
     return None
 
 
 def _old_counts(connection: sqlite3.Connection) -> dict[str, int] | None:
     """Return the number of rows of each table, if the pages are sound."""
-    with suppress(sqlite3.Error):
+    with suppress(*_UNREADABLE):
         return {
             table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
             for table in COUNTED
@@ -208,7 +210,7 @@ def _table_rows(
                 elif matches(table, row, stored):
                     yield row, stored
             return
-        except (sqlite3.Error, OverflowError):
+        except _UNREADABLE:
             continue
         finally:
             cursor.close()
@@ -313,7 +315,7 @@ def _write_total(
     last = 0
     if table in ("items", "vectors"):
         given = [execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]]
-        with suppress(sqlite3.Error):
+        with suppress(*_UNREADABLE):
             given += [
                 number
                 for (number,) in damaged.execute(

@@ -142,15 +142,15 @@ class LibraryCatalog:
         path = piece.path.as_posix()
         root = self._root(path, self._labels())
         try:
-            if not self._is_confirmed(path):
+            real = os.path.realpath(path, strict=True)
+            if not is_within(real, path if root is None else os.path.realpath(root)):
+                raise PermissionError
+            if not self._is_confirmed(path, real):
                 raise HTTPProblem(
                     403,
                     "Files of this folder are not served: their owner has not confirmed it"
                     " (`polyglance library trust`).",
                 )
-            real = os.path.realpath(path, strict=True)
-            if not is_within(real, path if root is None else os.path.realpath(root)):
-                raise PermissionError
             # Open exactly what was checked: no link, and no pipe that would block.
             flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
             file = os.fdopen(os.open(real, flags | getattr(os, "O_BINARY", 0)), "rb")
@@ -166,11 +166,10 @@ class LibraryCatalog:
         """Return the WebP thumbnail stored in the library, or None."""
         return self._library.thumbnail(piece)
 
-    def _is_confirmed(self, path: str) -> bool:
+    def _is_confirmed(self, path: str, real: str) -> bool:
         """Return whether this user's own indexing of a confirmed folder would find a file."""
         if PurePosixPath(path).suffix.lower() not in IMAGE_SUFFIXES | CLIP_SUFFIXES:
             return False
-        real = os.path.realpath(path, strict=True)
         return any(
             is_within(path, folder)
             and is_within(real, os.path.realpath(folder))
