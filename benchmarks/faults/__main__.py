@@ -15,6 +15,8 @@ import argparse
 import random
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,6 @@ TRAINING = {
 }
 FLIPPED = "flipped_bytes"
 FAULTS = (*INDEXING, FLIPPED, *TRAINING)
-DAMAGE_PER_TRIAL = 25
-"""Damaged places and checkpoints cost little: there are that many for each trial of the others."""
 
 
 def main() -> None:
@@ -52,46 +52,47 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    found = run(options.only, options.trials, options.places, options.pictures, options.seed)
-    print_table(found)
     target = RESULTS if options.out is None else options.out
-    earlier = read_results(NAME, target)["faults"] if (target / f"{NAME}.json").exists() else {}
-    kept = {key: earlier[key] for key in earlier if key in FAULTS and key not in found}
-    figures = {"pictures": options.pictures, "faults": kept | found}
-    write_results(NAME, figures, options.out)
+    exists = (target / f"{NAME}.json").exists()
+    rows: dict[str, Any] = read_results(NAME, target)["faults"] if exists else {}
+    found: dict[str, Any] = {}
+    # After each fault, so that one that hangs the machine loses no other.
+    for key, row in run(
+        options.only, options.trials, options.places, options.pictures, options.seed
+    ):
+        found[key] = rows[key] = row
+        figures = {"faults": {name: rows[name] for name in FAULTS if name in rows}}
+        write_results(NAME, figures, options.out)
+    print_table(found)
     if any(row[outcome] for row in found.values() for outcome in OUTCOMES[2:]):
         raise SystemExit("something was lost, wrong, endless or a traceback")
 
 
-def run(only: list[str], trials: int, places: int, pictures: int, seed: int) -> dict[str, Any]:
-    """Run faults.
+def run(
+    only: Sequence[str], trials: int, places: int, pictures: int, seed: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run faults, and yield how many trials of each ended how.
 
     Args:
         only: Their keys, of `FAULTS`.
-        trials: Trials of each.
+        trials: Trials of each; of damaged checkpoints five times as many.
         places: Places of a library's file to damage.
         pictures: Pictures in a library.
         seed: Seed of the random moments and places.
-
-    Returns:
-        How many trials of each ended how.
     """
-    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="polyglance-faults-") as folder:
         scratch = Path(folder)
         with settings_in(scratch):
+            for number, key in enumerate(key for key in TRAINING if key in only):
+                count = 5 * trials if key == "checkpoint_damage" else trials
+                place = scratch / f"training{number}"
+                yield key, _timed(TRAINING[key], place, count, random.Random(seed))
             if set(only) & set(INDEXING):
                 campaign = indexing.Campaign(scratch, pictures, random.Random(seed))
                 for key in (key for key in INDEXING if key in only):
-                    found[key] = _timed(lambda key=key: INDEXING[key](campaign, trials))
-            for key in (key for key in TRAINING if key in only):
-                rng = random.Random(seed)
-                count = 5 * trials if key == "checkpoint_damage" else trials
-                work = TRAINING[key]
-                found[key] = _timed(lambda w=work, r=rng, c=count: w(scratch / "training", c, r))
+                    yield key, _timed(INDEXING[key], campaign, trials)
         if FLIPPED in only:
-            found[FLIPPED] = _timed(lambda: flipped_bytes(places, seed))
-    return found
+            yield FLIPPED, _timed(flipped_bytes, places, seed)
 
 
 def flipped_bytes(places: int, seed: int) -> Tally:
@@ -103,11 +104,12 @@ def flipped_bytes(places: int, seed: int) -> Tally:
     return tally
 
 
-def _timed(work: Any) -> dict[str, Any]:
+def _timed(work: Callable[..., Tally], *arguments: Any) -> dict[str, Any]:
     start = time.monotonic()
-    tally: Tally = work()
+    tally = work(*arguments)
     seconds = round(time.monotonic() - start, 1)
-    return {"fault": tally.fault, **tally.as_json(), "seconds": seconds}
+    return {"fault": tally.fault, **tally.as_json(), "date": date.today().isoformat(),
+            "seconds": seconds}  # fmt: skip
 
 
 def print_table(found: dict[str, Any]) -> None:

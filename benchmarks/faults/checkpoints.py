@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.faults.trials import DEADLINE, Tally
+from benchmarks.faults.trials import DEADLINE, Tally, redirect
 from polyglance.batches.batch import Batch
 from polyglance.errors import PolyglanceError
 from polyglance.training.loop import LoopConfig, train_loop
@@ -84,9 +84,7 @@ class Run:
         self.process = os.fork()
         if self.process:
             return
-        out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
+        redirect(self.log)
         code = 1
         try:
             if limit is not None:

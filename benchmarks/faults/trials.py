@@ -100,9 +100,7 @@ class Command:
     ) -> None:
         from polyglance.cli import main
 
-        out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for stream in (1, 2):
-            os.dup2(out, stream)
+        redirect(self.log)
         code = 1
         try:
             encoder = SlowEncoder()
@@ -152,6 +150,15 @@ class Command:
     def text(self) -> str:
         """What it printed."""
         return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def redirect(log: Path) -> None:
+    """Let all that this process prints go to a file."""
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for descriptor in (1, 2):
+        os.dup2(out, descriptor)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
 def write_pictures(folder: Path, count: int, seed: int = 0) -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from benchmarks import history
 from benchmarks.reports import (
     default_model_page,
+    durability_page,
     m3p_page,
     mmp_page,
     reranking_page,
@@ -21,7 +22,7 @@ from benchmarks.reports import (
 )
 
 PAGES = (
-    default_model_page, m3p_page, mmp_page, reranking_page, scale_page, smalr_page,
+    default_model_page, durability_page, m3p_page, mmp_page, reranking_page, scale_page, smalr_page,
     training_speed_page, translation_checks_page, uc2_page, vqa_page, word_aligner_page,
 )  # fmt: skip
 
