@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import select
@@ -98,20 +99,35 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--pictures", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-seconds", type=float, default=math.inf)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", action="store_true", help="print each case that went wrong")
     options = parser.parse_args()
-    figures = measure(options.count, options.pictures, options.seed, show=options.show)
+    figures = measure(
+        options.count,
+        options.pictures,
+        options.seed,
+        max_seconds=options.max_seconds,
+        show=options.show,
+    )
     write_results("damage", figures, options.out)
 
 
-def measure(count: int, pictures: int, seed: int, *, show: bool = False) -> dict[str, Any]:
+def measure(
+    count: int,
+    pictures: int,
+    seed: int,
+    *,
+    max_seconds: float = math.inf,
+    show: bool = False,
+) -> dict[str, Any]:
     """Damage a library at ``count`` places.
 
     Args:
         count: Number of damaged copies.
         pictures: Number of pictures in the library; there are a tenth as many clips.
         seed: Seed of the pictures and of the places.
+        max_seconds: Begin no further case after so many.
         show: Print each case that did not end right or refused.
 
     Returns:
@@ -119,7 +135,8 @@ def measure(count: int, pictures: int, seed: int, *, show: bool = False) -> dict
     """
     outcomes = {step: Counter[str]() for step in STEPS}
     kinds: dict[str, Counter[str]] = {}
-    unfound = 0
+    unfound = done = 0
+    end = time.monotonic() + max_seconds
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["POLYGLANCE_CONFIG"] = scratch
         folder = Path(scratch)
@@ -128,6 +145,9 @@ def measure(count: int, pictures: int, seed: int, *, show: bool = False) -> dict
         path = Path(text)
         expected = answers(path)
         for number, case in enumerate(cases(path, count, seed)):
+            if time.monotonic() > end:
+                break
+            done += 1
             results = run_case(folder, path, case, expected)
             kinds.setdefault(case.kind, Counter())
             for step, (outcome, text) in results.items():
@@ -141,7 +161,7 @@ def measure(count: int, pictures: int, seed: int, *, show: bool = False) -> dict
                 if show:
                     print(number, case.place, case.kind, "not found by verify", results, flush=True)
     return {
-        "places": count,
+        "places": done,
         "items": pictures + pictures // 10,
         "steps": {step: {name: outcomes[step][name] for name in OUTCOMES} for step in STEPS},
         "kinds of pages": {
