@@ -99,10 +99,10 @@ def test_network_equals_the_published_one_layer_by_layer(variant):
     state = {name: tensor.double() for name, tensor in state.items()}
     network = Network(state, variant).eval()
     # Not square, and odd somewhere on the way down, so that all margins differ.
-    x = torch.randn(2, 3, 70, 96, generator=torch.Generator().manual_seed(0)).double()
+    x = torch.randn(1, 3, 38, 64, generator=torch.Generator().manual_seed(0)).double()
     with torch.inference_mode():
         fast, slow = network(x), slow_map(state, strides, x)
-    assert fast.shape == slow.shape == (2, 1280, 3, 3)
+    assert fast.shape == slow.shape == (1, 1280, 2, 2)
     assert slow.std() > 0.1
     assert (fast - slow).abs().max() < 1e-9
 
