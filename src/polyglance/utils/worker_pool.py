@@ -46,7 +46,7 @@ _FROM_OUTSIDE = {
 
 def wall_seconds(seconds: float) -> float:
     """Return the wall-clock time for a reply, on a busy machine."""
-    return 20 + 5 * seconds
+    return 60 + 20 * seconds
 
 
 _ENVIRONMENT = {

@@ -80,6 +80,15 @@ def memory_in_use() -> int | None:
         return None
 
 
+def peak_memory() -> int:
+    """Return the largest size that this process's address space had; 0 where it is not known."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(text.partition("VmPeak:")[2].split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def _set_soft_limit(name: str, value: int) -> None:
     try:
         import resource
@@ -138,7 +147,9 @@ def main() -> None:
             task: Task = getattr(importlib.import_module(module), function)
             first = memory_in_use() if first is None else first
             in_shared = header["shared"]
-            allow_memory(header["memory"] + 2 * (lengths[1] + (in_shared or 0)))
+            memory = header["memory"] + 2 * (lengths[1] + (in_shared or 0))
+            allow_memory(memory)
+            peak = (memory_in_use() or 0) + memory // 2, peak_memory()
             allow_seconds(header["seconds"])
             if shared is None or in_shared is None:
                 payload = bytes(read_exactly(source, lengths[1]))
@@ -146,7 +157,12 @@ def main() -> None:
                 payload = shared[:in_shared]
         except EOFError:
             return
-        _run(task, header["settings"], payload, out, shared if header["one_reply"] else None)
+        end = _run(task, header["settings"], payload, out, shared if header["one_reply"] else None)
+        if end is not None:
+            # FFmpeg does not say that memory was what it lacked.
+            if end["end"] == "content" and peak_memory() > max(peak):
+                end["end"] = "memory"
+            write_message(out, end)
         del payload
         if first is not None and (memory_in_use() or 0) > first + MAX_GROWTH:
             return
@@ -154,8 +170,8 @@ def main() -> None:
 
 def _run(
     task: Task, settings: dict[str, Any], payload: bytes, out: IO[bytes], shared: mmap.mmap | None
-) -> None:
-    """Write the replies of a task, and a last one without content that says how it ended.
+) -> dict[str, str] | None:
+    """Write the replies of a task; return a last one without content that says how it ended.
 
     With ``shared``, the task has one reply, which lies there and says that it is the last.
     """
@@ -164,7 +180,8 @@ def _run(
             [(header, content)] = task(settings, payload)
             if len(content) <= SHARED_SIZE:
                 shared[: len(content)] = content
-                return write_message(out, {**header, "end": "done", "shared": len(content)})
+                write_message(out, {**header, "end": "done", "shared": len(content)})
+                return None
             write_message(out, header, content)
         else:
             for header, content in task(settings, payload):
@@ -177,7 +194,7 @@ def _run(
     except Exception as error:  # decoders raise anything on a mangled file
         end = {"end": "memory" if _is_memory_error(error) else "content"}
         end["reason"] = str(error) or type(error).__name__
-    write_message(out, end)
+    return end
 
 
 def _is_memory_error(error: BaseException | None) -> bool:

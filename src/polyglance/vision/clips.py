@@ -131,8 +131,8 @@ def open_clip(path: Path, file: Any = None) -> Iterator[Any]:
     try:
         # FFmpeg cannot mistake an absolute path for a protocol.
         source = str(path.absolute()) if file is None else file
-        refuse = None if file is None else _refuse_file
-        with av.open(source, metadata_errors="ignore", io_open=refuse) as container:
+        options = {} if file is None else {"protocol_whitelist": "none"}
+        with av.open(source, metadata_errors="ignore", container_options=options) as container:
             yield container
     except ClipError:
         raise
@@ -152,10 +152,6 @@ def sample_opened(
     if is_empty:
         when = "" if span is None else f" between {span[0]:g} and {span[1]:g} seconds"
         raise ClipError(f"{path}: no frame could be decoded{when}")
-
-
-def _refuse_file(url: str, flags: int, options: dict[str, str]) -> None:
-    raise ClipError(f"refers to another file ({url}), which is not opened")
 
 
 def require_video() -> None:
