@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from polyglance.data.toy.grammars import LANGUAGES
 from polyglance.models.smalr_baselines import VECTOR_WIDTH, WORD_MODELS
 from polyglance.recipes import open_recipe
 from polyglance.reproduce.needs import note_missing_packages
@@ -152,7 +153,8 @@ def _uc2(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
 
 
 def _m3p(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, ...]:
-    languages = settings.code_switching.languages or CORPORA["conceptual-captions"][1:]
+    wanted = settings.code_switching.languages or CORPORA["conceptual-captions"][1:]
+    languages = [code for code in wanted if code in LANGUAGES]  # the toy world's
     changes = [
         "labels=48", "texts=[{manifest: texts.jsonl}]", "code_switching.variants=1",
         f"code_switching.dictionaries={_DICTIONARIES}",
