@@ -107,16 +107,23 @@ def test_files_have_measured_and_published_figures(found: Measured, tmp_path: Pa
     assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 6 + 7 + 5
 
 
-def test_verdicts_are_corrected_for_the_number_of_claims(found: Measured) -> None:
-    many = replace(found, target=replace(TARGET, claims=TARGET.claims * 60))
+def test_verdicts_are_corrected_for_the_number_of_claims() -> None:
+    found = measured(
+        {
+            "plain": [(40.0, 30.0), (41.0, 31.0), (42.0, 32.0)],
+            "ours": [(42.0, 0.0), (46.0, 0.0), (48.5, 0.0)],
+            "ours de": [(0.0, 36.0), (0.0, 36.5), (0.0, 38.0)],
+        }
+    )
+    many = replace(found, target=replace(TARGET, claims=TARGET.claims * 9))
     claims = as_json(many, {})["claims"]
     (alone,) = as_json(found, {})["claims"]
-    assert [claim["p"] for claim in claims] == [alone["p"]] * 60
-    assert claims[0]["corrected_p"] == pytest.approx(60 * alone["p"])
+    assert [claim["p"] for claim in claims] == [alone["p"]] * 9
+    assert claims[0]["corrected_p"] == pytest.approx(9 * alone["p"])
     assert (alone["verdict"], claims[0]["verdict"]) == ("yes", "not decided")
     text = as_markdown(many, {})
-    assert text.count("- Ours helps (the paper: +11.0): not decided (+5.5 [") == 60
-    assert "corrected for these 60 comparisons by Holm's method" in text
+    assert text.count("- Ours helps (the paper: +11.0): not decided (+5.2 [") == 9
+    assert "corrected for these 9 comparisons by Holm's method" in text
     assert "Holm" not in as_markdown(found, {})
 
 
