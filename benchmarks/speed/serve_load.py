@@ -210,8 +210,10 @@ def serving(library: Path) -> Iterator[tuple[int, int]]:
         assert process.stdout is not None
         port = urlsplit(process.stdout.readline().split()[-1]).port
         assert port is not None
-        yield process.pid, port
-        process.send_signal(signal.SIGINT)
+        try:
+            yield process.pid, port
+        finally:
+            process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0, "the server did not shut down cleanly"
 
 

@@ -14,7 +14,7 @@ connections are closed for writing, and read until the client has noticed (RFC 9
 from __future__ import annotations
 
 import asyncio
-import heapq
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -54,12 +54,20 @@ class ConnectionLimits:
     """Without the client having read anything of a response."""
 
 
+class _Client:
+    """The connections of one client, and which of them are idle, idle longest first."""
+
+    def __init__(self) -> None:
+        self.connections: set[GuardedProtocol] = set()
+        self.idle: OrderedDict[GuardedProtocol, None] = OrderedDict()
+
+
 class ConnectionRegistry:
     """The open connections by client."""
 
     def __init__(self, limits: ConnectionLimits, proxies: TrustedProxies) -> None:
         self.limits, self.proxies = limits, proxies
-        self._clients: dict[str, set[GuardedProtocol]] = {}
+        self._clients: dict[str, _Client] = {}
         self._count = self.refused = 0
 
     def admit(self, connection: GuardedProtocol) -> bool:
@@ -69,43 +77,55 @@ class ConnectionRegistry:
         at once, some are about to send a request.
         """
         address = connection.client[0] if connection.client else ""
-        client = connection.client_group = client_group(address)
-        own = self._clients.get(client, set())
-        excess = 1 + len(own) - self.limits.max_per_client
+        name = connection.client_group = client_group(address)
+        client = self._clients.get(name, _Client())
+        excess = 1 + len(client.connections) - self.limits.max_per_client
         if excess > 0 and address not in self.proxies:
-            idle = [one for one in own if one.is_idle]
-            if not idle:
+            if not client.idle:
                 return False
-            before = connection.last_active - self.limits.grace_seconds
             # Two for one brings those that came at once back to the limit.
-            self._close([one for one in idle if one.last_active <= before], min(excess, 2))
+            for _ in range(min(excess, 2)):
+                self._close_idle(client, connection.last_active - self.limits.grace_seconds)
         if self._count >= self.limits.max_connections:
-            most = max(len(connections) for connections in self._clients.values())
-            groups = self._clients.values()
             # Whoever holds most gives way first.
-            if not self._close(
-                [one for group in groups if len(group) == most for one in group if one.is_idle], 1
-            ) and not self._close([one for group in groups for one in group if one.is_idle], 1):
+            clients = sorted(self._clients.values(), key=lambda one: -len(one.connections))
+            if not any(self._close_idle(one, connection.last_active) for one in clients):
                 return False
-        self._clients.setdefault(client, set()).add(connection)
+        client = self._clients.setdefault(name, client)
+        client.connections.add(connection)
+        client.idle[connection] = None
         self._count += 1
         return True
 
+    def update(self, connection: GuardedProtocol) -> None:
+        """Note whether a connection is idle now."""
+        client = self._clients.get(connection.client_group)
+        if client is None or connection not in client.connections:
+            return
+        if not connection.is_idle:
+            client.idle.pop(connection, None)
+        elif connection not in client.idle:
+            client.idle[connection] = None
+
     def discard(self, connection: GuardedProtocol) -> None:
         """Forget a connection that is closed."""
-        own = self._clients.get(connection.client_group, set())
-        if connection in own:
-            own.discard(connection)
-            self._count -= 1
-            if not own:
-                del self._clients[connection.client_group]
+        client = self._clients.get(connection.client_group)
+        if client is None or connection not in client.connections:
+            return
+        client.connections.discard(connection)
+        client.idle.pop(connection, None)
+        self._count -= 1
+        if not client.connections:
+            del self._clients[connection.client_group]
 
-    def _close(self, idle: list[GuardedProtocol], count: int) -> bool:
-        """Close some connections, idle longest first; return whether there was any."""
-        for connection in heapq.nsmallest(count, idle, key=lambda one: one.last_active):
-            self.discard(connection)
-            connection.abort()
-        return bool(idle)
+    def _close_idle(self, client: _Client, before: float) -> bool:
+        """Close a client's connection that has been idle longest; return whether there is one."""
+        oldest = next(iter(client.idle), None)
+        if oldest is None or oldest.last_active > before:
+            return False
+        self.discard(oldest)
+        oldest.abort()
+        return True
 
 
 class _LingeringTransport:
@@ -175,6 +195,7 @@ class GuardedProtocol(H11Protocol):
             self._linger_on()
             return
         super().data_received(data)
+        self.registry.update(self)
         if self.transport.is_closing():
             return
         if self.conn.their_state is h11.IDLE:
@@ -186,6 +207,7 @@ class GuardedProtocol(H11Protocol):
         """Wait for the next request, or skip the rest of this one's body for a limited time."""
         self.last_active = self.loop.time()
         super().on_response_complete()
+        self.registry.update(self)
         if self.transport.is_closing():
             return
         if self._is_draining:
