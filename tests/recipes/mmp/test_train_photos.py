@@ -298,7 +298,7 @@ def streamed(recipe: MMPPhotoRecipe, tars: str | None, **settings: Any) -> MMPPh
     """Return a short recipe whose images are decoded while training."""
     corpus = ImageCorpus("colours/train.jsonl", tars, batch=9, captions_per_image=1)
     streaming = PixelStreaming(**{"pixels_memory": 0.0, "decode_workers": 0, **settings})
-    loop = replace(recipe.loop, steps=6, save_every=2, validate_every=6, warmup=0)
+    loop = replace(recipe.loop, steps=4, save_every=1, validate_every=4, warmup=0)
     return replace(
         recipe, image_corpora=(corpus,), text_corpora=(), streaming=streaming, test=None,
         compression=None, loop=loop,
@@ -332,7 +332,7 @@ def test_tars_train_the_same_weights_as_files_and_killed_runs_resume(
 
     def killed(self: StreamedPixels, items: Indices) -> torch.Tensor:
         reads.append(items)
-        if len(reads) == 6:
+        if len(reads) == 4:
             raise KeyboardInterrupt
         return read(self, items)
 
