@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
@@ -60,9 +61,14 @@ class PixelStreaming:
         validate_fields(self, lambda value: value >= 0, "0 or more", "decode_workers")
 
     def open_pool(self) -> DecodePool:
-        """Return what decodes images; its processes start at the first use."""
+        """Return what decodes images, one for all corpora; processes start at the first use."""
         workers = self.decode_workers
-        return DecodePool(default_workers(world_size()) if workers is None else workers)
+        return _shared_pool(default_workers(world_size()) if workers is None else workers)
+
+
+@cache
+def _shared_pool(workers: int) -> DecodePool:
+    return DecodePool(workers)
 
 
 @dataclass(frozen=True, eq=False)
