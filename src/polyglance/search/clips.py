@@ -88,6 +88,7 @@ def encode_clip(
     if duration is not None and duration > seconds[-1][0]:  # the last second may be incomplete
         seconds[-1] = seconds[-1][0], min(seconds[-1][1], duration)
     length = duration or seconds[-1][1]
+    spans: tuple[Span, ...]
     if isinstance(encoder, StoredFeatureEncoder):
         spans, vectors = ((0.0, length),), encoder.encode_files([file.path])
     else:

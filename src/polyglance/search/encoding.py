@@ -128,15 +128,32 @@ class FileEncoder:
         The bytes of a picture are kept for the decoder while few are, else it is read again.
         """
         try:
-            return HashedFile.read(file, self._hold if file.kind == "picture" else _drop)
+            return self._read(file)
         except OSError as error:
             return unread_file(file, error)
 
+    def _read(self, file: ScannedFile) -> HashedFile:
+        held = 0
+
+        def keep(size: int) -> bool:
+            nonlocal held
+            self._let_go(held)  # of an earlier attempt
+            held = size if file.kind == "picture" and self._hold(size) else 0
+            return held == size
+
+        try:
+            return HashedFile.read(file, keep)
+        except OSError:
+            self._let_go(held)
+            raise
+
     def release(self, file: HashedFile) -> None:
         """Give back the room of a file that is not to be decoded, or is decoded already."""
-        if file.content.data is not None:
-            with self._lock:
-                self._held_bytes -= len(file.content.data)
+        self._let_go(len(file.content.data or b""))
+
+    def _let_go(self, size: int) -> None:
+        with self._lock:
+            self._held_bytes -= size
 
     def _hold(self, size: int) -> bool:
         with self._lock:
@@ -217,11 +234,13 @@ class FileEncoder:
     def make_thumbnail(self, file: ScannedFile) -> tuple[str, bytes] | BadFile:
         """Make the thumbnail of a file, and return it with the hash of the file's content."""
         try:
-            hashed = HashedFile.read(file, self._hold if file.kind == "picture" else _drop)
+            hashed = self._read(file)
             if file.kind == "clip":
                 return hashed.content.digest, clip_thumbnail(file.path, hashed.content, self.limits)
-            image = self.decode(hashed, MIN_THUMBNAIL_SIDE)
-            self.release(hashed)
+            try:
+                image = self.decode(hashed, MIN_THUMBNAIL_SIDE)
+            finally:
+                self.release(hashed)
             assert image.thumbnail is not None
             return image.item.content_hash, image.thumbnail
         except DecodingError as error:

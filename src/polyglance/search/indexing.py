@@ -30,6 +30,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from polyglance.encoders import Encoder
+from polyglance.errors import PolyglanceError
 from polyglance.search.encoding import (
     MISSING_VIDEO_EXTRA,
     NO_FEATURES,
@@ -303,7 +304,10 @@ class Indexer:
 
     def _is_away(self, place: str, root: str) -> bool:
         """Return whether a folder, which was there, may be a disk that is not mounted."""
-        return not has_content(place) or (place != root and not is_mount(place))
+        try:
+            return not has_content(place) or (place != root and not is_mount(place))
+        except PolyglanceError:  # it cannot be listed
+            return True
 
 
 def _has_changed(item: Item) -> bool:

@@ -63,7 +63,7 @@ def decode_for_library(
             raise DecodingError(f"{path}: the decoder gave another number of pixels than it said")
         pixels = memoryview(content)[:count]
         return LibraryPicture(
-            Image.frombytes("RGB", size, pixels),  # type: ignore[arg-type]
+            Image.frombytes("RGB", size, pixels),
             header["full_width"],
             header["full_height"],
             header["taken"],
