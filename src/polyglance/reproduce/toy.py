@@ -264,7 +264,7 @@ def _smalr(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str
         f"test={split('test')}", f"languages=[{', '.join(languages)}]",
         f"human_languages=[{', '.join(human)}]", "word_vectors=skipgram", "word_vector_dim=24",
         "translators=[]", f"dictionaries={_DICTIONARIES}", "parallel_text=null", "cache_dir=null",
-        "captions_per_language=1", "clc_iterations=3", "batch=48",
+        "captions_per_language=1", f"clc_iterations={min(3, steps.stage)}", "batch=48",
         "triplets.margin=0.2", "hard_negative_warmup=0.5",
         *(f"model_config.{name}={value}" for name, value in sizes.items()),
         f"pretraining.steps={steps.times(0.4)}", "pretraining.learning_rate=1e-2",
