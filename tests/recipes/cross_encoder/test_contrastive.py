@@ -89,7 +89,7 @@ def test_matching_images_are_found_in_both_languages(system: str, tmp_path: Path
     model = build_model(system)
     task = ContrastiveTask(model, images(TRAIN), captions(TRAIN), batch=16)
     assert accuracy(model, HELD_OUT) < 0.5
-    loop = LoopConfig(steps=200, learning_rate=2e-3, save_every=0)
+    loop = LoopConfig(steps=100, learning_rate=4e-3, save_every=0)
     train_loop(model, Mixture({"contrastive": task}), loop, tmp_path, quiet=True)
     assert accuracy(model, TRAIN) > 0.95
     assert accuracy(model, HELD_OUT) > 0.85  # by chance one of five

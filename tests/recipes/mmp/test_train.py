@@ -45,7 +45,7 @@ def test_training_with_all_three_loss_terms_learns_both_languages(
     toy: ToyCorpus, tmp_path: Path
 ) -> None:
     recipe = replace(
-        shorter(toy.recipe, 55),
+        shorter(toy.recipe, 40),
         captions_per_image=2,
         objective=replace(toy.recipe.objective, intra=True, cross=True),
     )

@@ -91,7 +91,7 @@ def test_invalid_sampler_settings_are_rejected() -> None:
 # What is learned
 
 
-def small(name: str) -> WordModel:
+def small(name: str, *, gru_width: int = 32, visual_hidden: int = 64) -> WordModel:
     model = WORD_MODELS[name]
     whole = name in ("mule", "parallel-embn")
     config = replace(
@@ -99,9 +99,9 @@ def small(name: str) -> WordModel:
         own_words=model.config.own_words and 12,
         own_width=VECTORS if whole else 12,
         universal_width=VECTORS if model.config.projection == "none" else 32,
-        gru_width=48,
+        gru_width=gru_width,
         visual_width=VISUAL,
-        visual_hidden=96,
+        visual_hidden=visual_hidden,
         width=32,
         dropout=0.1,
         latent_tokens=min(model.config.latent_tokens, 64),
@@ -224,7 +224,7 @@ def old_scores(model: SMALR, toy: ToySMALRData) -> torch.Tensor:
 
 def test_added_language_trains_only_its_own_words(latent: LatentVocabulary, tmp_path: Path) -> None:
     two, three = toy_smalr_data(("en", "de")), toy_smalr_data(("en", "de", "fr"))
-    wanted = small("smalr")
+    wanted = small("smalr", gru_width=48, visual_hidden=96)
     model = make(wanted, two, latent)
     grids = CaptionGridSampler(two.train)
     learn(model, SMALRTask(model, two.train_visuals, grids, wanted.objective, batch=32),
