@@ -43,17 +43,20 @@ def test_consistency_is_trained_on_validation() -> None:
         return torch.rand(IMAGES, IMAGES, generator=generator) - 0.5
 
     validation, test = torch.stack([right, noise()]), torch.stack([noise(), right])
+    training = ConsistencyTraining(iterations=12)
     found, networks = consistency_recalls(
         lambda _: validation,
         lambda _: test,
         {"en": (image_ids, image_ids), "de": (image_ids, image_ids)},
+        training,
     )
     assert 40 < found["clc-a"]["en"]["mR"] < 100
     for way in ("clc-c", "clc-c-paper", "clc-c-search", "clc-c-paper-search"):
         assert found[way]["de"]["mR"] < found["clc-a"]["de"]["mR"] - 5
     assert set(networks) == {"en", "de", "shared"}
     assert {report["dead_units"] for report in found["training"].values()} == {0}
-    same, _ = consistency_recalls(lambda _: test, lambda _: test, {"en": (image_ids, image_ids)})
+    alone = {"en": (image_ids, image_ids)}
+    same, _ = consistency_recalls(lambda _: test, lambda _: test, alone, training)
     assert same["clc-c"]["average"]["mR"] > same["clc-a"]["average"]["mR"] + 5
 
 
