@@ -68,7 +68,7 @@ def weights_split(
     model: Annotated[
         str | None, typer.Argument(help="Model name or folder; default: the included model.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("towers"),
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("encoders"),
 ) -> None:
     """Split a model into text encoder, image backbone and projection heads."""
     from polyglance.export.split_model import split_model

@@ -101,8 +101,8 @@ def write_sentence_graph(graph: GraphWriter, branch: SentenceGRU) -> ModelProto:
 
     def gru_weight(*parts: str) -> str:
         weights = [graph.float_weight(f"{_GRU}.{part}") for part in parts]
-        joined = weights[0] if len(weights) == 1 else graph.node("Concat", *weights, axis=0)
-        return graph.node("Unsqueeze", joined, direction)
+        stacked = weights[0] if len(weights) == 1 else graph.node("Concat", *weights, axis=0)
+        return graph.node("Unsqueeze", stacked, direction)
 
     _, states = graph.nodes(
         "GRU",

@@ -211,11 +211,11 @@ class M3P(CrossEncoderModel):
         Returns:
             Three matrices of ``(n, hidden_size)``.
         """
-        joined = self.join(self.embed_text(text, images), images)
-        text_rows, region_rows = self.split(joined, images.packing)
-        first_rows = joined.packing.cu_seqlens[:-1].long()
+        packed = self.join(self.embed_text(text, images), images)
+        text_rows, region_rows = self.split(packed, images.packing)
+        first_rows = packed.packing.cu_seqlens[:-1].long()
         wanted = torch.cat([text_rows[words], region_rows[regions], first_rows[pairs]])
-        out = self.encoder.contextualise(joined.rows, joined.packing, output_rows=wanted)
+        out = self.encoder.contextualise(packed.rows, packed.packing, output_rows=wanted)
         before_pairs = len(words) + len(regions)
         return out[: len(words)], out[len(words) : before_pairs], out[before_pairs:]
 
@@ -224,7 +224,7 @@ class M3P(CrossEncoderModel):
         return concat_packed(images, text) if self.reference else concat_packed(text, images)
 
     def split(self, pairs: PackedPairs, images: Packing) -> tuple[Tensor, Tensor]:
-        """Return the positions of sub-words and of regions, without [IMG], in joined pairs."""
+        """Return the positions of sub-words and of regions, without [IMG], in packed pairs."""
         first, second = pairs.positions
         return (second, first) if self.reference else (first, second[_untagged(images)])
 

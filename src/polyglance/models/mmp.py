@@ -1,7 +1,7 @@
 """MMP: a dual encoder for sentences in many languages and clips or images.
 
 Huang et al., "Multilingual Multimodal Pre-training for Zero-Shot Cross-Lingual
-Transfer of Vision-Language Models". Two towers share one embedding space:
+Transfer of Vision-Language Models". Two encoders share one embedding space:
 
     sentence -> multilingual transformer -> e_x -> pooling head -> c_x
     image or clip -> features, linear layer -> e_v -> pooling head -> c_v
@@ -65,7 +65,7 @@ class MMPConfig:
     pooling_heads: int = 4
     dropout: float = 0.3
     share_pooling: bool = False
-    """Whether both towers share one pooling head (the starred row of Table 2)."""
+    """Whether text and images share one pooling head (the starred row of Table 2)."""
     text_pooling: Literal["transformer", "mean"] = "transformer"
     """How sentences are pooled; ``mean`` keeps the space of an encoder trained with its mean."""
 

@@ -1,7 +1,7 @@
-"""The projection heads of a trained MMP: from features of each tower to the shared space.
+"""The projection heads of a trained MMP: from the features of each encoder to the shared space.
 
 `polyglance.export.split_model` extracts them from a model. Another model that is initialised
-with the same towers uses them to compare a sentence with an image by cosine similarity.
+with the same encoders uses them to compare a sentence with an image by cosine similarity.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ProjectionHeadsConfig:
 
 
 class ProjectionHeads(nn.Module):
-    """The heads of both towers of an MMP with mean pooling of text."""
+    """The heads of both encoders of an MMP with mean pooling of text."""
 
     def __init__(self, config: ProjectionHeadsConfig) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Runs on the toy world: the changes that make any recipe small, and the check that it learned.
+"""Runs on the toy dataset: the changes that make any recipe small, and the check that it learned.
 
 A run keeps its own changes (objectives, languages, stages), then gets those of its system here:
 toy data, a tiny encoder, a few dozen steps. Sizes by which rows differ are scaled, not replaced.
-Languages that the toy world lacks are left out, and so are rows that it cannot tell apart: see
+Languages that the toy dataset lacks are left out, and so are rows that it cannot tell apart: see
 `polyglance.reproduce.toy_rows`.
 """
 
@@ -63,12 +63,12 @@ class ToySteps:
 
 
 def toy_run(run: Run, spec: RunSpec, data: Path, steps: ToySteps) -> Run | None:
-    """Return a run on toy data; None if the toy world has none of its languages.
+    """Return a run on toy data; None if the toy dataset has none of its languages.
 
     Args:
         run: as on the real data.
         spec: names the toy corpus that stands for the data.
-        data: the folder of the toy world.
+        data: the folder of the toy dataset.
         steps: how long to train.
 
     Returns:
@@ -154,7 +154,7 @@ def _uc2(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
 
 def _m3p(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, ...]:
     wanted = settings.code_switching.languages or CORPORA["conceptual-captions"][1:]
-    languages = [code for code in wanted if code in LANGUAGES]  # the toy world's
+    languages = [code for code in wanted if code in LANGUAGES]  # the toy dataset's
     changes = [
         "labels=48", "texts=[{manifest: texts.jsonl}]", "code_switching.variants=1",
         f"code_switching.dictionaries={_DICTIONARIES}",
@@ -193,7 +193,7 @@ def _vqa(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
 
 
 def _languages(settings: Any, corpus: str) -> tuple[str, ...]:
-    """Leave languages of a recipe out that the toy world lacks.
+    """Leave languages of a recipe out that the toy dataset lacks.
 
     Its clips have captions in all languages: of translations (translate-train) only those are
     trained on that the run takes.
@@ -344,7 +344,7 @@ def _chance(measured: Measured, target: Target, row: str, column: Column, images
 
 
 def _word_by_word(target: Target) -> Target:
-    """Read CLC with dictionaries, since the toy world has no machine translators."""
+    """Read CLC with dictionaries, since the toy dataset has no machine translators."""
     rows = tuple(
         replace(row, protocol=row.protocol.replace(".translation.", ".dictionary."))
         for row in target.rows
@@ -360,12 +360,12 @@ def reproduce_toy(
     steps: ToySteps | None = None,
     progress: Progress = print,
 ) -> tuple[Reproduced, Learned | None]:
-    """Run a target's whole chain on the toy world.
+    """Run a target's whole chain on the toy dataset.
 
     Args:
         name: of the target.
         options: folders, device and seeds; its data are not used.
-        size: of the toy world, which is made in OUT/toy-data.
+        size: of the toy dataset, which is made in OUT/toy-data.
         steps: how long each run trains.
         progress: called with a line after each run.
 

@@ -1,7 +1,7 @@
-"""All targets on the toy world, in one folder: runs that several share are trained once.
+"""All targets on the toy dataset, in one folder: runs that several share are trained once.
 
 A target's cost is the processor time of all its runs, also of those that another target trained
-before, and of making the toy world: what the target takes by itself.
+before, and of making the toy dataset: what the target takes by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ToyOutcome:
-    """A target on the toy world: what it cost, and whether it learned."""
+    """A target on the toy dataset: what it cost, and whether it learned."""
 
     target: str
     runs: int
@@ -55,12 +55,12 @@ def reproduce_all_toy(
     steps: ToySteps | None = None,
     progress: Progress = print,
 ) -> list[ToyOutcome]:
-    """Run every measured target on the toy world, and write a summary after each.
+    """Run every measured target on the toy dataset, and write a summary after each.
 
     Args:
         options: folders and device; each target is written to OUT/TARGET.
         names: of the targets; None for all.
-        size: of the toy world.
+        size: of the toy dataset.
         steps: how long each run trains.
         progress: called with a line after each run and each target.
 
@@ -103,9 +103,9 @@ def write_outcomes(outcomes: Iterable[ToyOutcome], out: Path) -> list[Path]:
         "# Targets on toy data",
         "",
         "Made by `polyglance reproduce --toy --all`: every target of `polyglance reproduce --list`"
-        " that is measured, on the toy world. The mean of the columns of one row must be above"
+        " that is measured, on the toy dataset. The mean of the columns of one row must be above"
         " chance by a margin, in points. CPU is the processor time of all runs of a target, those"
-        " that it shares with others included, and of making the toy world.",
+        " that it shares with others included, and of making the toy dataset.",
         "",
         f"{about['date']}, commit {about['commit']}, {about['hardware']}, Python"
         f" {about['python']}; one seed.",

@@ -1,6 +1,6 @@
-"""The toy world on disk, in the place of published datasets: made by the package's own commands.
+"""The toy dataset on disk, in the place of published datasets: made by the package's own commands.
 
-A picture of this world is a close-up: one thing, captioned by its name in every language; a clip
+A picture of this dataset is a close-up: one thing, captioned by its name in every language; a clip
 is captioned by the names of what moves, where to, and what stays. A tiny model learns that within
 seconds; whole scenes and sentences would take an hour. What is made, below a folder:
 
@@ -48,7 +48,7 @@ CLIPS_PER_VIDEO = 4
 
 @dataclass(frozen=True)
 class ToySize:
-    """How much of the toy world there is."""
+    """How much of the toy dataset there is."""
 
     train: int = 400
     validation: int = 40
@@ -65,7 +65,7 @@ SMALLEST = ToySize(train=24, validation=8, test=8, clips=24)
 
 
 def make_toy_data(folder: Path, size: ToySize | None = None) -> Path:
-    """Make the toy world in a folder, once."""
+    """Make the toy dataset in a folder, once."""
     size = ToySize() if size is None else size
     done = folder / "toy.json"
     settings = {"train": size.train, "test": size.test, "clips": size.clips, "version": 4}

@@ -1,6 +1,6 @@
-"""Rows that the toy world cannot show, or cannot tell from others: they say so and are not run.
+"""Rows that the toy dataset cannot show, or cannot tell from others: they say so and are not run.
 
-The toy world has one tiny encoder and one kind of feature for clips. Where a table compares
+The toy dataset has one tiny encoder and one kind of feature for clips. Where a table compares
 encoders, their layers or video networks, the toy runs of its rows are the same.
 """
 

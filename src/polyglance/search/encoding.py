@@ -148,7 +148,7 @@ class FileEncoder:
             raise
 
     def release(self, file: HashedFile) -> None:
-        """Give back the room of a file that is not to be decoded, or is decoded already."""
+        """Release the memory of a file that is not to be decoded, or is decoded already."""
         self._let_go(len(file.content.data or b""))
 
     def _let_go(self, size: int) -> None:

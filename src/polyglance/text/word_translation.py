@@ -46,8 +46,8 @@ def translate_words(
         start, end = spans[at][0], spans[at + length - 1][1]
         if translation is not None or keep_unknown:
             gap, word, is_known = text[done:start], text[start:end], translation is not None
-            joined = target in UNSPACED and is_known and after_known
-            pieces.append(_separator(gap, target, is_first=not pieces, without_space=joined))
+            without_space = target in UNSPACED and is_known and after_known
+            pieces.append(_separator(gap, target, is_first=not pieces, without_space=without_space))
             pieces.append(
                 word
                 if translation is None

@@ -105,7 +105,7 @@ class DistillationTask:
         """Find similar sentences of each image and calibrate the targets.
 
         Sentences at ranks 1 to 10 are sampled as often as those at ranks 11 to 100, and so on:
-        the nearest are told apart best, and none is left out.
+        the nearest are distinguished best, and none is left out.
 
         Args:
             model: the student.

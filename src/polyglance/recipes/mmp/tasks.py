@@ -309,7 +309,7 @@ class EmbeddingDistillationTask:
 
         Args:
             student: The model to train.
-            teacher: The model to imitate.
+            teacher: The model to distil.
             sentences: Text corpora.
             images: Image corpora, each twice: through the student's and the teacher's backbone.
             batch: Sentences and images drawn from each corpus in a step.
