@@ -301,6 +301,7 @@ def compare(options: argparse.Namespace, sizes: Sizes) -> dict[str, Any]:
         sampling.append((time.perf_counter() - begin) / len(numbers))
         spent = {"resident": steps(resident, STEPS_A_ROUND)}
         del resident
+        evict(options.corpus)
         with Prefetcher(mixture, numbers, seed=0, device=device) as batches:
             steps(batches, STEPS_AHEAD)
             spent["streamed"] = steps(batches, STEPS_A_ROUND)
@@ -318,6 +319,14 @@ def compare(options: argparse.Namespace, sizes: Sizes) -> dict[str, Any]:
         "seconds_of_a_step": round(float(np.median(times["resident"])) / STEPS_A_ROUND, 4),
         "memory": memory(os.getpid()),
     }
+
+
+def evict(corpus: Path) -> None:
+    """Let the system forget what it has read of the corpus, so that it is read from the disk."""
+    for path in corpus.rglob("*.safetensors"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
 
 
 def _synchronise() -> None:

@@ -19,11 +19,18 @@ from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.nn.transformer import TransformerLayer, compile_layers
 from polyglance.recipes.stages import load_stage
+from polyglance.training import throughput as throughput_module
 from polyglance.training.event_files import EventFile, crc32c
 from polyglance.training.loop import LoopConfig, TrainingResult, train_loop
 from polyglance.training.mixture import Mixture, MultiTask
 from polyglance.training.run_log import RunLog
-from polyglance.training.throughput import Throughput, count_flops, describe_speed, pairs_of
+from polyglance.training.throughput import (
+    Throughput,
+    count_flops,
+    count_training_flops,
+    describe_speed,
+    pairs_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,13 +235,13 @@ def test_throughput_divides_work_by_time() -> None:
         throughput.add("mlm", 100, micro_batches=2)
     assert throughput.report() == {"pairs_per_second": 100.0}
     throughput.count("mlm", lambda: torch.ones(3, 4) @ torch.ones(4, 5))  # from 14 to 20
-    assert throughput.flops == {"mlm": 2 * 3 * 4 * 5}
+    assert throughput.flops == {"mlm": 6 * 3 * 4 * 5}
     throughput.add("mlm", 64)
     throughput.pause(4.0)
-    throughput.peak = 120.0
+    throughput.peak = 360.0
     rates = throughput.report()  # 24 - 10, less 6 and 4
     assert rates["pairs_per_second"] == pytest.approx(16)
-    assert rates["tflops"] == pytest.approx(30e-12)
+    assert rates["tflops"] == pytest.approx(90e-12)
     assert rates["peak_share"] == pytest.approx(0.25)
     assert describe_speed({**rates, "tflops": 301.0}) == "16 pairs/s, 301 TFLOP/s (25% of peak)"
     wrapped = MultiTask([("a", Line(), 1.0), ("b", Line(), 0.5)])
@@ -275,6 +282,10 @@ def test_operations_are_six_for_each_weight_and_token() -> None:
     weights = 8 * 16 + 16 * 4
     assert count_flops(lambda: layers(rows)) == 2 * weights * 10
     assert count_flops(lambda: layers(rows).sum().backward()) == 6 * weights * 10
+    assert count_training_flops(lambda: layers(rows)) == 6 * weights * 10
+    # With a dtype, which torch's own formula takes for the shape of the result.
+    mapping = throughput_module._FORMULAS[torch.ops.aten.addmm]
+    assert mapping((8, 4), (8, 16), (16, 4), torch.float32, out_shape=(8, 4)) == 2 * 8 * 16 * 4
 
 
 def test_operations_of_compiled_layers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,11 +245,7 @@ class _Training:
     def backward(self, prepared: PreparedBatch) -> dict[str, Tensor]:
         """Add a batch's gradients; return its losses, their sum over micro-batches the mean."""
 
-        def compute() -> dict[str, Tensor]:
-            with _autocast(self.device, self.config):
-                return prepared.task.losses(prepared.batch)
-
-        losses = self.runner.forward(compute)
+        losses = self.runner.forward(lambda: self.losses(prepared))
         weights = count_weights(prepared.batch.counts(), self.device)
         means = {
             key: loss.float() * weights.get(key, 1.0) / self.config.grad_accumulation_steps
@@ -258,11 +254,17 @@ class _Training:
         torch.stack([*means.values()]).sum().backward()  # type: ignore[no-untyped-call]
         return {key: mean.detach() for key, mean in means.items()}
 
+    def losses(self, prepared: PreparedBatch) -> dict[str, Tensor]:
+        """Return the losses of a batch, in the precision of training."""
+        with _autocast(self.device, self.config):
+            return prepared.task.losses(prepared.batch)
+
     def count_operations(self, prepared: PreparedBatch) -> None:
         """Count the operations of a batch in a pass of its own, which leaves no trace."""
         self.model.eval()
-        self.throughput.count(prepared.name, lambda: self.backward(prepared))
-        self.optimiser.zero_grad(set_to_none=True)
+        self.throughput.count(
+            prepared.name, lambda: self.runner.evaluate(lambda: self.losses(prepared))
+        )
         self.model.train()
 
     def validate(self, validate: Validate, metric: str) -> None:

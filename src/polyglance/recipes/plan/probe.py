@@ -26,7 +26,7 @@ from polyglance.training.optimiser import (
     name_groups,
 )
 from polyglance.training.prefetch import Prefetcher, PreparedBatch
-from polyglance.training.throughput import count_flops, pairs_of
+from polyglance.training.throughput import count_training_flops, pairs_of
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _Stepper:
                 measured = next(batches)
                 activations = self.activation_bytes(lambda: self.backward(measured))
                 counted = next(batches)
-                flops = self.flops(lambda: self.backward(counted))
+                flops = self.flops(lambda: self.losses(counted))
         except torch.OutOfMemoryError as error:
             raise PolyglanceError(
                 f"a batch of {name} does not fit into the memory of {self.device}: plan for more"
@@ -145,9 +145,13 @@ class _Stepper:
 
     def backward(self, prepared: PreparedBatch) -> None:
         """Add a batch's gradients."""
-        with self.autocast():
-            losses = prepared.task.losses(prepared.batch)
+        losses = self.losses(prepared)
         torch.stack([loss.float() for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+
+    def losses(self, prepared: PreparedBatch) -> dict[str, Tensor]:
+        """Return a batch's losses."""
+        with self.autocast():
+            return prepared.task.losses(prepared.batch)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Compute in the recipe's precision."""
@@ -172,15 +176,14 @@ class _Stepper:
         self.optimiser.zero_grad(set_to_none=True)
         return max(0, kept)
 
-    def flops(self, function: Callable[[], None]) -> float:
+    def flops(self, forward: Callable[[], Any]) -> float:
         """Count operations; 0 where torch cannot."""
         self.model.eval()
         try:
-            return count_flops(function)
+            return count_training_flops(forward)
         except (RuntimeError, NotImplementedError, TypeError, AssertionError):
             return 0.0
         finally:
-            self.optimiser.zero_grad(set_to_none=True)
             self.model.train()
 
     def now(self) -> float:
