@@ -131,7 +131,7 @@ def step_generator(
 def seed_torch(seed: int, step: int, rank: int, micro_batch: int = 0) -> None:
     """Seed torch's generators (dropout) for a step, differently on each process."""
     value = (seed * 1_000_003 + step) * 1_009 + rank + (micro_batch << 50)
-    in_use = torch.cuda.is_initialized() or torch.xpu.is_initialized()
+    in_use = torch.cuda.is_initialized() or torch.xpu.is_initialized()  # type: ignore[no-untyped-call]
     if in_use or torch.backends.mps.is_available():
         torch.manual_seed(value)
     else:
