@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from helpers.colour_encoder import ColourEncoder, write_clip, write_image, write_random_images
 from polyglance.demo.photographs import FOLDER
@@ -22,8 +23,8 @@ from polyglance.search.bulk import ray_cluster
 from polyglance.search.bulk.encoding import Worker, encode
 from polyglance.search.bulk.listing import list_files, resolve_sources, source_root
 from polyglance.search.bulk.shards import ShardFolder, ShardPlan
+from polyglance.search.files import FileContent
 from polyglance.search.library import Library
-from polyglance.search.model_info import new_model_info, open_model
 from polyglance.search.store import BadFile
 
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
@@ -62,19 +63,20 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, name: str, error: OSError) -> None:
     """Make a file unreadable."""
-    content_hash = encoding.content_hash
+    read_content = encoding.read_content
 
-    def read(path: str) -> str:
+    def read(path: str, keep: Callable[[int], bool]) -> FileContent:
         if path.endswith(name):
             raise error
-        return content_hash(path)
+        return read_content(path, keep)
 
-    monkeypatch.setattr(encoding, "content_hash", read)
+    monkeypatch.setattr(encoding, "read_content", read)
 
 
-@pytest.fixture
-def mixed(photos: Path) -> Path:
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write pictures in two folders, a clip, broken files, and files of other kinds."""
+    photos = tmp_path_factory.mktemp("mixed")
     write_random_images(photos / "a", 20)
     write_random_images(photos / "b", 20, seed=1)
     write_image(photos / "large.jpg", "red", (3000, 2000))
@@ -252,14 +254,14 @@ def test_a_disk_unmounted_during_encoding_is_noticed(
 ) -> None:
     write_random_images(photos / "disk", 5)
     folder = start_folder(tmp_path / "shards", photos / "disk")
-    content_hash = encoding.content_hash
+    read_content = encoding.read_content
 
-    def read(path: str) -> str:
+    def read(path: str, keep: Callable[[int], bool]) -> FileContent:
         if path.endswith("0004.png"):
             (photos / "disk").rename(photos / "away")
-        return content_hash(path)
+        return read_content(path, keep)
 
-    monkeypatch.setattr(encoding, "content_hash", read)
+    monkeypatch.setattr(encoding, "read_content", read)
     assert "is empty or missing for a worker" in worker(folder).encode(0)["error"]
     assert folder.pending() == [0]
 
@@ -278,20 +280,74 @@ def test_the_model_is_loaded_once_before_threads_need_it(tmp_path: Path, photos:
     assert opened_by == [threading.current_thread()]
 
 
+@pytest.mark.usefixtures("without_ray")
 def test_other_settings_than_the_first_run_s_are_refused(tmp_path: Path, photos: Path) -> None:
     write_random_images(photos / "a", 2)
-    out, paths = tmp_path / "shards", (str(photos),)
-    info = new_model_info(None, open_model(None))
-    plan = ShardPlan(
-        info.model, info.source, info.fingerprint, info.width, False, paths, paths, 1024
-    )
-    ShardFolder(out).start(plan, list_files(paths))
+    out = start_folder(tmp_path / "shards", photos, size=1024).path
     with pytest.raises(PolyglanceError, match="begun with thumbnails False, not True"):
         encode(photos, out=out, thumbnails=True)
     with pytest.raises(PolyglanceError, match="begun with shard size 1024, not 5"):
         encode(photos, out=out, shard_size=5)
     with pytest.raises(PolyglanceError, match="begun with places"):
         encode(photos / "a", out=out)
+
+
+KILLED = """
+import os, signal, sys
+from helpers.colour_encoder import ColourEncoder
+from polyglance.search.bulk.encoding import Worker
+
+class Dying(ColourEncoder):
+    def encode_pictures(self, pictures):
+        if self.num_encoded >= 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().encode_pictures(pictures)
+
+encoder = Dying()
+worker = Worker(sys.argv[1], 1, lambda source, threads: encoder)
+for number in range(5):
+    worker.encode(number)
+"""
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_killed_encoding_continues_with_the_missing_shards(
+    tmp_path: Path, photos: Path, contents: Contents
+) -> None:
+    write_random_images(photos, 10)
+    folder = start_folder(tmp_path / "shards", photos, size=2)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    killed = subprocess.run([sys.executable, "-c", KILLED, folder.path], env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    assert folder.pending() == [2, 3, 4]
+    made = {path: path.stat().st_mtime_ns for path in (folder.path / "shards").glob("*.parquet")}
+
+    report = encode(out=folder.path)
+    assert (report.previous_shards, report.shards, report.files) == (2, 5, 6)
+    assert folder.pending() == []
+    assert not list(folder.path.glob("*/*.partial"))
+    assert all(path.stat().st_mtime_ns == time for path, time in made.items())
+    assert encode(photos, out=folder.path, shard_size=2).files == 0
+    with Library(tmp_path / "imported.polyglance", model=ColourEncoder()) as imported:
+        assert imported.import_shards(folder.path).added == 10
+        with Library(tmp_path / "indexed.polyglance", model=ColourEncoder()) as indexed:
+            indexed.add(photos)
+            assert contents(imported) == contents(indexed)
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_worker_s_error_ends_the_run_in_a_sentence(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_random_images(photos, 2)
+    folder = ShardFolder(tmp_path / "shards")
+    plan = ShardPlan("m", "/no/such/model", "f", 8, False, (str(photos),), (str(photos),), 8)
+    folder.start(plan, list_files([str(photos)]))
+    run = Worker(folder.path, 1)
+    monkeypatch.setattr(bulk, "_run_workers", lambda _, pending, *__: map(run.encode, pending))
+    with pytest.raises(PolyglanceError, match="no model"):
+        encode(out=folder.path)
+    assert len(folder.pending()) == folder.plan.shards
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
@@ -303,21 +359,7 @@ def test_an_address_without_ray_fails_at_once(tmp_path: Path, photos: Path, sche
     assert not (tmp_path / "shards").exists()
 
 
-# The following tests use Ray and the default model.
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write photographs in two sizes and a file that is not a picture."""
-    from PIL import Image
-
-    folder = tmp_path_factory.mktemp("pictures")
-    for path in sorted(FOLDER.glob("*.webp"))[:6]:
-        with Image.open(path) as opened:
-            for part in (2, 3):
-                opened.reduce(part).convert("RGB").save(folder / f"{path.stem}{part}.jpg")
-    (folder / "torn.jpg").write_bytes(b"no picture")
-    return folder
+# The following test uses Ray and the default model.
 
 
 @pytest.fixture(scope="module")
@@ -340,59 +382,19 @@ def cluster() -> Iterator[str]:
         assert not any(name in os.environ for name in secrets)  # restored
 
 
-@contextmanager
-def unreadable_file(path: Path) -> Iterator[None]:
-    """Replace a file by a named pipe: whoever opens it waits until it is killed."""
-    original = path.rename(path.with_name("original"))
-    os.mkfifo(path)
-    try:
-        yield
-    finally:
-        original.replace(path)
-
-
-def test_a_killed_encoding_continues_with_the_missing_shards(
-    tmp_path: Path, pictures: Path, cluster: str, contents: Contents
+def test_workers_of_ray_make_the_same_vectors_as_indexing(
+    tmp_path: Path, photos: Path, cluster: str, contents: Contents
 ) -> None:
-    folder = ShardFolder(tmp_path / "shards")
-    bulk._make_plan(folder, [pictures], None, thumbnails=False, shard_size=2, quiet=True)
-    command = [str(Path(sys.executable).with_name("polyglance")), "encode"]
-    options = ["--out", str(folder.path), "--ray", cluster, "--workers", "1"]
-    with unreadable_file(pictures / "torn.jpg"):  # the last file, so the last shard waits
-        process = subprocess.Popen(
-            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        while len(folder.pending()) == folder.plan.shards:
-            assert process.poll() is None, process.communicate()[0].decode()
-            time.sleep(0.005)
-        process.kill()
-        process.communicate()
-    made = {path: path.stat().st_mtime_ns for path in (folder.path / "shards").glob("*.parquet")}
-    assert 0 < len(made) < folder.plan.shards == 7
-
-    report = encode(out=folder.path)
-    assert 0 < report.previous_shards < report.shards == 7
-    assert report.files + report.bad <= 13 - 2 * (report.previous_shards - 1) - 1
-    assert folder.pending() == []
-    assert not list(folder.path.glob("*/*.partial"))
-    assert all(path.stat().st_mtime_ns == time for path, time in made.items())
-    assert encode(pictures, out=folder.path, shard_size=2).files == 0
-
+    for path in sorted(FOLDER.glob("*.webp"))[:4]:
+        with Image.open(path) as opened:
+            opened.reduce(2).convert("RGB").save(photos / f"{path.stem}.jpg")
+    (photos / "torn.jpg").write_bytes(b"no picture")
+    out = tmp_path / "shards"
+    report = encode(photos, out=out, shard_size=3, workers=1)
+    assert (report.files, report.bad, report.shards) == (4, 1, 2)
+    assert "torn.jpg: is not a picture of a known kind" in report.messages[0]
     with Library(tmp_path / "imported.polyglance") as imported:
-        assert imported.import_shards(folder.path).added == 12
+        assert imported.import_shards(out).added == 4
         with Library(tmp_path / "indexed.polyglance") as indexed:
-            indexed.add(pictures)
+            indexed.add(photos)
             assert contents(imported) == contents(indexed)
-            query = "a forest in autumn"
-            assert imported.search(query) == indexed.search(query)
-
-
-def test_a_worker_s_error_is_reported_in_a_sentence(
-    tmp_path: Path, pictures: Path, cluster: str
-) -> None:
-    folder = ShardFolder(tmp_path / "shards")
-    plan = ShardPlan("m", "/no/such/model", "f", 8, False, (str(pictures),), (str(pictures),), 8)
-    folder.start(plan, list_files([str(pictures)]))
-    with pytest.raises(PolyglanceError, match="no model"):
-        encode(out=folder.path, workers=1)
-    assert len(folder.pending()) == folder.plan.shards
