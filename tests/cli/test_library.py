@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from helpers.colour_encoder import ColourEncoder, write_random_images
 from polyglance.cli import app
+from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 
 
@@ -63,3 +64,15 @@ def test_merge(folder: Path) -> None:
     output = run(folder, "merge", str(folder / "other.polyglance"))
     assert "other.polyglance: 4 added" in output
     assert "9 in all" in output
+
+
+def test_backup_restore_and_trust(folder: Path) -> None:
+    backup = str(folder / "backup")
+    assert "pictures and clips" in run(folder, "backup", backup)
+    assert "the library of before is" in run(folder, "restore", backup, "--overwrite")
+    assert "no damage" in run(folder, "verify")
+    assert run(folder, "repair") == "no damage\n"
+    assert f"confirmed   {folder}" in run(folder, "trust", str(folder))
+    done = CliRunner().invoke(app, ["library", "backup", backup, "-l", "postgresql://me@server/db"])
+    assert isinstance(done.exception, PolyglanceError)
+    assert "pg_dump --schema=polyglance" in str(done.exception)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,16 @@ EXPECTED: dict[str, Any] = json.loads((FIXTURES / "expected.json").read_text(enc
 def folder(tmp_path: Path) -> Path:
     """Return a copy of the fixtures."""
     return Path(shutil.copytree(FIXTURES, tmp_path / "old"))
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """Return a library of version 0.1 with its model, for tests that only search."""
+    copy = tmp_path_factory.mktemp("upgraded")
+    for file in FIXTURES.glob("library.polyglance*"):
+        shutil.copyfile(file, copy / file.name)
+    with Library(copy / "library.polyglance", threads=1) as library:
+        yield library
 
 
 def relative(path: str | Path) -> str:
@@ -67,23 +78,21 @@ def test_a_library_of_version_0_1_holds_the_same_files(folder: Path) -> None:
 
 @pytest.mark.parametrize("expected", EXPECTED["searches"])
 def test_a_library_of_version_0_1_returns_the_same_hits(
-    folder: Path, expected: dict[str, Any]
+    upgraded: Library, expected: dict[str, Any]
 ) -> None:
-    with Library(folder / "library.polyglance") as library:
-        hits = library.search(**expected["search"])
+    hits = upgraded.search(**expected["search"])
     results = [(relative(hit.path), list(hit.span) if hit.span else None) for hit in hits]
     assert results == [(hit["path"], hit["span"]) for hit in expected["hits"]]
     scores = [hit["score"] for hit in expected["hits"]]
     assert [hit.score for hit in hits] == pytest.approx(scores, abs=2e-5)
 
 
-def test_a_graph_of_version_0_1_is_usable(folder: Path) -> None:
-    path = folder / "library.polyglance"
-    with Library(path) as library:
-        store = library._store()
-        graph, exact = ApproximateIndex(store, graph_path(path)), ExactIndex(store)
-        query = library.vector(library.search("a dog", k=1)[0])
-        assert graph.search(query, 5).ids.tolist() == exact.search(query, 5).ids.tolist()
+def test_a_graph_of_version_0_1_is_usable(upgraded: Library) -> None:
+    store, path = upgraded._store(), upgraded.path
+    assert path is not None
+    graph, exact = ApproximateIndex(store, graph_path(path)), ExactIndex(store)
+    query = upgraded.vector(upgraded.search("a dog", k=1)[0])
+    assert graph.search(query, 5).ids.tolist() == exact.search(query, 5).ids.tolist()
 
 
 def test_a_library_of_version_0_1_takes_further_files(folder: Path) -> None:

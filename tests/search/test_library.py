@@ -26,8 +26,8 @@ from polyglance.text.translation.translators import WordByWord
 
 Contents = Callable[[Library], dict[str, tuple[object, ...]]]
 PHOTOGRAPHS = (
-    "beach", "bee", "bench", "books", "bridge", "cat-face", "coffee", "cow", "crab", "duck",
-    "giraffes", "golden-retriever", "horse", "iceberg", "penguin", "sushi", "tree", "windmill",
+    "beach", "bee", "bridge", "cow", "duck", "giraffes", "golden-retriever", "horse", "iceberg",
+    "penguin", "sushi", "windmill",
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_queries_work_in_many_languages(holiday: Library, query: str, expected: 
 
 def test_scores_are_those_of_the_encoder_itself(holiday: Library) -> None:
     encoder = polyglance.load(threads=1)
-    paths = [FOLDER / f"{name}.webp" for name in PHOTOGRAPHS]
+    paths = [FOLDER / f"{name}.webp" for name in PHOTOGRAPHS[:5]]
     [expected] = encoder.encode_texts(["a cow in a field"]) @ encoder.encode_pictures(paths).T
     results = {hit.path: hit.score for hit in holiday.search("a cow in a field", k=99)}
     np.testing.assert_allclose([results[path] for path in paths], expected, atol=2e-3)
