@@ -74,19 +74,32 @@ def test_make_installs_by_hash() -> None:
         assert "--require-hashes" in line or "--no-deps --no-build-isolation --editable ." in line
 
 
-def test_wheels_of_another_index_are_added_to_their_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lock, "OTHER_WHEELS", {"b": {"b-1+cpu.whl": "f" * 64}})
-    text = lock.add_wheels("a==1 \\\n    --hash=sha256:0\nb==1 \\\n    --hash=sha256:1\n")
-    assert text.splitlines() == [
-        "a==1 \\",
-        "    --hash=sha256:0",
-        "b==1 \\",
-        f"    --hash=sha256:{'f' * 64} \\",
-        "    --hash=sha256:1",
-    ]
-    assert re.search(r"^torch==", LOCK, re.MULTILINE)
+def _file(name: str, sha256: str) -> dict[str, Any]:
+    return {"url": f"somewhere/{name}", "hashes": {"sha256": sha256 * 64}}
+
+
+def test_the_lock_has_the_files_of_common_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "OTHER_WHEELS", {"b": {"b-1+cpu-cp311-cp311-any.whl": "f" * 64}})
+    packages = [
+        {"name": "a", "version": "1", "sdist": _file("a-1.tar.gz", "0"), "wheels": [
+            _file("a-1-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "1"),
+            _file("a-1-cp38-abi3-macosx_11_0_arm64.whl", "2"),
+            _file("a-1-cp310-cp310-manylinux_2_17_x86_64.whl", "3"),
+            _file("a-1-cp312-cp312-musllinux_1_2_x86_64.whl", "4"),
+            _file("a-1-cp314-cp314t-manylinux_2_28_x86_64.whl", "5"),
+        ]},
+        {"name": "b", "version": "1", "marker": "sys_platform == 'linux'",
+         "wheels": [_file("b-1-py3-none-any.whl", "6")]},
+        {"name": "c", "version": "2", "sdist": _file("c-2.tar.gz", "7")},
+    ]  # fmt: skip
+    text = lock.format_lock(packages)
+    assert pins(text) == {"a": "1", "b": "1", "c": "2"}
+    assert locked_hashes(text) == {
+        "a": ["1" * 64, "2" * 64],
+        "b": ["6" * 64, "f" * 64],
+        "c": ["7" * 64],
+    }
+    assert "b==1 ; sys_platform == 'linux' \\\n    --hash" in text
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ NAME = "faults"
 INDEXING = {
     "kills": indexing.kills,
     "swaps": indexing.swaps,
+    "swaps_same_time": indexing.swaps_same_time,
     "folder_away": indexing.folder_away,
     "rights_lost": indexing.rights_lost,
     "reading_fails": indexing.reading_fails,

@@ -123,9 +123,21 @@ def kills(campaign: Campaign, count: int) -> Tally:
     return tally
 
 
-def swaps(campaign: Campaign, count: int) -> Tally:
+def swaps_same_time(campaign: Campaign, count: int) -> Tally:
+    """Let files of one modification time swap names, some of which have the same size too."""
+    times = {path: path.stat().st_mtime_ns for path in campaign.paths}
+    for path in campaign.paths:
+        os.utime(path, (1.6e9, 1.6e9))
+    try:
+        return swaps(campaign, count, "names swapped of files of one time")
+    finally:
+        for path, time_ns in times.items():
+            os.utime(path, ns=(time_ns, time_ns))
+
+
+def swaps(campaign: Campaign, count: int, name: str = "names swapped while indexing") -> Tally:
     """Let files swap names all the while; afterwards each must have its own vector."""
-    tally = Tally("names swapped while indexing")
+    tally = Tally(name)
     for _ in range(count):
         place = campaign.new_place()
         command = campaign.index(place, seconds_per_picture=SLOW)

@@ -173,7 +173,7 @@ def _check_state(state: object, schema: Schema) -> None:
     for key, types in schema.items():
         if key not in state:
             raise ValueError(f"it lacks {key!r}")
-        value = state[key]
+        value: Any = state[key]
         # In Python a bool is an int, and a number of steps is never negative.
         wrong_bool = isinstance(value, bool) and bool not in types
         if not isinstance(value, types) or wrong_bool or (types == (int,) and value < 0):

@@ -129,7 +129,7 @@ def _damaged_file(folder: Path) -> Path | None:
     """Return the first file of a complete folder that does not have its SHA-256."""
     files = parse_json((folder / "source.json").read_text(encoding="utf-8"))["files"]
     for name, file in files.items():
-        path = folder / name
+        path = folder / str(name)
         if _sha256(path, path.stat().st_mtime_ns, path.stat().st_size) != file["sha256"]:
             return path
     return None
