@@ -57,7 +57,9 @@ from polyglance.vision.store import shard_count
 from polyglance.vision.store_reader import StoreReader
 
 RECIPE = "uc2-conceptual-captions"
-ROUNDS, STEPS_A_ROUND, STEPS_AHEAD = 4, 24, 4
+ROUNDS, STEPS_A_ROUND = 3, 64
+STEPS_AHEAD = 16
+"""Steps of a round that are not timed: batches prefetched before it would hide a slow disk."""
 
 
 def main() -> None:
