@@ -8,6 +8,9 @@ the same encoder does both. Neither M3P nor UC2 has such a stage.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,10 +25,13 @@ from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.objectives.nce import nce
 from polyglance.recipes.cross_encoder.batches import PairBatch
+from polyglance.recipes.cross_encoder.config import ContrastiveStage
 from polyglance.recipes.cross_encoder.data import Split
 from polyglance.recipes.retrieval_report import rows_by_language, validation_scores
+from polyglance.recipes.stages import Stage
 from polyglance.training.distributed import gather_rows
-from polyglance.training.mixture import item_draws, rank_share
+from polyglance.training.loop import LoopConfig
+from polyglance.training.mixture import Mixture, item_draws, rank_share
 
 Indices = NDArray[np.int64]
 
@@ -115,6 +121,41 @@ def embed_separately(
     return (
         torch.nn.functional.normalize(torch.cat(visual).float(), dim=1),
         torch.nn.functional.normalize(torch.cat(textual).float(), dim=1),
+    )
+
+
+def contrastive_stage(
+    config: ContrastiveStage,
+    loop: LoopConfig,
+    model: CrossEncoderModel,
+    train: Split,
+    validation: Split | None,
+    groups: Sequence[dict[str, Any]],
+) -> Stage:
+    """Build the stage; it reports the recall of both encoded separately.
+
+    Args:
+        config: its settings.
+        loop: its steps and learning rate.
+        model: to train.
+        train: images and captions to train on.
+        validation: those of the report; None for no such entry.
+        groups: parameter groups.
+
+    Returns:
+        The stage, ready to run.
+    """
+    task = ContrastiveTask(
+        model, train.regions, train.captions, batch=config.batch, temperature=config.temperature
+    )
+    return Stage(
+        "contrastive_stage",
+        Mixture({"contrastive": task}),
+        loop,
+        groups,
+        measure=None
+        if validation is None
+        else lambda: {"validation": validate_separately(model, validation)},
     )
 
 

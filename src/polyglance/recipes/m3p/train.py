@@ -32,7 +32,7 @@ from polyglance.recipes.cross_encoder.build import (
     write_model_folder,
 )
 from polyglance.recipes.cross_encoder.captions import CaptionSource
-from polyglance.recipes.cross_encoder.contrastive import ContrastiveTask, validate_separately
+from polyglance.recipes.cross_encoder.contrastive import contrastive_stage
 from polyglance.recipes.cross_encoder.data import ENGLISH, bert_masking
 from polyglance.recipes.cross_encoder.distillation import distillation_task
 from polyglance.recipes.cross_encoder.evaluation import evaluate_test, validate
@@ -148,24 +148,8 @@ def build_stages(recipe: M3PRecipe, model: M3P, data: M3PData) -> list[Stage]:
     if (head := word_head_stage(recipe, model, data.train.captions, data.tokenizer)) is not None:
         stages.append(head)
     if (contrastive := recipe.contrastive_stage) is not None:
-        task = ContrastiveTask(
-            model,
-            data.train.regions,
-            data.train.captions,
-            batch=contrastive.batch,
-            temperature=contrastive.temperature,
-        )
-        stages.append(
-            Stage(
-                "contrastive_stage",
-                Mixture({"contrastive": task}),
-                stage_loop(recipe.loop, contrastive),
-                groups,
-                measure=None
-                if split is None
-                else lambda: {"validation": validate_separately(model, split)},
-            )
-        )
+        loop = stage_loop(recipe.loop, contrastive)
+        stages.append(contrastive_stage(contrastive, loop, model, data.train, split, groups))
     if (pretraining := recipe.pretraining) is not None:
         stages += pretraining_stages(recipe, pretraining, model, data, groups)
     if (distillation := recipe.distillation) is not None:

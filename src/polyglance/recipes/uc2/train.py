@@ -28,7 +28,7 @@ from polyglance.recipes.cross_encoder.build import (
     set_dropout,
     write_model_folder,
 )
-from polyglance.recipes.cross_encoder.contrastive import ContrastiveTask, validate_separately
+from polyglance.recipes.cross_encoder.contrastive import contrastive_stage
 from polyglance.recipes.cross_encoder.data import ENGLISH, bert_masking
 from polyglance.recipes.cross_encoder.distillation import distillation_task
 from polyglance.recipes.cross_encoder.evaluation import evaluate_split, evaluate_test, validate
@@ -141,24 +141,8 @@ def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
     if (adaptation := recipe.early_adaptation) is not None:
         stages.append(early_adaptation_stage(recipe, adaptation, model, data))
     if (contrastive := recipe.contrastive_stage) is not None:
-        task = ContrastiveTask(
-            model,
-            data.train.regions,
-            data.train.captions,
-            batch=contrastive.batch,
-            temperature=contrastive.temperature,
-        )
-        stages.append(
-            Stage(
-                "contrastive_stage",
-                Mixture({"contrastive": task}),
-                stage_loop(recipe.loop, contrastive),
-                groups,
-                measure=None
-                if split is None
-                else lambda: {"validation": validate_separately(model, split)},
-            )
-        )
+        loop = stage_loop(recipe.loop, contrastive)
+        stages.append(contrastive_stage(contrastive, loop, model, data.train, split, groups))
     if (pretraining := recipe.pretraining) is not None:
         tasks = pretraining_tasks(recipe, pretraining, model, data)
         itm_steps, steps = split_pretraining_steps(pretraining, has_itm="itm" in tasks)
