@@ -15,7 +15,7 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -97,9 +97,13 @@ def run(
 
 
 def flipped_bytes(places: int, seed: int) -> Tally:
-    """Count the searches, verifications and repairs of `damage` as one fault."""
+    """Damage a library's file at places."""
+    return count_damage(damage.measure(places, 300, seed, show=True))
+
+
+def count_damage(figures: Mapping[str, Any]) -> Tally:
+    """Count the searches, verifications and repairs of `damage.measure` as one fault."""
     tally = Tally("bytes flipped in a library's file")
-    figures = damage.measure(places, 300, seed, show=True)
     for step in figures["steps"].values():
         tally.outcomes.update(step)
     return tally
