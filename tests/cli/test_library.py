@@ -41,7 +41,10 @@ def test_info(folder: Path) -> None:
 
 
 def test_remove_and_verify(folder: Path) -> None:
-    assert "no damage" in run(folder, "verify", "--files")
+    # The encoder was given as an object, so that the command cannot load it.
+    output = run(folder, "verify", "--files", status=1)
+    assert output.startswith("vectors are not compared with the files")
+    assert "1 problem" in output
     (folder / "two" / "0000.png").write_bytes(b"another")
     assert "no damage" in run(folder, "verify")
     assert "two/0000.png: the file changed after it was indexed" in run(

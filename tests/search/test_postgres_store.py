@@ -19,6 +19,7 @@ from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.search.backends import FileBackend, backend_for
 from polyglance.search.postgres import database
 from polyglance.search.postgres.store import PostgresStore
+from polyglance.search.repair import repair
 from polyglance.search.store import LibraryUnavailableError
 
 SECRET = "s3cr3t"
@@ -279,6 +280,30 @@ def test_damage_is_found(store: PostgresStore, url: str) -> None:
             "/c: a vector has no id",
         )
     ]  # fmt: skip
+    with pytest.raises(DataError, match="vector 1 does not match its checksum"):
+        store.rows(store.ids())  # a wrong score is never returned
+    store.delete(["/b", "/c"])
+    done = repair(url)  # no file is there
+    assert [sentence.split(":")[0] for sentence in done.lost] == ["/a"]
+    assert list(store.find_damage()) == []
+    assert store.counts().pictures == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW polyglance.v AS SELECT 1",
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+        " CREATE TRIGGER t BEFORE INSERT ON polyglance.items EXECUTE FUNCTION f()",
+    ],
+)
+def test_a_schema_with_code_of_a_stranger_is_refused(
+    store: PostgresStore, url: str, statement: str
+) -> None:
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(statement)
+    with pytest.raises(DataError, match="which no library has"):
+        PostgresStore(url)
 
 
 def test_a_newer_library_or_an_older_pgvector_is_refused(

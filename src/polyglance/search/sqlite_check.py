@@ -16,7 +16,7 @@ from polyglance.search.store import LibraryDamagedError
 CHECK_LIMIT = 200_000
 """Up to this many items all are checked once before a search with a filter, or indexing.
 
-100,000 take 0.9 s on one core. Beyond that only the rows that are read are verified;
+100,000 take 1.4 s of one busy core. Beyond that only the rows that are read are verified;
 `find_damage` verifies all, however many.
 """
 MENDED = "`polyglance library repair` indexes the file again"
