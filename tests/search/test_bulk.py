@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -397,4 +398,11 @@ def test_workers_of_ray_make_the_same_vectors_as_indexing(
         assert imported.import_shards(out).added == 4
         with Library(tmp_path / "indexed.polyglance") as indexed:
             indexed.add(photos)
-            assert contents(imported) == contents(indexed)
+            one, other = contents(imported), contents(indexed)
+    assert list(one) == list(other)
+    for path, (item, vector, *rest) in one.items():
+        assert [item, *rest] == [other[path][0], *other[path][2:]]
+        assert isinstance(vector, bytes)
+        expected = np.frombuffer(other[path][1], np.float32)  # type: ignore[call-overload]
+        # Batches of other sizes differ in the last bit.
+        np.testing.assert_allclose(np.frombuffer(vector, np.float32), expected, atol=1e-3)
