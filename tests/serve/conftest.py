@@ -75,13 +75,14 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def encoder() -> Encoder:
-    """The default model, loaded once."""
+    """The default model, loaded once for small libraries."""
     return polyglance.load(threads=1)
 
 
 @pytest.fixture(scope="session")
-def library(photos: Path, encoder: Encoder) -> Iterator[Library]:
-    with Library(photos / "my.polyglance", model=encoder) as opened:
+def library(photos: Path) -> Iterator[Library]:
+    # By the model's name, so that another process can open it.
+    with Library(photos / "my.polyglance", threads=1) as opened:
         opened.add(photos / "holiday", photos / "films")
         yield opened
 
@@ -150,7 +151,7 @@ def running_server(
     thread.join()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
@@ -185,14 +186,15 @@ def open_page(browser: Browser, base_url: str) -> Iterator[Callable[..., Page]]:
 
 
 @pytest.fixture(scope="session")
-def violations() -> Callable[[Page], list[str]]:
+def violations() -> Callable[..., list[str]]:
     """List the accessibility violations that axe finds on a page, minor ones excepted."""
 
-    def list_violations(page: Page) -> list[str]:
+    def list_violations(page: Page, *rules: str) -> list[str]:
         page.wait_for_load_state("networkidle")
         # Contrast is measured wrongly while elements fade in.
         page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished))")
-        response = Axe().run(page).response
+        options = {"runOnly": {"type": "rule", "values": list(rules)}} if rules else None
+        response = Axe().run(page, options=options).response
         return [
             f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
             for violation in response["violations"]

@@ -14,7 +14,7 @@ from polyglance.demo.photographs import FOLDER
 from polyglance.serve.page import LANGUAGES, page_files
 
 Open = Callable[..., Page]
-Violations = Callable[[Page], list[str]]
+Violations = Callable[..., list[str]]
 
 
 def search(page: Page, words: str) -> None:
@@ -228,7 +228,7 @@ def test_rows_fill_the_width_and_keep_aspect_ratios(open_page: Open) -> None:
     for row in list(rows.values())[:-1]:
         assert row[-1]["right"] == pytest.approx(edge, abs=1)
         assert len({box["height"] for box in row}) == 1
-    for box in boxes:
+    for box in boxes[::5]:
         item = page.evaluate("id => fetch(`/api/items/${id}`).then((a) => a.json())", box["id"])
         assert box["width"] / box["height"] == pytest.approx(
             item["width"] / item["height"], rel=0.06
@@ -264,15 +264,18 @@ def test_light_and_dark_theme(open_page: Open) -> None:
     assert page.evaluate(paper) == light
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violations(open_page: Open, violations: Violations, scheme: str) -> None:
+# The schemes differ in their colours only.
+@pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", ("color-contrast",))])
+def test_axe_finds_no_violations(
+    open_page: Open, violations: Violations, scheme: str, rules: tuple[str, ...]
+) -> None:
     page = open_page("/", color_scheme=scheme, bypass_csp=True)
-    assert violations(page) == []
+    assert violations(page, *rules) == []
     page.goto("/?q=a+horse&like=1&not=people")
     page.wait_for_selector("body[data-ready] .tile")
-    assert violations(page) == []
+    assert violations(page, *rules) == []
     page.locator(".tile").first.click()
-    assert violations(page) == []
+    assert violations(page, *rules) == []
 
 
 def test_messages_are_complete_in_every_language() -> None:

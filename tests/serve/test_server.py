@@ -15,13 +15,18 @@ from urllib.request import urlopen
 
 import httpx2
 import pytest
+import uvicorn
 
+from polyglance.cli import main
 from polyglance.search.library import Library
+from polyglance.serve.catalog import LibraryCatalog
+from polyglance.serve.connections import GuardedProtocol
+from polyglance.serve.server import Server
 
+TOKEN = "correct-horse-battery-staple"
 COMMAND = [sys.executable, "-m", "polyglance", "serve"]
 MAX_GROWTH = 250_000_000
 """Bytes that 200 clients may add to the memory of the process."""
-ROUNDS = 3
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +67,7 @@ def test_two_hundred_clients_at_once(server_process: tuple[subprocess.Popen[str]
             "api/library",
         )
         return [
-            (await session.get(url + path)).status_code
-            for path in (paths * 2)[number % 5 :][:3] * ROUNDS
+            (await session.get(url + path)).status_code for path in (paths * 2)[number % 5 :][:3]
         ]
 
     async def run_clients() -> list[list[int]]:
@@ -78,17 +82,53 @@ def test_two_hundred_clients_at_once(server_process: tuple[subprocess.Popen[str]
     assert memory(process) - before < MAX_GROWTH
 
 
-def error_of(*arguments: str) -> str:
-    """Return the error message of a command that fails."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    return done.stderr
+def run_command(*arguments: str) -> int | str | None:
+    """Run the command in this process and return its exit status."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["polyglance", "serve", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+    return caught.value.code
 
 
-def test_errors_name_the_fix(library: Library, tmp_path: Path) -> None:
-    assert "needs an access token" in error_of("--library", str(library.path), "--host", "0.0.0.0")
-    assert "polyglance index" in error_of("--library", str(tmp_path / "none.polyglance"))
+def test_errors_name_the_fix(
+    library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("a" * 40)
+    opened = ("--library", str(library.path))
+    for arguments, message in {
+        (*opened, "--host", "0.0.0.0"): "needs an access token",
+        (*opened, "--public-url", "https://pictures.example"): "needs an access token",
+        (*opened, "--public-url", "pictures.example"): "such as https://pictures.example",
+        (*opened, "--trusted-proxy", "localhost"): "such as 127.0.0.1",
+        (*opened, "--token-file", str(tmp_path / "token")): "easy to guess",
+        (*opened, "--token-file", str(tmp_path / "none")): "cannot read the access token",
+        (*opened, "--token", TOKEN, "--token-file", str(tmp_path / "token")): "two access tokens",
+        ("--library", str(tmp_path / "none.polyglance")): "polyglance index",
+    }.items():
+        assert run_command(*arguments) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_server_behind_a_proxy_prints_its_public_address(
+    library: Library,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configs: list[uvicorn.Config] = []
+    monkeypatch.setattr(Server, "run", lambda server, sockets: configs.append(server.config))
+    monkeypatch.setattr(LibraryCatalog, "warm_up", lambda catalog: None)
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    status = run_command(
+        *("--library", str(library.path), "--port", "0", "--token-file", str(tmp_path / "token")),
+        *("--public-url", "https://pictures.example", "--trusted-proxy", "127.0.0.1"),
+    )
+    assert not status
+    assert f"https://pictures.example/?token={TOKEN}" in capsys.readouterr().out
+    [config] = configs
+    assert issubclass(config.http, GuardedProtocol)
+    assert "127.0.0.1" in config.http.registry.proxies
 
 
 def test_missing_extra_is_named(library: Library) -> None:
