@@ -35,7 +35,7 @@ def test_encode_and_import_print_reports(tmp_path: Path, monkeypatch: pytest.Mon
         def __exit__(self, *_: object) -> None:
             pass
 
-    def outcomes(folder: ShardFolder, pending: list[int], workers: int, threads: int):
+    def outcomes(folder: ShardFolder, pending: list[int], _: int, threads: int, limits: object):
         worker = Worker(folder.path, threads)
         return (worker.encode(number) for number in pending)
 
