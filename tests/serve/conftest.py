@@ -151,7 +151,7 @@ def running_server(
     thread.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop must end before other tests start theirs
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
