@@ -176,7 +176,8 @@ def _check_state(state: object, schema: Schema) -> None:
         value: Any = state[key]
         # In Python a bool is an int, and a number of steps is never negative.
         wrong_bool = isinstance(value, bool) and bool not in types
-        if not isinstance(value, types) or wrong_bool or (types == (int,) and value < 0):
+        negative = types == (int,) and isinstance(value, int) and value < 0
+        if wrong_bool or negative or not isinstance(value, types):
             raise ValueError(f"its {key!r} is {value!r}")
 
 
