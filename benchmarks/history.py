@@ -54,7 +54,6 @@ HEADLINES: dict[str, Headline | None] = {
     "streaming_corpus": None,
     "streaming_corpus_resident": None,
     "distributed_agreement": None,
-    "decoding_limits": None,
     "vtlm_memory": None,
     "latency": Headline("text_query_ms/{}/median", "onnx", lower_is_better=True),
     "extraction": Headline("ms_per_image/{}", "torch, channels last", lower_is_better=True),
