@@ -45,10 +45,13 @@ def table(results: Mapping[str, Any]) -> str:
         if not any(bad.values())
         else ", ".join(f"{count:,} {key}" for key, count in bad.items() if count)
     )
+    flipped = results["faults"].get("flipped_bytes")
+    # Each damaged copy is searched, verified and repaired.
+    places = f" Bytes were flipped at {flipped['trials'] // 3:,} places." if flipped else ""
     header = ["fault", "trials", *COLUMNS.values()]
     return (
         f"{pages.table(header, rows)}\n\n"
-        f"In {total:,} trials {summary} ({results['hardware']}, {results['date']})."
+        f"In {total:,} trials {summary} ({results['hardware']}, {results['date']}).{places}"
     )
 
 
