@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from helpers.colour_encoder import ColourEncoder
+from polyglance.search import indexing
 from polyglance.search.library import Library
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import ModelInfo
+
+
+@pytest.fixture(autouse=True)
+def exact_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests write files moments before they index them: these would be read again otherwise."""
+    monkeypatch.setattr(indexing, "CLOCK_NS", 0)
 
 
 @pytest.fixture

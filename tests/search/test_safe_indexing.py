@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,37 @@ def test_swapped_files_do_not_copy_wrong_vectors_from_each_other(
     library.update()
     assert library.verify(files=True) == []
     assert library.search("blue", k=1)[0].path == red
+
+
+def test_files_of_one_size_and_time_that_swap_names_between_runs_are_noticed(
+    library: Library, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    red, blue = (write_image(photos / name, name[:-4]) for name in ("red.bmp", "blue.bmp"))
+    for path in (red, blue):
+        os.utime(path, ns=(1, 1))
+    library.add(photos)
+    before = content_hash(str(red))
+    swap(red, blue)
+    assert FileSignature(red.stat().st_size, 1) == FileSignature(blue.stat().st_size, 1)
+    library.update()
+    assert library.search("red", k=1)[0].path == blue
+    assert library.verify(files=True) == []
+    assert content_hash(str(blue)) == before
+    read: list[str] = []
+    monkeypatch.setattr(indexing.FileEncoder, "read_files", reading(read))
+    assert library.update().unchanged == 2
+    assert read == []
+
+
+def reading(read: list[str]) -> Any:
+    """Note which files are read, and read none."""
+
+    @contextmanager
+    def read_files(self: object, files: Iterable[scan.ScannedFile]) -> Iterator[Iterator[Any]]:
+        read.extend(file.path for file in files)
+        yield iter(())
+
+    return read_files
 
 
 # ------------------------------------------------------------------ files that cannot be read now

@@ -41,14 +41,17 @@ from polyglance.search.encoding import (
 )
 from polyglance.search.scan import (
     ScannedFile,
+    format_scan_time,
     has_content,
     is_missing,
     is_mount,
     is_within,
+    last_scan_of,
     scan,
 )
 from polyglance.search.store import (
     EXCLUDED,
+    LAST_SCAN,
     MOUNTED,
     SCANNED,
     BadFile,
@@ -66,6 +69,8 @@ CHUNK_SIZE = 64
 """Neighbouring files that are taken one after another."""
 DELETE_SIZE = 1000
 """Files deleted in one transaction."""
+CLOCK_NS = 100_000_000
+"""How far the clock of a file system may be behind ours, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +128,15 @@ class Indexer:
         self._changed_paths: set[str] = set()
         self._roots: list[str] = []
         self._unreadable: list[str] = []
+        self._unread = False
+        """Whether a file or folder could not be read, which may be otherwise at the next run."""
+        self._touched: set[str] = set()
+        """Files that were changed, renamed or given other rights since the last scan."""
         self._advance: Advance = lambda steps: None
 
     def run(self, paths: Sequence[str]) -> IndexReport:
         """Bring what is on record of these folders and files up to date."""
-        start = time.monotonic()
+        start, begun = time.monotonic(), time.time_ns()
         places = {*self._store.places(SCANNED), *self._store.places(MOUNTED), *paths}
         self._roots = sorted(places, key=len, reverse=True)
         files = {file.path: file for path in paths for file in self._scan(path)}
@@ -140,6 +149,8 @@ class Indexer:
             self._index_pictures(kinds["picture"])
             self._index_clips(kinds["clip"])
         removed = sum(self._delete_missing(path, files) for path in paths)
+        for path in paths:
+            self._record_scan(path, begun)
         recorded = {bad.path: bad for path in paths for bad in self._store.bad_files(path)}
         bad = recorded | {bad.path: bad for bad in self._bad}
         seconds = time.monotonic() - start
@@ -151,14 +162,27 @@ class Indexer:
         if is_missing(path):
             return
         mounted = set[str]()
+        since = last_scan_of(path, self._store.places(LAST_SCAN))
         for file in scan(path, self._store.places(EXCLUDED), mounted):
             if isinstance(file, ScannedFile):
+                if since is not None and file.ctime_ns > since - CLOCK_NS:
+                    self._touched.add(file.path)
                 yield file
             else:
                 self._bad.append(file)
                 self._unreadable.append(file.path)
+                self._unread |= "cannot be read" in file.reason
         for folder in mounted.difference(self._store.places(MOUNTED)):
             self._store.add_place(MOUNTED, folder)
+
+    def _record_scan(self, path: str, begun: int) -> None:
+        """Record that all of a folder's files were looked at since ``begun``, if they were."""
+        if is_missing(path) or self._unread:
+            return
+        recorded = self._store.places(LAST_SCAN)
+        self._store.add_place(LAST_SCAN, format_scan_time(path, begun))
+        inside = [text for text in recorded if is_within(text.split(" ", 1)[1], path)]
+        self._store.drop_places(LAST_SCAN, inside)
 
     def _index_pictures(self, files: list[ScannedFile]) -> None:
         with (
@@ -199,6 +223,9 @@ class Indexer:
         if self._again or record.signature != file.signature:
             return True
         error = record.error
+        # Two files of equal size and time may have exchanged their names: their content decides.
+        if error is None and file.path in self._touched:
+            return True
         return error is not None and (is_passing(error) or self._files.limits.is_outdated(error))
 
     def _unrecognized(self, files: Iterable[HashedFile | BadFile]) -> Iterator[HashedFile]:
@@ -264,6 +291,7 @@ class Indexer:
 
     def _retry_later(self, file: BadFile) -> None:
         """Report a file that cannot be read now; what is on record of it stays."""
+        self._unread = True
         self._bad.append(replace(file, reason=f"{file.reason}: the next run tries it again"))
 
     def _count(self, file: ScannedFile | Item) -> None:

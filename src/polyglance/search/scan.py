@@ -8,7 +8,7 @@ searches for such a file in vain.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class ScannedFile:
     path: str
     kind: Kind
     signature: FileSignature
+    ctime_ns: int = 0
+    """When the file was last changed, renamed or given other rights; 0 if unknown."""
 
 
 def resolve_path(path: str | Path) -> str:
@@ -77,6 +79,17 @@ def has_content(path: str) -> bool:
         raise PolyglanceError(
             f"{printable(path)}: the folder cannot be read ({error_reason(error)})"
         ) from error
+
+
+def format_scan_time(folder: str, start_ns: int) -> str:
+    """Return what is recorded of a folder's last complete scan: when it began, and the folder."""
+    return f"{start_ns} {folder}"
+
+
+def last_scan_of(folder: str, recorded: Iterable[str]) -> int | None:
+    """Return when the last complete scan of a folder began, or of one that it lies in."""
+    times = [text.split(" ", 1) for text in recorded]
+    return max((int(time) for time, scanned in times if is_within(folder, scanned)), default=None)
 
 
 def is_mount(path: str) -> bool:
@@ -146,7 +159,8 @@ def _scan_file(path: str, root: str, name: str) -> Iterator[ScannedFile | BadFil
         elif not Path(path).is_file():
             yield BadFile(path, "is not a file")
         else:
-            yield ScannedFile(path, kind, FileSignature(status.st_size, status.st_mtime_ns))
+            signature = FileSignature(status.st_size, status.st_mtime_ns)
+            yield ScannedFile(path, kind, signature, status.st_ctime_ns)
     except UnicodeEncodeError:
         yield BadFile(path, "its name is not UTF-8: rename it")
     except OSError as error:

@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from polyglance.errors import DataError, PolyglanceError
 
 Kind = Literal["picture", "clip"]
-Role = Literal["walked", "left out", "mounted"]
-"""What `update` does with a path: scan it for files, skip it, or keep its files when it is away."""
+Role = Literal["walked", "left out", "mounted", "last scan"]
+"""What `update` does with a path: scan it for files, skip it, or keep its files when it is away;
+or when it was last scanned (see `polyglance.search.scan.format_scan_time`)."""
 SCANNED: Final = "walked"
 EXCLUDED: Final = "left out"
 MOUNTED: Final = "mounted"
+LAST_SCAN: Final = "last scan"
 Span: TypeAlias = tuple[float, float]
 """Start and end of a part of a clip, in seconds."""
 Ids: TypeAlias = NDArray[np.int64]
