@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.data.tar_index import TarIndex, TarIndexWriter, open_index, scan_tar, tar_key
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import DataError, PolyglanceError, printable
 from polyglance.records import Record
 from polyglance.utils.fingerprint import fingerprint
 from polyglance.utils.progress import progress
@@ -110,7 +111,10 @@ class TarSet:
 
     def _size(self, name: str) -> int:
         if self.is_local:
-            return (Path(self.folder) / name).stat().st_size
+            status = (Path(self.folder) / name).stat()
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for a writer
+                raise DataError(f"{printable(f'{self.folder}/{name}')}: expected a tar file")
+            return status.st_size
         return int(self._system.size(f"{self.folder}/{name}"))
 
 
