@@ -33,16 +33,15 @@ def make_client(library: Library) -> TestClient:
 
 def test_all_commands(postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The test servers accept any password; this one must not appear in any output.
-    url, other = (
-        postgres.database().replace("postgres:@", f"postgres:{SECRET}@") for _ in range(2)
-    )
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    url, other = (postgres.database().replace("postgres:@", "postgres@") for _ in range(2))
     pictures = [str(FOLDER / f"{name}.webp") for name in NAMES]
     output = run("index", *pictures, "-l", url, "--quiet", "--threads", "1")
     assert output.startswith("postgresql://postgres@/library")
     assert "3 added" in output
     hits = json.loads(run("search", "eine Windmühle", "-l", url, "-k", "1", "--json"))
     assert [Path(hit["path"]).stem for hit in hits] == ["windmill"]
-    monkeypatch.setenv("POLYGLANCE_LIBRARY", url)
+    monkeypatch.setenv("POLYGLANCE_LIBRARY", url.replace("postgres@", f"postgres:{SECRET}@"))
     assert "3 pictures and 0 clips" in run("library", "info")
     assert "no damage" in run("library", "verify", "--files")
     assert "3 added" in run("library", "merge", url, "-l", other)
@@ -58,7 +57,8 @@ def test_unreachable_server_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"postgresql://me:{SECRET}@127.0.0.1:1/photos"
-    monkeypatch.setattr(sys, "argv", ["polyglance", "search", "dog", "--library", url])
+    monkeypatch.setenv("POLYGLANCE_LIBRARY", url)
+    monkeypatch.setattr(sys, "argv", ["polyglance", "search", "dog"])
     with pytest.raises(SystemExit) as ended:
         main()
     message = capsys.readouterr().err

@@ -50,15 +50,17 @@ def test_libraries_merge_between_files_and_servers(
 ) -> None:
     write_random_images(photos, 30)
     library.add(photos, thumbnails=True)
-    with Library(postgres.database()) as there, Library(tmp_path / "back.polyglance") as back:
+    url = postgres.database()
+    with Library(url) as there, Library(tmp_path / "back.polyglance") as back:
         assert there.merge(library) == 30
         assert there.merge(library) == 0
         assert contents(there) == contents(library)
         assert back.merge(there) == 30
         assert contents(back) == contents(library)
         assert there.remove(photos / "0003.png") == 1
-        assert there.verify(files=True) == []
         assert len(there) == 29
+    with Library(url, model=ColourEncoder()) as there:
+        assert there.verify(files=True) == []
     with pytest.raises(PolyglanceError, match="cannot be used with another"):
         Library(library.path, model=ColourEncoder("another"))
 

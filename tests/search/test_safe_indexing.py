@@ -68,9 +68,10 @@ def test_pictures_that_swap_names_keep_their_own_vectors(
             swap(one, other)
 
     index(library, photos, swap_all)
+    assert_vectors_match_hashes(library, files)
+    library.update()  # a file that had another's name for a moment may have been left for this run
     assert len(library) == 20
     assert_vectors_match_hashes(library, files)
-    library.update()
     assert library.verify(files=True) == []
 
 

@@ -187,6 +187,8 @@ def test_files_indexed_by_a_manifest_are_served_but_links_are_not(tmp_path: Path
         client = TestClient(create_app(library), base_url="http://localhost")
         info = client.get("/api/items/1")
         assert (info.status_code, info.json()["folder"]) == (200, "")
+        assert client.get("/api/items/1/picture").status_code == 403
+        library.trust(tmp_path, remember=False)
         assert client.get("/api/items/1/picture").status_code == 200
         picture.rename(tmp_path / "elsewhere.webp")
         picture.symlink_to(tmp_path / "elsewhere.webp")

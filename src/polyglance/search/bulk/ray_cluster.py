@@ -75,6 +75,7 @@ def cluster(address: str | None, workers: int | None, threads: int) -> Iterator[
     # Unix socket paths must be short, so not below TMPDIR.
     with (
         _environment({**_LOOPBACK, **_SECRET}),
+        _on_loopback(),
         tempfile.TemporaryDirectory(prefix="polyglance-ray-", dir=_short_folder()) as scratch,
     ):
         ray.init(
@@ -103,6 +104,19 @@ def check_address(address: str) -> None:
             f"no Ray answers at {printable(address)} ({error_reason(error)}): give the address of"
             " a cluster, or none for this machine alone"
         ) from error
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let Ray listen on loopback also if it was imported before without our environment."""
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 @contextmanager
