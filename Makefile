@@ -39,12 +39,13 @@ check: $(VENV)/ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# One thread a process: two workers with two threads each would fight over two cores. Where a
-# test asks for more, threads wait asleep: one that spins keeps the others from work. What is
+# One thread a process: workers with two threads each would fight over two cores. Where a
+# test asks for more, threads wait asleep: one that spins keeps the others from work. More workers
+# than cores, because tests of servers, kills and several processes wait much of the time. What is
 # compiled is kept, whatever the machine's habit: tests start the command dozens of times.
 pytest: $(VENV)/compiled
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
-		$(BIN)/pytest -n 2 --dist worksteal
+		$(BIN)/pytest -n 4 --dist worksteal
 
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
