@@ -45,7 +45,7 @@ check: $(VENV)/ready-dev
 # compiled is kept, whatever the machine's habit: tests start the command dozens of times.
 pytest: $(VENV)/compiled
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
-		$(BIN)/pytest -n 4 --dist worksteal
+		$(BIN)/pytest -n 3 --dist worksteal
 
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
