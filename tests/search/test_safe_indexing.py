@@ -163,6 +163,27 @@ def test_files_of_one_size_and_time_that_swap_names_between_runs_are_noticed(
     assert read == []
 
 
+def test_swaps_after_a_run_that_could_not_read_everything_are_noticed(
+    library: Library, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    red, blue = (write_image(photos / name, name[:-4]) for name in ("red.bmp", "blue.bmp"))
+    for path in (red, blue, write_image(photos / "x.bmp", "green", (9, 9))):
+        os.utime(path, ns=(1, 1))
+
+    def fail(path: str, keep: Any) -> Any:
+        if path.endswith("x.bmp"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return read_content(path, keep)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "read_content", fail)
+        assert library.add(photos).added == 2
+    swap(red, blue)
+    assert library.update().added == 1
+    assert library.search("red", k=1)[0].path == blue
+    assert library.verify(files=True) == []
+
+
 def reading(read: list[str]) -> Any:
     """Note which files are read, and read none."""
 

@@ -139,6 +139,8 @@ class Indexer:
         start, begun = time.monotonic(), time.time_ns()
         places = {*self._store.places(SCANNED), *self._store.places(MOUNTED), *paths}
         self._roots = sorted(places, key=len, reverse=True)
+        for path in paths:
+            self._record_first_scan(path, begun)
         files = {file.path: file for path in paths for file in self._scan(path)}
         kinds = {
             kind: [file for file in files.values() if file.kind == kind]
@@ -179,10 +181,20 @@ class Indexer:
         """Record that all of a folder's files were looked at since ``begun``, if they were."""
         if is_missing(path) or self._unread:
             return
-        recorded = self._store.places(LAST_SCAN)
-        self._store.add_place(LAST_SCAN, format_scan_time(path, begun))
+        now = format_scan_time(path, begun)
+        recorded = [text for text in self._store.places(LAST_SCAN) if text != now]
+        self._store.add_place(LAST_SCAN, now)
         inside = [text for text in recorded if is_within(text.split(" ", 1)[1], path)]
         self._store.drop_places(LAST_SCAN, inside)
+
+    def _record_first_scan(self, path: str, begun: int) -> None:
+        """Record that whatever will be on record of a new folder was read since ``begun``.
+
+        If this run is killed or cannot read everything, the next one looks at what changed since.
+        """
+        known = last_scan_of(path, self._store.places(LAST_SCAN)) is not None
+        if not known and next(iter(self._store.paths(path)), None) is None:
+            self._store.add_place(LAST_SCAN, format_scan_time(path, begun))
 
     def _index_pictures(self, files: list[ScannedFile]) -> None:
         with (
