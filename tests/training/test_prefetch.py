@@ -91,7 +91,7 @@ class Nested(Batch):
 
 @dataclass(frozen=True)
 class Stored(Batch):
-    reads: Disk
+    reads: tuple[Disk, ...]
 
 
 class Disk:
@@ -118,7 +118,7 @@ class FromDisk(nn.Module):
         self.last = Disk(step == self.damaged)
         if step == 3:
             self.last.over.set()
-        return Nested(step, (Stored(self.last),))
+        return Nested(step, (Stored((self.last,)),))
 
     def losses(self, batch: Nested) -> dict[str, Tensor]:
         raise NotImplementedError
@@ -131,7 +131,7 @@ def test_the_next_batch_is_sampled_while_one_is_read() -> None:
             batch = next(batches).batch
             assert isinstance(batch, Nested)
             assert batch.step == step
-            assert batch.parts[0].reads.waited
+            assert batch.parts[0].reads[0].waited
         with pytest.raises(PolyglanceError, match="shard 3 is cut off"):
             next(batches)
 

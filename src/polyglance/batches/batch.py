@@ -28,8 +28,8 @@ class PendingReads(Protocol):
 class Batch:
     """Base class of batches, which are frozen dataclasses."""
 
-    reads: PendingReads | None = None
-    """What is still being read from a disk; None for a batch in memory."""
+    reads: tuple[PendingReads, ...] = ()
+    """What is still being read from a disk."""
 
     def counts(self) -> dict[str, int]:
         """Return how many terms the mean of each loss has, by its name.
@@ -55,8 +55,8 @@ class Batch:
 
     def wait(self) -> None:
         """Wait until all of the batch is read."""
-        if self.reads is not None:
-            self.reads.wait()
+        for read in self.reads:
+            read.wait()
         for part in _parts(self):
             part.wait()
 

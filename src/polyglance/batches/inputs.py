@@ -6,6 +6,7 @@ Tables lie on the accelerator whole, so that taking a batch is one gather there.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ class FeatureTable:
         return self.select(items, draws).load()
 
 
-class ImagePixels:
+class ImagePixels(ABC):
     """Images as pixels, with the image backbone that encodes them and may be trained along.
 
     An image becomes its global vector, then one vector for each cell of the feature map. Pixels lie
@@ -172,17 +173,17 @@ class ImagePixels:
         self.mean, self.std = mean.to(device), std.to(device)
         self.min_crop_area, self.mirror = min_crop_area, mirror
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def __len__(self) -> int: ...
 
     @property
     def device(self) -> torch.device:
         """Where images are encoded."""
         return self.mean.device
 
+    @abstractmethod
     def select(self, items: Indices, draws: ItemDraws | None) -> VisualBatch:
         """Choose crops and mirroring of images, on the CPU; whole images without draws."""
-        raise NotImplementedError
 
     def rows(self, items: Indices, draws: ItemDraws | None) -> tuple[Tensor, Packing]:
         """Encode images; they are cropped and mirrored at random if there are draws."""

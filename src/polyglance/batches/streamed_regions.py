@@ -43,7 +43,7 @@ class StoredRegions(Batch):
     packing: Packing
     labels: Tensor
     global_rows: Tensor | None
-    reads: PendingReads | None = None
+    reads: tuple[PendingReads, ...] = ()
 
     def load(self) -> Regions:
         """Return the features in float32, where the batch was copied to."""
@@ -87,8 +87,8 @@ class StreamedRegions:
         self._items = np.concatenate([np.asarray(items, np.int64) for _, items in stores])
         counts = [len(items) for _, items in stores]
         self._store = np.repeat(np.arange(len(stores), dtype=np.int16), counts)
-        found = [reader.lengths[items] for reader, items in stores]
-        lengths = np.concatenate(found) + int(prepend_global)
+        counts_by_store = [reader.lengths[items] for reader, items in stores]
+        lengths = np.concatenate(counts_by_store) + int(prepend_global)
         if max_regions is not None:
             lengths = np.minimum(lengths, max_regions)
         if not lengths.all():
@@ -149,11 +149,11 @@ class StreamedRegions:
         """
         lengths = self.lengths[images]
         starts = np.cumsum(lengths) - lengths
-        total, pin = int(lengths.sum()), self._device.type == "cuda"
-        values = torch.empty((total, self._width), dtype=_TORCH[self._dtype], pin_memory=pin)
-        scales = torch.ones(total, pin_memory=pin)
-        boxes = torch.empty((total, 4), pin_memory=pin)
-        labels = torch.full((total,), NO_LABEL)
+        num_regions, pin = int(lengths.sum()), self._device.type == "cuda"
+        values = torch.empty((num_regions, self._width), dtype=_TORCH[self._dtype], pin_memory=pin)
+        scales = torch.ones(num_regions, pin_memory=pin)
+        boxes = torch.empty((num_regions, 4), pin_memory=pin)
+        labels = torch.full((num_regions,), NO_LABEL)
         out = {"features": values.numpy(), "scales": scales.numpy(), "boxes": boxes.numpy()}
         reads: list[Reads] = []
         for number in range(len(self.readers)):
@@ -170,7 +170,7 @@ class StreamedRegions:
             Packing.of(lengths),
             labels,
             first_rows(lengths) if self.prepend_global else None,
-            _AllReads(reads),
+            tuple(reads),
         )
 
     def soft_labels(self, images: Indices) -> tuple[Tensor, Tensor]:
@@ -193,9 +193,9 @@ class StreamedRegions:
             places = np.cumsum(counts) - counts
             for name, target in (("label_ids", ids), ("label_probs", probabilities)):
                 dtype = np.uint16 if name == "label_ids" else np.float16
-                found = np.empty((len(rows), reader.info.labels), dtype)
-                reader.read(name, items, counts, found, places)
-                target[rows] = found[:, :k]
+                labels = np.empty((len(rows), reader.info.labels), dtype)
+                reader.read(name, items, counts, labels, places)
+                target[rows] = labels[:, :k]
         return torch.from_numpy(ids), torch.from_numpy(probabilities)
 
     def take(
@@ -228,12 +228,12 @@ class StreamedRegions:
         rows = ragged_arange(starts, counts)
         if self._small is not None:
             small = self._small[store]
-            stored = ragged_arange(self._token_start[store][items], counts)
-            out["boxes"][rows] = small["boxes"][stored]
+            source = ragged_arange(self._token_start[store][items], counts)
+            out["boxes"][rows] = small["boxes"][source]
             if self._dtype == "int8":
-                out["scales"][rows] = small["scales"][stored]
+                out["scales"][rows] = small["scales"][source]
             if reader.info.labels:
-                labels[rows] = small["label_ids"][stored]
+                labels[rows] = small["label_ids"][source]
             return reads
         reader.read("boxes", items, counts, out["boxes"], starts)
         if self._dtype == "int8":
@@ -243,18 +243,6 @@ class StreamedRegions:
             reader.read("label_ids", items, counts, ids, starts)
             labels[rows] = ids[rows, 0]
         return reads
-
-
-@dataclass(frozen=True)
-class _AllReads:
-    """Several reads as one."""
-
-    reads: Sequence[Reads]
-
-    def wait(self) -> None:
-        """Wait for all of them."""
-        for read in self.reads:
-            read.wait()
 
 
 _SMALL_BYTES = 4 + 16 + 2

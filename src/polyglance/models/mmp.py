@@ -96,19 +96,19 @@ class MMPConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as exported models store it."""
-        stored: dict[str, Any] = as_plain(self)
-        if stored["visual_pooling_layers"] is None:
-            del stored["visual_pooling_layers"]  # unknown to versions before 0.2
+        fields: dict[str, Any] = as_plain(self)
+        if fields["visual_pooling_layers"] is None:
+            del fields["visual_pooling_layers"]  # unknown to versions before 0.2
         keys = {name: key for key, name in _STORED_ENCODER_KEYS.items()}
-        encoder = {keys.get(name, name): value for name, value in stored["encoder"].items()}
-        return stored | {"encoder": encoder}
+        encoder = {keys.get(name, name): value for name, value in fields["encoder"].items()}
+        return fields | {"encoder": encoder}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> MMPConfig:
+    def from_json(cls, fields: Mapping[str, Any]) -> MMPConfig:
         """Read what `to_json` returned."""
-        encoder = stored["encoder"].items()
+        encoder = fields["encoder"].items()
         renamed = {_STORED_ENCODER_KEYS.get(key, key): value for key, value in encoder}
-        return load(cls, {**stored, "encoder": renamed})
+        return load(cls, {**fields, "encoder": renamed})
 
 
 class MMP(nn.Module):

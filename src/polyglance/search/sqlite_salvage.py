@@ -202,13 +202,13 @@ def _table_rows(
                 f"SELECT {', '.join(columns)}, {checksum} FROM {table}"
                 f" ORDER BY {order.format(direction)}"
             )
-            for *values, stored in cursor:
+            for *values, recorded in cursor:
                 row = tuple(values)
                 if version == 1:
-                    if _is_plausible(table, row, stored):
+                    if _is_plausible(table, row, recorded):
                         yield row, row_checksum(table, row)
-                elif matches(table, row, stored):
-                    yield row, stored
+                elif matches(table, row, recorded):
+                    yield row, recorded
             return
         except _UNREADABLE:
             continue

@@ -159,7 +159,7 @@ class Prefetcher:
             self._put(error)
 
     def _put(self, item: PreparedBatch | BaseException) -> bool:
-        """Wait for room in the queue; False once the prefetcher is closed."""
+        """Wait until the queue takes a batch; False once the prefetcher is closed."""
         assert self._queue is not None
         while not self._stop.is_set():
             try:
