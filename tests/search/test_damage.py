@@ -15,11 +15,12 @@ import pytest
 from helpers.colour_encoder import ColourEncoder, write_random_images
 from helpers.store_entries import MODEL_INFO, entry
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.search import sqlite_check
 from polyglance.search.library import Library
 from polyglance.search.repair import repair
 from polyglance.search.sqlite_pages import PAGE_SIZE
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import LibraryDamagedError
+from polyglance.search.store import Filter, LibraryDamagedError
 
 COUNT = 40
 
@@ -113,14 +114,81 @@ def test_a_changed_row_is_refused_found_and_repaired(
     assert repair(damaged).damage == ()
 
 
-@pytest.mark.parametrize("column", ["taken", "size", "content", "width"])
-def test_a_filter_is_not_answered_from_changed_items(damaged: Path, column: str) -> None:
+@pytest.mark.parametrize("column", ["size", "content", "width"])
+def test_a_changed_item_is_neither_a_hit_nor_unchanged(damaged: Path, column: str) -> None:
     change(damaged, f"UPDATE items SET {column} = '1' WHERE id = 5")
     with Library(damaged, model=ColourEncoder()) as library:
         with pytest.raises(LibraryDamagedError):
-            library.search("red", since="2000")
+            library.search("red", since="2000", k=COUNT)
         with pytest.raises(LibraryDamagedError):
             library.update()
+
+
+def text_places(path: Path, text: str) -> list[int]:
+    """Return where a text is in a file: in its table and in the indexes that hold it."""
+    content, places = path.read_bytes(), list[int]()
+    while (place := content.find(text.encode(), places[-1] + 1 if places else 0)) >= 0:
+        places.append(place)
+    return places
+
+
+def test_a_filter_leaves_out_nothing_that_changed(tmp_path: Path) -> None:
+    """Change what filters compare, in the table or an index; no answer may lack an item."""
+    store = SqliteStore(tmp_path / "sound", MODEL_INFO)
+    store.put(entry(f"/photos/{n}/a", f"{n}", taken=f"20{n + 10}-01-01") for n in range(9))
+    folder = ("/photos/4", "/photos/5", "/photos/6")
+    filters = (Filter(since="2014"), Filter(until="2014"), Filter(folders=folder),
+               Filter(kind="picture"), Filter(kind="clip"),
+               Filter(folders=folder, since="2014", kind="picture"))  # fmt: skip
+    expected = [store.matching_ids(where).tolist() for where in filters]
+    assert list(map(len, expected)) == [5, 5, 3, 9, 0, 3]
+    store.close()
+    refused = 0
+    for text, new in (("/photos/5/a", "/photos/7/a"), ("/photos/5/a", "/photos/1/a"),
+                      ("2015-01-01", "2011-01-01"), ("2015-01-01", "2091-01-01"),
+                      ("/photos/5/apicture", "/photos/5/aqicture")):  # fmt: skip
+        places = text_places(tmp_path / "sound", text)
+        assert len(places) == (1 if "picture" in text else 2)
+        for place in places:
+            for where, ids in zip(filters, expected, strict=True):
+                path = Path(shutil.copyfile(tmp_path / "sound", tmp_path / "damaged"))
+                overwrite(path, place, new.encode())
+                store = SqliteStore(path)
+                try:
+                    assert store.matching_ids(where).tolist() == ids, (new, where)
+                except LibraryDamagedError:
+                    refused += 1
+                store.close()
+    assert refused == 16
+
+
+def test_a_filter_verifies_the_vectors_among_which_it_chooses(damaged: Path) -> None:
+    with Library(damaged, model=ColourEncoder()) as library:
+        store, among = library._store(), np.array([3, 5, 8])
+        assert store.matching_ids(Filter(kind="picture"), among).tolist() == [3, 5, 8]
+        assert store.matching_ids(Filter(kind="clip"), among).tolist() == []
+    change(damaged, "UPDATE items SET taken = '1' WHERE id = 5")
+    with Library(damaged, model=ColourEncoder()) as library:
+        store = library._store()
+        assert store.matching_ids(Filter(since="2000"), np.array([3, 8])).tolist() == [3, 8]
+        with pytest.raises(LibraryDamagedError, match="item 5"):
+            store.matching_ids(Filter(since="2000"), among)
+
+
+def test_a_filter_does_not_verify_every_row_before_the_first_search(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = list[str]()
+    real = sqlite_check.matches
+    monkeypatch.setattr(
+        sqlite_check, "matches", lambda table, *rest: checked.append(table) or real(table, *rest)
+    )
+    with Library(damaged, model=ColourEncoder()) as library:
+        assert len(library.search("red", k=3, since="2000")) == 3
+        assert "items" not in checked
+        assert len(library.search("red", k=3, since="2000")) == 3
+        library.update()
+        assert checked.count("items") == COUNT
 
 
 def test_a_changed_thumbnail_is_refused_and_made_again(damaged: Path) -> None:
@@ -197,7 +265,7 @@ def test_damaged_pages_are_found_and_what_is_on_others_is_kept(
     damage(damaged)
     before = damaged.read_bytes()
     with pytest.raises(DataError) as refused:
-        search(damaged, folder=damaged.parent)
+        search(damaged, folder=Path(answers[0][0]).parent)
     assert "\n" not in str(refused.value)
     done = repair(damaged, model=ColourEncoder())
     assert search(damaged) == answers

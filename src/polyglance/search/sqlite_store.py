@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from struct import error as StructError
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import printable
-from polyglance.search import sqlite_check
+from polyglance.search import sqlite_check, sqlite_filters
 from polyglance.search.row_checksums import matches, vector_checksum
 from polyglance.search.serialization import (
     FLOAT16,
@@ -27,7 +28,7 @@ from polyglance.search.serialization import (
     item_to_row,
     vector_to_bytes,
 )
-from polyglance.search.sql_store import Dialect, FetchAll, SqlStore
+from polyglance.search.sql_store import Dialect, FetchAll, SqlStore, filter_condition
 from polyglance.search.sqlite_connection import SqliteConnection
 from polyglance.search.sqlite_totals import IN_LIST, Changes, Total, read_totals
 from polyglance.search.store import (
@@ -62,7 +63,7 @@ class SqliteStore(SqliteConnection, SqlStore):
         as_list=json.dumps,
         item_columns=f"items.id, {ITEM_COLUMNS}, parts, thumbnail, items.checksum",
     )
-    _is_sound = _may_write = False
+    _is_sound = _may_write = _has_filtered = False
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Store items; what is on record of their paths is replaced where it differs."""
@@ -172,7 +173,21 @@ class SqliteStore(SqliteConnection, SqlStore):
     def records(self, paths: Sequence[str]) -> dict[str, FileRecord]:
         """Return what is on record of these files, by path; unknown files are left out."""
         self._ensure_sound()
-        return super().records(paths)
+        values = (json.dumps(list(paths)),)
+        rows = self.fetch_all(
+            f"SELECT {self._dialect.item_columns} FROM items WHERE path {IN_LIST}", values
+        )
+        records = {
+            item.path: FileRecord(item.signature, None, bool(row[-2]))
+            for row, item in ((row, self._item(row)) for row in rows)
+        }
+        for path, size, mtime_ns, reason, checksum in self.fetch_all(
+            f"SELECT path, size, mtime_ns, reason, checksum FROM bad WHERE path {IN_LIST}", values
+        ):
+            if not matches("bad", (path, size, mtime_ns, reason), checksum):
+                raise LibraryDamagedError(self._name, f"what is on record of {printable(path)}")
+            records[path] = FileRecord(FileSignature(size, mtime_ns), reason)
+        return records
 
     def items_with_content(self, content_hash: str) -> list[Item]:
         """Return items whose files had this content, a few dozen at most."""
@@ -191,8 +206,29 @@ class SqliteStore(SqliteConnection, SqlStore):
 
     def matching_ids(self, where: Filter, among: Ids | None = None) -> Ids:
         """Return the rising ids of vectors whose items match; all, or only those among some."""
+        if not self._is_sound and among is not None:
+            return self._matching_among(where, among)
+        if not self._is_sound and not self._has_filtered:
+            self._has_filtered = True  # from the second on, indexes that were checked are faster
+            with self._read_transaction():
+                total = self._totals()["items"]
+                return sqlite_filters.matching_ids(self.fetch_all, where, total, self._name)
         self._ensure_sound()
         return super().matching_ids(where, among)
+
+    def _matching_among(self, where: Filter, among: Ids) -> Ids:
+        """Return those of the vectors whose items match; all rows that are read are verified."""
+        condition, values = filter_condition(where)
+        rows = self.fetch_all(
+            f"SELECT {self.vector_columns}, {self._dialect.item_columns}, {condition}"
+            f" FROM {self._dialect.among_ids} JOIN items ON items.id = vectors.item"
+            " ORDER BY vectors.id",
+            (*values, json.dumps(among.tolist())),
+        )
+        self._checked_matrix(rows)
+        for row in rows:
+            self._item(row[6:-1])
+        return ids_from_rows([row for row in rows if row[-1]])
 
     def counts(self) -> Counts:
         """Count what the library holds."""
@@ -250,14 +286,20 @@ class SqliteStore(SqliteConnection, SqlStore):
     def _ensure_sound(self, *, write: bool = False) -> None:
         """Check once what is read by index and not by row; before writing also free pages."""
         if not self._is_sound or (write and not self._may_write and not self.read_only):
-            with self._lock, self._readable_errors():
-                self._connection.execute("BEGIN")  # so that no writer comes in between
-                try:
-                    sqlite_check.check(self, self._name, write=write)
-                finally:
-                    if self._connection.in_transaction:
-                        self._connection.execute("COMMIT")
+            with self._read_transaction():
+                sqlite_check.check(self, self._name, write=write)
             self._is_sound, self._may_write = True, self._may_write or write
+
+    @contextmanager
+    def _read_transaction(self) -> Iterator[None]:
+        """Read what no writer changes in between."""
+        with self._lock, self._readable_errors():
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("COMMIT")
 
     def _totals(self) -> dict[str, Total]:
         return read_totals(self.fetch_all, self._name)
