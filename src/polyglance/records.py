@@ -13,11 +13,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import math
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ Captions = Mapping[str, tuple[str, ...]]
 
 MAX_LINE_BYTES = 64 * 2**20
 """Longer lines are skipped: such a file is not text, and a line must fit into memory."""
+_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +160,14 @@ def rebase_paths(record: Record, old: Path, new: Path) -> Record:
 
 
 def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file with their numbers, unzipping ``.gz``.
+    """Yield the lines of a text file with their numbers, unpacking ``.gz`` and ``.xz``.
 
     Lines that are not UTF-8 are reported and skipped. A file that cannot be read (missing,
     forbidden, a damaged archive) is reported, and the lines end there.
     """
     path = Path(path)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
+        with _OPENERS.get(path.suffix, Path.open)(path, "rb") as raw:
             yield from decode_lines(cast("IO[bytes]", raw), path, problems)
     except OSError as error:
         problems.report(path, None, f"cannot be opened ({error_reason(error)})")
@@ -188,7 +190,7 @@ def decode_lines(raw: IO[bytes], name: str | Path, problems: Problems) -> Iterat
                 problems.report(name, number, "expected UTF-8 text")
                 continue
             yield number, text.rstrip("\r\n")
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         problems.report(name, number or None, f"cannot be read further ({error_reason(error)})")
 
 

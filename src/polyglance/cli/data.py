@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.output import Quiet, Strict, console, parse_language, pluralize, print_skipped
+from polyglance.cli.pair_captions import pair_captions
 from polyglance.errors import PolyglanceError, Problems, printable
 
 if TYPE_CHECKING:
     from polyglance.data.translate import TranslationReport
 
 app = typer.Typer(no_args_is_help=True, help="Datasets: import, inspect, make, translate.")
+app.command("pair-captions")(pair_captions)
 
 
 @app.command("formats")

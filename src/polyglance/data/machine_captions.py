@@ -1,10 +1,12 @@
 """Mark machine-translated captions in a file beside the manifest, one line per record.
 
     captions.jsonl            {"image": "1.jpg", "captions": {"en": [...], "de": [...]}}
-    captions.machine.jsonl    {"record": "1.jpg", "machine": {"de": [0, 2]}}
+    captions.machine.jsonl    {"record": "1.jpg", "machine": {"de": [0, 2]},
+                               "translators": {"de": "opus-mt-en-de 1f0c2a5b9d3e4f60"}}
 
 Here the two German captions are translations of the first and the third caption in the
-source language. Languages that a line does not name are human captions.
+source language. Languages that a line does not name are human captions. The first line names
+the translators of all lines, with the beginning of their fingerprints.
 """
 
 from __future__ import annotations
@@ -30,13 +32,38 @@ def machine_captions_path(manifest: str | Path) -> Path:
 
 
 def write_machine_captions(
-    manifest: str | Path, records: Iterable[tuple[Record, MachineCaptions]]
+    manifest: str | Path,
+    records: Iterable[tuple[Record, MachineCaptions]],
+    translators: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the file that marks a manifest's machine captions."""
+    """Write the file that marks a manifest's machine captions.
+
+    Args:
+        manifest: The manifest.
+        records: Its records, each with its machine captions.
+        translators: Who translated into each language, if known.
+    """
     with atomic_write(machine_captions_path(manifest)) as out:
-        for record, machine in records:
-            line = {"record": record.key, "machine": {k: list(v) for k, v in machine.items()}}
+        for number, (record, machine) in enumerate(records):
+            line: dict[str, Any] = {
+                "record": record.key,
+                "machine": {k: list(v) for k, v in machine.items()},
+            }
+            if number == 0 and translators:
+                line["translators"] = dict(translators)
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def read_translators(manifest: str | Path) -> dict[str, str]:
+    """Return who translated a manifest's machine captions, by language, as far as known."""
+    path = machine_captions_path(manifest)
+    if not path.exists():
+        return {}
+    _, line = next(read_lines(path, Problems(strict=True)), (0, "{}"))
+    try:
+        return {str(code): str(name) for code, name in parse_json(line)["translators"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # written by an earlier version
 
 
 def update_machine_captions(

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from polyglance.data.machine_captions import (
     MachineCaptions,
     read_human_captions,
+    read_translators,
     read_with_machine_captions,
     write_machine_captions,
 )
@@ -161,7 +162,12 @@ def translate_manifest(
             opened.close()
     old, new = Path(manifest).resolve().parent, Path(out).resolve().parent
     records = [(rebase_paths(record, old, new), machine) for record, machine in records]
-    write_machine_captions(out, records)
+    names = read_translators(manifest) | {
+        code: f"{one.translator} {one.fingerprint[:16]}"
+        for code, one in report.languages.items()
+        if one.captions
+    }
+    write_machine_captions(out, records, names)
     write_manifest(out, (record for record, _ in records))
     return report
 

@@ -28,6 +28,10 @@ SYSTEMS = {
     "mmp_photos": ("mmp.config.MMPPhotoRecipe", "mmp.train_photos.train"),
     "smalr": ("smalr.config.SMALRRecipe", "smalr.train.train"),
     "vqa": ("vqa.config.VQARecipe", "vqa.train.train"),
+    "caption_translator": (
+        "caption_translator.config.CaptionTranslatorRecipe",
+        "caption_translator.train.train",
+    ),
 }
 """The settings and the training function of each system, imported when one is opened."""
 

@@ -8,6 +8,10 @@ from pathlib import Path
 from polyglance.errors import PolyglanceError
 from polyglance.languages import get_language, normalise_language
 from polyglance.text.dictionary_files import FREEDICT_FOLDER, open_dictionaries
+from polyglance.text.translation.caption_translator import (
+    CaptionTranslator,
+    is_caption_translator,
+)
 from polyglance.text.translation.ctranslate2_translator import CTranslate2Translator, open_argos
 from polyglance.text.translation.transformers_translator import TransformersTranslator
 from polyglance.text.translation.translators import Apertium, CacheableTranslator, WordByWord
@@ -24,9 +28,9 @@ def open_translator(
     """Open a translator between two languages.
 
     Args:
-        name: ``apertium``, ``words``, or a folder with a Marian, NLLB, M2M100 or mBART
-            model of transformers, a CTranslate2 model or an Argos package (also an
-            ``.argosmodel`` file). ``{source}`` and ``{target}`` in it are replaced by
+        name: ``apertium``, ``words``, or a folder with a caption translator, a Marian, NLLB,
+            M2M100 or mBART model of transformers, a CTranslate2 model or an Argos package
+            (also an ``.argosmodel`` file). ``{source}`` and ``{target}`` in it are replaced by
             the languages.
         source: Language of the texts.
         target: Language to translate into.
@@ -59,6 +63,8 @@ def open_translator(
         raise PolyglanceError(f"{path}: no such folder; {_HINT}")
     if (path / "model.bin").is_file():
         return CTranslate2Translator(path, source, target, device=device)
+    if is_caption_translator(path):
+        return CaptionTranslator(path, source, target, device=device)
     return TransformersTranslator(path, source, target, device=device)
 
 
