@@ -16,7 +16,7 @@ from polyglance.serve.catalog import LibraryCatalog, SearchRequest
 from polyglance.serve.errors import HTTPProblem, error_responses, install_error_handlers
 from polyglance.serve.explain import HitModels, SupportsAnswer, SupportsExplain
 from polyglance.serve.explain import router as explain_router
-from polyglance.serve.limits import ConcurrencyLimiter
+from polyglance.serve.limits import ConcurrencyLimiter, FairShare
 from polyglance.serve.proxies import PublicUrl, TrustedProxies
 from polyglance.serve.streaming import MEDIA_POLICY, stream
 from polyglance.serve.thumbnails import (
@@ -53,11 +53,12 @@ class Service:
         self.hit_models = HitModels(self.catalog, explainer, answerer)
         self.thumbnails = Thumbnails(self.catalog)
         self.uploads = UploadReceiver(upload_limits or UploadLimits())
-        # One query already uses all cores; the second slot hides the waiting of the first.
-        self.search_limiter = ConcurrencyLimiter(2, max_waiting=200)
+        # These take the cores, so a client that sends many requests yields to the others.
+        share = FairShare()
+        self.search_limiter = ConcurrencyLimiter(2, max_waiting=200, share=share)
         self.lookup_limiter = ConcurrencyLimiter(8, max_waiting=1000)
         # Decoding a large picture takes hundreds of megabytes.
-        self.decode_limiter = ConcurrencyLimiter(2, max_waiting=1000)
+        self.decode_limiter = ConcurrencyLimiter(2, max_waiting=1000, share=share)
         # Each upload takes a decoder process.
         self.upload_limiter = ConcurrencyLimiter(4, max_waiting=16)
 

@@ -116,9 +116,7 @@ class LibraryCatalog:
     def display_names(self, pieces: Sequence[MediaRef]) -> list[tuple[str, str]]:
         """Return folder and file name of items; folders begin with the indexed folder's name."""
         labels = self._labels()
-        return [
-            self._display_name(PurePosixPath(piece.path.as_posix()), labels) for piece in pieces
-        ]
+        return [self._display_name(piece.path.as_posix(), labels) for piece in pieces]
 
     def overview(self) -> Overview:
         """Return counts and folders; recount after changes, but not too often."""
@@ -206,12 +204,13 @@ class LibraryCatalog:
             labels[root] = label
         return labels
 
-    def _display_name(self, path: PurePosixPath, labels: dict[str, str]) -> tuple[str, str]:
-        root = self._root(str(path), labels)
-        if root is None or root == str(path):
-            return "", path.name
-        inside = path.parent.relative_to(root)
-        return (PurePosixPath(labels[root]) / inside).as_posix(), path.name
+    def _display_name(self, path: str, labels: dict[str, str]) -> tuple[str, str]:
+        # By strings: path objects would take a fifth of a search's time.
+        root, name = self._root(path, labels), path.rpartition("/")[2]
+        if root is None or root == path:
+            return "", name
+        inside = path[len(root.rstrip("/")) + 1 : -len(name)].rstrip("/")
+        return f"{labels[root]}/{inside}" if inside else labels[root], name
 
     @staticmethod
     def _root(path: str, labels: dict[str, str]) -> str | None:
