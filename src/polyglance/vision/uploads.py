@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from polyglance.vision.pictures import PictureError
 
@@ -43,6 +43,8 @@ _DECODERS = BoundedSemaphore(2)
 """Bounds the number of concurrent decoders, and so their memory."""
 _BASE_MEMORY, _MEMORY_PER_PIXEL = 400_000_000, 12
 """Bytes for the interpreter, and per pixel for the most demanding format."""
+_NICENESS = 10
+"""Decoders yield their cores to whoever searches meanwhile."""
 
 
 class UploadError(PictureError):
@@ -98,16 +100,32 @@ def _run_decoder(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any],
     # Into a file, whose size the kernel bounds too, rather than into this process's memory.
     with tempfile.TemporaryFile() as out:
         try:
-            subprocess.run(
-                command,
-                input=data,
-                stdout=out,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                timeout=20 + 5 * settings["max_seconds"],  # wall-clock time, on a busy machine
-                check=True,
-            )
+            _communicate(command, data, out, 20 + 5 * settings["max_seconds"])
         except (subprocess.SubprocessError, BrokenPipeError):
             return {"error": "the picture takes more time or memory to decode than allowed"}, b""
         out.seek(0)
         return json.loads(out.readline()), out.read()
+
+
+def _communicate(command: list[str], data: bytes, out: IO[bytes], seconds: float) -> None:
+    """Run a decoder; raise a `subprocess.SubprocessError` if it fails or takes too long.
+
+    Args:
+        command: The program and its arguments.
+        data: Its standard input.
+        out: Its standard output.
+        seconds: Wall-clock time that it may take, on a busy machine.
+    """
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        try:
+            if hasattr(os, "setpriority"):  # not on Windows
+                niceness = os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS
+                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+            process.communicate(data, timeout=seconds)
+        finally:
+            process.kill()  # nothing, if it has ended
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
