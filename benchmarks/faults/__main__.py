@@ -12,6 +12,7 @@ Writes results/faults.json.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import tempfile
 import time
@@ -57,9 +58,10 @@ def main() -> None:
     exists = (target / f"{NAME}.json").exists()
     rows: dict[str, Any] = read_results(NAME, target)["faults"] if exists else {}
     found: dict[str, Any] = {}
-    # After each fault, so that one that hangs the machine loses no other.
+    # After each fault, and 100 flipped bytes, so that one that hangs the machine loses no other.
+    log = damage.partial_log(options.out)
     for key, row in run(
-        options.only, options.trials, options.places, options.pictures, options.seed
+        options.only, options.trials, options.places, options.pictures, options.seed, log
     ):
         found[key] = rows[key] = row
         figures = {"faults": {name: rows[name] for name in FAULTS if name in rows}}
@@ -70,7 +72,7 @@ def main() -> None:
 
 
 def run(
-    only: Sequence[str], trials: int, places: int, pictures: int, seed: int
+    only: Sequence[str], trials: int, places: int, pictures: int, seed: int, log: Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run faults, and yield how many trials of each ended how.
 
@@ -80,6 +82,7 @@ def run(
         places: Places of a library's file to damage.
         pictures: Pictures in a library.
         seed: Seed of the random moments and places.
+        log: Where each damaged place is noted, to go on after a kill.
     """
     with tempfile.TemporaryDirectory(prefix="polyglance-faults-") as folder:
         scratch = Path(folder)
@@ -93,12 +96,10 @@ def run(
                 for key in (key for key in INDEXING if key in only):
                     yield key, _timed(INDEXING[key], campaign, trials)
         if FLIPPED in only:
-            yield FLIPPED, _timed(flipped_bytes, places, seed)
-
-
-def flipped_bytes(places: int, seed: int) -> Tally:
-    """Damage a library's file at places."""
-    return count_damage(damage.measure(places, 300, seed, show=True))
+            start = time.monotonic()
+            parts = damage.measure(places, 300, seed, log=log, workers=os.cpu_count() or 1)
+            for figures in parts:  # one for each 100 places
+                yield FLIPPED, _row(count_damage(figures), start)
 
 
 def count_damage(figures: Mapping[str, Any]) -> Tally:
@@ -111,7 +112,10 @@ def count_damage(figures: Mapping[str, Any]) -> Tally:
 
 def _timed(work: Callable[..., Tally], *arguments: Any) -> dict[str, Any]:
     start = time.monotonic()
-    tally = work(*arguments)
+    return _row(work(*arguments), start)
+
+
+def _row(tally: Tally, start: float) -> dict[str, Any]:
     seconds = round(time.monotonic() - start, 1)
     return {"fault": tally.fault, **tally.as_json(), "date": date.today().isoformat(),
             "seconds": seconds}  # fmt: skip

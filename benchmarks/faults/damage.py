@@ -13,7 +13,8 @@ stopped after a deadline. Every answer is compared with that of the sound librar
 
     python -m benchmarks.faults.damage --count 1000
 
-Writes results/damage.json.
+Writes results/damage.json every 100 places. Cases run on all cores; each is noted in
+results/damage.partial.jsonl, from which the same command goes on after it was killed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import random
 import select
@@ -30,23 +32,23 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.results_io import write_results
-from polyglance.encoders import Picture
+from benchmarks.faults.grid_encoder import GridEncoder, unit_rows
+from benchmarks.results_io import RESULTS, environment, write_results
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.search.repair import repair
 from polyglance.search.sqlite_pages import PAGE_SIZE, free_pages
 from polyglance.search.store import Entry, FileSignature, Item
-from polyglance.vision.pictures import read_picture
 
 DEADLINE = 60.0
 """Seconds that a step may take; it takes a tenth of a second."""
@@ -59,38 +61,16 @@ _LENGTHS = (1, 1, 1, 4, 64)
 Answers = list[Any]
 
 
-class GridEncoder:
-    """Encode pictures by the mean colours of 16 cells; needs no network and no file."""
-
-    name, fingerprint, width = "grid", "grid-1", 48
-
-    def encode_texts(
-        self, texts: Sequence[str], *, language: str | None = None
-    ) -> NDArray[np.float32]:
-        """Return a vector drawn from each text: ``[len(texts), 48]``."""
-        seeds = [int.from_bytes(text.encode()[:8].ljust(8), "big") for text in texts]
-        rows = [np.random.default_rng(seed).uniform(0.1, 1, self.width) for seed in seeds]
-        return _unit(np.array(rows, np.float32))
-
-    def encode_pictures(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
-        """Return the mean colours of each picture: ``[len(pictures), 48]``."""
-        images = [
-            picture if isinstance(picture, Image.Image) else read_picture(picture)  # type: ignore[arg-type]
-            for picture in pictures
-        ]
-        cells = [image.resize((4, 4), Image.Resampling.BOX) for image in images]
-        rows = [np.asarray(cell, np.float32).reshape(-1) + 1 for cell in cells]
-        return _unit(np.stack(rows))
-
-
 @dataclass(frozen=True)
 class Case:
     """One damaged copy."""
 
+    number: int
     place: int
     kind: str
     """The kind of the page."""
     content: bytes
+    """What the file has at that place instead."""
 
 
 def main() -> None:
@@ -99,18 +79,25 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--pictures", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--max-seconds", type=float, default=math.inf)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--show", action="store_true", help="print each case that went wrong")
     options = parser.parse_args()
-    figures = measure(
+    parts = measure(
         options.count,
         options.pictures,
         options.seed,
+        log=partial_log(options.out),
+        workers=options.workers,
         max_seconds=options.max_seconds,
-        show=options.show,
     )
-    write_results("damage", figures, options.out)
+    for figures in parts:
+        write_results("damage", figures, options.out)
+
+
+def partial_log(out: Path | None) -> Path:
+    """Return the file of the cases that are done, from which a run that was killed goes on."""
+    return (RESULTS if out is None else out) / "damage.partial.jsonl"
 
 
 def measure(
@@ -118,56 +105,116 @@ def measure(
     pictures: int,
     seed: int,
     *,
+    log: Path,
+    workers: int = 1,
     max_seconds: float = math.inf,
-    show: bool = False,
-) -> dict[str, Any]:
+) -> Iterator[dict[str, Any]]:
     """Damage a library at ``count`` places.
+
+    Cases that did not end right or refused are printed, and the counts every 100 cases.
 
     Args:
         count: Number of damaged copies.
         pictures: Number of pictures in the library; there are a tenth as many clips.
         seed: Seed of the pictures and of the places.
+        log: Where each case is noted when it is done, until all are. Cases that it has are not
+            run again, if it is of the same settings and the same commit.
+        workers: Cases that run at once.
         max_seconds: Begin no further case after so many.
-        show: Print each case that did not end right or refused.
 
-    Returns:
-        How often each step ended how, and how often for each kind of page.
+    Yields:
+        How often each step ended how, and how often for each kind of page: every 100 cases, and
+        at the end.
     """
-    outcomes = {step: Counter[str]() for step in STEPS}
-    kinds: dict[str, Counter[str]] = {}
-    unfound = done = 0
-    end = time.monotonic() + max_seconds
-    with tempfile.TemporaryDirectory() as scratch:
+    head = {"count": count, "pictures": pictures, "seed": seed, "commit": environment()["commit"]}
+    results = _read_log(log, head)
+    if results:
+        print(f"{len(results)} of {count} cases are done: see {log}", flush=True)
+    if len(results) < count:
+        yield from _run_cases(results, head, log, workers, time.monotonic() + max_seconds)
+    yield _count(list(results.values()), pictures)
+    if len(results) == count:
+        log.unlink()
+
+
+def _run_cases(
+    results: dict[int, dict[str, Any]], head: dict[str, Any], log: Path, workers: int, end: float
+) -> Iterator[dict[str, Any]]:
+    """Run the cases that are not among the results, and add theirs; see `measure`."""
+    count, pictures, seed = head["count"], head["pictures"], head["seed"]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, log.open("a") as file:
+        file.write("\n" if results else json.dumps(head) + "\n")  # the last line may be cut
         os.environ["POLYGLANCE_CONFIG"] = scratch
         folder = Path(scratch)
         # In a process of its own: what decodes pictures is not shared with the cases.
         _, text = run_with_deadline(lambda: ("right", str(build_library(folder, pictures, seed))))
         path = Path(text)
-        expected = answers(path)
-        for number, case in enumerate(cases(path, count, seed)):
-            if time.monotonic() > end:
-                break
-            done += 1
-            results = run_case(folder, path, case, expected)
-            kinds.setdefault(case.kind, Counter())
-            for step, (outcome, text) in results.items():
-                outcomes[step][outcome] += 1
-                kinds[case.kind][outcome] += 1
-                if show and outcome not in ("right", "refused"):
-                    print(number, case.place, case.kind, step, outcome, text, flush=True)
-            # A search that refused, and nothing found by verify, would leave no way out.
-            if results["search"][0] == "refused" and results["verify"][0] == "right":
-                unfound += 1
-                if show:
-                    print(number, case.place, case.kind, "not found by verify", results, flush=True)
+        work = partial(run_case, folder, path, expected=answers(path))
+        waiting = [case for case in cases(path, count, seed) if case.number not in results]
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+            # A few more than run, so that the time can end it.
+            running = {pool.submit(work, case) for case in waiting[: 2 * workers]}
+            later = iter(waiting[2 * workers :])
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    result = future.result()
+                    results[result["number"]] = result
+                    file.write(json.dumps(result) + "\n")
+                    file.flush()
+                    _report(result)
+                    if len(results) % 100 == 0 and len(results) < count:
+                        yield _count(list(results.values()), pictures)
+                    if time.monotonic() < end and (case := next(later, None)):
+                        running.add(pool.submit(work, case))
+
+
+def _read_log(log: Path, head: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the cases that are done, by number; a log of other settings is removed."""
+    try:
+        first, *lines = log.read_text().splitlines()
+        if json.loads(first) == head:
+            whole = [line for line in lines if line.endswith("}")]  # the last may be cut
+            return {result["number"]: result for result in map(json.loads, whole)}
+    except (OSError, ValueError):
+        pass
+    log.unlink(missing_ok=True)
+    return {}
+
+
+def _report(result: dict[str, Any]) -> None:
+    place = f"{result['number']} at {result['place']} ({result['kind']})"
+    for step, (outcome, text) in result["steps"].items():
+        if outcome not in ("right", "refused"):
+            print(place, step, outcome, text, flush=True)
+    if _is_unfound(result):
+        print(place, "not found by verify", result["steps"], flush=True)
+
+
+def _is_unfound(result: dict[str, Any]) -> bool:
+    """Return whether a search refused and verify found nothing, which leaves no way out."""
+    return result["steps"]["search"][0] == "refused" and result["steps"]["verify"][0] == "right"
+
+
+def _count(results: list[dict[str, Any]], pictures: int) -> dict[str, Any]:
+    outcomes = {step: Counter[str]() for step in STEPS}
+    kinds: dict[str, Counter[str]] = {}
+    for result in results:
+        for step, (outcome, _) in result["steps"].items():
+            outcomes[step][outcome] += 1
+            kinds.setdefault(result["kind"], Counter())[outcome] += 1
+    steps = {step: {name: outcomes[step][name] for name in OUTCOMES} for step in STEPS}
+    print(f"{len(results)} cases: {steps}", flush=True)
     return {
-        "places": done,
+        "places": len(results),
         "items": pictures + pictures // 10,
-        "steps": {step: {name: outcomes[step][name] for name in OUTCOMES} for step in STEPS},
+        "steps": steps,
         "kinds of pages": {
-            kind: {name: counter[name] for name in OUTCOMES} for kind, counter in kinds.items()
+            kind: {name: counter[name] for name in OUTCOMES}
+            for kind, counter in sorted(kinds.items())
         },
-        "refused but not found by verify": unfound,
+        "refused but not found by verify": sum(map(_is_unfound, results)),
     }
 
 
@@ -188,7 +235,7 @@ def build_library(folder: Path, pictures: int, seed: int) -> Path:
         library.remove(folder / "pictures" / "private")
         store = library._store()
         for number in range(pictures // 10):  # of which only the library knows
-            vectors = _unit(rng.uniform(0, 1, (5, 48)).astype(np.float32))
+            vectors = unit_rows(rng.uniform(0, 1, (5, 48)).astype(np.float32))
             item = Item(f"/away/clip {number}.mp4", "clip", FileSignature(1, 2), f"{number:032x}",
                         "2020-01-01T00:00:00", 64, 48, 5.0)  # fmt: skip
             spans = tuple((float(second), second + 1.0) for second in range(5))
@@ -226,7 +273,7 @@ def answers(path: Path) -> Answers:
 
 
 def cases(path: Path, count: int, seed: int) -> Iterator[Case]:
-    """Yield damaged contents of a file: half at any place, half spread over kinds of pages."""
+    """Yield damages of a file: half at any place, half spread over kinds of pages."""
     rng = random.Random(seed)
     sound = path.read_bytes()
     pages = page_kinds(sound)
@@ -240,13 +287,11 @@ def cases(path: Path, count: int, seed: int) -> Iterator[Case]:
             # Of a page, its beginning says where everything is.
             inside = rng.randrange(16) if number % 4 else rng.randrange(PAGE_SIZE)
             place = page * PAGE_SIZE + inside
-        content = bytearray(sound)
         if number % 3:
-            content[place] ^= 1 << rng.randrange(8)
+            content = bytes([sound[place] ^ 1 << rng.randrange(8)])
         else:
-            length = rng.choice(_LENGTHS)
-            content[place : place + length] = rng.randbytes(len(content[place : place + length]))
-        yield Case(place, pages[place // PAGE_SIZE], bytes(content))
+            content = rng.randbytes(min(rng.choice(_LENGTHS), len(sound) - place))
+        yield Case(number, place, pages[place // PAGE_SIZE], content)
 
 
 def page_kinds(content: bytes) -> list[str]:
@@ -259,21 +304,22 @@ def page_kinds(content: bytes) -> list[str]:
     return kinds
 
 
-def run_case(
-    folder: Path, sound: Path, case: Case, expected: Answers
-) -> dict[str, tuple[str, str]]:
+def run_case(folder: Path, sound: Path, case: Case, expected: Answers) -> dict[str, Any]:
     """Return how each step ends, and what it said."""
-    place = folder / "case"
+    place = folder / f"case {os.getpid()}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     path = place / sound.name
-    path.write_bytes(case.content)
+    content = bytearray(sound.read_bytes())
+    content[case.place : case.place + len(case.content)] = case.content
+    path.write_bytes(content)
     verified: dict[str, Callable[[], tuple[str, str]]] = {
         "search": lambda: _compare(answers(path), expected),
         "verify": lambda: _verify(path),
         "repair": lambda: _repair(path, expected),
     }
-    return {step: run_with_deadline(work) for step, work in verified.items()}
+    steps = {step: run_with_deadline(work) for step, work in verified.items()}
+    return {"number": case.number, "place": case.place, "kind": case.kind, "steps": steps}
 
 
 def _verify(path: Path) -> tuple[str, str]:
@@ -331,11 +377,6 @@ def run_with_deadline(work: Callable[[], tuple[str, str]]) -> tuple[str, str]:
         return "traceback", f"the process ended with {status}"
     outcome, text = json.loads(content)
     return outcome, text
-
-
-def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    unit: NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return unit
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.damage import GridEncoder
+from benchmarks.faults.grid_encoder import GridEncoder
 from benchmarks.faults.trials import (
     Command,
     Contents,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.faults.damage import GridEncoder
+from benchmarks.faults.grid_encoder import GridEncoder
 from polyglance.encoders import Picture
 from polyglance.search import model_info
 from polyglance.search.library import Library

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults import checkpoints, trials
+from benchmarks.faults import checkpoints, damage, trials
 from benchmarks.faults.trials import Command, Tally, compare
 from benchmarks.reports.durability_page import table
 
@@ -89,3 +90,28 @@ def test_the_page_says_what_went_wrong() -> None:
     assert "In 3 trials 1 wrong (a machine, today)." in table(results)
     assert "| swaps | 1 | 0 | 0 | 0 | 1 | 0 | 0 |" in table(results)
     assert bad.as_json()["notes"] == ["wrong: one vector of another file"]
+
+
+def _case(number: int, outcome: str) -> dict[str, object]:
+    steps = dict.fromkeys(damage.STEPS, (outcome, ""))
+    return {"number": number, "place": 7, "kind": "first", "steps": steps}
+
+
+def test_flipped_bytes_go_on_where_they_were_killed(tmp_path: Path) -> None:
+    log = tmp_path / "damage.partial.jsonl"
+    head = {"count": 3, "pictures": 4, "seed": 0, "commit": damage.environment()["commit"]}
+    lines = [head, _case(0, "wrong"), _case(2, "refused")]
+    log.write_text("\n".join(map(json.dumps, lines)) + '\n{"number": 1, "pla')
+    *_, figures = damage.measure(3, 4, 0, log=log)  # runs case 1 only
+    assert figures["places"] == 3
+    assert figures["steps"]["search"]["wrong"] == 1
+    assert sum(figures["steps"]["repair"].values()) == 3
+    assert not log.exists()
+
+
+def test_flipped_bytes_of_other_settings_are_not_counted(tmp_path: Path) -> None:
+    log = tmp_path / "damage.partial.jsonl"
+    head = {"count": 1, "pictures": 4, "seed": 0, "commit": "another"}
+    log.write_text(json.dumps(head) + "\n" + json.dumps(_case(0, "wrong")) + "\n")
+    assert damage._read_log(log, {**head, "commit": "this"}) == {}
+    assert not log.exists()
