@@ -28,6 +28,8 @@ _RECENT_SECONDS = 30.0
 """How long a client counts as present after its last request."""
 _FREE_SECONDS = 0.5
 """Recent work with which a client is not heavy yet: a page of thumbnails, or 20 searches."""
+_YIELD_SECONDS = 1.0
+"""After which a heavy client may start a request again, whoever else has one running."""
 _MAX_CLIENTS = 10_000
 """Clients to remember."""
 
@@ -48,6 +50,8 @@ class _Work:
     seconds: float
     time: float
     """When they were last counted, or the client last seen."""
+    started: float = -math.inf
+    """When a request of the client last started."""
 
     def at(self, now: float) -> float:
         """Return what counts now."""
@@ -64,10 +68,11 @@ class FairShare:
     A client is heavy while it has taken more than the average of the clients that are present.
     Its requests start only while nothing else runs in any of the limiters that share this: one at
     a time, and none beside those of another client, who so finds both a free slot and free cores.
+    Where others always have something running, one of its requests a second starts nevertheless.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._clients: OrderedDict[str, _Work] = OrderedDict()
         self._total = _Work(0.0, 0.0)
         self._running = 0
@@ -79,7 +84,7 @@ class FairShare:
 
     def note(self, client: str, seconds: float = 0.0) -> None:
         """Note that a client is present, and work that was done for it."""
-        now = self._clock()
+        now = self.clock()
         self._clients.setdefault(client, _Work(0.0, now)).add(seconds, now)
         self._clients.move_to_end(client)
         self._total.add(seconds, now)
@@ -89,19 +94,23 @@ class FairShare:
             self._clients.popitem(last=False)
             oldest = next(iter(self._clients.values()))
 
-    def is_heavy(self, client: str) -> bool:
-        """Return whether a client has recently taken more than the average of all."""
-        now = self._clock()
-        work = self._clients[client].at(now) if client in self._clients else 0.0
+    def yields(self, client: str) -> bool:
+        """Return whether a client is heavy, and had its last turn a moment ago."""
+        now, own = self.clock(), self._clients.get(client)
+        if own is None or now - own.started >= _YIELD_SECONDS:
+            return False
+        work = own.at(now)
         return work > _FREE_SECONDS and work * len(self._clients) > self._total.at(now)
 
     def may_start(self, client: str) -> bool:
         """Return whether a request may start, as far as other clients are concerned."""
-        return self._running == 0 or not self.is_heavy(client)
+        return self._running == 0 or not self.yields(client)
 
-    def start(self) -> None:
+    def start(self, client: str) -> None:
         """Count a request that starts."""
         self._running += 1
+        self.note(client)
+        self._clients[client].started = self.clock()
 
     def finish(self, client: str, seconds: float) -> None:
         """Count a request that ended, and start what has waited for that."""
@@ -142,7 +151,7 @@ class ConcurrencyLimiter:
         self._per_client = slots if per_client is None else per_client
         self._running: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._share = share
+        self._share, self._clock = share, time.monotonic if share is None else share.clock
         if share is not None:
             share.join(self)
 
@@ -156,11 +165,11 @@ class ConcurrencyLimiter:
             self._take(client)
         else:
             await self._wait(client)
-        start = time.monotonic()
+        start = self._clock()
         try:
             yield
         finally:
-            self._release(client, time.monotonic() - start)
+            self._release(client, self._clock() - start)
 
     async def run(self, work: Callable[..., T], *args: object) -> T:
         """Run ``work(*args)`` in a thread while holding a slot."""
@@ -168,10 +177,10 @@ class ConcurrencyLimiter:
             return await anyio.to_thread.run_sync(work, *args, limiter=self._threads)
 
     def dispatch(self) -> None:
-        """Give free slots to the clients whose turn it is, heavy ones last."""
+        """Give free slots to the clients whose turn it is, those that yield last."""
         clients = list(self._queues)
         if self._share is not None:
-            clients.sort(key=self._share.is_heavy)
+            clients.sort(key=self._share.yields)
         for client in clients:
             if not self._free:
                 return
@@ -217,7 +226,7 @@ class ConcurrencyLimiter:
         self._free -= 1
         self._running[client] += 1
         if self._share is not None:
-            self._share.start()
+            self._share.start(client)
 
     def _release(self, client: str, seconds: float = 0.0) -> None:
         """Free a slot after some seconds, and give free slots to the clients whose turn it is."""
