@@ -131,13 +131,15 @@ def step_generator(
 def seed_torch(seed: int, step: int, rank: int, micro_batch: int = 0) -> None:
     """Seed torch's generators (dropout) for a step, differently on each process."""
     value = (seed * 1_000_003 + step) * 1_009 + rank + (micro_batch << 50)
-    in_use = torch.cuda.is_initialized() or torch.xpu.is_initialized()  # type: ignore[no-untyped-call]
-    if in_use or torch.backends.mps.is_available():
-        torch.manual_seed(value)
-    else:
-        # For every accelerator that is not in use, `torch.manual_seed` would keep the seed and
-        # the stack for later: a third of a small model's step, and memory that is never freed.
-        torch.default_generator.manual_seed(value)
+    # For every accelerator that is not in use, `torch.manual_seed` would keep the seed and the
+    # stack for later: a third of a small model's step, and memory that is never freed.
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(value)
+    if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
+        torch.xpu.manual_seed_all(value)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(value)
 
 
 def step_of(generator: np.random.Generator) -> int:

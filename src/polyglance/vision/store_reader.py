@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError
+from polyglance.utils.positioned_reads import read_parts
 from polyglance.vision.shard_files import CACHE_BYTES, ShardFiles, open_files
 from polyglance.vision.shards import ArrayPlace, ShardHeader, read_header
 from polyglance.vision.store import ITEM_ARRAYS, StoreInfo, parse_info, shard_count, shard_layout
@@ -25,7 +26,8 @@ from polyglance.vision.store import ITEM_ARRAYS, StoreInfo, parse_info, shard_co
 Indices = NDArray[np.int64]
 
 _READ_THREADS = 8
-_ITEMS_PER_JOB = 32
+_ITEMS_PER_JOB = 512
+"""Each job needs the interpreter at its beginning and its end only."""
 
 
 class Reads:
@@ -141,22 +143,20 @@ class StoreReader:
         places = [self._places[shard][name] for shard in shards.tolist()]
         rows = items - self._first_item[shards[which]] if name in ITEM_ARRAYS else self._row[items]
         offsets = np.array([place.offset for place in places])[which] + rows * width
-        raw = out.reshape(-1).view(np.uint8).data
-        begins, ends = starts * width, (starts + counts) * width
+        sizes, begins = counts * width, starts * width
+        opened = ExitStack()
+        names = [_shard_name(shard) for shard in shards.tolist()]
+        descriptors = np.array(opened.enter_context(self.files.opened(names)))[which]
 
         def run(first: int) -> None:
-            # All arithmetic is done before: threads that read contend for the interpreter.
             part = slice(first, first + _ITEMS_PER_JOB)
-            for file, offset, begin, end in zip(
-                which[part].tolist(), offsets[part].tolist(), begins[part].tolist(),
-                ends[part].tolist(), strict=True,
-            ):  # fmt: skip
-                if preadv(descriptors[file], [raw[begin:end]], offset) != end - begin:
-                    self._fill(descriptors[file], int(shards[file]), offset, raw[begin:end])
+            read = read_parts(descriptors[part], offsets[part], sizes[part], out, begins[part])
+            for short in np.flatnonzero(read != sizes[part]) + first:
+                begin, size = int(begins[short]), int(sizes[short])
+                target = out.reshape(-1).view(np.uint8).data[begin : begin + size]
+                shard = int(shards[which[short]])
+                self._fill(int(descriptors[short]), shard, int(offsets[short]), target)
 
-        preadv, opened = os.preadv, ExitStack()
-        names = [_shard_name(shard) for shard in shards.tolist()]
-        descriptors = opened.enter_context(self.files.opened(names))
         jobs = [self._pool.submit(run, i) for i in range(0, len(items), _ITEMS_PER_JOB)]
         return Reads(jobs, opened)
 
