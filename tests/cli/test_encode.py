@@ -60,10 +60,13 @@ def test_encode_and_import_print_reports(tmp_path: Path, monkeypatch: pytest.Mon
     output = run("library", "import", shards, "-l", library)
     assert "2 added" in output
     assert "1 shards not encoded yet" in output
+    assert f"the folder {photos} was not added, since you have not confirmed it" in output
     assert "1 encoded" in run("encode", "--out", shards)
     assert "nothing to encode" in run("encode", "--out", shards)
     output = run("library", "import", shards, "-l", library)
     assert "1 added, 2 unchanged" in output
+    assert "was not added" not in run("library", "import", shards, "-l", library, "--trust")
+    assert f"folder      {photos}" in run("library", "info", "-l", library)
     assert "3 in all" in output
     assert "1 skipped" not in output
     assert "torn.jpg" in output

@@ -98,7 +98,7 @@ def test_shards_hold_what_indexing_stores(
     assert sum(outcome["files"] for outcome in outcomes) == 42
     assert sum(outcome["bad"] for outcome in outcomes) == 3
     with Library(tmp_path / "imported.polyglance", model=ColourEncoder()) as imported:
-        imported.import_shards(folder.path)
+        imported.import_shards(folder.path, trust=True)
         with Library(tmp_path / "indexed.polyglance", model=ColourEncoder()) as indexed:
             indexed.add(mixed, thumbnails=thumbnails)
             assert contents(imported) == contents(indexed)

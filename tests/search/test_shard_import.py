@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from polyglance.errors import PolyglanceError
+from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.bulk import shard_import
 from polyglance.search.bulk.shard_import import import_shards
 from polyglance.search.bulk.shards import EncodedFile, ShardFolder, ShardPlan
+from polyglance.search.library import Library
 from polyglance.search.scan import ScannedFile
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import BadFile, Entry, FileRecord, FileSignature, Item
@@ -47,6 +51,8 @@ def test_shards_are_imported_as_they_are_made_and_once(store: SqliteStore, tmp_p
     assert counts(store, folder) == {"added": 1, "unchanged": 2}
     assert counts(store, folder) == {"unchanged": 3}
     assert store.ids()[:2].tolist() == ids.tolist()  # existing vectors are not written again
+    assert store.places("walked") == []
+    import_shards(store, folder, "library", folders=["/p", "/etc"])
     assert store.places("walked") == ["/p"]
 
 
@@ -142,3 +148,57 @@ def test_shards_of_another_model_are_refused(store: SqliteStore, tmp_path: Path)
     with pytest.raises(PolyglanceError, match="only shards of the library's model"):
         import_shards(store, folder, "library")
     assert store.counts().pictures == 0
+
+
+def test_only_folders_that_the_user_confirmed_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLYGLANCE_CONFIG", str(tmp_path / "config"))
+    folder = write_shards(tmp_path / "s", [entry("a")])
+    with Library(tmp_path / "my.polyglance") as library:
+        assert library.import_shards(folder.path).added == 1
+        assert (library.folders, library.confirmed) == ((), frozenset())
+        library.trust("/p")
+        library.import_shards(folder.path)
+        assert library.folders == ("/p",)
+    with Library(tmp_path / "other.polyglance") as library:
+        library.import_shards(folder.path, trust=True)
+        assert (library.folders, library.confirmed) == (("/p",), {"/p"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"places": ["etc"]}, {"places": [1]}, {"places": 1}, {"shards": "1"}, {"width": -3},
+     {"model": None}, {"more": 1}],
+)  # fmt: skip
+def test_a_plan_of_a_stranger_is_refused_in_a_sentence(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    folder = write_shards(tmp_path / "s", [entry("a")])
+    plan = tmp_path / "s" / "files" / "plan.json"
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), **change}))
+    with pytest.raises(DataError, match=r"plan.json: is damaged"):
+        ShardFolder(folder.path).pending()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"path": "a.jpg"}, {"path": None}, {"kind": "x"}, {"spans": None}, {"spans": [[1.0, 2.0]] * 2},
+     {"width": None}, {"taken": None}],
+)  # fmt: skip
+def test_rows_that_no_library_could_hold_are_refused(
+    store: SqliteStore, tmp_path: Path, change: dict[str, object]
+) -> None:
+    folder = write_shards(tmp_path / "s", [entry("a")])
+    path = tmp_path / "s" / "shards" / "000000.parquet"
+    table = pq.read_table(path)
+    for name, value in change.items():
+        place = table.schema.get_field_index(name)
+        column = pa.array([value], table.schema.field(name).type)
+        table = table.set_column(place, table.schema.field(name), column)
+    pq.write_table(table, path)
+    with pytest.raises(DataError, match="is not a shard of this plan"):
+        import_shards(store, folder, "library")
+    pq.write_table(table.drop_columns(["vectors"]), path)
+    with pytest.raises(DataError, match="is not a shard of this plan"):
+        import_shards(store, folder, "library")

@@ -172,16 +172,28 @@ def library_merge(
 def library_import(
     shards: Annotated[list[Path], typer.Argument(help="Folders written by `polyglance encode`.")],
     library: LibraryOption = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Also add the encoded folders, for re-scans and serve.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Import shards of `polyglance encode`; run again for new ones."""
+    from polyglance.search.bulk.shard_import import scanned_folders
     from polyglance.search.bulk.shards import ShardFolder
     from polyglance.search.library import Library
+    from polyglance.search.scan import is_within
 
     with Library(library) as opened:
         for folder in shards:
-            report = opened.import_shards(folder, quiet=quiet)
+            report = opened.import_shards(folder, trust=trust, quiet=quiet)
             print_skipped_files(report)
+            for path in scanned_folders(ShardFolder(folder)):
+                if not any(is_within(path, other) for other in opened.folders):
+                    print(
+                        f"the folder {printable(path)} was not added, since you have not"
+                        f" confirmed it: if you know {printable(str(folder))}, --trust adds it",
+                        file=sys.stderr,
+                    )
             missing = len(ShardFolder(folder).pending())
             pending = f"; {missing:,} shards not encoded yet" if missing else ""
             print(f"{folder}: {report}{pending}")

@@ -305,14 +305,34 @@ class Library(OpenLibrary):
             if opened is not other:
                 opened.close()
 
-    def import_shards(self, folder: PathLike, *, quiet: bool = True) -> IndexReport:
-        """Import the output of `polyglance encode`; may be repeated as more shards are made."""
-        from polyglance.search.bulk.shard_import import import_shards
+    def import_shards(
+        self, folder: PathLike, *, trust: bool = False, quiet: bool = True
+    ) -> IndexReport:
+        """Import the output of `polyglance encode`; may be repeated as more shards are made.
+
+        The folders that were encoded are added, for `update` to scan, if this user confirmed
+        them for this library (see `trust`).
+
+        Args:
+            folder: The folder of shards.
+            trust: Confirm and add the other folders, too; only for shards that you know.
+            quiet: Show no progress bar.
+
+        Returns:
+            How many files were added, changed and left unchanged, and which could not be read.
+        """
+        from polyglance.search.bulk.shard_import import import_shards, scanned_folders
         from polyglance.search.bulk.shards import ShardFolder
 
         shards = ShardFolder(folder)
         store = self._store(create=True, like=shards.new_model_info())
-        report = import_shards(store, shards, self.name, quiet=quiet)
+        named, confirmed = scanned_folders(shards), self.confirmed
+        folders = [
+            path for path in named if trust or any(is_within(path, other) for other in confirmed)
+        ]
+        report = import_shards(store, shards, self.name, folders=folders, quiet=quiet)
+        if trust:
+            self._confirm(store, folders)
         self._index().build(quiet=quiet)
         return report
 

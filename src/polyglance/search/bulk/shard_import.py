@@ -18,7 +18,12 @@ BATCH_SIZE = 1024
 
 
 def import_shards(
-    store: Store, shards: ShardFolder, library: str, *, quiet: bool = True
+    store: Store,
+    shards: ShardFolder,
+    library: str,
+    *,
+    folders: Sequence[str] = (),
+    quiet: bool = True,
 ) -> IndexReport:
     """Import the shards that exist into a library.
 
@@ -30,6 +35,7 @@ def import_shards(
         store: The library.
         shards: The shards.
         library: The library's name, for error messages.
+        folders: Those of the folders of the plan that are added to the library, too.
         quiet: Show no progress bar.
 
     Returns:
@@ -62,11 +68,16 @@ def import_shards(
                     counts[outcome] += 1
                 bad += [file for file in files.values() if isinstance(file, BadFile)]
                 advance(len(batch))
-    folders = store.places(SCANNED)
-    for path in plan.places:
-        if not is_manifest(path) and not any(is_within(path, folder) for folder in folders):
+    known = store.places(SCANNED)
+    for path in scanned_folders(shards):
+        if path in folders and not any(is_within(path, folder) for folder in known):
             store.add_place(SCANNED, path)
     return IndexReport(**counts, seconds=time.monotonic() - start, bad=tuple(bad))
+
+
+def scanned_folders(shards: ShardFolder) -> list[str]:
+    """Return the folders and files of a plan that `polyglance encode` scanned."""
+    return [path for path in shards.plan.places if not is_manifest(path)]
 
 
 def _import_files(store: Store, files: dict[str, EncodedFile]) -> Iterator[str]:

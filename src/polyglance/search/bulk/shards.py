@@ -38,7 +38,7 @@ from polyglance.errors import (
 )
 from polyglance.search.scan import ScannedFile
 from polyglance.search.serialization import ITEM_FIELDS, item_from_row, item_to_row
-from polyglance.search.store import BadFile, Entry, FileSignature, ModelInfo
+from polyglance.search.store import BadFile, Entry, FileSignature, Item, ModelInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +48,8 @@ FORMAT = 1
 SHARD_SIZE = 1024
 """Files per shard: what a kill costs each worker at most, a minute of one core."""
 _PLAN = "plan.json"
+_NO_SHARD = (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError)
+"""What reading tables of other columns and types raises."""
 
 ListedFile: TypeAlias = ScannedFile | BadFile
 EncodedFile: TypeAlias = Entry | BadFile
@@ -155,9 +157,16 @@ class ShardFolder:
         path = self._shard_path("shards", number)
         table = self._read(path)
         metadata = (table.schema.metadata or {}).get(b"polyglance", b"{}")
-        if json.loads(metadata).get("fingerprint") != self.plan.fingerprint:
-            raise DataError(f"{path}: belongs to another folder or model: delete it")
-        return _encoded_files(table, self.plan.width)
+        try:
+            if json.loads(metadata).get("fingerprint") != self.plan.fingerprint:
+                raise DataError(
+                    f"{printable(str(path))}: belongs to another folder or model: delete it"
+                )
+            return _encoded_files(table, self.plan.width)
+        except _NO_SHARD as error:  # another program wrote it
+            raise DataError(
+                f"{printable(str(path))}: is not a shard of this plan: delete it and encode again"
+            ) from error
 
     def remove_partial_files(self) -> None:
         """Delete what killed processes left half written."""
@@ -213,8 +222,10 @@ class ShardFolder:
             values = json.loads(path.read_text(encoding="utf-8"))
             if values["format"] <= FORMAT:
                 tuples = {name: tuple(values[name]) for name in ("places", "roots")}
-                return ShardPlan(**{**values, **tuples})
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                plan = ShardPlan(**{**values, **tuples})
+                _check_plan(plan)
+                return plan
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{printable(str(path))}: is damaged ({error_reason(error)}): encode into a new"
                 " folder"
@@ -341,6 +352,30 @@ def _row_without_vectors(file: EncodedFile) -> dict[str, Any]:
     return {**item, "spans": file.spans, "thumbnail": file.thumbnail}
 
 
+def _check_plan(plan: ShardPlan) -> None:
+    """Raise a `ValueError` for values that no plan of ours has."""
+    texts = (plan.model, plan.source, plan.fingerprint, *plan.places, *plan.roots)
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("not a text")
+    if not all(Path(path).is_absolute() for path in plan.places):
+        raise ValueError("a path is not absolute")
+    numbers = (plan.width, plan.shard_size, plan.shards, plan.files)
+    if not all(isinstance(number, int) and 0 <= number < 1 << 40 for number in numbers):
+        raise ValueError("not a count")
+
+
+def _check_item(item: Item, vectors: int, spans: int) -> None:
+    """Raise a `ValueError` for an item that no library could hold."""
+    texts = (item.path, item.content_hash, item.taken)
+    numbers = (*item.signature, item.width, item.height)
+    if not all(isinstance(text, str) for text in texts) or item.kind not in ("picture", "clip"):
+        raise ValueError("not a text")
+    if not all(isinstance(number, int) for number in numbers):
+        raise ValueError("not a number")
+    if not Path(item.path).is_absolute() or vectors != (spans or 1):
+        raise ValueError("not an item")
+
+
 def _encoded_files(table: pa.Table, width: int) -> list[EncodedFile]:
     column = table.column("vectors").combine_chunks()
     offsets = column.offsets.to_numpy()
@@ -355,5 +390,6 @@ def _encoded_files(table: pa.Table, width: int) -> list[EncodedFile]:
         item = item_from_row([row[name] for name in ITEM_FIELDS])
         vectors = flat[offsets[number] : offsets[number + 1]].astype(np.float32)
         spans = tuple((start, stop) for start, stop in row["spans"])
+        _check_item(item, len(vectors), len(spans))
         files.append(Entry(item, vectors, spans, row["thumbnail"]))
     return files
