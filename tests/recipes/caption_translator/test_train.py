@@ -57,7 +57,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.write(json.dumps(line | ({} if number % 2 else {"id": "x"})) + "\n")
     with lzma.open(folder / "sentences.tsv.xz", "wt", encoding="utf-8") as table:
         for text in SENTENCES:
-            table.write(f"ces\t{translated(text, 1)}\t{text}\n")
+            table.write(f"ces\t{translated(text, 1)}\t{text}\ntoki_Latn\tsoweli\t{text}\n")
     return folder
 
 

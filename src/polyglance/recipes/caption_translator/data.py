@@ -6,6 +6,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -187,15 +188,24 @@ def _read(
             problems.report(path, line_number, f"expected {error}")
             continue
         by_language = {
-            normalise_language(code): clean_text(text)
+            language: clean_text(text)
             for code, text in texts.items()
-            if code not in corpus.skip
+            if code not in corpus.skip and (language := _language(code)) is not None
         }
         source = by_language.get(recipe.source)
         for language in wanted & by_language.keys() if source else ():
             if by_language[language]:
                 pair = Pair(str(source), by_language[language], language, number)
                 yield key or _key(str(source)), pair
+
+
+@cache
+def _language(code: str) -> str | None:
+    """Return a language's code; None for what is none, such as Tatoeba's ``toki_Latn``."""
+    try:
+        return normalise_language(code)
+    except ValueError:
+        return None
 
 
 def _parse_table(line: str) -> tuple[str, dict[str, str]]:
