@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ settings.load_profile("any machine")
 
 # Tests confirm folders, which must not end up in the settings of whoever runs them.
 os.environ["POLYGLANCE_CONFIG"] = tempfile.mkdtemp(prefix="polyglance-tests-")
+
+# A runner reads the parameters of all our commands before it runs one: the same every time.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 _BEGUN_FIRST = (
     "tests/search/test_bulk.py", "tests/test_bare_install.py", "tests/serve/", "tests/benchmarks/"
