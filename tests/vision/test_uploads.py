@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -383,3 +384,12 @@ def test_at_most_two_decoders_run_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         decoded = list(pool.map(read_upload, [PNG] * 60))
     assert [picture.getpixel((0, 0)) for picture in decoded] == [(1, 2, 3)] * 60
     assert maximum == 2
+
+
+def test_decoders_yield_their_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "decoder"
+    program.write_text('#!/bin/sh\ncat >/dev/null\necho "{\\"error\\": \\"$(nice)\\"}"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(UploadError, match=f"^{min(19, os.nice(0) + 10)}$"):
+        read_upload(b"\xff\xd8\xff" + bytes(1_000_000))

@@ -18,12 +18,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from polyglance.errors import DataError, PolyglanceError
 
 if TYPE_CHECKING:
+    # Decoders of uploads import this module and rarely need numpy, which takes longer to import
+    # than the rest together.
+    import numpy as np
+    from numpy.typing import NDArray
     from PIL import Image
 
 Box = tuple[float, float, float, float]
@@ -86,6 +87,7 @@ def read_square(path: str | Path, size: int, resize: Resize = "squash") -> Squar
 
 def to_square(picture: Image.Image, size: int, resize: Resize = "squash") -> Square:
     """Resize an RGB picture to a square: squash the whole of it, or crop its centre."""
+    import numpy as np
     from PIL import Image
 
     if resize not in get_args(Resize):
@@ -229,6 +231,7 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
 
 def _deep_to_rgb(picture: Image.Image) -> Image.Image:
     """Scale 16-bit grey to 8 bits; other integers and floats from their minimum to maximum."""
+    import numpy as np
     from PIL import Image
 
     values = np.asarray(picture).astype(np.float64)

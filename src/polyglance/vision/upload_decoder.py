@@ -12,7 +12,6 @@ import sys
 import warnings
 from typing import Any
 
-import numpy as np
 from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from polyglance.utils.worker_process import limit
@@ -83,6 +82,8 @@ def _downscale(picture: Image.Image, max_side: int) -> Image.Image:
 
 def _to_eight_bits(picture: Image.Image) -> Image.Image:
     """Convert 16-bit grey, for which Pillow has no resampling filter."""
+    import numpy as np
+
     grey = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     if exif := picture.info.get("exif"):
         grey.info["exif"] = exif
