@@ -7,41 +7,43 @@ one request after another over a connection of its own: searches, thumbnails, in
 hostile files. Only documented statuses may come back. The idle connections come from the clients'
 address, send nothing, and are opened again when the server closes them.
 
-Phases alternate, so that they meet the same machine: nobody else, the clients, the clients and the
-idle connections. In all of them another address searches, one query after another, and is timed in
+Phases alternate, so that they meet the same machine: nobody else, the idle connections, the
+clients, both. In all of them another address searches, one query after another, and is timed in
 a process of its own. Writes results/serve_load.json: responses by status, latency, how the other
-address fared in each phase, and the peak memory of the server and of its decoder processes.
+address fared in each phase, how many cores the server, its decoder processes and those who load
+it took (all share the machine's), and the peak memory of the server and its decoders.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
-import io
 import multiprocessing
 import os
-import random
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
-from PIL import Image
 
 from benchmarks.results_io import write_results
+from benchmarks.speed.load_clients import (
+    Responses,
+    client,
+    hold_idle,
+    hostile_files,
+    search_as_other,
+)
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
 
@@ -49,139 +51,44 @@ DOCUMENTED = {200, 304, 404, 408, 413, 415, 422, 503}
 PHASES = {"quiet": (False, False), "idle": (False, True), "clients": (True, False),
           "clients and idle": (True, True)}  # fmt: skip
 """Whether there are clients, and idle connections."""
-OTHER_ADDRESS = "127.0.0.2"
-PAUSE = 0.05
-"""Seconds between two searches of the other address."""
-REOPEN_SECONDS = 5.0
-"""After which a closed idle connection is opened again, on average."""
-QUERIES = (
-    "a dog", "zwei Hunde am Strand", "une montagne enneigée", "夜晚的城市", "قطة صغيرة",
-    "kůň na louce", "um prato de comida", "木にとまる鳥", "people making music", "мост через реку",
-)  # fmt: skip
-INVALID_PATHS = (
-    "/api/search", "/api/search?q=" + "x" * 1001, "/api/search?q=a%00b", "/api/search?q=a&limit=0",
-    "/api/items/..%2f..%2fetc%2fpasswd", "/api/items/999999/picture", "/api/items/-1/thumbnail",
-    "/api/search?q=a&folder=..%2f..", "/api/search?q=a&since=tomorrow", "/nothing",
-)  # fmt: skip
+LATENESS_SECONDS = 0.02
+"""How often the load generator looks whether it is late itself."""
 
 
 @dataclass
-class Responses:
-    """Statuses and latencies by kind of request."""
+class Costs:
+    """What the cores did in the phases of one kind."""
 
-    statuses: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    seconds: float = 0.0
+    cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    lateness: list[float] = field(default_factory=list)
+    """Seconds by which the load generator woke up too late."""
 
-    def add(self, kind: str, outcome: str, seconds: float) -> None:
-        """Count a response."""
-        self.statuses[kind][outcome] += 1
-        self.seconds[kind].append(seconds)
-
-    def figures(self) -> dict[str, dict[str, Any]]:
-        """Summarise statuses and latencies of each kind."""
+    def figures(self) -> dict[str, Any]:
+        """Summarise as busy cores on average."""
         return {
-            kind: {
-                "statuses": dict(sorted(self.statuses[kind].items())),
-                "p50_ms": round(1000 * float(np.percentile(times, 50))),
-                "p95_ms": round(1000 * float(np.percentile(times, 95))),
-            }
-            for kind, times in sorted(self.seconds.items())
+            "seconds": round(self.seconds, 1),
+            "busy_cores": {name: round(cpu / self.seconds, 2) for name, cpu in self.cpu.items()},
+            "generator_late_p95_ms": round(1000 * float(np.percentile(self.lateness, 95)), 1),
         }
 
+    @contextmanager
+    def measure(self, process: int) -> Iterator[None]:
+        """Add what the server and this process take meanwhile."""
+        start, own, before = time.monotonic(), time.process_time(), cpu_seconds(process)
+        yield
+        server, decoders = cpu_seconds(process)
+        self.seconds += time.monotonic() - start
+        self.cpu["server"] += server - before[0]
+        self.cpu["decoders"] += decoders - before[1]
+        self.cpu["load generator"] += time.process_time() - own
 
-def hostile_files() -> list[bytes]:
-    """Return files that are no images, claim a huge size, or are decompression bombs."""
-
-    def png(width: int, height: int, body: bytes) -> bytes:
-        def chunk(name: bytes, data: bytes) -> bytes:
-            return (
-                struct.pack(">I", len(data)) + name + data
-                + struct.pack(">I", zlib.crc32(name + data))
-            )  # fmt: skip
-
-        header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-        parts = (chunk(b"IHDR", header), chunk(b"IDAT", body), chunk(b"IEND", b""))
-        return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-    good = io.BytesIO()
-    Image.open(FOLDER / "owl.webp").convert("RGB").save(good, "JPEG")
-    return [
-        b"GIF89a" + bytes(range(256)) * 8,
-        png(60_000, 60_000, zlib.compress(b"\0" * 1_000_000)),  # a decompression bomb
-        png(7_000, 7_000, zlib.compress(b"\0" * 7_001 * 100)),  # within limits, but truncated
-        good.getvalue()[: len(good.getvalue()) // 3],
-        b"\xff\xd8\xff" + b"\0" * 200_000,
-        b"",
-    ]
-
-
-def request(method: str, path: str, body: bytes = b"") -> bytes:
-    """Return the bytes of an HTTP request."""
-    head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
-    if method == "POST":
-        head += f"content-type: image/png\r\ncontent-length: {len(body)}\r\n"
-    return head.encode() + b"\r\n" + body
-
-
-def random_request(
-    rng: random.Random, items: int, uploads: list[bytes], good: bytes
-) -> tuple[str, bytes]:
-    """Return the kind and the bytes of a random request."""
-    number = rng.random()
-    if number < 0.45:
-        query = quote(f"{rng.choice(QUERIES)} {rng.randrange(1000)}")
-        return "search", request("GET", f"/api/search?q={query}&limit=40")
-    if number < 0.70:
-        size = rng.choice((256, 640))
-        return "thumbnail", request(
-            "GET", f"/api/items/{rng.randint(1, items)}/thumbnail?size={size}"
-        )
-    if number < 0.75:
-        return "library", request("GET", "/api/library")
-    if number < 0.90:
-        return "invalid", request("GET", rng.choice(INVALID_PATHS))
-    if number < 0.97:
-        return "hostile upload", request("POST", "/api/pictures", rng.choice(uploads))
-    return "upload", request("POST", "/api/pictures", good)
-
-
-async def read_response(reader: asyncio.StreamReader) -> tuple[int, bool]:
-    """Read a response to its end; return its status, and whether the connection stays open."""
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    status = int(head.split(maxsplit=2)[1])
-    length = next(
-        (int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")), 0
-    )
-    await reader.readexactly(length if status != 304 else 0)
-    return status, b"connection: close" not in head
-
-
-async def client(
-    number: int, port: int, items: int, uploads: list[bytes], deadline: float, responses: Responses
-) -> None:
-    """Send requests until the deadline."""
-    rng, good = random.Random(number), (FOLDER / "owl.webp").read_bytes()
-    connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-    while time.monotonic() < deadline:
-        kind, data = random_request(rng, items, uploads, good)
-        start, stays_open = time.monotonic(), False
-        try:
-            if connection is None:
-                connection = await asyncio.open_connection("127.0.0.1", port)
-            connection[1].write(data)
-            await connection[1].drain()
-            status, stays_open = await asyncio.wait_for(read_response(connection[0]), 90)
-            outcome = str(status)
-        except (OSError, EOFError):
-            outcome = "connection closed"
-        except TimeoutError:
-            outcome = "no answer in 90 s"
-        if connection is not None and not stays_open:
-            connection[1].close()
-            connection = None
-        responses.add(kind, outcome, time.monotonic() - start)
-    if connection is not None:
-        connection[1].close()
+    async def watch_lateness(self) -> None:
+        """Note how late this process's event loop is, until cancelled."""
+        while True:
+            start = time.monotonic()
+            await asyncio.sleep(LATENESS_SECONDS)
+            self.lateness.append(time.monotonic() - start - LATENESS_SECONDS)
 
 
 def resident_bytes(process: int) -> tuple[int, int]:
@@ -202,6 +109,15 @@ def resident_bytes(process: int) -> tuple[int, int]:
     return own, children
 
 
+def cpu_seconds(process: int) -> tuple[float, float]:
+    """Return the CPU time of a process, and that of its children that have ended."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    user, system, children_user, children_system = (
+        int(value) / os.sysconf("SC_CLK_TCK") for value in fields[11:15]
+    )
+    return user + system, children_user + children_system
+
+
 @contextmanager
 def serving(library: Path) -> Iterator[tuple[int, int]]:
     """Serve a library in a process; yield its id and port."""
@@ -215,43 +131,6 @@ def serving(library: Path) -> Iterator[tuple[int, int]]:
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0, "the server did not shut down cleanly"
-
-
-def search_as_other(port: int, seconds: float, seed: int) -> list[tuple[str, float]]:
-    """Search from another address; return the outcome and the seconds of each search."""
-    rng, deadline, results = random.Random(seed), time.monotonic() + seconds, []
-    connection = http.client.HTTPConnection("127.0.0.1", port, 90, (OTHER_ADDRESS, 0))
-    while time.monotonic() < deadline:
-        query = quote(f"{rng.choice(QUERIES)} {rng.randrange(1000)}")
-        start = time.monotonic()
-        try:
-            connection.request("GET", f"/api/search?q={query}&limit=40")
-            response = connection.getresponse()
-            response.read()
-            outcome = str(response.status)
-        except (OSError, http.client.HTTPException):
-            outcome = "connection closed"
-            connection.close()
-        results.append((outcome, time.monotonic() - start))
-        time.sleep(PAUSE)
-    connection.close()
-    return results
-
-
-async def hold_idle(port: int, deadline: float, opened: Counter[str]) -> None:
-    """Keep a connection open that sends nothing."""
-    while (left := deadline - time.monotonic()) > 0:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            opened["refused"] += 1
-        else:
-            opened["opened"] += 1
-            with suppress(TimeoutError, OSError):
-                await asyncio.wait_for(reader.read(), left)
-            writer.close()
-        pause = REOPEN_SECONDS * (0.5 + random.random())
-        await asyncio.sleep(max(0, min(pause, deadline - time.monotonic())))
 
 
 async def load(
@@ -276,6 +155,7 @@ async def load(
         rounds: How many times each phase comes.
     """
     responses = {phase: Responses() for phase in PHASES}
+    costs = {phase: Costs() for phase in PHASES}
     others, opened, peak, uploads = Responses(), Counter[str](), [0, 0], hostile_files()
     before, start, load_average = resident_bytes(process)[0], time.monotonic(), os.getloadavg()[0]
 
@@ -297,9 +177,16 @@ async def load(
                     client(number * clients + n, port, items, uploads, deadline, responses[phase])
                     for n in range(clients * has_clients)
                 ]
-                other = loop.run_in_executor(pool, search_as_other, port, seconds / rounds, number)
-                await asyncio.gather(*work)
-                for outcome, taken in await other:
+                lateness = asyncio.create_task(costs[phase].watch_lateness())
+                with costs[phase].measure(process):
+                    searches = loop.run_in_executor(
+                        pool, search_as_other, port, seconds / rounds, number
+                    )
+                    await asyncio.gather(*work)
+                    outcomes, cpu = await searches
+                lateness.cancel()
+                costs[phase].cpu["other address"] += cpu
+                for outcome, taken in outcomes:
                     others.add(phase, outcome, taken)
     watcher.cancel()
     loaded = responses["clients"]
@@ -321,9 +208,11 @@ async def load(
         "by_request": loaded.figures(),
         "by_request_with_idle": responses["clients and idle"].figures(),
         "other_address": fared,
+        "costs": {phase: cost.figures() for phase, cost in costs.items()},
         "idle": dict(opened),
         "p95_ratios": {
             "other address, idle connections to quiet": ratio(fared["idle"], fared["quiet"]),
+            "other address, clients to quiet": ratio(fared["clients"], fared["quiet"]),
             "other address, clients and idle connections to clients": ratio(
                 fared["clients and idle"], fared["clients"]
             ),
@@ -374,7 +263,8 @@ def main() -> None:
                 )
             )
     write_results("serve_load", {"pictures": items, **figures}, options.out)
-    print(figures["statuses"], figures["p95_ratios"], figures["memory_mb"])
+    for name in ("statuses", "other_address", "p95_ratios", "costs", "memory_mb"):
+        print(name, figures[name])
     if figures["undocumented"]:
         sys.exit(f"undocumented responses: {figures['undocumented']}")
 

@@ -28,5 +28,10 @@ def test_only_documented_statuses_come_back(tmp_path: Path) -> None:
     others = figures["other_address"]
     assert set(others) == set(serve_load.PHASES)
     assert all(set(phase["statuses"]) == {"200"} for phase in others.values())
+    for phase, costs in figures["costs"].items():
+        busy = costs["busy_cores"]
+        assert set(busy) == {"server", "decoders", "load generator", "other address"}
+        assert busy["server"] > 0, phase
+        assert costs["seconds"] > 0.9
     assert figures["idle"]["opened"] >= 40
     assert all(ratio > 0 for ratio in figures["p95_ratios"].values())
