@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -78,28 +80,51 @@ def _file(name: str, sha256: str) -> dict[str, Any]:
     return {"url": f"somewhere/{name}", "hashes": {"sha256": sha256 * 64}}
 
 
-def test_the_lock_has_the_files_of_common_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "OTHER_WHEELS", {"b": {"b-1+cpu-cp311-cp311-any.whl": "f" * 64}})
+def test_the_lock_has_the_files_of_all_platforms() -> None:
     packages = [
         {"name": "a", "version": "1", "sdist": _file("a-1.tar.gz", "0"), "wheels": [
             _file("a-1-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "1"),
             _file("a-1-cp38-abi3-macosx_11_0_arm64.whl", "2"),
             _file("a-1-cp310-cp310-manylinux_2_17_x86_64.whl", "3"),
             _file("a-1-cp312-cp312-musllinux_1_2_x86_64.whl", "4"),
-            _file("a-1-cp314-cp314t-manylinux_2_28_x86_64.whl", "5"),
+            _file("a-1-cp314-cp314t-manylinux_2_28_riscv64.whl", "5"),
+            _file("a-1-pp310-pypy310_pp73-win_amd64.whl", "8"),
+            _file("a-1-pp311-pypy311_pp73-win_amd64.whl", "9"),
+            _file("a-1-cp27-cp27mu-win32.whl", "a"),
         ]},
         {"name": "b", "version": "1", "marker": "sys_platform == 'linux'",
-         "wheels": [_file("b-1-py3-none-any.whl", "6")]},
+         "wheels": [_file("b-1-py2.py3-none-any.whl", "6")]},
         {"name": "c", "version": "2", "sdist": _file("c-2.tar.gz", "7")},
     ]  # fmt: skip
-    text = lock.format_lock(packages)
+    text = lock.format_lock(packages, {"b": ["f" * 64]})
     assert pins(text) == {"a": "1", "b": "1", "c": "2"}
     assert locked_hashes(text) == {
-        "a": ["1" * 64, "2" * 64],
+        "a": [digit * 64 for digit in "12459"],
         "b": ["6" * 64, "f" * 64],
         "c": ["7" * 64],
     }
     assert "b==1 ; sys_platform == 'linux' \\\n    --hash" in text
+
+
+def test_wheels_of_another_index_are_those_of_the_pinned_version() -> None:
+    names = [
+        "torch-2.13.0%2Bcpu-cp312-cp312-win_amd64.whl",
+        "torch-2.13.0%2Bcpu-cp310-cp310-win_amd64.whl",
+        "torch-2.12.0%2Bcpu-cp312-cp312-win_amd64.whl",
+        "torch-2.13.0-cp312-cp312-macosx_11_0_arm64.whl",
+    ]
+    page = "\n".join(
+        f'<a href="/whl/cpu/{name}#sha256={str(number) * 64}" data-x="y">{name}</a><br/>'
+        for number, name in enumerate(names)
+    )
+    assert lock.listed_wheels(page, "torch", "2.13.0") == {"0" * 64}
+
+
+def test_torch_can_be_installed_by_hash_for_all_supported_pythons() -> None:
+    hashes = locked_hashes(LOCK)
+    # Python 3.11 to 3.14 on Linux (two processors), macOS and Windows, and one for processors.
+    assert len(hashes["torch"]) >= 4 * 4 + 1
+    assert set(lock.KNOWN_WHEELS.values()) <= set(hashes["torch"])
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +143,15 @@ def test_the_bill_lists_what_is_installed(bill: dict[str, Any]) -> None:
     assert "faiss-cpu" not in components  # of an extra that was not asked for
     assert components["numpy"]["purl"] == f"pkg:pypi/numpy@{version('numpy')}"
     assert bill["metadata"]["component"]["name"] == "polyglance"
+
+
+@pytest.mark.parametrize("extras", [["train", "serve"], ["dev"]])
+def test_the_bill_has_the_form_that_cyclonedx_publishes(extras: list[str]) -> None:
+    content = bill_of_materials(extras)
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(json.dumps(content)) is None
+    content["components"][0]["type"] = "package"
+    assert validator.validate_str(json.dumps(content)) is not None
 
 
 def test_the_bill_has_models_and_weights_with_their_hashes(bill: dict[str, Any]) -> None:
