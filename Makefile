@@ -75,7 +75,13 @@ $(VENV)/ready: $(VENV)/pip.txt
 	$(COMPILE) -j 0
 	touch $@
 
+# pip prefers a file whose hash an index states to a wheel in a folder of --find-links, and so takes
+# torch with CUDA, whose 3 GB no test uses. One without, which satisfies the same pin and has its
+# hash among the same hashes, is asked for first.
 $(VENV)/ready-dev: $(VENV)/pip.txt
+	sed -n '/^torch==/,/[^\\]$$/p' constraints-hashed.txt | sed 's/^torch==[^ ]*/&+cpu/' > $(VENV)/torch-cpu.txt
+	$(PIP) --require-hashes --no-deps --requirement $(VENV)/torch-cpu.txt 2> /dev/null || \
+		echo "pip finds no torch without CUDA here: the one with CUDA is installed"
 	$(BIN)/python tools/requirements.py dev > $(VENV)/requirements-dev.txt
 	$(INSTALL) --requirement $(VENV)/requirements-dev.txt
 	$(PROJECT)
