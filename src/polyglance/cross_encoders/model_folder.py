@@ -38,6 +38,7 @@ from polyglance.models.projection_heads import (
     load_projection_heads,
     save_projection_heads,
 )
+from polyglance.nn.meta import on_meta_device
 from polyglance.nn.pretrained import model_tensors
 from polyglance.records import atomic_write
 from polyglance.text import Tokenizer, open_tokenizer
@@ -138,7 +139,7 @@ def load_cross_encoder(
         state_file = root / WEIGHTS
     try:
         state = {name: value.to(torch.float32) for name, value in load_file(state_file).items()}
-        with torch.device("meta"):
+        with on_meta_device():
             model = cross_encoder_class(config.system)(config.model)
         model.load_state_dict(state, assign=True)
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:

@@ -36,6 +36,7 @@ from polyglance.languages import normalise_language
 from polyglance.models.projection_heads import ProjectionHeadsConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
+from polyglance.nn.meta import on_meta_device
 from polyglance.nn.packed_pairs import Regions, Text
 from polyglance.nn.packing import Packing
 from polyglance.objectives.vqa import AnswerLoss, answer_probabilities
@@ -170,7 +171,7 @@ class VQA:
         try:
             config, state = read_model(path, VQAConfig)
             answers = AnswerVocabulary(config.answers)
-            with torch.device("meta"):
+            with on_meta_device():
                 model = VQAModel(
                     UC2(config.model),
                     len(answers),

@@ -18,7 +18,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from polyglance.errors import DataError
@@ -30,6 +29,7 @@ from polyglance.models.published_checkpoints import (
     read_checkpoint,
 )
 from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.meta import on_meta_device
 
 _UNUSED = (
     "refine_embeddings.", "cross_alignment.", "encoder_attn.", "layer_norm15.",
@@ -135,7 +135,7 @@ def convert_m3p(
     weights = {_m3p_name(name): value.float() for name, value in published.items()}
     weights = {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}
     config = _config(weights, languages)
-    with torch.device("meta"):
+    with on_meta_device():
         model = M3P(config)
     return load_parameters(
         model,

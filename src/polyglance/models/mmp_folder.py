@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch import Tensor
 from polyglance.config import as_plain, load
 from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.models.mmp import MMP, MMPConfig
+from polyglance.nn.meta import on_meta_device
 from polyglance.records import atomic_write
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.utils.bounded import parse_json
@@ -125,7 +125,7 @@ def load_mmp(folder: Path) -> MMPFolder:
         raise DataError(
             f"{folder} holds no MMP model ({error_reason(error)}): run the recipe again"
         ) from error
-    with torch.device("meta"):
+    with on_meta_device():
         model = MMP(config)
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     tied = [name for name in missing if config.share_pooling and name.startswith("visual_pooling.")]

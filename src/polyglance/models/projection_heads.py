@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from polyglance.config import as_plain, load
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.mmp import MMP
+from polyglance.nn.meta import on_meta_device
 from polyglance.nn.packing import Packing
 from polyglance.nn.pooling import MeanHead, PoolingHead
 from polyglance.utils.bounded import parse_json
@@ -135,7 +135,7 @@ def load_projection_heads(folder: str | Path) -> ProjectionHeads:
         config = parse_json((path / _CONFIG).read_text(encoding="utf-8"))
         if config.pop("model_type", None) != _MODEL_TYPE:
             raise ValueError("it holds other weights")
-        with torch.device("meta"):
+        with on_meta_device():
             heads = ProjectionHeads(load(ProjectionHeadsConfig, config))
         heads.load_state_dict(load_file(path / _STATE), assign=True)
     except (

@@ -31,6 +31,7 @@ from polyglance.models.published_checkpoints import (
 )
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
+from polyglance.nn.meta import on_meta_device
 
 _REQUIRED = (
     "encoder.", "region_feature", "region_box", "region_norm", "feature_norm", "box_norm",
@@ -113,7 +114,7 @@ def convert_uc2(published: Mapping[str, Tensor], *, allow_missing_heads: bool = 
         heads = ("v_pooler.", "pooler.", "itm_output.", "clfs_dict.")
         weights = {name: value for name, value in weights.items() if not name.startswith(heads)}
     config = _config(weights, is_volta)
-    with torch.device("meta"):
+    with on_meta_device():
         model = UC2(config)
     return load_parameters(
         model,
