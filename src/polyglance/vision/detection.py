@@ -111,18 +111,24 @@ def _non_maximum_suppression(
     boxes: Floats, class_ids: NDArray[np.int64], max_objects: int
 ) -> NDArray[np.int64]:
     """Return the indices of boxes, given best first, that overlap no better one of their class."""
-    # Shifted by its class, a box overlaps none of another class.
-    shifted = boxes + 2 * class_ids[:, None]
-    left, top, right, bottom = shifted.T
+    left, top, right, bottom = boxes.T
     areas = (right - left) * (bottom - top)
-    selected: list[np.int64] = []
-    rest = np.arange(len(boxes))
-    while len(rest) and len(selected) < max_objects:
-        best, rest = rest[0], rest[1:]
+    suppressed = np.zeros(len(boxes), bool)
+    of_class: dict[int, NDArray[np.int64]] = {}
+    selected: list[int] = []
+    for best in range(len(boxes)):
+        if len(selected) == max_objects:
+            break
+        if suppressed[best]:
+            continue
         selected.append(best)
-        across = np.minimum(right[rest], right[best]) - np.maximum(left[rest], left[best])
-        down = np.minimum(bottom[rest], bottom[best]) - np.maximum(top[rest], top[best])
+        class_id = int(class_ids[best])
+        if class_id not in of_class:
+            of_class[class_id] = np.flatnonzero(class_ids == class_id)
+        rivals = of_class[class_id]
+        across = np.minimum(right[rivals], right[best]) - np.maximum(left[rivals], left[best])
+        down = np.minimum(bottom[rivals], bottom[best]) - np.maximum(top[rivals], top[best])
         intersection = np.maximum(across, 0) * np.maximum(down, 0)
-        union = areas[rest] + areas[best] - intersection
-        rest = rest[intersection <= _MAX_IOU * union]
+        union = areas[rivals] + areas[best] - intersection
+        suppressed[rivals[intersection > _MAX_IOU * union]] = True
     return np.array(selected, np.int64)
