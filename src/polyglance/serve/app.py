@@ -53,8 +53,9 @@ class Service:
         self.hit_models = HitModels(self.catalog, explainer, answerer)
         self.thumbnails = Thumbnails(self.catalog)
         self.uploads = UploadReceiver(upload_limits or UploadLimits())
-        # These take the cores, so a client that sends many requests yields to the others.
+        # Searches and decoding take the cores: whoever sends many requests yields to the others.
         share = FairShare()
+        # One query already uses all cores; the second slot is for another client.
         self.search_limiter = ConcurrencyLimiter(2, max_waiting=200, share=share)
         self.lookup_limiter = ConcurrencyLimiter(8, max_waiting=1000)
         # Decoding a large picture takes hundreds of megabytes.
