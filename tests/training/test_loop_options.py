@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from polyglance.batches.batch import Batch
 from polyglance.errors import PolyglanceError
+from polyglance.nn.compilation import compiled
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packing import Packing
 from polyglance.nn.transformer import TransformerLayer, compile_layers
@@ -289,16 +291,33 @@ def test_operations_are_six_for_each_weight_and_token() -> None:
 
 
 def test_operations_of_compiled_layers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counter sees nothing of what a compiled function does."""
+    """The counter sees nothing of what a compiled function does.
+
+    A function that runs under it before it is compiled would never be compiled after it.
+    """
     layer, packing = TransformerLayer(8, 2, 16), Packing.of(np.array([2, 3]))
     rows = torch.randn(5, 8, requires_grad=True)
     expected = count_flops(lambda: layer(rows, packing).sum().backward())
-    compiled = lambda *args: torch.zeros(5, 8, requires_grad=True)  # noqa: E731
-    monkeypatch.setattr("polyglance.nn.transformer._compiled_after_attention", lambda: compiled)
+    runs: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            runs.append(len(args))
+            return graph.forward(*args)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    monkeypatch.setattr(
+        "polyglance.nn.transformer._compiled_after_attention",
+        compiled(TransformerLayer.after_attention),
+    )
     compile_layers(layer)
-    assert not layer(rows, packing).any()
     assert count_flops(lambda: layer(rows, packing).sum().backward()) == expected
     assert expected >= 6 * 5 * (4 * 8 * 8 + 2 * 8 * 16)
+    assert not runs
+    layer(rows, packing).sum().backward()
+    assert len(runs) == 1
 
 
 def events(path: Path) -> list[tuple[int, bytes]]:

@@ -6,23 +6,17 @@ layer norm (Vaswani et al. 2017, "post-norm").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import cache
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyglance.nn.attention import packed_attention, packed_self_attention
+from polyglance.nn.compilation import compiled
 from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packing import Packing
 
 Activation = Literal["gelu", "relu"]
-
-_uncompiled = ContextVar("uncompiled", default=False)
 
 
 class TransformerLayer(nn.Module):
@@ -85,8 +79,8 @@ class TransformerLayer(nn.Module):
             attended = packed_attention(query, key, value, packing, contexts, dropout=dropout)
         if output_rows is not None:
             rows, attended = rows[output_rows], attended[output_rows]
-        if self.compiled and not _uncompiled.get():
-            return _compiled_after_attention()(self, rows, attended)
+        if self.compiled:
+            return _compiled_after_attention(self, rows, attended)
         return self.after_attention(rows, attended)
 
     def after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
@@ -119,10 +113,8 @@ class TransformerLayer(nn.Module):
         return qkv.view(len(rows), 3, self.num_heads, self.head_size)
 
 
-@cache
-def _compiled_after_attention() -> Callable[[TransformerLayer, Tensor, Tensor], Tensor]:
-    """Compile a layer without its attention, once for all layers and numbers of rows."""
-    return torch.compile(TransformerLayer.after_attention, dynamic=True)
+_compiled_after_attention = compiled(TransformerLayer.after_attention)
+"""A layer without its attention, compiled once for all layers and numbers of rows."""
 
 
 def compile_layers(model: nn.Module, *, enabled: bool = True) -> None:
@@ -133,13 +125,3 @@ def compile_layers(model: nn.Module, *, enabled: bool = True) -> None:
     for module in model.modules():
         if isinstance(module, TransformerLayer):
             module.compiled = enabled
-
-
-@contextmanager
-def uncompiled_layers() -> Iterator[None]:
-    """Compute all layers uncompiled for a while, where single operations can be seen."""
-    token = _uncompiled.set(True)
-    try:
-        yield
-    finally:
-        _uncompiled.reset(token)

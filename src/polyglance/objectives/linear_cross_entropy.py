@@ -7,13 +7,13 @@ a chunk are computed together in the forward pass, and only the gradients are ke
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from polyglance.nn.compilation import compiled
 
 _ALIGNMENT = 64
 """The vocabulary is padded to a multiple: rows of other lengths take matrix products through
@@ -85,7 +85,7 @@ def _loss_and_gradients(
     table = F.pad(weight.to(rows.dtype), (0, 0, 0, padding))
     # No row predicts padding.
     offset = F.pad(bias.to(precise), (0, padding), value=float("-inf"))
-    softmax = _compiled_softmax_gradient() if rows.is_cuda else _softmax_gradient
+    softmax = _compiled_softmax_gradient if rows.is_cuda else _softmax_gradient
     total = torch.zeros((), device=rows.device, dtype=precise)
     if trains:
         row_gradient = torch.empty_like(rows)
@@ -123,6 +123,4 @@ def _softmax_gradient(logits: Tensor, bias: Tensor, targets: Tensor) -> tuple[Te
     return (normaliser - chosen).sum(), gradient.to(logits.dtype)
 
 
-@cache
-def _compiled_softmax_gradient() -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return torch.compile(_softmax_gradient, dynamic=True)
+_compiled_softmax_gradient = compiled(_softmax_gradient)

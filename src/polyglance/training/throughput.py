@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from polyglance.nn.transformer import uncompiled_layers
+from polyglance.nn.compilation import uncompiled
 from polyglance.training.distributed import world_size
 
 _PROBE_SIZE, _PROBE_REPEATS = 8192, 16
@@ -102,7 +102,7 @@ def count_flops(function: Callable[[], Any]) -> float:
     Compiled parts run uncompiled, where operations can be seen. Those of kernels of our own
     cannot: short attention, which has about one in a hundred.
     """
-    with uncompiled_layers(), FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
+    with uncompiled(), FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         function()
     return float(counter.get_total_flops())
 
