@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def set_commit(commit: str | None) -> None:
         os.environ.setdefault("POLYGLANCE_COMMIT", commit or "unknown")
 
 
+@cache  # asked for after every run: of the code that was imported, whatever is committed since
 def _commit() -> str:
     if shutil.which("git") is None:
         return "unknown"
@@ -49,6 +51,7 @@ def _hardware() -> str:
     return cpu
 
 
+@cache
 def _cpu_name() -> str:
     if shutil.which("lscpu") is None:
         return platform.machine()

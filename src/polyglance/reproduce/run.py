@@ -254,7 +254,7 @@ def input_fingerprints(recipe: Recipe, data: Path) -> dict[str, str]:
     model = staged_runs.model_files(getattr(recipe.settings, "init_from_dual_encoder", None))
     paths = sorted({path for path in named_files(recipe.settings, data) if path.exists()})
     return {
-        "code": fingerprint(*staged_runs.source_files(module)),
+        "code": staged_runs.fingerprint_code(module),
         "data": fingerprint([_content(path, data) for path in paths]),
         **({"dual_encoder": fingerprint(*model)} if model else {}),
     }

@@ -359,12 +359,28 @@ def source_files(module: str) -> list[Path]:
         if name in sources or not name.startswith(f"{package.name}.") or not files:
             continue
         sources[name] = files[0]
-        for node in ast.walk(ast.parse(files[0].read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                waiting += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                waiting += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+        waiting += _imported_names(files[0])
     return sorted(sources.values())
+
+
+@cache
+def fingerprint_code(module: str) -> str:
+    """Return a fingerprint of a module and of all that it imports of our package."""
+    from polyglance.utils.fingerprint import fingerprint
+
+    return fingerprint(*source_files(module))
+
+
+@cache  # systems share most of their files
+def _imported_names(source: Path) -> list[str]:
+    """Return what a file imports: modules, and what may be a module of a package."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+    return names
 
 
 def _drop_checksum(deleted: Path) -> None:
