@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psycopg
@@ -20,7 +21,15 @@ from polyglance.search.backends import FileBackend, backend_for
 from polyglance.search.postgres import database
 from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.repair import repair
-from polyglance.search.store import LibraryUnavailableError
+from polyglance.search.store import (
+    EXCLUDED,
+    SCANNED,
+    BadFile,
+    Entry,
+    FileSignature,
+    LibraryDamagedError,
+    LibraryUnavailableError,
+)
 
 SECRET = "s3cr3t"
 
@@ -139,7 +148,7 @@ def test_a_transaction_that_timed_out_while_idle_is_repeated(
         connection.execute("SELECT 1")
 
     store.transaction(work)
-    assert store.places("walked") == ["/1"]
+    assert walked(store) == ["/1"]
     monkeypatch.setattr(database, "MAX_LOST_CONNECTIONS", 0)
     pauses = [0.5, 0.0]
     with pytest.raises(LibraryUnavailableError, match=r"cannot be used .*idle-in-transaction"):
@@ -223,7 +232,7 @@ def test_a_transaction_is_repeated_after_a_lost_connection(store: PostgresStore,
         connection.execute("SELECT 1")
 
     store.transaction(work)
-    assert store.places("walked") == ["/2"]
+    assert walked(store) == ["/2"]
 
 
 def test_a_server_that_shuts_down_is_waited_for(store: PostgresStore) -> None:
@@ -236,7 +245,7 @@ def test_a_server_that_shuts_down_is_waited_for(store: PostgresStore) -> None:
             raise leaves.pop()("terminating connection due to unexpected postmaster exit")
 
     store.transaction(work)
-    assert store.places("walked") == ["/0"]
+    assert walked(store) == ["/0"]
 
 
 def test_work_that_keeps_killing_the_server_is_given_up(store: PostgresStore, url: str) -> None:
@@ -263,6 +272,12 @@ def test_a_writer_that_blocks_others_is_an_error(url: str, monkeypatch: pytest.M
     store.close()
 
 
+def walked(store: PostgresStore) -> list[str]:
+    """Return the folders of a store, whether or not their checksums were written."""
+    rows = store.fetch_all("SELECT path FROM places WHERE role = 'walked' ORDER BY path")
+    return [path for (path,) in rows]
+
+
 def test_damage_is_found(store: PostgresStore, url: str) -> None:
     store.put(entry(f"/{name}", name) for name in "abcde")
     assert list(store.find_damage()) == []
@@ -287,6 +302,98 @@ def test_damage_is_found(store: PostgresStore, url: str) -> None:
     assert [sentence.split(":")[0] for sentence in done.lost] == ["/a"]
     assert list(store.find_damage()) == []
     assert store.counts().pictures == 2
+
+
+def fill(store: PostgresStore) -> list[Entry]:
+    """Store a picture, a clip and a bad file, with thumbnails and folders."""
+    spans = ((0.0, 1.5), (1.5, 3.0))
+    store.put(
+        [
+            replace(entry("/p/a", "a"), thumbnail=b"webp"),
+            entry("/p/b", "b", (1, 0, 0), (0, 1, 0), spans=spans, kind="clip", seconds=3.0),
+            entry("/p/c", "c"),
+        ]
+    )
+    store.put_bad_files([BadFile("/p/torn", "is torn", FileSignature(1, 2))])
+    store.add_place(SCANNED, "/p")
+    store.add_place(EXCLUDED, "/p/private")
+    return list(store.entries())
+
+
+def ask(store: PostgresStore) -> None:
+    """Read all that users see."""
+    store.lookup(range(1, 9))
+    store.rows(store.ids())
+    for path in store.paths():
+        store.thumbnail(path)
+    store.records(list(store.paths()))
+    store.bad_files()
+    store.places(SCANNED)
+
+
+@pytest.mark.parametrize(
+    ("statement", "refused", "lost"),
+    [
+        ("UPDATE items SET path = '/etc/passwd' WHERE id = 1", "item 1", "rows of which"),
+        ("UPDATE items SET taken = '1' WHERE id = 1", "item 1", "rows of which"),
+        ("UPDATE items SET parts = 3 WHERE id = 2", "item 2", "/p/b"),
+        ("UPDATE thumbnails SET webp = 'other'", "the thumbnail of /p/a", "/p/a"),
+        ("DELETE FROM thumbnails", "the thumbnail of /p/a", "/p/a"),
+        ("UPDATE vectors SET stop = 9 WHERE item = 2 AND part = 0", "vector 2", "/p/b"),
+        ("UPDATE numbers SET id = 77 WHERE id = 2", "vector 77", "/p/b"),
+        ("UPDATE bad SET reason = 'x'", "what is on record of /p/torn", "rows of which"),
+        ("UPDATE places SET path = '/' WHERE path = '/p'", "list of its folders", "rows of which"),
+    ],
+)
+def test_a_changed_row_is_refused_found_and_repaired(
+    store: PostgresStore, url: str, statement: str, refused: str, lost: str
+) -> None:
+    fill(store)
+    ask(store)
+    assert list(store.find_damage()) == []
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("SET search_path = polyglance, public")
+        raw.execute(statement)
+    with pytest.raises(LibraryDamagedError, match=refused) as error:
+        ask(store)
+    assert "\n" not in str(error.value)
+    done = repair(url)  # no file is there
+    assert done.damage
+    assert done.lost[0].startswith(lost)
+    ask(store)
+    assert list(store.find_damage()) == []
+    assert store.counts().pictures + store.counts().clips >= 2
+
+
+def test_a_library_of_version_0_1_is_upgraded(store: PostgresStore, url: str) -> None:
+    expected = fill(store)
+    ids, records = store.ids().tolist(), store.records(list(store.paths()))
+    with psycopg.connect(url, autocommit=True) as raw:  # as version 0.1 left it
+        raw.execute("SET search_path = polyglance, public")
+        raw.execute("ALTER TABLE items DROP parts, DROP thumbnail, DROP checksum")
+        for table in ("numbers", "thumbnails", "bad", "places"):
+            raw.execute(f"ALTER TABLE {table} DROP checksum")  # type: ignore[arg-type]
+        raw.execute("UPDATE manifest SET value = '1' WHERE name = 'format'")
+        raw.execute("DROP ROLE IF EXISTS guest")
+        raw.execute("CREATE ROLE guest LOGIN")
+        raw.execute("GRANT USAGE ON SCHEMA polyglance TO guest")
+        raw.execute("GRANT SELECT ON ALL TABLES IN SCHEMA polyglance TO guest")
+    with pytest.raises(PolyglanceError, match="ask its owner to open it once"):
+        PostgresStore(url.replace("postgres:", "guest:"))
+    upgraded = PostgresStore(url)
+    assert upgraded.model_info.format == 2
+    assert list(upgraded.find_damage()) == []
+    assert (upgraded.ids().tolist(), upgraded.records(list(upgraded.paths()))) == (ids, records)
+    for one, other in zip(upgraded.entries(), expected, strict=True):
+        assert (one.item, one.spans, one.thumbnail) == (other.item, other.spans, other.thumbnail)
+    ask(upgraded)
+    upgraded.put([entry("/p/d", "d")])
+    upgraded.move("/p/a", "/p/e", FileSignature(5, 6))
+    assert list(upgraded.find_damage()) == []
+    upgraded.close()
+    guest = PostgresStore(url.replace("postgres:", "guest:"))
+    ask(guest)
+    guest.close()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from polyglance.errors import DataError, PolyglanceError, error_reason, printable
+from polyglance.search.salvage import Salvage
 from polyglance.search.sqlite_connection import connect
-from polyglance.search.sqlite_salvage import ID_GAP, Salvage, salvage
+from polyglance.search.sqlite_salvage import ID_GAP, salvage
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import LibraryNotFoundError
 

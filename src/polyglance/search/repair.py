@@ -12,6 +12,7 @@ from polyglance.search.indexing import IndexReport
 from polyglance.search.library import Library
 from polyglance.search.library_files import find_damage, repair_file
 from polyglance.search.model_info import Model
+from polyglance.search.salvage import Salvage
 from polyglance.search.scan import has_content, is_missing
 from polyglance.search.store import SCANNED
 
@@ -57,31 +58,7 @@ def repair(
         return RepairReport()
     kept, damaged_file = repair_file(backend.path)
     with Library(backend.path, model=model) as library:
-        store = library._store()
-        # Of a file that is not there all that is left stays.
-        paths = {path for path in (*kept.lost, *kept.lost_thumbnails) if not is_missing(path)}
-        if not kept.complete:
-            paths |= {folder for folder in store.places(SCANNED) if _is_there(folder)}
-        report = None
-        if paths:
-            report = library._update_paths(
-                store, sorted(paths), thumbnails=kept.thumbnails, quiet=quiet
-            )
-        lost = _missing(library, kept.lost)
-        lost += [
-            f"{printable(path)}: is not there: its thumbnail is lost"
-            for path in kept.lost_thumbnails
-            if is_missing(path)
-        ]
-        if not kept.complete:
-            lost.append(
-                "rows of which nothing can be read are missing: files in the library's folders"
-                " were indexed again, others were not; see `polyglance library info`, and add"
-                " missing folders with `polyglance index FOLDER`"
-            )
-        if remaining := list(store.find_damage()):
-            raise PolyglanceError(f"{library.name} could not be repaired: {remaining[0]}")
-    return RepairReport(damage, kept.items, report, tuple(lost), damaged_file)
+        return _index_again(library, kept, damage, damaged_file, quiet=quiet)
 
 
 def _repair_server(place: str, model: Model, *, quiet: bool) -> RepairReport:
@@ -92,11 +69,43 @@ def _repair_server(place: str, model: Model, *, quiet: bool) -> RepairReport:
         damage = tuple(store.find_damage())
         if not damage or not isinstance(store, PostgresStore):
             return RepairReport(damage)
-        lost = paths = store.damaged_paths()
-        store.delete(paths)
-        paths = [path for path in paths if not is_missing(path)]
-        report = library._update_paths(store, paths, thumbnails=False, quiet=quiet)
-        return RepairReport(damage, len(library), report, tuple(_missing(library, lost)))
+        return _index_again(library, store.drop_damage(), damage, None, quiet=quiet)
+
+
+def _index_again(
+    library: Library,
+    kept: Salvage,
+    damage: tuple[str, ...],
+    damaged_file: Path | None,
+    *,
+    quiet: bool,
+) -> RepairReport:
+    """Index what is lost, or all folders if that is not known."""
+    store = library._store()
+    # Of a file that is not there all that is left stays.
+    paths = {path for path in (*kept.lost, *kept.lost_thumbnails) if not is_missing(path)}
+    if not kept.complete:
+        paths |= {folder for folder in store.places(SCANNED) if _is_there(folder)}
+    report = None
+    if paths:
+        report = library._update_paths(
+            store, sorted(paths), thumbnails=kept.thumbnails, quiet=quiet
+        )
+    lost = _missing(library, kept.lost)
+    lost += [
+        f"{printable(path)}: is not there: its thumbnail is lost"
+        for path in kept.lost_thumbnails
+        if is_missing(path)
+    ]
+    if not kept.complete:
+        lost.append(
+            "rows of which nothing can be read are missing: files in the library's folders"
+            " were indexed again, others were not; see `polyglance library info`, and add"
+            " missing folders with `polyglance index FOLDER`"
+        )
+    if remaining := list(store.find_damage()):
+        raise PolyglanceError(f"{library.name} could not be repaired: {remaining[0]}")
+    return RepairReport(damage, kept.items, report, tuple(lost), damaged_file)
 
 
 def _missing(library: Library, paths: Sequence[str]) -> list[str]:

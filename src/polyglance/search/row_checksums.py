@@ -1,8 +1,9 @@
-"""Checksums of the rows of a library in a file, since SQLite has none of its own.
+"""Checksums of the rows of a library, since SQLite has none of its own, nor have many servers.
 
-Each row has a CRC-32 of all its columns, its ids included, and each table has the number of its
-rows and the sum of their checksums (`sqlite_totals`). So a changed row does not match its own
-checksum, and a missing or additional one not those of its table.
+Each row has a CRC-32 of all its columns, its ids included. In a file each table also has the
+number of its rows and the sum of their checksums (`sqlite_totals`). So a changed row does not
+match its own checksum, and a missing or additional one not those of its table. On a server a
+vector has its checksum beside it, and its row of ``numbers`` one of the rest and of that.
 """
 
 from __future__ import annotations
@@ -50,6 +51,24 @@ def vector_checksum(
         vector_id, item, -1.0 if start is None else start, -1.0 if stop is None else stop
     )
     return zlib.crc32(content, zlib.crc32(head))
+
+
+def number_checksum(
+    vector_id: int, item: int, start: float | None, stop: float | None, checksum: int
+) -> int:
+    """Return the checksum of a row of ``numbers``, which a server has.
+
+    Args:
+        vector_id: The vector's id.
+        item: The id of its item.
+        start: Begin of its span, or None.
+        stop: End of its span, or None.
+        checksum: The CRC-32 of the vector's float16 bytes.
+
+    Returns:
+        The CRC-32.
+    """
+    return vector_checksum(vector_id, item, start, stop, checksum.to_bytes(8, "little"))
 
 
 def row_checksum(table: str, row: tuple[Any, ...]) -> int:

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.errors import printable
+from polyglance.search.row_checksums import matches
 from polyglance.search.serialization import (
     ITEM_COLUMNS,
     READ_BLOCK,
@@ -65,7 +67,7 @@ class Dialect:
     """A FROM clause of the rows of ``id_table`` with listed ids, up to the join with items."""
     as_list: Callable[[list[Any]], Any]
     """Converts a list to the value that these conditions take."""
-    item_columns: str = ITEM_COLUMNS
+    item_columns: str = f"items.id, {ITEM_COLUMNS}, parts, thumbnail, items.checksum"
     """The columns of ``items`` that `SqlStore._item` takes."""
 
 
@@ -96,8 +98,10 @@ class SqlStore(ABC):
         """Return the first row of `vector_columns` that does not match its checksum, or None."""
 
     def _item(self, row: Sequence[Any]) -> Item:
-        """Convert a row of the dialect's columns of items."""
-        return item_from_row(row)
+        """Convert a row of the dialect's columns of items, which must match its checksum."""
+        if not matches("items", tuple(row[:-1]), row[-1]):
+            raise LibraryDamagedError(self._name, f"item {row[0]} does not match its checksum")
+        return item_from_row(row[1:-3])
 
     @property
     @abstractmethod
@@ -111,18 +115,18 @@ class SqlStore(ABC):
 
     def records(self, paths: Sequence[str]) -> dict[str, FileRecord]:
         """Return what is on record of these files, by path; unknown files are left out."""
-        values = self._dialect.as_list(list(paths))
+        values, in_paths = (self._dialect.as_list(list(paths)),), self._dialect.in_paths
         rows = self.fetch_all(
-            "SELECT path, size, mtime_ns, NULL, item IS NOT NULL FROM items"
-            f" LEFT JOIN thumbnails ON item = items.id WHERE path {self._dialect.in_paths}"
-            " UNION ALL SELECT path, size, mtime_ns, reason, false FROM bad"
-            f" WHERE path {self._dialect.in_paths}",
-            (values, values),
+            f"SELECT {self._dialect.item_columns} FROM items WHERE path {in_paths}", values
         )
-        return {
-            path: FileRecord(FileSignature(size, time), error, bool(thumbnail))
-            for path, size, time, error, thumbnail in rows
+        records = {
+            item.path: FileRecord(item.signature, None, bool(row[-2]))
+            for row, item in ((row, self._item(row)) for row in rows)
         }
+        for bad in self._bad_files(f"path {in_paths}", values):
+            if bad.signature:
+                records[bad.path] = FileRecord(bad.signature, bad.reason)
+        return records
 
     def items_with_content(self, content_hash: str) -> list[Item]:
         """Return items whose files had this content, a few dozen at most."""
@@ -178,9 +182,13 @@ class SqlStore(ABC):
         return self._snapshot(read)
 
     def _thumbnails(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, bytes]:
-        return dict(
-            fetch_all(f"SELECT item, webp FROM thumbnails WHERE item {self._dialect.in_ids}", ids)
+        rows = fetch_all(
+            f"SELECT item, webp, checksum FROM thumbnails WHERE item {self._dialect.in_ids}", ids
         )
+        for item, webp, checksum in rows:
+            if not matches("thumbnails", (item, webp), checksum):
+                raise LibraryDamagedError(self._name, f"the thumbnail of item {item}")
+        return {item: webp for item, webp, _ in rows}
 
     def paths(self, folder: str | None = None) -> Iterator[str]:
         """Yield the paths on record in order, bad files included; all, or those in a folder."""
@@ -199,17 +207,26 @@ class SqlStore(ABC):
     def bad_files(self, folder: str | None = None) -> list[BadFile]:
         """Return the files that could not be read; all, or those in a folder."""
         condition, values = path_condition(folder)
+        return self._bad_files(f"{condition} ORDER BY path", values)
+
+    def _bad_files(self, condition: str, values: Sequence[Any]) -> list[BadFile]:
         rows = self.fetch_all(
-            f"SELECT path, reason, size, mtime_ns FROM bad WHERE {condition} ORDER BY path", values
+            f"SELECT path, size, mtime_ns, reason, checksum FROM bad WHERE {condition}", values
         )
+        for *row, checksum in rows:
+            if not matches("bad", tuple(row), checksum):
+                name = printable(str(row[0]))
+                raise LibraryDamagedError(self._name, f"what is on record of {name}")
         return [
-            BadFile(path, reason, FileSignature(size, time)) for path, reason, size, time in rows
+            BadFile(path, reason, FileSignature(size, time)) for path, size, time, reason, _ in rows
         ]
 
     def places(self, role: Role) -> list[str]:
         """Return the paths that have a role."""
-        rows = self.fetch_all("SELECT path FROM places WHERE role = ? ORDER BY path", (role,))
-        return [path for (path,) in rows]
+        rows = self.fetch_all("SELECT role, path, checksum FROM places ORDER BY path")
+        if not all(matches("places", tuple(row[:2]), row[2]) for row in rows):
+            raise LibraryDamagedError(self._name, "the list of its folders")
+        return [path for other, path, _ in rows if other == role]
 
     def rows_after(self, last_id: int) -> Iterator[VectorRows]:
         """Yield the vectors with higher ids, in blocks."""
@@ -268,9 +285,15 @@ class SqlStore(ABC):
     def thumbnail(self, path: str) -> bytes | None:
         """Return the thumbnail of an item (WebP), if there is one."""
         row = self._fetch_one(
-            "SELECT webp FROM thumbnails JOIN items ON items.id = item WHERE path = ?", (path,)
+            "SELECT thumbnail, item, webp, thumbnails.checksum FROM items"
+            " LEFT JOIN thumbnails ON items.id = item WHERE path = ?",
+            (path,),
         )
-        return row[0] if row else None
+        if row is None or row[0] == 0:
+            return None
+        if not matches("thumbnails", tuple(row[1:3]), row[3]):
+            raise LibraryDamagedError(self._name, f"the thumbnail of {printable(path)}")
+        return bytes(row[2])
 
     def counts(self) -> Counts:
         """Count what the library holds."""
@@ -286,7 +309,8 @@ class SqlStore(ABC):
     @property
     def vector_columns(self) -> str:
         """The columns of a vector that `vector_rows` takes."""
-        return f"{self._dialect.id_table}.id, item, start, stop, vector, vectors.checksum"
+        table = self._dialect.id_table
+        return f"{table}.id, item, start, stop, vector, {table}.checksum"
 
     def vector_rows(self, rows: Sequence[Any]) -> VectorRows:
         """Convert rows of `vector_columns`, none of which may be damaged."""
@@ -308,14 +332,6 @@ class SqlStore(ABC):
         if not isinstance(path, str) or path <= last:
             raise LibraryDamagedError(self._name, "the order of its paths")
         return path
-
-    def _without_vectors(self) -> list[tuple[str, str]]:
-        """Return the paths of items without a vector, each with the fault."""
-        rows = self.fetch_all(
-            "SELECT path FROM items WHERE NOT EXISTS"
-            " (SELECT 1 FROM vectors WHERE item = items.id) ORDER BY path"
-        )
-        return [(str(path), "has no vector") for (path,) in rows]
 
 
 def path_condition(folder: str | None) -> tuple[str, list[Any]]:

@@ -19,6 +19,12 @@ CHECK_LIMIT = 200_000
 100,000 take 0.5 s of one core, and 1.4 s before indexing. Beyond that only the rows that are
 read are verified; `find_damage` verifies all, however many.
 """
+INCOMPLETE_ITEMS = (
+    "SELECT path, parts, have FROM (SELECT path, parts,"
+    " (SELECT count(*) FROM vectors WHERE item = items.id) AS have FROM items) AS counted"
+    " WHERE parts != have OR have = 0 ORDER BY path"
+)
+"""A query for the items that lack vectors."""
 MENDED = "`polyglance library repair` indexes the file again"
 
 _ONE_TABLE = sqlite3.sqlite_version_info >= (3, 33)
@@ -58,7 +64,7 @@ def check(reader: Reader, library: str, *, write: bool = False) -> None:
         count = checksums = 0
         for row, checksum in read_rows(reader, table, library):
             if not matches(table, row, checksum):
-                raise LibraryDamagedError(library, _row_name(table, row))
+                raise LibraryDamagedError(library, row_name(table, row))
             count, checksums = count + 1, checksums + checksum
         _compare(library, table, totals[table], count, checksums)
 
@@ -126,12 +132,13 @@ def _page_faults(reader: Reader) -> Iterator[str]:
 
 
 def _incomplete_items(reader: Reader) -> Iterator[str]:
-    for path, parts, count in reader.fetch_all(
-        "SELECT path, parts, (SELECT count(*) FROM vectors WHERE item = items.id) AS have"
-        " FROM items WHERE parts != have OR have = 0 ORDER BY path"
-    ):
-        have = "no vector" if not count else f"{count} of {parts} vectors"
-        yield f"{printable(str(path))}: has {have}: {MENDED}"
+    for path, parts, count in reader.fetch_all(INCOMPLETE_ITEMS):
+        yield f"{printable(str(path))}: {incomplete(count, parts)}: {MENDED}"
+
+
+def incomplete(count: int, parts: int) -> str:
+    """Return what an item has that should have ``parts`` vectors."""
+    return "has no vector" if not count else f"has {count} of {parts} vectors"
 
 
 def _table_faults(reader: Reader, table: str, library: str, width: int) -> Iterator[str]:
@@ -141,10 +148,10 @@ def _table_faults(reader: Reader, table: str, library: str, width: int) -> Itera
         paths = dict(reader.fetch_all("SELECT id, path FROM items"))
     count = checksums = faults = 0
     for row, checksum in read_rows(reader, table, library):
-        if fault := _row_fault(table, row, checksum, width):
+        if fault := row_fault(table, row, checksum, width):
             faults += 1
             item = row[1] if table == "vectors" else row[0]
-            name = printable(str(paths[item])) if item in paths else _row_name(table, row)
+            name = printable(str(paths[item])) if item in paths else row_name(table, row)
             yield f"{name}: {fault}: {MENDED}"
         else:
             count, checksums = count + 1, checksums + checksum
@@ -152,7 +159,18 @@ def _table_faults(reader: Reader, table: str, library: str, width: int) -> Itera
         _compare(library, table, total, count, checksums)
 
 
-def _row_fault(table: str, row: tuple[Any, ...], checksum: object, width: int) -> str | None:
+def row_fault(table: str, row: tuple[Any, ...], checksum: object, width: int) -> str | None:
+    """Return what is wrong with a row of `COLUMNS`, or None.
+
+    Args:
+        table: The row's table.
+        row: The row.
+        checksum: Its checksum.
+        width: Numbers per vector.
+
+    Returns:
+        The fault, for a sentence that begins with the name of the row.
+    """
     noun = {"vectors": "a vector", "thumbnails": "the thumbnail"}.get(table, "what is on record")
     if not matches(table, row, checksum):
         return f"{noun} does not match its checksum"
@@ -166,7 +184,7 @@ def _row_fault(table: str, row: tuple[Any, ...], checksum: object, width: int) -
     return None
 
 
-def _row_name(table: str, row: tuple[Any, ...]) -> str:
+def row_name(table: str, row: tuple[Any, ...]) -> str:
     """Return what a damaged row was about, as far as it can be told."""
     path = next((value for value in row if isinstance(value, str) and "/" in value), None)
     return f"{table}, {printable(path)}" if path else f"row {row[0]} of {table}"

@@ -15,7 +15,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from polyglance.errors import DataError, printable
 from polyglance.search import sqlite_pages
 from polyglance.search.row_checksums import COLUMNS, COUNTED, KEYS, matches, row_checksum
+from polyglance.search.salvage import Salvage
 from polyglance.search.serialization import FLOAT16, model_info_from_rows
 from polyglance.search.sqlite_connection import (
     APPLICATION_ID,
@@ -42,21 +42,6 @@ _UNREADABLE = (sqlite3.Error, DataError, UnicodeDecodeError, OverflowError, Memo
 """What reading a damaged file raises; SQLite's messages may have text that is not UTF-8."""
 
 Row = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Salvage:
-    """What a new file has of a damaged one."""
-
-    items: int
-    lost: tuple[str, ...]
-    """The paths of items that are not complete, as far as they are known."""
-    lost_thumbnails: tuple[str, ...]
-    """The paths of items whose thumbnails are lost."""
-    complete: bool
-    """Whether all that is lost is named: no item is missing of which nothing is known."""
-    thumbnails: bool
-    """Whether the library has thumbnails."""
 
 
 def salvage(path: Path, target: Path) -> Salvage:

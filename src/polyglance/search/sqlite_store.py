@@ -16,19 +16,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.errors import printable
 from polyglance.search import sqlite_check, sqlite_filters
 from polyglance.search.row_checksums import matches, vector_checksum
 from polyglance.search.serialization import (
     FLOAT16,
-    ITEM_COLUMNS,
     check_vectors,
     ids_from_rows,
-    item_from_row,
     item_to_row,
     vector_to_bytes,
 )
-from polyglance.search.sql_store import Dialect, FetchAll, SqlStore, filter_condition
+from polyglance.search.sql_store import Dialect, SqlStore, filter_condition
 from polyglance.search.sqlite_connection import SqliteConnection
 from polyglance.search.sqlite_totals import IN_LIST, Changes, Total, read_totals
 from polyglance.search.store import (
@@ -61,7 +58,6 @@ class SqliteStore(SqliteConnection, SqlStore):
         among_ids="(SELECT value FROM json_each(?)) AS near"
         " CROSS JOIN vectors ON vectors.id = near.value CROSS",
         as_list=json.dumps,
-        item_columns=f"items.id, {ITEM_COLUMNS}, parts, thumbnail, items.checksum",
     )
     _is_sound = _may_write = _has_filtered = False
 
@@ -173,21 +169,7 @@ class SqliteStore(SqliteConnection, SqlStore):
     def records(self, paths: Sequence[str]) -> dict[str, FileRecord]:
         """Return what is on record of these files, by path; unknown files are left out."""
         self._ensure_sound()
-        values = (json.dumps(list(paths)),)
-        rows = self.fetch_all(
-            f"SELECT {self._dialect.item_columns} FROM items WHERE path {IN_LIST}", values
-        )
-        records = {
-            item.path: FileRecord(item.signature, None, bool(row[-2]))
-            for row, item in ((row, self._item(row)) for row in rows)
-        }
-        for path, size, mtime_ns, reason, checksum in self.fetch_all(
-            f"SELECT path, size, mtime_ns, reason, checksum FROM bad WHERE path {IN_LIST}", values
-        ):
-            if not matches("bad", (path, size, mtime_ns, reason), checksum):
-                raise LibraryDamagedError(self._name, f"what is on record of {printable(path)}")
-            records[path] = FileRecord(FileSignature(size, mtime_ns), reason)
-        return records
+        return super().records(paths)
 
     def items_with_content(self, content_hash: str) -> list[Item]:
         """Return items whose files had this content, a few dozen at most."""
@@ -266,19 +248,6 @@ class SqliteStore(SqliteConnection, SqlStore):
             [later] = self._fetch_one("SELECT count(*) FROM vectors WHERE id > ?", (last_id,))
         return total - later, later
 
-    def thumbnail(self, path: str) -> bytes | None:
-        """Return the thumbnail of an item (WebP), if there is one."""
-        row = self._fetch_one(
-            "SELECT thumbnail, item, webp, thumbnails.checksum FROM items"
-            " LEFT JOIN thumbnails ON items.id = item WHERE path = ?",
-            (path,),
-        )
-        if row is None or row[0] == 0:
-            return None
-        if not matches("thumbnails", row[1:3], row[3]):
-            raise LibraryDamagedError(self._name, f"the thumbnail of {printable(path)}")
-        return bytes(row[2])
-
     def find_damage(self) -> Iterator[str]:
         """Yield a sentence for each damaged part of the library."""
         return sqlite_check.find_damage(self, self._name, self.model_info.width)
@@ -308,18 +277,6 @@ class SqliteStore(SqliteConnection, SqlStore):
         self._ensure_sound()
         with self._lock:
             return work(self.fetch_all)
-
-    def _item(self, row: Sequence[Any]) -> Item:
-        if not matches("items", tuple(row[:-1]), row[-1]):
-            raise LibraryDamagedError(self._name, f"item {row[0]} does not match its checksum")
-        return item_from_row(row[1:-3])
-
-    def _thumbnails(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, bytes]:
-        rows = fetch_all(f"SELECT item, webp, checksum FROM thumbnails WHERE item {IN_LIST}", ids)
-        for item, webp, checksum in rows:
-            if not matches("thumbnails", (item, webp), checksum):
-                raise LibraryDamagedError(self._name, f"the thumbnail of item {item}")
-        return {item: webp for item, webp, _ in rows}
 
     def _find_mismatch(self, rows: Sequence[Any]) -> Any:
         try:

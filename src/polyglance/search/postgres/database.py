@@ -18,14 +18,21 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.search.approximate import EF_SEARCH
 from polyglance.search.postgres.address import Address
 from polyglance.search.postgres.tables import create_statements
+from polyglance.search.postgres.upgrade import is_current, upgrade
 from polyglance.search.serialization import model_info_from_rows, model_info_to_rows
-from polyglance.search.store import LibraryNotFoundError, LibraryUnavailableError, ModelInfo
+from polyglance.search.store import (
+    FORMAT,
+    LibraryNotFoundError,
+    LibraryUnavailableError,
+    ModelInfo,
+)
 
 try:
     import psycopg
@@ -248,6 +255,26 @@ class PostgresDatabase:
         for row in model_info_to_rows(model_info):
             connection.execute("INSERT INTO manifest VALUES (%s, %s)", row)
 
+    def _upgrade(self, connection: Connection) -> None:
+        """Upgrade a library of version 0.1, which then refuses it."""
+        try:
+            with connection.transaction():
+                connection.execute(
+                    "SELECT pg_advisory_xact_lock(%s, %s)", (LOCK_CLASS, CREATE_LOCK)
+                )
+                if not is_current(connection.execute):  # else another process did it meanwhile
+                    self._prepare(connection)
+                    self._take_turn(connection)
+                    upgrade(partial(connection.execute, binary=True))
+                    connection.execute(
+                        "UPDATE manifest SET value = %s WHERE name = 'format'", (str(FORMAT),)
+                    )
+        except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
+            raise PolyglanceError(
+                f"{self._name} was made by an earlier version, and you may not change its tables:"
+                " ask its owner to open it once, with `polyglance library info`"
+            ) from error
+
     def _refuse_foreign(self, connection: Connection) -> None:
         """Refuse a schema in which a stranger's triggers, views or rules would run."""
         foreign = connection.execute(
@@ -275,6 +302,8 @@ class PostgresDatabase:
             if not self._exists(connection):
                 return False
             self._refuse_foreign(connection)
+            if not is_current(connection.execute):
+                self._upgrade(connection)
             # The library, and pgvector with it, may have been created since this session began.
             return self._prepared or self._prepare(connection)
 

@@ -90,9 +90,9 @@ class PostgresIndex:
             connection.execute("SET LOCAL enable_sort = off")
             return connection.execute(
                 to_placeholders(
-                    "WITH near AS MATERIALIZED (SELECT item, part, start, stop, vector, checksum"
+                    "WITH near AS MATERIALIZED (SELECT item, part, start, stop, vector"
                     f" FROM {_source(where)} WHERE {condition} ORDER BY vector <#> ? LIMIT ?)"
-                    " SELECT id, item, start, stop, vector, checksum FROM near"
+                    " SELECT id, item, start, stop, vector, checksum FROM near"  # of numbers
                     " JOIN numbers USING (item, part)"
                 ),
                 (*values, to_pgvector(query), depth),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import Vector
 
+from polyglance.search.postgres import checks
 from polyglance.search.postgres.database import (
     Connection,
     PostgresDatabase,
@@ -17,14 +19,13 @@ from polyglance.search.postgres.database import (
     to_placeholders,
 )
 from polyglance.search.postgres.tables import to_pgvector
+from polyglance.search.row_checksums import COLUMNS, matches, number_checksum, row_checksum
+from polyglance.search.salvage import Salvage
 from polyglance.search.serialization import (
     FLOAT16,
-    ITEM_COLUMNS,
-    READ_BLOCK,
     check_vectors,
     ids_from_rows,
     item_to_row,
-    not_unit,
     vector_to_bytes,
 )
 from polyglance.search.sql_store import Dialect, FetchAll, SqlStore
@@ -42,9 +43,11 @@ Execute: TypeAlias = Callable[..., Any]
 """Runs a statement with values inside a transaction; returns its cursor."""
 _ITEM_ARRAYS = (
     "unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::text[],"
-    " %s::text[], %s::integer[], %s::integer[], %s::float8[])"
+    " %s::text[], %s::integer[], %s::integer[], %s::float8[], %s::integer[], %s::integer[],"
+    " %s::bigint[])"
 )
-"""Rows from arrays of the ids and columns of items."""
+"""Rows from arrays of the columns of items, with their checksums."""
+_ITEM = ", ".join(COLUMNS["items"])
 
 
 class PostgresStore(PostgresDatabase, SqlStore):
@@ -82,8 +85,14 @@ class PostgresStore(PostgresDatabase, SqlStore):
             _replace_items(connection, items)
             _assign_vector_ids(connection, items, last_id)
             present = {by_path[path]: item for path, item in unchanged.items()}
-            _update_signatures(connection, present)
-            _put_thumbnails(connection, present | items)
+            changes = {}
+            for entry, item in present.items():
+                size, mtime_ns = map(int, entry.item.signature)
+                changes[item] = {"size": size, "mtime_ns": mtime_ns}
+                if entry.thumbnail:
+                    changes[item]["thumbnail"] = 1
+            self._update_items(connection.execute, changes)
+            _put_thumbnails(connection.execute, present | items)
             connection.execute("DELETE FROM bad WHERE path = ANY(%s)", (list(by_path),))
 
         if by_path:
@@ -95,63 +104,90 @@ class PostgresStore(PostgresDatabase, SqlStore):
 
         def write(execute: Execute) -> None:
             for file in listed:
-                execute("DELETE FROM items WHERE path = ?", (file.path,))
+                execute("DELETE FROM items WHERE path = %s", (file.path,))
                 if file.signature:
+                    row = (file.path, *map(int, file.signature), str(file.reason))
+                    execute("DELETE FROM bad WHERE path = %s", (file.path,))
                     execute(
-                        "INSERT INTO bad VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
-                        " SET size = excluded.size, mtime_ns = excluded.mtime_ns,"
-                        " reason = excluded.reason",
-                        (file.path, *file.signature, file.reason),
+                        "INSERT INTO bad VALUES (%s, %s, %s, %s, %s)",
+                        (*row, row_checksum("bad", row)),
                     )
 
         self._write(write)
 
     def put_thumbnail(self, path: str, thumbnail: bytes) -> None:
         """Store the thumbnail of an item."""
-        self._execute(
-            "INSERT INTO thumbnails SELECT id, ? FROM items WHERE path = ?"
-            " ON CONFLICT (item) DO UPDATE SET webp = excluded.webp",
-            (thumbnail, path),
-        )
-
-    def update_signature(self, path: str, signature: FileSignature) -> None:
-        """Record a new signature of a file whose content is unchanged."""
-        self._execute("UPDATE items SET size = ?, mtime_ns = ? WHERE path = ?", (*signature, path))
-
-    def move(self, old: str, new: str, signature: FileSignature) -> None:
-        """Record that an item's file has a new path; its vectors stay."""
 
         def write(execute: Execute) -> None:
-            if execute("SELECT 1 FROM items WHERE path = ?", (old,)).fetchone():
-                if old != new:
-                    execute("DELETE FROM items WHERE path = ?", (new,))
-                execute("DELETE FROM bad WHERE path = ?", (new,))
-                execute(
-                    "UPDATE items SET path = ?, size = ?, mtime_ns = ? WHERE path = ?",
-                    (new, *signature, old),
-                )
+            if found := execute("SELECT id FROM items WHERE path = %s", (path,)).fetchone():
+                [item] = found
+                _put_thumbnail(execute, item, thumbnail)
+                self._update_items(execute, {item: {"thumbnail": 1}})
 
         self._write(write)
 
+    def update_signature(self, path: str, signature: FileSignature) -> None:
+        """Record a new signature of a file whose content is unchanged."""
+        self.move(path, path, signature)
+
+    def move(self, old: str, new: str, signature: FileSignature) -> None:
+        """Record that an item's file has a new path; its vectors stay."""
+        size, mtime_ns = map(int, signature)
+
+        def write(execute: Execute) -> None:
+            if found := execute("SELECT id FROM items WHERE path = %s", (old,)).fetchone():
+                if old != new:
+                    execute("DELETE FROM items WHERE path = %s", (new,))
+                execute("DELETE FROM bad WHERE path = %s", (new,))
+                changes = {"path": new, "size": size, "mtime_ns": mtime_ns}
+                self._update_items(execute, {found[0]: changes})
+
+        self._write(write)
+
+    def _update_items(self, execute: Execute, changes: dict[int, dict[str, Any]]) -> None:
+        """Change columns of items, by id, with their checksums."""
+        rows = execute(
+            f"SELECT {_ITEM}, checksum FROM items WHERE id = ANY(%s)", (list(changes),)
+        ).fetchall()
+        for *found, checksum in rows:
+            if not matches("items", tuple(found), checksum):
+                raise LibraryDamagedError(
+                    self._name, f"item {found[0]} does not match its checksum"
+                )
+            known = dict(zip(COLUMNS["items"], found, strict=True)) | changes[found[0]]
+            execute(
+                "UPDATE items SET path = %s, size = %s, mtime_ns = %s, thumbnail = %s,"
+                " checksum = %s WHERE id = %s",
+                (*(known[name] for name in ("path", "size", "mtime_ns", "thumbnail")),
+                 row_checksum("items", tuple(known.values())), found[0]),
+            )  # fmt: skip
+
     def delete(self, paths: Iterable[str]) -> int:
         """Delete what is on record of these files; return how many items were deleted."""
-        values, in_paths = (self._dialect.as_list(list(paths)),), self._dialect.in_paths
+        values = (list(paths),)
 
         def write(execute: Execute) -> int:
-            execute(f"DELETE FROM bad WHERE path {in_paths}", values)
-            return int(execute(f"DELETE FROM items WHERE path {in_paths}", values).rowcount)
+            execute("DELETE FROM bad WHERE path = ANY(%s)", values)
+            return int(execute("DELETE FROM items WHERE path = ANY(%s)", values).rowcount)
 
         return self._write(write)
 
     def add_place(self, role: Role, path: str) -> None:
         """Give a path a role."""
-        self._execute("INSERT INTO places VALUES (?, ?) ON CONFLICT DO NOTHING", (role, path))
+        row = (role, path)
+        self._write(
+            lambda execute: execute(
+                "INSERT INTO places VALUES (%s, %s, %s) ON CONFLICT (role, path)"
+                " DO UPDATE SET checksum = excluded.checksum",
+                (*row, row_checksum("places", row)),
+            )
+        )
 
     def drop_places(self, role: Role, paths: Iterable[str]) -> None:
         """Take a role from these paths."""
-        self._execute(
-            f"DELETE FROM places WHERE role = ? AND path {self._dialect.in_paths}",
-            (role, self._dialect.as_list(list(paths))),
+        values = (role, list(paths))
+        self._write(
+            lambda execute: execute("DELETE FROM places WHERE role = %s AND path = ANY(%s)", values)
         )
 
     def ids(self, after: int = 0) -> Ids:
@@ -170,63 +206,41 @@ class PostgresStore(PostgresDatabase, SqlStore):
 
     def find_damage(self) -> Iterator[str]:
         """Yield a sentence for each damaged part of the library."""
-        for path, fault in self._without_vectors():
-            yield f"{path}: {fault}: `polyglance library repair` indexes the file again"
-        for path, fault in self._damaged_vectors():
-            yield f"{path}: {fault}: `polyglance library repair` indexes the file again"
+        for damage in checks.find_damage(self, self._name, self.model_info.width):
+            yield damage.sentence
 
-    def damaged_paths(self) -> list[str]:
-        """Return the files whose vectors are damaged or missing."""
-        without = [path for path, _ in self._without_vectors()]
-        return sorted({*without, *(path for path, _ in self._damaged_vectors())})
+    def drop_damage(self) -> Salvage:
+        """Delete damaged rows, so that what they were about can be indexed again."""
+        damage = list(checks.find_damage(self, self._name, self.model_info.width))
+        [thumbnails] = self._fetch_one("SELECT EXISTS (SELECT 1 FROM thumbnails)")
 
-    def _damaged_vectors(self) -> Iterator[tuple[str, str]]:
-        """Yield the path and the fault of each damaged vector."""
-        last = (-1, -1)
-        while rows := self.fetch_all(
-            "SELECT item, part, vector, checksum, path, numbers.id FROM vectors"
-            " LEFT JOIN numbers USING (item, part) LEFT JOIN items ON items.id = item"
-            " WHERE (item, part) > (?, ?) ORDER BY item, part LIMIT ?",
-            (*last, READ_BLOCK),
-        ):
-            vectors = self._matrix([row[2] for row in rows])
-            lengths = not_unit(vectors)
-            for (item, _, _, checksum, path, vector_id), vector, wrong in zip(
-                rows, vectors, lengths, strict=True
-            ):
-                name = path or f"item {item}, which does not exist"
-                if vector_id is None:
-                    yield name, "a vector has no id"
-                if vector_to_bytes(vector)[1] != checksum:
-                    yield name, "a vector does not match its checksum"
-                elif wrong:
-                    yield name, "a vector does not have length 1"
-            if tuple(rows[-1][:2]) <= last:
-                raise LibraryDamagedError(self._name, "the numbers of its vectors")
-            last = tuple(rows[-1][:2])
+        def write(execute: Execute) -> None:
+            checks.drop(execute, damage)
+            lost = [item.item for item in damage if item.table == "thumbnails" and item.item]
+            self._update_items(execute, {item: {"thumbnail": 0} for item in lost})
+
+        self._write(write)
+        counts = self.counts()
+        return checks.salvage(damage, counts.pictures + counts.clips, thumbnails=bool(thumbnails))
 
     def _find_mismatch(self, rows: Sequence[Any]) -> Any:
         vectors = self._matrix([row[4] for row in rows]).astype(FLOAT16)
-        return next(
-            (
-                row
-                for row, vector in zip(rows, vectors, strict=True)
-                if zlib.crc32(vector.tobytes()) != row[5]
-            ),
-            None,
-        )
+        try:
+            for row, vector in zip(rows, vectors, strict=True):
+                number, item, start, stop = row[:4]
+                checksum = zlib.crc32(vector.tobytes())
+                if number_checksum(number, item, start, stop, checksum) != row[5]:
+                    return row
+        except (TypeError, ValueError, OverflowError, StructError):
+            return row
+        return None
 
     def _write(self, work: Callable[[Execute], T]) -> T:
         def in_turn(connection: Connection) -> T:
             self._take_turn(connection)
-            return work(
-                lambda statement, values=(): connection.execute(to_placeholders(statement), values)
-            )
+            return work(connection.execute)
 
         return self.transaction(in_turn)
-
-    def _execute(self, statement: str, values: Any) -> None:
-        self._write(lambda execute: execute(statement, values))
 
     def _snapshot(self, work: Callable[[FetchAll], T]) -> T:
         def read(connection: Connection) -> T:
@@ -278,42 +292,56 @@ def _copy_vectors(connection: Connection, items: dict[Entry, int]) -> None:
             for part, ((start, stop), vector) in enumerate(parts):
                 content, checksum = vector_to_bytes(vector)
                 rounded = to_pgvector(np.frombuffer(content, FLOAT16))
-                copy.write_row((item, part, start, stop, rounded, checksum))
+                copy.write_row((item, part, *_times((start, stop)), rounded, checksum))
 
 
 def _replace_items(connection: Connection, items: dict[Entry, int]) -> None:
     """Insert items, deleting what was on record of their paths."""
-    rows = [(item, *item_to_row(entry.item)) for entry, item in items.items()]
+    rows = [
+        (item, *item_to_row(entry.item), len(entry.vectors), int(bool(entry.thumbnail)))
+        for entry, item in items.items()
+    ]
     if rows:
         paths = [entry.item.path for entry in items]
         connection.execute("DELETE FROM items WHERE path = ANY(%s)", (paths,))
+        columns = zip(*((*row, row_checksum("items", row)) for row in rows), strict=True)
         connection.execute(
-            f"INSERT INTO items (id, {ITEM_COLUMNS}) SELECT * FROM {_ITEM_ARRAYS}",
-            [list(column) for column in zip(*rows, strict=True)],
+            f"INSERT INTO items ({_ITEM}, checksum) SELECT * FROM {_ITEM_ARRAYS}",
+            [list(column) for column in columns],
         )
 
 
 def _assign_vector_ids(connection: Connection, items: dict[Entry, int], last_id: int) -> None:
-    parts = [(item, part) for entry, item in items.items() for part in range(len(entry.vectors))]
-    connection.execute(
-        "INSERT INTO numbers SELECT %s + place, item, part FROM"
-        " unnest(%s::bigint[], %s::integer[]) WITH ORDINALITY AS given (item, part, place)",
-        (last_id, [item for item, _ in parts], [part for _, part in parts]),
+    rows = list[tuple[int, int, int, int]]()
+    for entry, item in items.items():
+        spans = entry.spans or [(None, None)] * len(entry.vectors)
+        for part, (span, vector) in enumerate(zip(spans, entry.vectors, strict=True)):
+            number = last_id + len(rows) + 1
+            checksum = number_checksum(number, item, *_times(span), vector_to_bytes(vector)[1])
+            rows.append((number, item, part, checksum))
+    if rows:
+        connection.execute(
+            "INSERT INTO numbers SELECT * FROM"
+            " unnest(%s::bigint[], %s::bigint[], %s::integer[], %s::bigint[])",
+            [list(column) for column in zip(*rows, strict=True)],
+        )
+
+
+def _times(span: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+    start, stop = (None if time is None else float(time) for time in span)
+    return start, stop
+
+
+def _put_thumbnails(execute: Execute, items: dict[Entry, int]) -> None:
+    for entry, item in items.items():
+        if entry.thumbnail:
+            _put_thumbnail(execute, item, entry.thumbnail)
+
+
+def _put_thumbnail(execute: Execute, item: int, thumbnail: bytes) -> None:
+    row = (item, bytes(thumbnail))
+    execute(
+        "INSERT INTO thumbnails VALUES (%s, %s, %s) ON CONFLICT (item)"
+        " DO UPDATE SET webp = excluded.webp, checksum = excluded.checksum",
+        (*row, row_checksum("thumbnails", row)),
     )
-
-
-def _update_signatures(connection: Connection, items: dict[Entry, int]) -> None:
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            "UPDATE items SET size = %s, mtime_ns = %s WHERE id = %s",
-            [(*entry.item.signature, item) for entry, item in items.items()],
-        )
-
-
-def _put_thumbnails(connection: Connection, items: dict[Entry, int]) -> None:
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            "INSERT INTO thumbnails VALUES (%s, %s)"
-            " ON CONFLICT (item) DO UPDATE SET webp = excluded.webp",
-            [(item, entry.thumbnail) for entry, item in items.items() if entry.thumbnail],
-        )

