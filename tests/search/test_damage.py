@@ -94,6 +94,11 @@ def overwrite(path: Path, place: int, content: bytes) -> None:
         ("DELETE FROM items WHERE id = 3", "belong to no item"),
         ("UPDATE totals SET count = 39 WHERE name = 'vectors'", "totals of its tables"),
         ("UPDATE manifest SET value = '13' WHERE name = 'width'", "description of its model"),
+        (
+            "UPDATE manifest_copy SET value = x'00' WHERE name = 'width'",
+            "description of its model",
+        ),
+        ("UPDATE manifest_copy SET name = x'00' WHERE name = 'width'", "description of its model"),
         ("DELETE FROM places", "list of its folders"),
     ],
 )

@@ -157,7 +157,8 @@ class SqliteConnection:
     def _read_model_info(self) -> ModelInfo:
         rows = self.fetch_all("SELECT name, value FROM manifest")
         copy = self.fetch_all("SELECT name, value FROM manifest_copy")
-        if not is_manifest_sound(rows) or sorted(rows) != sorted(copy):
+        # Compared as a set: a damaged value may have a type that has no order.
+        if not is_manifest_sound(rows) or set(rows) != set(copy):
             raise LibraryDamagedError(self._name, "the description of its model")
         return model_info_from_rows(rows, self._name, remedy="index again")
 
