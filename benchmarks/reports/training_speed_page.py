@@ -3,7 +3,8 @@
     python -m benchmarks.reports.training_speed_page
 
 Reads results/uc2_step.json, m3p_step.json, all_pairs.json, history.jsonl and, if there,
-mmp_step.json and uc2_sweep.json; fills docs/training-speed.md and draws its plots.
+mmp_step.json, uc2_sweep.json, streaming_corpus.json and streaming_corpus_resident.json; fills
+docs/training-speed.md and draws its plots.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def fill(
         "uc2": cross_encoder_tables.step_speed(RESULTS / "uc2_step.json"),
         "m3p": cross_encoder_tables.step_speed(RESULTS / "m3p_step.json"),
         "mmp": mmp_step(RESULTS / "mmp_step.json"),
+        "from disk": from_disk(RESULTS),
         "all pairs": all_pairs(pairs),
         "plots": history_plots(lines, images),
         "history": history_table(lines),
@@ -99,6 +101,55 @@ def mmp_step(path: Path) -> str:
     if "peak_tflops" in figures:
         parts.append(f"Large matrix products reach {figures['peak_tflops']:,} TFLOP/s there.")
     return "\n\n".join(parts)
+
+
+def from_disk(results: Path) -> str:
+    """Format training from a corpus on disk, beside batches that lie on the device.
+
+    Args:
+        results: The folder with the results of `benchmarks.speed.streaming_corpus`.
+    """
+    names = ("streaming_corpus", "streaming_corpus_resident")
+    if not all((results / f"{name}.json").is_file() for name in names):
+        return pages.NOT_MEASURED
+    trained, compared = (read_results(name, results) for name in names)
+    rows = [
+        [
+            part["part"],
+            f"{part['speed']['median_pairs_per_second']:,}",
+            f"{part['speed']['tflops']:.0f}",
+            f"{part['speed']['peak_share']:.0%}",
+            f"{part['peak_device_gib']:.1f}" if "peak_device_gib" in part else "–",
+            f"{part['memory']['VmHWM']:.1f}",
+            f"{part['seconds_to_start']:.0f}",
+        ]
+        for part in trained["parts"]
+    ]
+    header = [
+        "process", "pairs a second", "TFLOP/s", "share of peak", "device GiB", "memory GB",
+        "seconds to start",
+    ]  # fmt: skip
+    slowest = min(part["speed"]["median_pairs_per_second"] for part in trained["parts"])
+    memory = max(part["memory"]["VmHWM"] for part in trained["parts"])
+    rates, cost = compared["pairs_per_second"], compared["streaming_cost"]
+    measured = (
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}"
+        f" ([{name}.json](../benchmarks/results/{name}.json))"
+        for name, figures in zip(names, (trained, compared), strict=True)
+    )
+    yes = {True: "yes", False: "no"}
+    return "\n\n".join(
+        [
+            f"{next(measured)}, {trained['corpus']['images']:,} images of"
+            f" {trained['corpus']['regions']} regions, {trained['minutes']:.0f} minutes:",
+            pages.table(header, rows),
+            f"Goal: at least 10,000 pairs a second: {yes[slowest >= 10_000]} ({slowest:,}). Goal:"
+            f" resident memory under 24 GB: {yes[memory < 24]} ({memory:.1f}).",
+            f"{next(measured)}: {rates['streamed']:,} pairs a second streamed and"
+            f" {rates['resident']:,} with the same batches on the device, which is"
+            f" {cost:.2%} less. Goal: at most 5 %: {yes[cost <= 0.05]}.",
+        ]
+    )
 
 
 def all_pairs(figures: Mapping[str, Any]) -> str:
