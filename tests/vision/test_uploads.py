@@ -369,7 +369,9 @@ def test_a_crashed_decoder_raises_one_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_at_most_two_decoders_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     running, maximum, lock = 0, 0, threading.Lock()
 
-    def run_decoder(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def run_decoder(
+        data: bytes, settings: dict[str, Any], *, background: bool
+    ) -> tuple[dict[str, Any], bytes]:
         nonlocal running, maximum
         with lock:
             running += 1
@@ -388,8 +390,12 @@ def test_at_most_two_decoders_run_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_decoders_yield_their_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "decoder"
-    program.write_text('#!/bin/sh\ncat >/dev/null\necho "{\\"error\\": \\"$(nice)\\"}"\n')
+    program.write_text(
+        "#!/bin/sh\ncat >/dev/null\npolicy=$(cut -d' ' -f41 /proc/$$/stat)\n"
+        'echo "{\\"error\\": \\"$(nice) $policy\\"}"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    with pytest.raises(UploadError, match=f"^{min(19, os.nice(0) + 10)}$"):
-        read_upload(b"\xff\xd8\xff" + bytes(1_000_000))
+    for background, policy in ((False, os.SCHED_OTHER), (True, os.SCHED_IDLE)):
+        with pytest.raises(UploadError, match=f"^{min(19, os.nice(0) + 10)} {policy}$"):
+            read_upload(b"\xff\xd8\xff" + bytes(1_000_000), background=background)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 
@@ -16,7 +16,7 @@ from polyglance.serve.catalog import LibraryCatalog, SearchRequest
 from polyglance.serve.errors import HTTPProblem, error_responses, install_error_handlers
 from polyglance.serve.explain import HitModels, SupportsAnswer, SupportsExplain
 from polyglance.serve.explain import router as explain_router
-from polyglance.serve.limits import ConcurrencyLimiter, FairShare
+from polyglance.serve.limits import CLIENT, ConcurrencyLimiter, FairShare
 from polyglance.serve.proxies import PublicUrl, TrustedProxies
 from polyglance.serve.streaming import MEDIA_POLICY, stream
 from polyglance.serve.thumbnails import (
@@ -29,6 +29,9 @@ from polyglance.serve.thumbnails import (
 )
 from polyglance.serve.uploads import UploadLimits, UploadReceiver
 from polyglance.vision.uploads import UploadError, read_upload
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 router = APIRouter(prefix="/api")
 
@@ -54,12 +57,12 @@ class Service:
         self.thumbnails = Thumbnails(self.catalog)
         self.uploads = UploadReceiver(upload_limits or UploadLimits())
         # Searches and decoding take the cores: whoever sends many requests yields to the others.
-        share = FairShare()
+        self.share = FairShare()
         # One query already uses all cores; the second slot is for another client.
-        self.search_limiter = ConcurrencyLimiter(2, max_waiting=200, share=share)
+        self.search_limiter = ConcurrencyLimiter(2, max_waiting=200, share=self.share)
         self.lookup_limiter = ConcurrencyLimiter(8, max_waiting=1000)
         # Decoding a large picture takes hundreds of megabytes.
-        self.decode_limiter = ConcurrencyLimiter(2, max_waiting=1000, share=share)
+        self.decode_limiter = ConcurrencyLimiter(2, max_waiting=1000, share=self.share)
         # Each upload takes a decoder process.
         self.upload_limiter = ConcurrencyLimiter(4, max_waiting=16)
 
@@ -163,10 +166,14 @@ async def search(
 )
 async def upload_picture(request: Request) -> dict[str, Any]:
     """Upload a JPEG, PNG, WebP or GIF as the body, to search by it."""
-    service = _service(request)
+    service, client = _service(request), CLIENT.get()
+
+    def decode(data: bytearray) -> Image:
+        return read_upload(data, background=service.share.is_heavy(client))
+
     async with service.uploads.body(request) as data:
         try:
-            picture = await service.upload_limiter.run(read_upload, data)
+            picture = await service.upload_limiter.run(decode, data)
         except UploadError as error:
             reason = str(error)
             raise HTTPProblem(415, f"{reason[:1].upper()}{reason[1:]}.") from error

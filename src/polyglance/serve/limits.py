@@ -94,13 +94,22 @@ class FairShare:
             self._clients.popitem(last=False)
             oldest = next(iter(self._clients.values()))
 
+    def is_heavy(self, client: str) -> bool:
+        """Return whether a client has recently taken more than the average of those present."""
+        now, own = self.clock(), self._clients.get(client)
+        work = 0.0 if own is None else own.at(now)
+        return (
+            len(self._clients) > 1
+            and work > _FREE_SECONDS
+            and work * len(self._clients) > self._total.at(now)
+        )
+
     def yields(self, client: str) -> bool:
         """Return whether a client is heavy, and had its last turn a moment ago."""
-        now, own = self.clock(), self._clients.get(client)
-        if own is None or now - own.started >= _YIELD_SECONDS:
+        own = self._clients.get(client)
+        if own is None or self.clock() - own.started >= _YIELD_SECONDS:
             return False
-        work = own.at(now)
-        return work > _FREE_SECONDS and work * len(self._clients) > self._total.at(now)
+        return self.is_heavy(client)
 
     def may_start(self, client: str) -> bool:
         """Return whether a request may start, as far as other clients are concerned."""

@@ -58,6 +58,7 @@ def read_upload(
     max_pixels: int = MAX_PIXELS,
     max_side: int = MAX_SIDE,
     max_seconds: int = MAX_SECONDS,
+    background: bool = False,
 ) -> Image.Image:
     """Decode an untrusted JPEG, PNG, WebP or GIF (first frame).
 
@@ -67,6 +68,7 @@ def read_upload(
         max_pixels: Pictures whose header claims more are refused undecoded.
         max_side: Larger pictures are scaled down to this longer side.
         max_seconds: CPU time for decoding.
+        background: Decode only while the cores have nothing else to do, where the system can.
 
     Returns:
         The picture, upright, in RGB, without metadata.
@@ -88,44 +90,57 @@ def read_upload(
         "memory": _BASE_MEMORY + 2 * len(data) + _MEMORY_PER_PIXEL * max_pixels,
     }
     with _DECODERS:
-        header, pixels = _run_decoder(data, settings)
+        header, pixels = _run_decoder(data, settings, background=background)
     if "error" in header:
         raise UploadError(header["error"])
     return Image.frombytes("RGB", (header["width"], header["height"]), pixels)
 
 
-def _run_decoder(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def _run_decoder(
+    data: bytes, settings: dict[str, Any], *, background: bool
+) -> tuple[dict[str, Any], bytes]:
     """Return the decoder's header, a line of JSON, and the pixels."""
     command = [sys.executable, "-P", "-m", "polyglance.vision.upload_decoder", json.dumps(settings)]
     # Into a file, whose size the kernel bounds too, rather than into this process's memory.
     with tempfile.TemporaryFile() as out:
         try:
-            _communicate(command, data, out, 20 + 5 * settings["max_seconds"])
+            seconds = 20 + 5 * settings["max_seconds"]  # wall-clock time, on a busy machine
+            _communicate(command, data, out, seconds, background=background)
         except (subprocess.SubprocessError, BrokenPipeError):
             return {"error": "the picture takes more time or memory to decode than allowed"}, b""
         out.seek(0)
         return json.loads(out.readline()), out.read()
 
 
-def _communicate(command: list[str], data: bytes, out: IO[bytes], seconds: float) -> None:
+def _communicate(
+    command: list[str], data: bytes, out: IO[bytes], seconds: float, *, background: bool
+) -> None:
     """Run a decoder; raise a `subprocess.SubprocessError` if it fails or takes too long.
 
     Args:
         command: The program and its arguments.
         data: Its standard input.
         out: Its standard output.
-        seconds: Wall-clock time that it may take, on a busy machine.
+        seconds: Wall-clock time that it may take.
+        background: Run it only while the cores have nothing else to do.
     """
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL, env=environment
     ) as process:
         try:
-            if hasattr(os, "setpriority"):  # not on Windows
-                niceness = os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS
-                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+            _lower_priority(process.pid, background=background)
             process.communicate(data, timeout=seconds)
         finally:
             process.kill()  # nothing, if it has ended
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
+
+
+def _lower_priority(process: int, *, background: bool) -> None:
+    """Let a process yield to this one: mostly, or in the background always."""
+    if hasattr(os, "setpriority"):  # not on Windows
+        niceness = os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS
+        os.setpriority(os.PRIO_PROCESS, process, niceness)
+    if background and hasattr(os, "SCHED_IDLE"):  # Linux
+        os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
