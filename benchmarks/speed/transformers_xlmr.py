@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
-from transformers import XLMRobertaConfig, XLMRobertaModel
 
 from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.models.m3p import M3P
@@ -16,8 +16,8 @@ from polyglance.nn.packing import Packing
 
 def xlmr(config: EncoderConfig, device: str, *, half: bool = False) -> nn.Module:
     """Build transformers' XLM-R of the same shape, with scaled dot-product attention."""
-    model = XLMRobertaModel(
-        XLMRobertaConfig(
+    model = transformers.XLMRobertaModel(
+        transformers.XLMRobertaConfig(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             num_hidden_layers=config.num_layers,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from PIL import Image
-from transformers import BertConfig, BertModel
 
 import polyglance
 from helpers.clip_models import LAYERS, TEXTS, perturb, pictures, save_clip, word_tokenizer
@@ -52,8 +52,10 @@ def text_model(package: Any, tmp_path: Path) -> Path:
     folder = tmp_path / "tiny-text-model"
     words = sorted({word for text in TEXTS for word in text.split()})
     tokenizer = word_tokenizer(["[CLS]", "[PAD]", "[UNK]", *words], start="[CLS]", end=None)
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=20, **LAYERS)
-    perturb(BertModel(config), seed=3).save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=20, **LAYERS
+    )
+    perturb(transformers.BertModel(config), seed=3).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     modules = package.sentence_transformer.modules
     dense = perturb(modules.Dense(16, 12, bias=False, activation_function=torch.nn.Identity()))

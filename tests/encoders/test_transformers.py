@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoProcessor, CLIPModel, MetaClip2Model, Siglip2Model, SiglipModel
 
 import polyglance
 from helpers.clip_models import (
@@ -30,11 +30,11 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.text.dictionaries import Dictionary
 from polyglance.text.translation.translators import WordByWord
 
-KINDS: dict[str, tuple[Callable[[Path], Path], Any, dict[str, Any]]] = {
-    "clip": (save_clip, CLIPModel, {"max_length": 20}),
-    "metaclip2": (save_metaclip2, MetaClip2Model, {"max_length": 20}),
-    "siglip": (save_siglip, SiglipModel, {"max_length": 24, "padding": "max_length"}),
-    "siglip2": (save_siglip2, Siglip2Model, {"max_length": 24, "padding": "max_length"}),
+KINDS: dict[str, tuple[Callable[[Path], Path], str, dict[str, Any]]] = {
+    "clip": (save_clip, "CLIPModel", {"max_length": 20}),
+    "metaclip2": (save_metaclip2, "MetaClip2Model", {"max_length": 20}),
+    "siglip": (save_siglip, "SiglipModel", {"max_length": 24, "padding": "max_length"}),
+    "siglip2": (save_siglip2, "Siglip2Model", {"max_length": 24, "padding": "max_length"}),
 }
 
 
@@ -77,7 +77,8 @@ def test_the_model_is_an_encoder(encoder: Encoder, kind: str) -> None:
 def test_text_vectors_agree_with_transformers(encoder: Encoder, folder: Path, kind: str) -> None:
     """The package encodes each text alone; the encoder sorts and pads batches."""
     _, model_class, options = KINDS[kind]
-    model, processor = model_class.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+    model = getattr(transformers, model_class).from_pretrained(folder)
+    processor = transformers.AutoProcessor.from_pretrained(folder)
     texts = ["", "dog", *TEXTS, " ".join(TEXTS), *(text[:15] for text in TEXTS), "a", "cat"]
     assert len(texts) > 64
     rows = []
@@ -92,7 +93,8 @@ def test_text_vectors_agree_with_transformers(encoder: Encoder, folder: Path, ki
 
 @torch.inference_mode()
 def test_picture_vectors_agree_with_transformers(encoder: Encoder, folder: Path, kind: str) -> None:
-    model, processor = KINDS[kind][1].from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+    model = getattr(transformers, KINDS[kind][1]).from_pretrained(folder)
+    processor = transformers.AutoProcessor.from_pretrained(folder)
     rows = [
         model.get_image_features(
             **processor.image_processor([picture], return_tensors="pt")
@@ -107,7 +109,7 @@ def test_picture_vectors_agree_with_transformers(encoder: Encoder, folder: Path,
 @torch.inference_mode()
 def test_clip_preprocessing_is_that_of_the_paper(clip: Path) -> None:
     """Shorter side to 32 with Pillow's bicubic filter, centre crop, normalised."""
-    model, rows = CLIPModel.from_pretrained(clip), []
+    model, rows = transformers.CLIPModel.from_pretrained(clip), []
     mean = np.float32([0.48145466, 0.4578275, 0.40821073])
     std = np.float32([0.26862954, 0.26130258, 0.27577711])
     for picture in pictures():

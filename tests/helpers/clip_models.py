@@ -8,29 +8,9 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
+import transformers
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    CLIPConfig,
-    CLIPModel,
-    CLIPProcessor,
-    CLIPTokenizer,
-    MetaClip2Config,
-    MetaClip2Model,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Siglip2Config,
-    Siglip2Model,
-    Siglip2Processor,
-    Siglip2Tokenizer,
-    SiglipConfig,
-    SiglipModel,
-    SiglipProcessor,
-    SiglipTokenizer,
-)
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
-from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
 from helpers.sentences import SENTENCES
 
@@ -70,18 +50,20 @@ def save_clip(folder: Path, *, width: int = 12) -> Path:
     ends = ("<|startoftext|>", "<|endoftext|>")
     pieces = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), *ends]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    config = CLIPConfig(
+    config = transformers.CLIPConfig(
         text_config=LAYERS
         | {"vocab_size": len(pieces), "max_position_embeddings": 20}
         | {"bos_token_id": len(pieces) - 2, "eos_token_id": len(pieces) - 1},
         vision_config=LAYERS | {"image_size": 32, "patch_size": 8},
         projection_dim=width,
     )
-    processor = CLIPProcessor(
-        CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
-        CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=20),
+    processor = transformers.CLIPProcessor(
+        transformers.CLIPImageProcessorPil(
+            size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+        ),
+        transformers.CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=20),
     )
-    return _save(_build(CLIPModel, config), processor, folder)
+    return _save(_build(transformers.CLIPModel, config), processor, folder)
 
 
 def save_siglip(folder: Path) -> Path:
@@ -92,25 +74,37 @@ def save_siglip(folder: Path) -> Path:
             sentence_iterator=iter(TEXTS), model_writer=out, vocab_size=300,
             hard_vocab_limit=False, unk_id=2, bos_id=-1, eos_id=1, pad_id=0, minloglevel=2,
         )  # fmt: skip
-    tokenizer = SiglipTokenizer(str(spiece), model_max_length=24, model_input_names=["input_ids"])
-    config = SiglipConfig(
+    tokenizer = transformers.SiglipTokenizer(
+        str(spiece), model_max_length=24, model_input_names=["input_ids"]
+    )
+    config = transformers.SiglipConfig(
         text_config=LAYERS | _texts(len(tokenizer)),
         vision_config=LAYERS | {"image_size": 32, "patch_size": 8},
     )
-    images = SiglipImageProcessorPil(size={"height": 32, "width": 32})
-    return _save(_build(SiglipModel, config), SiglipProcessor(images, tokenizer), folder)
+    images = transformers.SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    return _save(
+        _build(transformers.SiglipModel, config),
+        transformers.SiglipProcessor(images, tokenizer),
+        folder,
+    )
 
 
 def save_siglip2(folder: Path) -> Path:
     """Save a SigLIP 2 that keeps the aspect ratio: up to 16 patches of 8 x 8."""
     pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", *LETTERS]
-    tokenizer = Siglip2Tokenizer({piece: number for number, piece in enumerate(pieces)})
-    config = Siglip2Config(
+    tokenizer = transformers.Siglip2Tokenizer(
+        {piece: number for number, piece in enumerate(pieces)}
+    )
+    config = transformers.Siglip2Config(
         text_config=LAYERS | _texts(len(pieces)),
         vision_config=LAYERS | {"patch_size": 8, "num_patches": 16},
     )
-    images = Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
-    return _save(_build(Siglip2Model, config), Siglip2Processor(images, tokenizer), folder)
+    images = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
+    return _save(
+        _build(transformers.Siglip2Model, config),
+        transformers.Siglip2Processor(images, tokenizer),
+        folder,
+    )
 
 
 def save_metaclip2(folder: Path) -> Path:
@@ -119,18 +113,24 @@ def save_metaclip2(folder: Path) -> Path:
     tokenizer = word_tokenizer(["<s>", "<pad>", "<unk>", *words, "</s>"], start="<s>", end="</s>")
     ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": len(tokenizer) - 1}
     texts = {"vocab_size": len(tokenizer), "max_position_embeddings": 20}
-    config = MetaClip2Config(
+    config = transformers.MetaClip2Config(
         text_config=LAYERS | texts | ends,
         vision_config=LAYERS | {"image_size": 32, "patch_size": 8},
         projection_dim=12,
     )
-    images = CLIPImageProcessorPil(
+    images = transformers.CLIPImageProcessorPil(
         size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
     )
-    return _save(_build(MetaClip2Model, config), CLIPProcessor(images, tokenizer), folder)
+    return _save(
+        _build(transformers.MetaClip2Model, config),
+        transformers.CLIPProcessor(images, tokenizer),
+        folder,
+    )
 
 
-def word_tokenizer(pieces: list[str], *, start: str, end: str | None) -> PreTrainedTokenizerFast:
+def word_tokenizer(
+    pieces: list[str], *, start: str, end: str | None
+) -> transformers.PreTrainedTokenizerFast:
     """Return a tokenizer of whole words; pieces[1] is padding, pieces[2] unknown."""
     numbers = {piece: number for number, piece in enumerate(pieces)}
     backend = Tokenizer(models.WordLevel(numbers, unk_token=pieces[2]))
@@ -139,7 +139,7 @@ def word_tokenizer(pieces: list[str], *, start: str, end: str | None) -> PreTrai
     backend.post_processor = processors.TemplateProcessing(
         f"{start} $0 {end or ''}".strip(), special_tokens=ends
     )
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=pieces[1],
         unk_token=pieces[2],
@@ -160,7 +160,7 @@ def _texts(pieces: int) -> dict[str, int]:
     return {"vocab_size": pieces, "max_position_embeddings": 24, "projection_size": 16} | ends
 
 
-def _save(model: PreTrainedModel, processor: Any, folder: Path) -> Path:
+def _save(model: transformers.PreTrainedModel, processor: Any, folder: Path) -> Path:
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

@@ -12,18 +12,7 @@ from typing import Any
 
 import sentencepiece
 import torch
-from transformers import (
-    M2M100Config,
-    M2M100ForConditionalGeneration,
-    M2M100Tokenizer,
-    MarianConfig,
-    MarianMTModel,
-    MarianTokenizer,
-    MBart50Tokenizer,
-    MBartConfig,
-    MBartForConditionalGeneration,
-    NllbTokenizer,
-)
+import transformers
 
 from helpers.sentences import SENTENCES
 from polyglance.errors import PolyglanceError
@@ -71,10 +60,12 @@ def marian_folder(folder: Path, *, tags: Sequence[str] = (), **settings: Any) ->
     files = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")]
     with warnings.catch_warnings():  # it recommends another package
         warnings.simplefilter("ignore")
-        tokenizer = MarianTokenizer(*files, source_lang="en", target_lang="de", **settings)
+        tokenizer = transformers.MarianTokenizer(
+            *files, source_lang="en", target_lang="de", **settings
+        )
     pad = vocabulary["<pad>"]
     torch.manual_seed(3)
-    config = MarianConfig(
+    config = transformers.MarianConfig(
         vocab_size=len(vocabulary),
         pad_token_id=pad,
         decoder_start_token_id=pad,
@@ -85,7 +76,7 @@ def marian_folder(folder: Path, *, tags: Sequence[str] = (), **settings: Any) ->
         activation_function="swish",
         **_SIZES,
     )
-    model = MarianMTModel(config)
+    model = transformers.MarianMTModel(config)
     model.generation_config.update(num_beams=1, max_length=14, bad_words_ids=[[pad]])
     return _save(folder, model, tokenizer)
 
@@ -98,9 +89,11 @@ def nllb_folder(folder: Path) -> Path:
         for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", "▁", *letters])
     }
     languages = ["deu_Latn", "eng_Latn", "zho_Hans", "zho_Hant"]
-    tokenizer = NllbTokenizer(vocab=vocabulary, merges=[], extra_special_tokens=languages)
+    tokenizer = transformers.NllbTokenizer(
+        vocab=vocabulary, merges=[], extra_special_tokens=languages
+    )
     torch.manual_seed(5)
-    config = M2M100Config(
+    config = transformers.M2M100Config(
         vocab_size=len(tokenizer),
         pad_token_id=1,
         bos_token_id=0,
@@ -109,7 +102,7 @@ def nllb_folder(folder: Path) -> Path:
         init_std=0.4,
         **_SIZES,
     )
-    model = M2M100ForConditionalGeneration(config)
+    model = transformers.M2M100ForConditionalGeneration(config)
     model.generation_config.update(num_beams=2, max_length=16)
     return _save(folder, model, tokenizer)
 
@@ -122,9 +115,9 @@ def m2m100_folder(folder: Path) -> Path:
     tokens = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *vocabulary_pieces])
     (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(tokens)}))
     files = [str(folder / name) for name in ("vocab.json", "sentencepiece.bpe.model")]
-    tokenizer = M2M100Tokenizer(*files)
+    tokenizer = transformers.M2M100Tokenizer(*files)
     torch.manual_seed(7)
-    config = M2M100Config(
+    config = transformers.M2M100Config(
         vocab_size=len(tokens) + 110,
         pad_token_id=1,
         bos_token_id=0,
@@ -133,7 +126,7 @@ def m2m100_folder(folder: Path) -> Path:
         init_std=0.4,
         **_SIZES,
     )
-    model = M2M100ForConditionalGeneration(config)
+    model = transformers.M2M100ForConditionalGeneration(config)
     model.generation_config.update(num_beams=1, max_length=16)
     return _save(folder, model, tokenizer)
 
@@ -142,11 +135,11 @@ def mbart_folder(folder: Path) -> Path:
     """Write an mBART-50 model."""
     letters = sorted({c for texts in SENTENCES.values() for text in texts for c in text} - {" "})
     add_special_tokens = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
-    tokenizer = MBart50Tokenizer(
+    tokenizer = transformers.MBart50Tokenizer(
         vocab=[*add_special_tokens, ("▁", -2.0), *((c, -3.0) for c in letters)]
     )
     torch.manual_seed(9)
-    config = MBartConfig(
+    config = transformers.MBartConfig(
         vocab_size=len(tokenizer),
         pad_token_id=1,
         bos_token_id=0,
@@ -155,7 +148,7 @@ def mbart_folder(folder: Path) -> Path:
         init_std=0.4,
         **_SIZES,
     )
-    model = MBartForConditionalGeneration(config)
+    model = transformers.MBartForConditionalGeneration(config)
     model.generation_config.update(num_beams=1, max_length=16)
     return _save(folder, model, tokenizer)
 

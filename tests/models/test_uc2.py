@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import nn
-from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel
 
 from polyglance.errors import PolyglanceError
 from polyglance.models.uc2 import UC2, UC2Config
@@ -159,8 +159,8 @@ def test_each_variant_has_its_heads() -> None:
 @torch.no_grad()
 def test_text_alone_is_initially_encoded_as_by_xlm_r(tmp_path: Path) -> None:
     torch.manual_seed(3)
-    published = XLMRobertaModel(
-        XLMRobertaConfig(
+    published = transformers.XLMRobertaModel(
+        transformers.XLMRobertaConfig(
             vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
             intermediate_size=64, max_position_embeddings=40, type_vocab_size=1, pad_token_id=1,
             initializer_range=0.2,
@@ -179,8 +179,8 @@ def test_text_alone_is_initially_encoded_as_by_xlm_r(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_words_are_initially_predicted_as_by_xlm_r(tmp_path: Path, variant: str) -> None:
     torch.manual_seed(3)
-    published = XLMRobertaForMaskedLM(
-        XLMRobertaConfig(
+    published = transformers.XLMRobertaForMaskedLM(
+        transformers.XLMRobertaConfig(
             vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
             intermediate_size=64, max_position_embeddings=40, type_vocab_size=1, pad_token_id=1,
             initializer_range=0.2, layer_norm_eps=1e-5,

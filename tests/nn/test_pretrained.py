@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertModel,
-    XLMRobertaConfig,
-    XLMRobertaForMaskedLM,
-    XLMRobertaModel,
-)
 
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder
@@ -41,13 +34,15 @@ def published(kind: str, shape: dict[str, int], folder: Path) -> torch.nn.Module
     torch.manual_seed(3)
     common = {"vocab_size": 99, "initializer_range": 0.2, **shape}
     model = (
-        XLMRobertaModel(
-            XLMRobertaConfig(
+        transformers.XLMRobertaModel(
+            transformers.XLMRobertaConfig(
                 max_position_embeddings=40, type_vocab_size=1, pad_token_id=1, **common
             )
         )
         if kind == "xlm-roberta"
-        else BertModel(BertConfig(max_position_embeddings=38, type_vocab_size=2, **common))
+        else transformers.BertModel(
+            transformers.BertConfig(max_position_embeddings=38, type_vocab_size=2, **common)
+        )
     )
     for parameter in model.parameters():
         if parameter.ndim == 1:  # initial 1 and 0 would hide mistakes
@@ -99,7 +94,7 @@ def test_segments_agree_with_bert(tmp_path: Path) -> None:
 def test_transformers_loads_saved_encoders(kind: str, tmp_path: Path) -> None:
     theirs = published(kind, SHAPES[1], tmp_path / "theirs")
     save_encoder(load_encoder(tmp_path / "theirs"), tmp_path / "ours")
-    model_class = XLMRobertaModel if kind == "xlm-roberta" else BertModel
+    model_class = transformers.XLMRobertaModel if kind == "xlm-roberta" else transformers.BertModel
     again = model_class.from_pretrained(tmp_path / "ours", add_pooling_layer=False).eval()
     ids = torch.randint(4, 99, (2, 8))
     with torch.no_grad():
@@ -201,9 +196,9 @@ def test_the_head_of_a_language_model_is_loaded(kind: str, tmp_path: Path) -> No
     torch.manual_seed(3)
     common = {"vocab_size": 99, **SHAPES[0]}
     theirs = (
-        XLMRobertaForMaskedLM(XLMRobertaConfig(pad_token_id=1, **common))
+        transformers.XLMRobertaForMaskedLM(transformers.XLMRobertaConfig(pad_token_id=1, **common))
         if kind == "xlm-roberta"
-        else BertForMaskedLM(BertConfig(**common))
+        else transformers.BertForMaskedLM(transformers.BertConfig(**common))
     ).eval()
     module = theirs.lm_head if kind == "xlm-roberta" else theirs.cls.predictions
     for parameter in module.parameters():

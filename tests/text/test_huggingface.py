@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer, ByT5Tokenizer
+import transformers
 
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.text import Tokenizer, open_tokenizer
@@ -59,7 +59,7 @@ def test_roles_come_from_the_config_files(tmp_path: Path) -> None:
 
 def test_a_vocabulary_alone_is_opened_with_transformers(bert_folder: Path) -> None:
     tokenizer = open_tokenizer(bert_folder)
-    theirs = AutoTokenizer.from_pretrained(bert_folder)
+    theirs = transformers.AutoTokenizer.from_pretrained(bert_folder)
     assert isinstance(tokenizer, FastTokenizer)
     assert tokenizer.encode("Ein Hunde, am Ö Berg") == theirs("Ein Hunde, am Ö Berg").input_ids
     add_special_tokens = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id)
@@ -78,7 +78,7 @@ def test_without_transformers_the_extra_is_named(
 
 
 def test_slow_tokenizer(tmp_path: Path) -> None:
-    ByT5Tokenizer().save_pretrained(tmp_path / "byt5")
+    transformers.ByT5Tokenizer().save_pretrained(tmp_path / "byt5")
     tokenizer = open_tokenizer(tmp_path / "byt5")
     assert isinstance(tokenizer, SlowTokenizer)
     assert isinstance(tokenizer, Tokenizer)

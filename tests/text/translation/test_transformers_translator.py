@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+import transformers
 
 from helpers.sentences import SENTENCES
 from helpers.translators import m2m100_folder, marian_folder, mbart_folder, nllb_folder
@@ -29,8 +29,8 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def alone(folder: Path, texts: list[str], language: str | None = None, **options: Any) -> list[str]:
-    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     how = {} if language is None else {"forced_bos_token_id": tokenizer.get_vocab()[language]}
     output = []
     for text in texts:
@@ -63,8 +63,8 @@ def test_nllb_uses_both_language_tags(nllb: Path) -> None:
 def test_m2m100_has_other_tags(tmp_path: Path) -> None:
     folder = m2m100_folder(tmp_path / "m2m100")
     output = TransformersTranslator(folder, "de", "zh").translate(TEXTS)
-    tokenizer = AutoTokenizer.from_pretrained(folder, src_lang="de")
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, src_lang="de")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     target = tokenizer.get_lang_id("zh")
     for text, one in zip(TEXTS, output, strict=True):
         found = model.generate(**tokenizer(text, return_tensors="pt"), forced_bos_token_id=target)
