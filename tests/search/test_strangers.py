@@ -62,6 +62,23 @@ def test_a_schema_that_is_not_ours_is_refused(tmp_path: Path, statement: str) ->
     assert "\n" not in str(refused.value)
 
 
+def test_a_column_that_computes_is_not_read_with_the_schema(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "s", MODEL_INFO).close()
+    with closing(sqlite3.connect(tmp_path / "s")) as raw:
+        raw.execute("ANALYZE")
+        raw.executemany("INSERT INTO sqlite_stat1 VALUES (?, NULL, ?)", [("items", "1")] * 999)
+        raw.commit()
+        raw.execute("PRAGMA writable_schema = ON")
+        raw.execute(
+            "UPDATE sqlite_master SET sql = 'CREATE TABLE sqlite_stat1(tbl, idx, stat AS"
+            " (length(hex(zeroblob(100000000)))))' WHERE name = 'sqlite_stat1'"
+        )
+        raw.commit()
+    # Minutes, and a gigabyte, if it were.
+    with pytest.raises(DataError, match="sqlite_stat1, which no library has"):
+        SqliteStore(tmp_path / "s")
+
+
 def test_a_library_that_sqlite_analysed_is_accepted(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "s", MODEL_INFO).close()
     with closing(sqlite3.connect(tmp_path / "s")) as raw:

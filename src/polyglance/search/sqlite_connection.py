@@ -37,6 +37,8 @@ APPLICATION_ID = 0x50474C42
 """``PGLB`` in the file's header, which tells a library from any other SQLite file."""
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another writer; a transaction takes milliseconds."""
+SCHEMA_SECONDS = 10.0
+"""How long reading the schema may take; it takes a millisecond."""
 MAX_VALUE_BYTES = 1 << 28
 """The largest value that is read; a damaged length must not fill the memory."""
 
@@ -253,8 +255,8 @@ def connect(path: str | Path, *, uri: bool = False) -> sqlite3.Connection:
         path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False, uri=uri
     )
     try:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.execute("PRAGMA trusted_schema = OFF")
+        _load_schema(connection)
         connection.execute("PRAGMA cell_size_check = ON")
         if hasattr(connection, "setconfig"):  # Python 3.12
             for name in ("DEFENSIVE", "ENABLE_TRIGGER", "ENABLE_VIEW"):
@@ -264,6 +266,30 @@ def connect(path: str | Path, *, uri: bool = False) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _load_schema(connection: sqlite3.Connection) -> None:
+    """Let SQLite read the schema with little memory and time, before anybody can check it.
+
+    With it SQLite reads its own table ``sqlite_stat1``, which a stranger may have given a column
+    that computes something large. What cannot be read so stays under these limits.
+    """
+    limits = {
+        sqlite3.SQLITE_LIMIT_LENGTH: (1 << 16, MAX_VALUE_BYTES),
+        sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: (100, 50_000),
+    }
+    end = time.monotonic() + SCHEMA_SECONDS
+    for limit, (before, _) in limits.items():
+        connection.setlimit(limit, before)
+    connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except (sqlite3.Error, UnicodeDecodeError):
+        return  # said by the first query that needs it
+    finally:
+        connection.set_progress_handler(None, 0)
+    for limit, (_, after) in limits.items():
+        connection.setlimit(limit, after)
 
 
 def write_manifest(execute: Callable[..., Any], info: ModelInfo) -> None:
