@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import quote
@@ -22,7 +23,11 @@ from polyglance.serve.tokens import check_strength
 
 MAX_PENDING = 1024
 """Connections that wait for being accepted."""
-ACCEPTED_AT_ONCE = 32
+ACCEPTED_AT_ONCE = 8
+"""Connections that are accepted before the next look at requests: a few milliseconds' work."""
+SWITCH_SECONDS = 0.0005
+"""After which a Python thread lets others run. A search needs the interpreter several times, and
+waited up to Python's default of 5 ms each time while two hundred requests arrived."""
 
 
 def serve(
@@ -65,6 +70,7 @@ def serve(
     url = page_url(host, server_socket.getsockname()[1], token, public)
     print(f"Polyglance is at {url}", flush=True)
     config = server_config(app, fit_file_limit(ConnectionLimits()), proxies)
+    sys.setswitchinterval(SWITCH_SECONDS)
     with server_socket, suppress(KeyboardInterrupt):
         Server(config).run([server_socket])
 
