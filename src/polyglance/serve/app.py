@@ -168,7 +168,7 @@ async def upload_picture(request: Request) -> dict[str, Any]:
     """Upload a JPEG, PNG, WebP or GIF as the body, to search by it."""
     service, client = _service(request), CLIENT.get()
 
-    def decode(data: bytearray) -> Image:
+    def decode(data: bytes) -> Image:
         return read_upload(data, background=service.share.is_heavy(client))
 
     async with service.uploads.body(request) as data:
