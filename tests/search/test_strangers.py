@@ -14,8 +14,9 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.confirmed_folders import config_folder, confirmed_folders
 from polyglance.search.library import Library
 from polyglance.search.query import MediaRef
+from polyglance.search.repair import repair
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import SCANNED, ModelInfo
+from polyglance.search.store import SCANNED, BadFile, FileSignature, LibraryDamagedError, ModelInfo
 from polyglance.serve.catalog import LibraryCatalog
 from polyglance.serve.errors import HTTPProblem
 
@@ -77,6 +78,29 @@ def test_a_column_that_computes_is_not_read_with_the_schema(tmp_path: Path) -> N
     # Minutes, and a gigabyte, if it were.
     with pytest.raises(DataError, match="sqlite_stat1, which no library has"):
         SqliteStore(tmp_path / "s")
+
+
+def test_paths_that_no_file_has_are_refused(tmp_path: Path) -> None:
+    path = make_library(tmp_path / "theirs.polyglance", "/p\0/q")
+    store = SqliteStore(path)
+    store.put([entry("/p/a\0.jpg", "a", UNIT)])
+    store.put_bad_files([BadFile("/p/b\0.jpg", "is torn", FileSignature(1, 2))])
+    store.close()
+    with Library(path, model=ColourEncoder()) as library:
+        for ask in (
+            lambda: library.folders,
+            lambda: list(library.paths()),
+            lambda: library.get(1),
+            lambda: library.search("red"),
+            library.update,
+        ):
+            with pytest.raises(LibraryDamagedError) as refused:
+                ask()
+            assert "\n" not in str(refused.value)
+        assert len(library.verify()) == 3
+    repair(path, model=ColourEncoder())
+    with Library(path) as library:
+        assert (library.verify(), list(library.paths()), library.folders) == ([], [], ())
 
 
 def test_a_library_that_sqlite_analysed_is_accepted(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ COUNTED = ("items", "vectors", "thumbnails", "bad", "places")
 KEYS = {"items": "id", "vectors": "id", "thumbnails": "item"}
 """The row numbers of tables that have some."""
 
+_PATHS = {"items": 1, "bad": 0, "places": 1}
+"""Where the path is in a row of `COLUMNS`."""
 _pack_head = struct.Struct("<qqdd").pack
 
 
@@ -81,8 +83,14 @@ def row_checksum(table: str, row: tuple[Any, ...]) -> int:
 
 
 def matches(table: str, row: tuple[Any, ...], checksum: object) -> bool:
-    """Return whether a row as read, of any types, has this checksum."""
+    """Return whether a row as read, of any types, has this checksum.
+
+    A row whose path has a null byte, which no file has, never does: a stranger wrote it.
+    """
     try:
+        place = _PATHS.get(table)
+        if place is not None and "\0" in row[place]:
+            return False
         return row_checksum(table, row) == checksum
     except (TypeError, ValueError, OverflowError, struct.error):
         return False

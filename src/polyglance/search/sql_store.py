@@ -103,6 +103,12 @@ class SqlStore(ABC):
             raise LibraryDamagedError(self._name, f"item {row[0]} does not match its checksum")
         return item_from_row(row[1:-3])
 
+    def _path(self, path: str) -> str:
+        """Return a path as it is; no file has one with a null byte, at which systems balk."""
+        if "\0" in path:
+            raise LibraryDamagedError(self._name, f"no file has the path {printable(path)}")
+        return path
+
     @property
     @abstractmethod
     def _name(self) -> str:
@@ -199,7 +205,7 @@ class SqlStore(ABC):
                 f" SELECT path FROM bad WHERE path > ? AND {condition} ORDER BY path LIMIT ?",
                 (last, *values, last, *values, READ_BLOCK),
             )
-            yield from (path for (path,) in rows)
+            yield from (self._path(path) for (path,) in rows)
             if len(rows) < READ_BLOCK:
                 return
             last = self._later(last, rows[-1][0])

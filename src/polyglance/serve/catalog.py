@@ -152,7 +152,7 @@ class LibraryCatalog:
             # Open exactly what was checked: no link, and no pipe that would block.
             flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
             file = os.fdopen(os.open(real, flags | getattr(os, "O_BINARY", 0)), "rb")
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a path with a null byte
             raise HTTPProblem(404, "The file is not where it was when it was indexed.") from None
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
