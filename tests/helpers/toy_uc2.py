@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -88,6 +89,7 @@ def toy_labels(language: str) -> list[str]:
     return [grammar.join(grammar.label(thing)) for thing in things]
 
 
+@cache
 def make_toy_uc2() -> ToyUC2:
     """Build the data; test pictures show combinations that no training picture has."""
     dataset = ToyDataset(seed=0, languages=LANGUAGES, captions_per_language=1)

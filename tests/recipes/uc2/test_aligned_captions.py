@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -36,16 +37,28 @@ from polyglance.text.alignment import AlignerSettings
 from polyglance.text.tokenizer import Encoding, Tokenizer
 from polyglance.training.mixture import step_generator
 
-BILINGUAL = list(ToyDataset(seed=0, languages=("en", "de"), captions_per_language=1).pictures(200))
-PICTURES = list(ToyDataset(seed=0, captions_per_language=1).pictures(250))
-RECORDS = [picture.record() for picture in PICTURES]
 OTHERS = ("de", "fr", "cs", "ru", "ar", "ja", "zh")
 
 
+@cache
+def bilingual() -> list[Picture]:
+    return list(ToyDataset(seed=0, languages=("en", "de"), captions_per_language=1).pictures(200))
+
+
+@cache
+def pictures() -> list[Picture]:
+    return list(ToyDataset(seed=0, captions_per_language=1).pictures(250))
+
+
+@cache
+def toy_records() -> list[Record]:
+    return [picture.record() for picture in pictures()]
+
+
 def linked_words(**options: float) -> Counter[str]:
-    pairs = align_captions([picture.record() for picture in BILINGUAL], "en", "de", **options)
+    pairs = align_captions([picture.record() for picture in bilingual()], "en", "de", **options)
     return Counter(
-        BILINGUAL[pair.image].translations["en"].text.split()[i].lower()
+        bilingual()[pair.image].translations["en"].text.split()[i].lower()
         for pair in pairs
         for i, _ in pair.links
     )
@@ -64,7 +77,7 @@ def test_fast_aligns_model_can_be_chosen() -> None:
     settings = Translations(aligner="fast_align").aligner_settings
     assert settings == AlignerSettings.fast_align() == Translations().aligner_settings
     assert Translations(aligner="hmm").aligner_settings == AlignerSettings()
-    records = [picture.record() for picture in BILINGUAL]
+    records = [picture.record() for picture in bilingual()]
     by_model = [
         align_captions(records, "en", "de", settings=Translations(aligner=name).aligner_settings)
         for name in ("fast_align", "hmm")
@@ -75,7 +88,7 @@ def test_fast_aligns_model_can_be_chosen() -> None:
 
 def test_closest_caption_of_the_image_is_chosen() -> None:
     # Each image has captions of two others besides its own; only one fits its German caption.
-    texts = [picture.record().captions for picture in BILINGUAL]
+    texts = [picture.record().captions for picture in bilingual()]
     records = [
         Record(
             captions={
@@ -108,12 +121,12 @@ def test_links_are_cached_until_the_key_changes(tmp_path: Path) -> None:
 
 def test_captions_in_one_language_cannot_be_aligned() -> None:
     with pytest.raises(PolyglanceError, match="captions in both en and fr"):
-        align_captions([picture.record() for picture in BILINGUAL], "en", "fr")
+        align_captions([picture.record() for picture in bilingual()], "en", "fr")
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    texts = [text for r in RECORDS for captions in r.captions.values() for text in captions]
+    texts = [text for r in toy_records() for captions in r.captions.values() for text in captions]
     return unigram_tokenizer(texts, pieces=700)
 
 
@@ -135,14 +148,10 @@ def toy_words(caption: Caption, span: tuple[int, int]) -> list[int]:
 
 
 def is_translation(
-    pictures: Sequence[Picture],
-    number: int,
-    language: str,
-    ours: tuple[int, int],
-    theirs: tuple[int, int],
+    picture: Picture, language: str, ours: tuple[int, int], theirs: tuple[int, int]
 ) -> bool | None:
     """Return whether two sub-words translate each other; None for function words on both sides."""
-    here, there = (pictures[number].translations[code] for code in ("en", language))
+    here, there = (picture.translations[code] for code in ("en", language))
     first, second = toy_words(here, ours), toy_words(there, theirs)
     true_links = set(true_alignment(here, there))
     if any((i, j) in true_links for i in first for j in second):
@@ -162,7 +171,7 @@ def sampled_cases(pairs: AlignedCaptions, tokenizer: Tokenizer, count: int) -> l
     together = pair.links[:, masked[pair.links].all(0)].T.tolist()
     pair_ids = torch.cat([pair.first.sequence_ids, pair.second.sequence_ids]).tolist()
     positions = torch.cat([pair.first.positions, pair.second.positions]).tolist()
-    cases = []
+    cases: list[bool] = []
     for ours, theirs in (together[i] for i in np.random.default_rng(1).permutation(len(together))):
         rows = [side[sampled[pair_ids[ours]]] for side in (pairs.first, pairs.second)]
         language = table.language_codes[table.language_ids[rows[1]]]
@@ -170,19 +179,23 @@ def sampled_cases(pairs: AlignedCaptions, tokenizer: Tokenizer, count: int) -> l
         spans = []
         for row, token, code in zip(rows, (ours, theirs), ("en", language), strict=True):
             assert table.record_ids[row] == number
-            encoding = tokenizer.encode_with_spans(RECORDS[number].captions[code][0])
+            encoding = tokenizer.encode_with_spans(toy_records()[number].captions[code][0])
             assert pair.ids[token] == encoding.ids[positions[token]]
             assert encoding.spans is not None
             spans.append(encoding.spans[positions[token]])
-        cases.append(is_translation(PICTURES, number, language, spans[0], spans[1]))
-    return [case for case in cases if case is not None][:count]
+        case = is_translation(pictures()[number], language, spans[0], spans[1])
+        cases += [] if case is None else [case]
+        if len(cases) == count:
+            break
+    return cases
 
 
 def test_nine_of_ten_co_masked_tokens_are_translations(tokenizer: Tokenizer) -> None:
-    aligned = {("en", code): align_captions(RECORDS, "en", code, min_lift=2.5) for code in OTHERS}
-    table = CaptionTable.build(RECORDS, tokenizer)
-    pairs = AlignedCaptions.from_links(RECORDS, table, tokenizer, aligned)
-    assert len(pairs) == len(OTHERS) * len(RECORDS)
+    records = toy_records()
+    aligned = {("en", code): align_captions(records, "en", code, min_lift=2.5) for code in OTHERS}
+    table = CaptionTable.build(records, tokenizer)
+    pairs = AlignedCaptions.from_links(records, table, tokenizer, aligned)
+    assert len(pairs) == len(OTHERS) * len(records)
     cases = sampled_cases(pairs, tokenizer, 200)
     assert len(cases) == 200
     assert sum(cases) >= 180
@@ -194,14 +207,14 @@ def test_nine_of_ten_co_masked_tokens_are_translations(tokenizer: Tokenizer) -> 
         for codes, some in aligned.items()
     }
     wrong = sampled_cases(
-        AlignedCaptions.from_links(RECORDS, table, tokenizer, off), tokenizer, 200
+        AlignedCaptions.from_links(records, table, tokenizer, off), tokenizer, 200
     )
     assert sum(wrong) < 100
 
 
 def test_mapped_links_equal_those_in_memory(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    lacking = replace(RECORDS[30], captions={"en": ("no other",)})
-    records = [*RECORDS[:30], lacking, *RECORDS[31:50]]
+    lacking = replace(toy_records()[30], captions={"en": ("no other",)})
+    records = [*toy_records()[:30], lacking, *toy_records()[31:50]]
     table = build_captions(records, tokenizer, tmp_path / "captions", "captions")
     languages = [("en", "de"), ("en", "zh")]
 
@@ -252,12 +265,12 @@ def test_mapped_links_equal_those_in_memory(tokenizer: Tokenizer, tmp_path: Path
 
 
 def test_languages_are_sampled_evenly(tokenizer: Tokenizer) -> None:
-    table = CaptionTable.build(RECORDS, tokenizer)
+    table = CaptionTable.build(toy_records(), tokenizer)
     aligned = {
         ("en", code): [AlignedPair(number, 0, 0, ()) for number in range(count)]
         for code, count in (("de", 200), ("zh", 10))
     }
-    pairs = AlignedCaptions.from_links(RECORDS, table, tokenizer, aligned)
+    pairs = AlignedCaptions.from_links(toy_records(), table, tokenizer, aligned)
     sampled = pairs.sample(4000, np.random.default_rng(0))
     chinese = table.language_ids[pairs.second[sampled]] == table.language_codes.index("zh")
     assert chinese.mean() == pytest.approx(0.5, abs=0.03)

@@ -31,8 +31,6 @@ from polyglance.vision.store import FeatureStore, StoreInfo, hash_keys
 from polyglance.vision.store_writer import StoreWriter
 from polyglance.vision.tokens import VisualTokens, zero_spans
 
-PICTURES = list(ToyDataset(seed=0, captions_per_language=1).pictures(300))
-
 
 def label_tokens() -> LabelTokens:
     things = [Thing(shape, colour) for shape, colour in product(SHAPES, COLOURS)]
@@ -46,7 +44,8 @@ def label_tokens() -> LabelTokens:
 def test_only_the_image_encoder_moves_towards_label_names(
     tmp_path: Path,
 ) -> None:
-    regions, held_out = region_table(PICTURES[:250]), region_table(PICTURES[250:], seed=1)
+    pictures = list(ToyDataset(seed=0, captions_per_language=1).pictures(300))
+    regions, held_out = region_table(pictures[:250]), region_table(pictures[250:], seed=1)
     torch.manual_seed(0)
     names = label_tokens()
     encoder = EncoderConfig(
