@@ -178,3 +178,15 @@ def test_a_read_only_library_that_changes_is_opened_again(
     with pytest.raises(PolyglanceError, match="open it again"):
         reader.revision()
     reader.close()
+
+
+def test_a_backup_does_not_replace_the_library(store: SqliteStore, tmp_path: Path) -> None:
+    store.put([entry("/a")])
+    link, other = tmp_path / "link", tmp_path / "other"
+    link.symlink_to(store.path)
+    other.hardlink_to(store.path)
+    for target in (store.path, link, other, Path(f"{store.path}-wal")):
+        with pytest.raises(PolyglanceError, match="is the library itself"):
+            back_up(store.path, target, overwrite=True)
+    store.put([entry("/b", "b")])
+    assert list(SqliteStore(store.path).paths()) == ["/a", "/b"]

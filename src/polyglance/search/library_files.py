@@ -40,6 +40,12 @@ def back_up(path: Path, target: Path, *, overwrite: bool = False) -> int:
         raise PolyglanceError(
             f"{printable(str(target))} exists: name another file, or give --overwrite"
         )
+    own = {Path(f"{path}{suffix}").resolve() for suffix in ("", *_BESIDE)}
+    if target.resolve() in own or (target.exists() and path.exists() and target.samefile(path)):
+        # Whoever has the library open would go on writing to the file that was replaced.
+        raise PolyglanceError(
+            f"{printable(str(target))} is the library itself: name another file for the backup"
+        )
     store = SqliteStore(path)
     try:
         with _partial(target) as partial:
