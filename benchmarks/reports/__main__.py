@@ -13,6 +13,7 @@ from benchmarks.reports import (
     mmp_page,
     reranking_page,
     scale_page,
+    serve_page,
     smalr_page,
     training_speed_page,
     translation_checks_page,
@@ -22,8 +23,9 @@ from benchmarks.reports import (
 )
 
 PAGES = (
-    default_model_page, durability_page, m3p_page, mmp_page, reranking_page, scale_page, smalr_page,
-    training_speed_page, translation_checks_page, uc2_page, vqa_page, word_aligner_page,
+    default_model_page, durability_page, m3p_page, mmp_page, reranking_page, scale_page, serve_page,
+    smalr_page, training_speed_page, translation_checks_page, uc2_page, vqa_page,
+    word_aligner_page,
 )  # fmt: skip
 
 

@@ -94,17 +94,20 @@ class Costs:
 def resident_bytes(process: int) -> tuple[int, int]:
     """Return the resident memory of a process, and of its children."""
     own, children = 0, 0
+    command = Path(f"/proc/{process}/cmdline").read_bytes()
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             fields = dict(
                 line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line
             )
+            # A child that has not started its program yet (vfork) shows its parent's memory.
+            forked = status.with_name("cmdline").read_bytes() == command
         except OSError:  # it has just ended
             continue
         size = 1024 * int(fields.get("VmRSS", "0 kB").split()[0])
         if fields["Pid"] == str(process):
             own = size
-        elif fields["PPid"] == str(process):
+        elif fields["PPid"] == str(process) and not forked:
             children += size
     return own, children
 
@@ -234,7 +237,8 @@ async def load(
 
 def ratio(loaded: dict[str, Any], quiet: dict[str, Any]) -> float:
     """Return how many times slower the slowest of twenty searches became."""
-    return round(float(loaded["p95_ms"]) / max(1, quiet["p95_ms"]), 2)
+    times = [float(figures["p95_ms"]) for figures in (loaded, quiet)]
+    return round(times[0] / max(1.0, times[1]), 2)
 
 
 def main() -> None:
