@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
+from safetensors.torch import load_file
 
 from helpers.sentences import SENTENCES
 from helpers.translators import m2m100_folder, marian_folder, mbart_folder, nllb_folder
@@ -112,11 +114,35 @@ def test_fingerprint_depends_on_weights_and_beams_not_the_name(
     assert TransformersTranslator(changed, "en", "de").fingerprint != first.fingerprint
 
 
+def test_weights_as_helsinki_publishes_them_run_no_code(marian: Path, tmp_path: Path) -> None:
+    published = Path(shutil.copytree(marian, tmp_path / "published"))
+    weights = load_file(published / "model.safetensors")
+    (published / "model.safetensors").unlink()
+    torch.save(weights, published / "pytorch_model.bin")
+    (published / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
+    assert TransformersTranslator(published, "en", "de").translate(TEXTS) == alone(marian, TEXTS)
+    torch.save({**weights, "code": Writes(tmp_path / "ran")}, published / "pytorch_model.bin")
+    transformers_translator._model.cache_clear()
+    with pytest.raises(DataError, match="cannot be opened by transformers"):
+        TransformersTranslator(published, "en", "de").translate(TEXTS)
+    assert not (tmp_path / "ran").exists()
+
+
+class Writes:
+    """Writes a file when a pickle with it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.write_text, (self.path, "ran")
+
+
 def test_unsupported_folders_are_refused(marian: Path, tmp_path: Path) -> None:
-    pickled = Path(shutil.copytree(marian, tmp_path / "pickled"))
-    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(DataError, match=r"has no \.safetensors file"):
-        TransformersTranslator(pickled, "en", "de")
+    empty = Path(shutil.copytree(marian, tmp_path / "empty"))
+    (empty / "model.safetensors").unlink()
+    with pytest.raises(DataError, match=r"has no weights: download its model\.safetensors"):
+        TransformersTranslator(empty, "en", "de")
     other = Path(shutil.copytree(marian, tmp_path / "other"))
     (other / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(DataError, match="holds a bert"):

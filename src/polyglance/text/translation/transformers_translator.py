@@ -55,10 +55,9 @@ class TransformersTranslator:
         refuse_custom_code(self.folder)
         if find_spec("torch") is None or find_spec("transformers") is None:
             raise MissingExtraError(f"translating by {self.folder}", "train")
-        if not any(self.folder.glob("*.safetensors")):
+        if not _has_safetensors(self.folder) and not any(self.folder.glob("pytorch_model*.bin")):
             raise DataError(
-                f"{self.folder} has no .safetensors file: save the model again in that format,"
-                " since opening a pickle can run any code"
+                f"{self.folder} has no weights: download its model.safetensors or pytorch_model.bin"
             )
         self._check_languages()
 
@@ -159,7 +158,9 @@ def _model(folder: Path, device: str) -> Any:
         model, loaded = models.from_pretrained(
             str(folder),
             dtype=torch.float32 if device == "cpu" else torch.bfloat16,
-            use_safetensors=True,
+            # As Helsinki-NLP's and NLLB's folders are published: pytorch_model.bin alone.
+            use_safetensors=_has_safetensors(folder),
+            weights_only=True,  # refuses anything but tensors, so that no foreign code runs
             output_loading_info=True,
             **_LOCAL,
         )
@@ -169,6 +170,10 @@ def _model(folder: Path, device: str) -> Any:
             " save or download it again"
         )
     return model.to(device).eval().requires_grad_(False)
+
+
+def _has_safetensors(folder: Path) -> bool:
+    return any(folder.glob("*.safetensors"))
 
 
 @contextmanager
