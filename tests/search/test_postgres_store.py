@@ -400,6 +400,17 @@ def test_a_library_of_version_0_1_is_upgraded(store: PostgresStore, url: str) ->
     "statement",
     [
         "CREATE VIEW polyglance.v AS SELECT 1",
+        "CREATE MATERIALIZED VIEW polyglance.v AS SELECT 1",
+        "ALTER TABLE polyglance.items ADD CONSTRAINT c CHECK (lower(path) <> '')",
+        "ALTER TABLE polyglance.items ADD COLUMN c text DEFAULT current_user",
+        "ALTER TABLE polyglance.bad ADD COLUMN c text GENERATED ALWAYS AS (lower(path)) STORED",
+        "CREATE INDEX i ON polyglance.items (lower(path))",
+        "CREATE POLICY p ON polyglance.items USING (path <> '')",
+        "CREATE TABLE polyglance.more () INHERITS (polyglance.places)",
+        "CREATE DOMAIN public.d AS text CHECK (VALUE <> '');"
+        " ALTER TABLE polyglance.bad ALTER reason TYPE public.d",
+        "CREATE FUNCTION polyglance.unnest(bigint[]) RETURNS bigint LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION public.unnest(bigint[]) RETURNS bigint LANGUAGE sql AS 'SELECT 1'",
         "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
         " CREATE TRIGGER t BEFORE INSERT ON polyglance.items EXECUTE FUNCTION f()",
     ],
@@ -409,8 +420,12 @@ def test_a_schema_with_code_of_a_stranger_is_refused(
 ) -> None:
     with psycopg.connect(url, autocommit=True) as raw:
         raw.execute(statement)
-    with pytest.raises(DataError, match="which no library has"):
-        PostgresStore(url)
+        with pytest.raises(DataError, match="which no library has"):
+            PostgresStore(url)
+        # The next test may get this database, without our schema alone.
+        raw.execute("DROP FUNCTION IF EXISTS public.unnest(bigint[])")
+        raw.execute("DROP DOMAIN IF EXISTS public.d CASCADE")
+        raw.execute("DROP FUNCTION IF EXISTS f() CASCADE")
 
 
 def test_a_newer_library_or_an_older_pgvector_is_refused(

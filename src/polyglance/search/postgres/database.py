@@ -24,6 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
 from polyglance.search.approximate import EF_SEARCH
 from polyglance.search.postgres.address import Address
+from polyglance.search.postgres.foreign_objects import FOREIGN_OBJECTS
 from polyglance.search.postgres.tables import create_statements
 from polyglance.search.postgres.upgrade import is_current, upgrade
 from polyglance.search.serialization import model_info_from_rows, model_info_to_rows
@@ -276,16 +277,8 @@ class PostgresDatabase:
             ) from error
 
     def _refuse_foreign(self, connection: Connection) -> None:
-        """Refuse a schema in which a stranger's triggers, views or rules would run."""
-        foreign = connection.execute(
-            "SELECT 'trigger ' || tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
-            " WHERE relnamespace = 'polyglance'::regnamespace AND NOT tgisinternal"
-            " UNION ALL SELECT 'rule ' || rulename FROM pg_rewrite"
-            " JOIN pg_class ON pg_class.oid = ev_class"
-            " WHERE relnamespace = 'polyglance'::regnamespace"
-            " UNION ALL SELECT 'foreign table ' || relname FROM pg_class"
-            " WHERE relnamespace = 'polyglance'::regnamespace AND relkind = 'f' LIMIT 1"
-        ).fetchone()
+        """Refuse a schema in which a stranger's code would run with this user's rights."""
+        foreign = connection.execute(FOREIGN_OBJECTS).fetchone()
         if foreign is not None:
             raise DataError(
                 f"{self._name} has a {foreign[0]}, which no library has and which might do harm:"
