@@ -390,10 +390,8 @@ def test_at_most_two_decoders_run_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_decoders_yield_their_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "decoder"
-    program.write_text(
-        "#!/bin/sh\ncat >/dev/null\npolicy=$(cut -d' ' -f41 /proc/$$/stat)\n"
-        'echo "{\\"error\\": \\"$(nice) $policy\\"}"\n'
-    )
+    error = r"{\"error\": \"$(nice) " "$(cut -d' ' -f41 /proc/$$/stat)" r"\"}"
+    program.write_text(f'#!/bin/sh\ncat >/dev/null\necho "{error}"\n')
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     for background, policy in ((False, os.SCHED_OTHER), (True, os.SCHED_IDLE)):
