@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from polyglance.batches.inputs import read_pixels
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
+from polyglance.vision.decoding import Source
 from polyglance.vision.detection import Detections, Detector, open_detector
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ObjectTagger:
             config.detector, min_score=config.low_score, device=device
         )
 
-    def tag(self, images: Sequence[str | Path | Image]) -> list[str]:
+    def tag(self, images: Sequence[Source | Image]) -> list[str]:
         """Return the tags of each image, an empty string where nothing was detected."""
         tags = []
         for start in range(0, len(images), _IMAGE_BATCH):

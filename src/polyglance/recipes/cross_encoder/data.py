@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from polyglance.batches.regions import RegionSource, RegionTable
+from polyglance.batches.regions import RegionSource
 from polyglance.batches.streamed_pixels import PixelRegions
 from polyglance.batches.streamed_regions import StreamedRegions
 from polyglance.cross_encoders.regions import (
@@ -198,7 +198,7 @@ class SplitReader:
             found = [open_images(some, self.data, c.manifest, c.tars, pixels) for c, some in parts]
             parts = [(c, images.records) for (c, _), images in zip(parts, found, strict=True)]
             files = JoinedImages([images.sources for images in found])
-            regions = self._encoded_regions(files, train=views is not None)
+            regions = self.encoded_regions(files, train=views is not None)
         records: Sequence[Record] = parts[0][1]
         if len(parts) > 1:
             records = [record for _, some in parts for record in some]
@@ -234,7 +234,8 @@ class SplitReader:
             max_tokens=self.max_text_tokens,
         )
 
-    def _encoded_regions(self, images: Sequence[Source], *, train: bool) -> RegionSource:
+    def encoded_regions(self, images: Sequence[Source], *, train: bool) -> RegionSource:
+        """Encode images with the recipe's backbone: into memory, or while training."""
         assert self.image_backbone is not None
         if not train:
             return encode_regions_tta(images, self.backbone, self.image_backbone)
@@ -249,9 +250,9 @@ class SplitReader:
         regions = self._open_regions([(corpus.features, some) for corpus, some in parts])
         return place_regions(regions, self.streaming) if train else load_regions(regions)
 
-    def stored_regions(self, features: str, records: Sequence[Record]) -> RegionTable:
-        """Read the regions of the records' images from a feature store into memory."""
-        return load_regions(self._open_regions([(features, records)]))
+    def stored_regions(self, parts: Sequence[tuple[str, Sequence[Record]]]) -> RegionSource:
+        """Find the regions of records' images in feature stores; large ones stay on disk."""
+        return place_regions(self._open_regions(parts), self.streaming)
 
     def _open_regions(self, parts: Sequence[tuple[str, Sequence[Record]]]) -> StreamedRegions:
         stores = []

@@ -12,6 +12,7 @@ from polyglance.cross_encoders.regions import ImageBackboneConfig
 from polyglance.errors import PolyglanceError
 from polyglance.models.cross_encoder import Variant
 from polyglance.objectives.vqa import AnswerLoss
+from polyglance.recipes.cross_encoder.streaming import StreamingConfig
 from polyglance.recipes.run_folder import missing_files, name_missing
 from polyglance.training.loop import LoopConfig
 
@@ -27,7 +28,11 @@ class QuestionFile:
     format: str = "jsonl"
     """One of `polyglance.data.readers.FORMATS`."""
     features: str = ""
-    """A feature store of the images' regions, which a recipe without an image backbone reads."""
+    """A feature store of the images' regions, which a recipe without an image backbone reads: a
+    folder inside the data folder, or an address."""
+    tars: str | None = None
+    """Tars with the images, for a recipe with an image backbone: a folder, a tar, a pattern such
+    as ``train-{000000..000099}.tar``, or an address; None for files beside the manifest."""
     language: str | None = None
     """Of questions whose file names none, in place of the format's own: ``en`` for Visual
     Genome's own questions."""
@@ -106,6 +111,8 @@ class VQARecipe:
     """Of stored features."""
     prepend_global: bool = False
     """Of stored features, use the whole image's vector as first region."""
+    streaming: StreamingConfig = field(default_factory=StreamingConfig)
+    """How regions and images of corpora larger than memory are read."""
     projection_heads: str | None = None
     """The dual encoder's projection heads, a folder as `polyglance weights split` writes."""
     object_tags: ObjectTagsConfig | None = None
@@ -173,7 +180,8 @@ class VQARecipe:
         files = (*self.train, *self.test)
         lists = (self.answers.classes, self.test_classes, *(file.image_list for file in files))
         named = [name for name in lists if name is not None]
-        stores = [data / file.features for file in files if self.image_backbone is None]
+        stored = {file.features for file in files if self.image_backbone is None}
+        stores = [data / name for name in sorted(stored) if "://" not in name]
         return missing_files(data, (*(file.manifest for file in files), *named)) + name_missing(
             [store for store in stores if not (store / "store.json").is_file()],
             "there is no feature store; import a detector's regions with 'polyglance features"

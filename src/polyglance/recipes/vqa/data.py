@@ -11,17 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.batches.regions import RegionTable
+from polyglance.batches.regions import RegionSource
 from polyglance.cross_encoders.object_tags import ObjectTagger, append_tags
-from polyglance.cross_encoders.regions import (
-    encode_regions,
-    encode_regions_tta,
-    open_image_backbone,
-)
 from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.data.captions import CaptionTable
 from polyglance.errors import PolyglanceError
 from polyglance.recipes.cross_encoder.data import ENGLISH, SplitReader
+from polyglance.recipes.image_sources import JoinedImages, open_images
 from polyglance.recipes.uc2.data import open_test_translator
 from polyglance.recipes.vqa.config import VQARecipe
 from polyglance.recipes.vqa.questions import (
@@ -37,7 +33,7 @@ from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.translation.batches import translate_all
 from polyglance.text.translation.cache import TranslationCache
 from polyglance.training.distributed import rank
-from polyglance.vision.torch_backbone import TorchBackbone
+from polyglance.vision.decoding import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +43,7 @@ class QuestionSplit:
     questions: Sequence[Question]
     table: CaptionTable
     """The questions in sub-words; their record ids are the images."""
-    regions: RegionTable
+    regions: RegionSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,15 +129,20 @@ class _QuestionReader:
 
     def read(self, images: ByImage, *, train: bool = False, test: bool = False) -> QuestionSplit:
         """Build a split; questions of training and validation need answers."""
-        # Images of one store next to each other; regions are read store by store.
-        stored = self.recipe.image_backbone is None
-        order = sorted(images, key=lambda image: image.features) if stored else list(images)
-        files = [image.path for image in order]
+        regions: RegionSource
+        files: Sequence[Source] = ()
+        # Images of one store or of the same tars next to each other, since they are read so.
+        if self.recipe.image_backbone is None:
+            order = sorted(images, key=lambda image: image.features)
+            regions = self._stored_regions(order)
+        else:
+            order, files = self._open_images(sorted(images, key=lambda image: image.tars or ""))
+            regions = self._splits.encoded_regions(files, train=train)
         return build_split(
             [images[image] for image in order],
             self.tokenizer,
             self.languages,
-            self._stored_regions(order) if stored else self._encode(files, train),
+            regions,
             max_tokens=self.recipe.max_text_tokens,
             tags=None if self.tagger is None else self.tagger.tag(files),
             unanswered=test,
@@ -182,18 +183,6 @@ class _QuestionReader:
         }
 
     @cached_property
-    def _backbone(self) -> TorchBackbone:
-        assert self.recipe.image_backbone is not None
-        return open_image_backbone(self.recipe.image_backbone, self.device)
-
-    def _encode(self, files: Sequence[Path], train: bool) -> RegionTable:
-        settings, seed = self.recipe.image_backbone, self.recipe.loop.seed
-        assert settings is not None
-        if train:
-            return encode_regions(files, self._backbone, settings, views=settings.views, seed=seed)
-        return encode_regions_tta(files, self._backbone, settings)
-
-    @cached_property
     def _splits(self) -> SplitReader:
         return SplitReader(
             self.data,
@@ -201,13 +190,35 @@ class _QuestionReader:
             max_text_tokens=self.recipe.max_text_tokens,
             max_regions=self.recipe.max_regions,
             prepend_global=self.recipe.prepend_global,
+            image_backbone=self.recipe.image_backbone,
+            seed=self.recipe.loop.seed,
             device=self.device,
+            streaming=self.recipe.streaming,
         )
 
-    def _stored_regions(self, images: Sequence[QuestionImage]) -> RegionTable:
-        return RegionTable.concat(
+    def _open_images(
+        self, images: Sequence[QuestionImage]
+    ) -> tuple[list[QuestionImage], Sequence[Source]]:
+        """Find the images of each set of tars, and files; damaged ones may be left out."""
+        kept, sources = [], []
+        for tars, group in groupby(images, key=lambda image: image.tars):
+            some = list(group)
+            # Images are files of several folders, named in full.
+            records = [
+                Record(image=str(image.path.absolute()) if tars is None else image.name)
+                for image in some
+            ]
+            found = open_images(records, self.data, "images", tars, self.recipe.streaming.pixels)
+            left = {id(record) for record in found.records}
+            places = zip(some, records, strict=True)
+            kept += [image for image, record in places if id(record) in left]
+            sources.append(found.sources)
+        return kept, JoinedImages(sources)
+
+    def _stored_regions(self, images: Sequence[QuestionImage]) -> RegionSource:
+        return self._splits.stored_regions(
             [
-                self._splits.stored_regions(features, [Record(image=image.name) for image in some])
+                (features, [Record(image=image.name) for image in some])
                 for features, some in groupby(images, key=lambda image: image.features)
             ]
         )
@@ -217,7 +228,7 @@ def build_split(
     by_image: Sequence[Sequence[Question]],
     tokenizer: Tokenizer,
     languages: Sequence[str],
-    regions: RegionTable,
+    regions: RegionSource,
     *,
     max_tokens: int,
     tags: Sequence[str] | None = None,

@@ -48,7 +48,7 @@ def predict(model: VQAModel, split: QuestionSplit, vocabulary: AnswerVocabulary)
         One answer a question.
     """
     model.eval()
-    device, table = split.regions.features.device, split.table
+    device, table = split.regions.device, split.table
     in_language = torch.zeros(
         len(table.language_codes), len(vocabulary), dtype=torch.bool, device=device
     )

@@ -33,7 +33,9 @@ class QuestionImage:
     name: str
     """As the dataset names it, by which a feature store finds its regions."""
     features: str = ""
-    """Its feature store, inside the data folder."""
+    """Its feature store, inside the data folder or at an address."""
+    tars: str | None = None
+    """The tars that hold it; None for a file."""
 
 
 ByImage = Mapping[QuestionImage, Sequence[Question]]
@@ -68,7 +70,7 @@ def read_questions(
                 continue
             if file.part is not None and not file.part[0] <= hash_share(name) < file.part[1]:
                 continue
-            image = QuestionImage(folder / name, name, file.features)
+            image = QuestionImage(folder / name, name, file.features, file.tars)
             by_image.setdefault(image, []).extend(record.questions)
             found = True
         if not found:

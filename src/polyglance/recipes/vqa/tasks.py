@@ -12,6 +12,7 @@ from torch import Tensor
 
 from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import pack_captions
+from polyglance.batches.order import GroupedOrder, Streaming
 from polyglance.batches.regions import RegionBatch, RegionSource
 from polyglance.config import validate_fields
 from polyglance.data.captions import CaptionTable
@@ -19,7 +20,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.packed_pairs import Text
 from polyglance.objectives.vqa import AnswerLoss, vqa_loss
-from polyglance.training.mixture import item_draws, rank_share
+from polyglance.training.mixture import item_draws, rank_share, take_in_order
 from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
@@ -89,6 +90,7 @@ class VQATask:
         loss: AnswerLoss = "binary",
         language_alpha: float = 1.0,
         unmatched: NDArray[np.bool_] | None = None,
+        streaming: Streaming | None = None,
     ) -> None:
         """Prepare the task.
 
@@ -103,6 +105,8 @@ class VQATask:
                 power: 1 treats all questions alike, 0 all languages.
             unmatched: ``(questions,)``, which questions without a scoring class are sampled too;
                 None for none.
+            streaming: go through each language's questions in shuffled order instead of drawing
+                them with replacement, for images on disk.
         """
         self.model, self.regions, self.questions, self.targets = model, regions, questions, targets
         self.batch, self.loss, self.language_alpha = batch, loss, language_alpha
@@ -123,11 +127,19 @@ class VQATask:
         self._base = np.cumsum(self._count) - self._count
         weights = np.where(self._count > 0, self._count.astype(float) ** language_alpha, 0.0)
         self.probabilities = weights / weights.sum()
+        self._order: GroupedOrder | None = None
+        if streaming is not None:
+            self._order = streaming.order(self._count, self.probabilities)
 
     def sample_rows(self, generator: np.random.Generator) -> Indices:
         """Sample questions, as rows of the table."""
-        language = generator.choice(len(self.probabilities), size=self.batch, p=self.probabilities)
-        rows: Indices = self._rows[self._base[language] + generator.integers(self._count[language])]
+        if self._order is not None:
+            language, question = take_in_order(self._order, self.batch, generator)
+        else:
+            languages = len(self.probabilities)
+            language = generator.choice(languages, size=self.batch, p=self.probabilities)
+            question = generator.integers(self._count[language])
+        rows: Indices = self._rows[self._base[language] + question]
         return rows
 
     def sample(self, generator: np.random.Generator) -> QuestionBatch:

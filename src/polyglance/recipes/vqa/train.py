@@ -29,6 +29,7 @@ from polyglance.recipes.cross_encoder.build import (
     split_dual_encoder,
 )
 from polyglance.recipes.cross_encoder.data import ENGLISH
+from polyglance.recipes.cross_encoder.streaming import streaming_of
 from polyglance.recipes.cross_encoder.word_head import initial_word_transform
 from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.recipes.stages import Stage, load_stage, parameter_groups
@@ -201,6 +202,13 @@ def build_stage(recipe: VQARecipe, model: VQAModel, data: VQAData, targets: Answ
         loss=recipe.loss,
         language_alpha=recipe.language_alpha,
         unmatched=data.train_unmatched,
+        streaming=streaming_of(
+            data.train.regions,
+            recipe.streaming,
+            per_batch=recipe.batch,
+            seed=recipe.loop.seed,
+            orders=len(data.train.table.language_codes),
+        ),
     )
     split = data.validation
     return Stage(
