@@ -21,6 +21,7 @@ from polyglance.recipes.cross_encoder.corpora import read_corpus
 from polyglance.recipes.cross_encoder.data import SplitReader
 from polyglance.recipes.uc2.config import UC2Recipe
 from polyglance.recipes.vqa.data import load_data
+from polyglance.reproduce.target import paper
 from polyglance.text import open_tokenizer
 from polyglance.vision.region_import import import_regions
 
@@ -252,19 +253,16 @@ def test_japanese_visual_genome_is_split_by_image_and_scored(data: Path, tmp_pat
 
 def test_japanese_questions_are_translated_for_an_english_model(data: Path, tmp_path: Path) -> None:
     """Translate-test: English classes, in which the Japanese ones are translated."""
-    english = {answer: number for number, answer in enumerate(("red", "1", "1+", "dog"))}
-    (data / "uc2" / "misc" / "ans2label_ja_trans2_en.json").write_text(json.dumps(english))
     (data / "panlex" / "ja-en.tsv").write_text("犬\tdog\n何色\twhat colour\n", encoding="utf-8")
-    test = (
-        "[{manifest: visual-genome-ja/question_answers.json, format: visual-genome-vqa-ja,"
-        " features: visual-genome/regions, part: [0.67, 1]}]"
-    )
-    changes = [
-        "batch=8", f"test={test}", "answers.classes=uc2/misc/ans2label_ja_trans2_en.json",
-        "test_classes=uc2/misc/ans2label_ja.json",
-    ]  # fmt: skip
+    # As uc2/table2 of `polyglance reproduce` has it.
+    spec = paper("uc2").runs["English only > vqa-vg-ja translated"]
+    own = [change for change in spec.changes if "{" not in change or "manifest" in change]
+    changes = ["batch=8", *own]
     translate = "translate_test=panlex/{source}-{target}.tsv"
-    report = train("vqa-v2", data, tmp_path / "run", *changes, translate)
+    report = train(spec.recipe, data, tmp_path / "run", *changes, translate)
+    assert report["questions"] == 3 * len(
+        questions.SUBSETS["train2014"] + questions.SUBSETS["val2014"]
+    )
     assert set(report["test"]) == {"ja"}
     assert "baseline" not in report["test"]["ja"]
     lines = (tmp_path / "run" / "answers.jsonl").read_text(encoding="utf-8").splitlines()

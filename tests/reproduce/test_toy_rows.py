@@ -91,3 +91,12 @@ def test_sizes_are_scaled() -> None:
 def test_translations_are_those_of_the_row() -> None:
     assert settings("mmp", "vtt de fr inter intra cross").languages == ("en", "de", "fr")
     assert set(settings("mmp", "vtt translated XLM-R").languages) > {"en", "de", "fr", "zh"}
+
+
+def test_japanese_questions_are_translated_on_toy_data_too() -> None:
+    translated = settings("uc2", "English only > vqa-vg-ja translated")
+    assert [file.manifest for file in translated.train] == ["vqa-en/train.jsonl"]
+    assert [file.manifest for file in translated.test] == ["vqa-ja/test.jsonl"]
+    assert translated.translate_test == "dictionaries/{source}-{target}.tsv"
+    plain = settings("uc2", "English only > vqa-v2")
+    assert (plain.answers.classes, plain.test_classes) == (None, None)

@@ -43,6 +43,7 @@ from polyglance.reproduce.toy_rows import leave_out_same
 _LANGUAGES = re.compile(r"((?:^|.*[._])languages)=\[(.*)\]$")
 _DICTIONARIES = "dictionaries/{source}-{target}.tsv"
 _RERANKING = "reranking={dual_embeddings: dual-test, validation_embeddings: dual-val}"
+_ANSWERS = ("answers.classes=vqa-en/answers.json", "test_classes=vqa-ja/answers.json")
 _LOOP = (
     "loop.precision=float32", "loop.validate_every=0", "loop.save_every=0", "loop.log_every=50",
     "loop.grad_clip=1.0", "loop.schedule=cosine", "loop.weight_decay=0",
@@ -175,17 +176,19 @@ def _m3p(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, 
 
 
 def _vqa(settings: Any, corpus: str, data: Path, steps: ToySteps) -> tuple[str, ...]:
-    del settings
-    folder = "vqa-ja" if corpus.endswith("-ja") else "vqa-en"
-
-    def split(name: str) -> str:
+    def split(folder: str, name: str) -> str:
         return f"[{{manifest: {folder}/{name}.jsonl, features: store}}]"
 
+    folder = test = "vqa-ja" if corpus.endswith("-ja") else "vqa-en"
+    names: tuple[str, ...] = ("answers.classes=null",)
+    if settings.translate_test is not None:
+        test, names = "vqa-ja", (f"translate_test={_DICTIONARIES}", *_ANSWERS)
     return (
-        f"encoder={data / 'encoder'}", f"train={split('train')}", f"test={split('test')}", *_LOOP,
+        f"encoder={data / 'encoder'}", *_LOOP, *names,
+        f"train={split(folder, 'train')}", f"test={split(test, 'test')}",
         "init_from_dual_encoder=null", "image_backbone=null", "object_tags=null",
         "projection_heads=null", "max_regions=8", "prepend_global=false", "held_out=0", "batch=48",
-        "dropout=0", "head_dropout=0", "head_lr_multiplier=2", "answers.classes=null",
+        "dropout=0", "head_dropout=0", "head_lr_multiplier=2",
         "answers.min_score=1", "answers.max_answers=60", "answers.init_bias=true",
         f"loop.steps={steps.times(2)}",
         "loop.learning_rate=6e-3", f"loop.warmup={steps.times(0.2)}",

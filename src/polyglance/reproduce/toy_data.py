@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from polyglance.data.toy import Clip, Picture, ToyDataset, dictionary, label_names
-from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES
+from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES, Grammar
 from polyglance.data.toy.regions import LABELS, clip_features, label_id, write_regions
 from polyglance.records import Cue, Record, atomic_write, write_manifest
 from polyglance.text.dictionaries import Dictionary
@@ -68,7 +68,7 @@ def make_toy_data(folder: Path, size: ToySize | None = None) -> Path:
     """Make the toy dataset in a folder, once."""
     size = ToySize() if size is None else size
     done = folder / "toy.json"
-    settings = {"train": size.train, "test": size.test, "clips": size.clips, "version": 4}
+    settings = {"train": size.train, "test": size.test, "clips": size.clips, "version": 5}
     if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == settings:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -88,6 +88,7 @@ def make_toy_data(folder: Path, size: ToySize | None = None) -> Path:
     for language in QUESTION_LANGUAGES:
         for split, some in pictures.items():
             _write_questions(folder / f"vqa-{language}" / f"{split}.jsonl", some, language)
+        _write_answers(folder / f"vqa-{language}" / "answers.json", pictures.values(), language)
     clips = _write_clips(folder / "clips", dataset, size)
     _write_encoder(folder / "encoder", everything, clips)
     with atomic_write(done) as file:
@@ -144,19 +145,30 @@ def _write_questions(path: Path, pictures: Sequence[Picture], language: str) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as out:
         for number, picture in enumerate(pictures):
-            thing = picture.scene.things[0].thing.without_size()
-            if number % 2:
-                asked = grammar.ask_shape(thing.true_colour)
-                answer = grammar.join(grammar.label(thing.without_colour()))
-            else:
-                asked = grammar.ask_colour(thing.without_colour())
-                answer = grammar.colours[thing.true_colour]
+            question, answer = _ask(number, picture, grammar)
             line = {
-                "image": f"{picture.key}.png", "question": grammar.text(asked),
+                "image": f"{picture.key}.png", "question": question,
                 "answers": [answer] * answers, "language": language, "answer_type": "other",
                 "question_id": number,
             }  # fmt: skip
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _ask(number: int, picture: Picture, grammar: Grammar) -> tuple[str, str]:
+    thing = picture.scene.things[0].thing.without_size()
+    if number % 2:
+        asked = grammar.ask_shape(thing.true_colour)
+        return grammar.text(asked), grammar.join(grammar.label(thing.without_colour()))
+    asked = grammar.ask_colour(thing.without_colour())
+    return grammar.text(asked), grammar.colours[thing.true_colour]
+
+
+def _write_answers(path: Path, splits: Iterable[Sequence[Picture]], language: str) -> None:
+    """Number all answers, in all languages in the same order: UC2's lists for translate-test."""
+    asked = [one for some in splits for one in enumerate(some)]
+    answers = dict.fromkeys(_ask(*one, GRAMMARS[language])[1] for one in asked)
+    with atomic_write(path) as out:
+        json.dump({answer: number for number, answer in enumerate(answers)}, out)
 
 
 def _write_clips(folder: Path, dataset: ToyDataset, size: ToySize) -> list[Clip]:

@@ -17,6 +17,7 @@ SUBSETS = {
 VISUAL_GENOME = tuple(range(2, 14))
 ANSWERS = ("yes", "no", "red", "2")
 JAPANESE_ANSWERS = ("赤", "1つ", "１つ", "犬")
+TRANSLATED_ANSWERS = ("red", "1", "1+", "dog")
 """Two of them differ in form alone, as in UC2's own list."""
 
 
@@ -101,9 +102,13 @@ def write_image_data(folder: Path) -> Path:
 
 
 def write_answer_lists(folder: Path) -> Path:
-    """Write ``ans2label.json`` and ``ans2label_ja.json`` of UC2's repository."""
+    """Write UC2's lists: English answers, Japanese ones, and these in English."""
     folder.mkdir(parents=True)
-    for name, answers in (("ans2label", ANSWERS), ("ans2label_ja", JAPANESE_ANSWERS)):
+    for name, answers in (
+        ("ans2label", ANSWERS),
+        ("ans2label_ja", JAPANESE_ANSWERS),
+        ("ans2label_ja_trans2_en", TRANSLATED_ANSWERS),
+    ):
         _write(folder / f"{name}.json", {answer: number for number, answer in enumerate(answers)})
     return folder
 
