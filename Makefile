@@ -19,7 +19,7 @@ PINNED  := pyproject.toml constraints.txt constraints-hashed.txt
 COMPILE := -$(BIN)/python -m compileall -qq $(VENV)/lib
 # More than half of what the packages contain, and the tests import next to none of it: Python
 # compiles that when it is imported.
-UNUSED  := /(tests?|testing|transformers/models|_inductor|rllib|tune|serve|dashboard|pandas|sklearn|networkx|jieba|mypyc?|pip|setuptools|narwhals|pygments|numpy/distutils|sympy/(physics|stats|parsing|combinatorics)|scipy/signal|ray/(autoscaler|train|llm)|onnxruntime/(transformers|tools|quantization)|onnx/reference|huggingface_hub/(cli|inference)|imageio|tifffile|async_api)/
+UNUSED  := /(tests?|testing|transformers/models|_inductor|pandas|sklearn|networkx|jieba|mypyc?|pip|setuptools|narwhals|pygments|numpy/distutils|sympy/(physics|stats|parsing|combinatorics)|scipy/signal|ray/(rllib|tune|serve|dashboard|autoscaler|train|llm)|onnxruntime/(transformers|tools|quantization)|onnx/reference|huggingface_hub/(cli|inference)|imageio|tifffile|async_api)/
 
 # A step that failed is not done: pip.txt is written before pip is installed by it.
 .DELETE_ON_ERROR:
@@ -94,7 +94,7 @@ $(VENV)/ready-dev: $(VENV)/pip.txt
 	touch $@ $(VENV)/ready
 
 $(VENV)/compiled: $(VENV)/ready-dev
-	$(COMPILE) -x '$(UNUSED)'
+	$(COMPILE) src benchmarks tests/helpers tools -x '$(UNUSED)'
 	touch $@
 
 clean:

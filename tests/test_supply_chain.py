@@ -64,13 +64,14 @@ def test_no_package_index_is_named() -> None:
         assert "://" not in text
 
 
-def test_make_installs_by_hash() -> None:
+@pytest.mark.parametrize(("target", "steps"), [("demo", 3), (".venv/ready-dev", 4)])
+def test_make_installs_by_hash(target: str, steps: int) -> None:
     done = subprocess.run(
-        ["make", "--dry-run", "--always-make", "demo", "PYTHON=true"],
+        ["make", "--dry-run", "--always-make", target, "PYTHON=true"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     installs = [line for line in done.stdout.splitlines() if " pip install " in line]
-    assert len(installs) == 3
+    assert len(installs) == steps
     for line in installs:
         # The project itself comes from this folder, without anything that it requires.
         assert "--require-hashes" in line or "--no-deps --no-build-isolation --editable ." in line
