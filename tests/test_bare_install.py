@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import Distribution, distribution
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python, "install"]
-    subprocess.run([*pip, "--quiet", "--no-compile", "--no-deps", ROOT], check=True)
+    pip, wheels = [sys.executable, "-m", "pip"], tmp_path_factory.mktemp("wheels")
+    # What builds the wheel is installed by `make test`: no second environment is made for it.
+    isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
+    build = ["wheel", "--quiet", "--no-deps", *isolation, "--wheel-dir", wheels, ROOT]
+    subprocess.run([*pip, *build], check=True)
+    install = ["install", "--quiet", "--no-compile", "--no-deps", *wheels.glob("*.whl")]
+    subprocess.run([*pip, "--python", python, *install], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     [metadata] = packages.glob("polyglance-*.dist-info")
     for needed in requirements(Distribution.at(metadata)).values():
