@@ -61,7 +61,8 @@ def read_translators(manifest: str | Path) -> dict[str, str]:
         return {}
     _, line = next(read_lines(path, Problems(strict=True)), (0, "{}"))
     try:
-        return {str(code): str(name) for code, name in parse_json(line)["translators"].items()}
+        content: Any = parse_json(line)
+        return {str(code): str(name) for code, name in content["translators"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}  # written by an earlier version
 

@@ -61,7 +61,8 @@ class WordOverlap:
                     row[zlib.crc32(word.lower().encode()) % self.width] += 1 / len(words)
         rows /= np.sqrt(1 + (rows > 0).sum(0))
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        return rows / np.maximum(norms, 1e-9)
+        rows /= np.maximum(norms, 1e-9)
+        return rows
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,11 @@ def split_pairs(recipe: CaptionTranslatorRecipe, data: Path) -> tuple[list[Pair]
         held |= dict.fromkeys(keys[corpus.held_out : corpus.held_out * 3 // 2], 2)
     names = {corpus.name for corpus in recipe.corpora if corpus.held_out}
     held |= {_key(pair.source): held[key] for key, pair in lines if key in held}
-    train, parts = list[Pair](), ({}, defaultdict(dict), defaultdict(dict))
+    train = list[Pair]()
+    parts: dict[int, dict[str, dict[str, dict[str, Pair]]]] = {
+        1: defaultdict(dict),
+        2: defaultdict(dict),
+    }
     for key, pair in dict.fromkeys(lines):
         part = held.get(key) or held.get(_key(pair.source), 0)
         name = recipe.corpora[pair.corpus].name
@@ -325,7 +329,8 @@ def _probabilities(
         # As many draws of the corpus as its pairs and weight say, shared by the smoothed counts.
         share = corpus.weight * counts.sum() * smoothed / max(smoothed.sum(), 1e-9)
         probabilities[inside] = (share / counts.clip(1))[languages[inside]]
-    return probabilities / probabilities.sum()
+    probabilities /= probabilities.sum()
+    return probabilities
 
 
 def _counts(

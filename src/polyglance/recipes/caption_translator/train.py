@@ -121,7 +121,7 @@ def _save_and_evaluate(
         refused = _refused(recipe, corpus.test, round_trips)
     report["refused"] = refused
     report["sentences_per_second"] = round(num_sentences / max(seconds, 1e-9), 1)
-    quality = {name: report[name] for name in ("test", "round_trip") if name in report}
+    quality = {key: value for key, value in report.items() if key in ("test", "round_trip")}
     save_translation_model(trained, folder, pairs=pairs, refused=refused, quality=quality)
     return report
 

@@ -103,6 +103,7 @@ class TranslationNetwork(nn.Module):
         """
         rows = self.embed(target)
         for layer in self.decoder:
+            assert isinstance(layer, _Layer)
             rows = layer(rows, None, layer.cross_key_values(memory), mask)
         output: Tensor = self.decoder_norm(rows)
         return output
@@ -129,13 +130,16 @@ class TranslationNetwork(nn.Module):
         """
         rows = self.embed(tokens.reshape(-1, 1), step)
         for layer, cache, key_values in zip(self.decoder, caches, memory, strict=True):
+            assert isinstance(layer, _Layer)
             rows = layer.step(rows, step, cache, key_values, mask)
         output: Tensor = self.decoder_norm(rows)
         return output.view(*tokens.shape, -1)
 
     def memory_key_values(self, memory: Tensor) -> list[KeyValues]:
         """Return each decoder layer's keys and values of encoded sources."""
-        return [layer.cross_key_values(memory) for layer in self.decoder]
+        return [
+            layer.cross_key_values(memory) for layer in self.decoder if isinstance(layer, _Layer)
+        ]
 
     def logits(self, rows: Tensor) -> Tensor:
         """Return ``(..., vocab_size)`` scores of the next sub-word."""
