@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from polyglance.data.toy import Clip, Picture, ToyDataset, dictionary, label_names
-from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES, Grammar
+from polyglance.data.toy.grammar import Grammar
+from polyglance.data.toy.grammars import GRAMMARS, LANGUAGES
 from polyglance.data.toy.regions import LABELS, clip_features, label_id, write_regions
 from polyglance.records import Cue, Record, atomic_write, write_manifest
 from polyglance.text.dictionaries import Dictionary
