@@ -10,7 +10,7 @@ import typer
 
 
 def plan(
-    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file, of UC2, M3P or MMP.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
     gpus: Annotated[int, typer.Option(help="Number of accelerators to plan for.")] = 1,
     overrides: Annotated[
         list[str] | None,
@@ -22,7 +22,13 @@ def plan(
     images: Annotated[
         int | None, typer.Option(help="Training images; default: those of the recipe's dataset.")
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Mean number of tokens of a caption.")] = 18,
+    tokens: Annotated[
+        int | None,
+        typer.Option(help="Mean number of tokens of a caption; default: 18, 12 words for SMALR."),
+    ] = None,
+    words: Annotated[
+        int, typer.Option(help="Words of each language's lexicon, for SMALR's models.")
+    ] = 7000,
     regions: Annotated[
         int | None, typer.Option(help="Regions of an image; default: 36, or those of a grid.")
     ] = None,
@@ -46,7 +52,8 @@ def plan(
     import torch
 
     from polyglance.recipes import open_recipe
-    from polyglance.recipes.plan.estimate import PlanOptions, plan_recipe
+    from polyglance.recipes.plan.estimate import plan_recipe
+    from polyglance.recipes.plan.prepare import PlanOptions
     from polyglance.recipes.plan.report import plan_lines
     from polyglance.vision.devices import check_device
 
@@ -54,7 +61,7 @@ def plan(
     check_device(chosen)
     options = PlanOptions(
         gpus=gpus, images=images, mean_tokens=tokens, regions=regions, region_width=region_width,
-        bandwidth=bandwidth, probe_batch=probe_batch, steps=probe_steps,
+        words=words, bandwidth=bandwidth, probe_batch=probe_batch, steps=probe_steps,
     )  # fmt: skip
     opened = open_recipe(recipe, overrides or ())
     if chosen == "cpu":

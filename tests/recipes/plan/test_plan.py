@@ -15,7 +15,8 @@ from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
 from polyglance.recipes.plan import estimate
-from polyglance.recipes.plan.estimate import Plan, PlanOptions, exchange_seconds, plan_recipe
+from polyglance.recipes.plan.estimate import Plan, exchange_seconds, plan_recipe
+from polyglance.recipes.plan.prepare import PlanOptions, bytes_per_image
 from polyglance.recipes.plan.probe import StageProbe, TaskProbe
 from polyglance.recipes.plan.synthetic import (
     CorpusShape,
@@ -137,7 +138,7 @@ def test_bytes_of_an_image_are_those_of_a_store(tmp_path: Path) -> None:
     )
     written = sum(file.stat().st_size for file in store.path.rglob("*") if file.is_file())
     corpus = CorpusShape(regions=36, region_width=512, labels_per_region=3)
-    assert written / 8 == pytest.approx(estimate.bytes_per_image(corpus), rel=0.03)
+    assert written / 8 == pytest.approx(bytes_per_image(corpus), rel=0.03)
 
 
 def test_captions_have_the_asked_mean_length() -> None:
@@ -154,9 +155,60 @@ def test_shapes_by_name() -> None:
         encoder_shape("./no-such-encoder")
 
 
-def test_other_systems_are_refused() -> None:
-    with pytest.raises(PolyglanceError, match="mmp, mmp_photos only, not of smalr: time some"):
-        plan_recipe(open_recipe("smalr-multi30k"), PlanOptions())
+@pytest.mark.parametrize("name", ["vqa-v2", "vqa-en-vi"])
+def test_question_answering_is_planned(encoder: Path, name: str) -> None:
+    changes = ("answers.max_answers=30", "loop.precision=float32", "batch=40")
+    planned = plan(encoder, name, *changes, gpus=2)
+    (stage,) = planned.stages
+    assert (stage.name, stage.batch) == ("training", 40)
+    assert stage.pairs_per_step == pytest.approx(40)
+    assert stage.memory.gradients == stage.memory.weights
+    answers, regions = {"vqa-v2": (30, 36), "vqa-en-vi": (60, 50)}[name]
+    assert f"{answers} answers and images of {regions} regions" in planned.assumptions[0]
+    images = {"vqa-v2": 123_287 + 108_249, "vqa-en-vi": None}[name]
+    assert planned.images == images
+
+
+@pytest.mark.parametrize(
+    ("model", "stages"),
+    [
+        ("smalr", ["pretraining", "training"]),
+        ("mule", ["pretraining", "training"]),
+        ("embn", ["en", "de"]),
+        ("small-liwe", ["training"]),
+    ],
+)
+def test_word_models_are_planned(model: str, stages: list[str]) -> None:
+    narrow = {"latent_tokens": 50} if model == "smalr" else {}
+    changes = (
+        f"model={model}", "languages=[en, de]", "word_vector_dim=300", "batch=20",
+        "loop.steps=30", "pretraining.steps=7", f"model_config={narrow}",
+    )  # fmt: skip
+    options = PlanOptions(words=40, region_width=WIDTH, images=100, warmup=0, steps=1)
+    planned = plan_recipe(open_recipe("smalr-flickr8k", changes), options)
+    assert [stage.name for stage in planned.stages] == stages
+    training = planned.stages[-1]
+    # Models without a first stage train as many steps more.
+    assert training.steps == (30 if stages[0] == "pretraining" else 37)
+    assert training.pairs_per_step == pytest.approx(20)
+    assert planned.feature_bytes == 100 * 2 * WIDTH
+    if model == "mule":  # its first stage trains the projections alone
+        first = planned.stages[0]
+        assert first.memory.gradients < first.memory.weights < training.memory.weights
+
+
+def test_the_caption_translator_is_planned() -> None:
+    changes = (
+        "network={hidden_size: 16, num_heads: 2, encoder_layers: 1, decoder_layers: 1}",
+        "vocabulary.size=300", "loop.precision=float32",
+    )  # fmt: skip
+    recipe = open_recipe("caption-translator", changes)
+    planned = plan_recipe(recipe, PlanOptions(warmup=0, steps=1))
+    (stage,) = planned.stages
+    tokens = recipe.settings.batch_tokens
+    assert stage.batch == tokens
+    assert 0.3 * tokens < stage.pairs_per_step <= 1.5 * tokens  # without padding
+    assert stage.flops_per_pair > 0
 
 
 @pytest.mark.parametrize("name", ["mmp-msrvtt", "mmp-howto100m"])

@@ -20,6 +20,7 @@ from polyglance.recipes.plan.synthetic import (
     CorpusShape,
     SyntheticRun,
     encoder_shape,
+    limited_batch,
     random_captions,
 )
 from polyglance.recipes.stages import Stage
@@ -63,10 +64,7 @@ def with_batch_limit(recipe: Any, accelerators: int, limit: int | None) -> Any:
     for name in ("corpora", "image_corpora", "text_corpora"):
         corpora = []
         for corpus in getattr(recipe, name, ()):
-            share = -(-corpus.batch // accelerators)
-            corpora.append(
-                replace(corpus, batch=max(2, share if limit is None else min(share, limit)))
-            )
+            corpora.append(replace(corpus, batch=limited_batch(corpus.batch, accelerators, limit)))
         if hasattr(recipe, name):
             changed[name] = tuple(corpora)
     return replace(recipe, **changed)

@@ -38,7 +38,7 @@ class TaskProbe:
     """The probability of a step to be of this task."""
     pairs: int
     """Pairs of image and text that a batch encodes, negatives included; of a task without
-    images, what its batch counts: sentences or regions."""
+    images, what its batch counts: sentences, regions or sub-words."""
     compute_seconds: float
     """Of sampling, forward and backward pass of a batch; grows with the batch."""
     update_seconds: float
@@ -131,6 +131,7 @@ class _Stepper:
             ) from error
         compute, update = (sorted(column)[len(times) // 2] for column in zip(*times, strict=True))
         pairs = _encoded_pairs(measured.batch) or pairs_of(task)
+        pairs = pairs or sum(measured.batch.counts().values())
         return TaskProbe(name, share, pairs, compute, update, activations, flops)
 
     def step(self, batches: Iterator[PreparedBatch]) -> tuple[float, float]:

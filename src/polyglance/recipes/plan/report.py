@@ -40,7 +40,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         )
     yield ""
     features = "not known: give --images"
-    if plan.feature_bytes is not None:
+    if plan.images == 0:
+        features = "none"
+    elif plan.feature_bytes is not None:
         features = f"{plan.feature_bytes / 1e9:,.1f} GB for {plan.images or 0:,} images"
     yield f"disk: features {features}; checkpoints {plan.checkpoint_bytes / 1e9:,.1f} GB"
     yield from _arithmetic(plan)

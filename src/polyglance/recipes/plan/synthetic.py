@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,6 +107,12 @@ class SyntheticRun:
 
     model: nn.Module
     stages: list[Stage]
+    stage_models: Mapping[str, nn.Module] = field(default_factory=dict)
+    """Of stages that train something else than the model, by name."""
+
+    def model_of(self, stage: Stage) -> nn.Module:
+        """Return what a stage trains."""
+        return self.stage_models.get(stage.name, self.model)
 
 
 def encoder_shape(name: str) -> EncoderConfig:
@@ -129,6 +135,12 @@ def stage_batch(recipe: CrossEncoderRecipe, stage: str) -> int:
     return int(getattr(recipe, "pretraining" if stage == "itm_only" else stage).batch)
 
 
+def limited_batch(batch: int, accelerators: int, limit: int | None) -> int:
+    """Return one accelerator's share of a batch, or the limit if that is smaller; at least 2."""
+    share = -(-batch // accelerators)
+    return max(2, share if limit is None else min(share, limit))
+
+
 def with_batch_limit(recipe: CrossEncoderRecipe, accelerators: int, limit: int | None) -> Any:
     """Return the recipe with each stage's share of one accelerator as its batch.
 
@@ -141,8 +153,7 @@ def with_batch_limit(recipe: CrossEncoderRecipe, accelerators: int, limit: int |
     for name in _STAGES:
         if (stage := getattr(recipe, name, None)) is None:
             continue
-        share = -(-stage.batch // accelerators)
-        batch = max(2, share if limit is None else min(share, limit))
+        batch = limited_batch(stage.batch, accelerators, limit)
         changes = {"batch": batch}
         if texts := getattr(stage, "text_batch", 0):
             changes["text_batch"] = max(1, round(texts * batch / stage.batch))

@@ -135,11 +135,16 @@ def _train(
         candidates=task.batch * captions.captions_per_language,
         steps=round(hard_negative_warmup * settings.steps),
     )
-    loop = LoopConfig(
+    loop = pretraining_loop(settings, seed)
+    return train_loop(words, Mixture({"sentences": curriculum}), loop, folder).seconds
+
+
+def pretraining_loop(settings: PretrainingConfig, seed: int) -> LoopConfig:
+    """Return how pre-training optimises."""
+    return LoopConfig(
         steps=settings.steps,
         learning_rate=settings.learning_rate,
         schedule="cosine",
         seed=seed,
         save_every=0,
     )
-    return train_loop(words, Mixture({"sentences": curriculum}), loop, folder).seconds

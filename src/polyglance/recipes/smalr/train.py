@@ -105,7 +105,7 @@ def train_model(
             **pretraining,
         )
         pretrained_parameters = sum(p.numel() for p in latent.parameters())
-    elif not _has_projections(variant):
+    elif not has_projections(variant):
         loop = replace(loop, steps=loop.steps + recipe.pretraining.steps)
     torch.manual_seed(loop.seed)
     model = build_word_model(
@@ -117,7 +117,7 @@ def train_model(
         steps=loop.steps,
         latent=latent,
     ).to(data.device)
-    if isinstance(model.words, HybridEmbedding) and _has_projections(variant) and latent is None:
+    if isinstance(model.words, HybridEmbedding) and has_projections(variant) and latent is None:
         pretrained_parameters, pretraining_seconds = align_words(
             model.words, captions, recipe.pretraining, **pretraining
         )
@@ -167,7 +167,7 @@ def train_model(
     return {**report, **consistency}
 
 
-def _has_projections(variant: WordModel) -> bool:
+def has_projections(variant: WordModel) -> bool:
     """Return whether words are projected into a universal space, for MULE's first stage."""
     return variant.character_width is None and variant.config.projection != "none"
 
