@@ -37,11 +37,12 @@ class PreparedBatch:
     def ready(self) -> PreparedBatch:
         """Make the device's current stream wait for the copy."""
         if self.copied is not None:
-            stream = torch.cuda.current_stream()
-            stream.wait_event(self.copied)
-            for tensor in self.batch.tensors():
-                if tensor.is_cuda:
-                    tensor.record_stream(stream)
+            # Of the batch's device, which need not be the current one.
+            copies = [tensor for tensor in self.batch.tensors() if tensor.is_cuda]
+            for device in {tensor.device for tensor in copies}:
+                torch.cuda.current_stream(device).wait_event(self.copied)
+            for tensor in copies:
+                tensor.record_stream(torch.cuda.current_stream(tensor.device))
         return self
 
 
@@ -149,7 +150,7 @@ class Prefetcher:
 
     def _run(self) -> None:
         try:
-            if self.device.index is not None:
+            if self.device.type == "cuda" and self.device.index is not None:
                 torch.cuda.set_device(self.device)
             for item in self._source:
                 if not self._put(item):

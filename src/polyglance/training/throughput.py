@@ -72,7 +72,8 @@ class Throughput:
 
         Returns:
             ``pairs_per_second`` of all processes together; on CUDA also ``tflops`` (a second,
-            of one accelerator) and ``peak_share``, that by what large matrix products reach.
+            of one accelerator) and ``peak_share``, that by what large matrix products reach, if
+            there was memory to measure it.
         """
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
@@ -81,10 +82,19 @@ class Throughput:
         if self._operations:
             rates["tflops"] = self._operations / seconds / 1e12
             if self.peak is None:
-                self.peak = measure_peak(self.device, self.dtype)
-            rates["peak_share"] = rates["tflops"] * 1e12 / self.peak
+                self.peak = self._measure_peak()
+            if self.peak:
+                rates["peak_share"] = rates["tflops"] * 1e12 / self.peak
         self._start, self._pairs, self._operations = self.clock(), 0, 0.0
         return rates
+
+    def _measure_peak(self) -> float:
+        """Return the measured peak, or 0 where training leaves no memory for it."""
+        try:
+            return measure_peak(self.device, self.dtype)
+        except torch.OutOfMemoryError:  # a run must not end because its speed is unknown
+            print("too little memory is left to measure the accelerator's peak", file=sys.stderr)
+            return 0.0
 
 
 def describe_speed(rates: dict[str, float]) -> str:
@@ -92,7 +102,9 @@ def describe_speed(rates: dict[str, float]) -> str:
     words = f"{rates['pairs_per_second']:,.0f} pairs/s"
     if "tflops" in rates:
         each = " each" if world_size() > 1 else ""
-        words += f", {rates['tflops']:,.0f} TFLOP/s{each} ({rates['peak_share']:.0%} of peak)"
+        words += f", {rates['tflops']:,.0f} TFLOP/s{each}"
+    if "peak_share" in rates:
+        words += f" ({rates['peak_share']:.0%} of peak)"
     return words
 
 

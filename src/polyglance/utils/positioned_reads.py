@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import sys
 from functools import cache
 from typing import Any
@@ -70,11 +71,16 @@ def _read_list(
     requests["target"] = out.ctypes.data + starts
     requests["signal"] = _NO_SIGNAL
     places = requests.ctypes.data + _REQUEST.itemsize * np.arange(len(sizes), dtype=np.int64)
-    failed = library.lio_listio(_WAIT, places.ctypes.data, len(places), None)
-    error = ctypes.get_errno()
-    # A signal ends the wait, not the reads: they write to the array until they are done.
-    while len(waiting := places[requests["error"] == errno.EINPROGRESS]):
-        library.aio_suspend(waiting.ctypes.data, len(waiting), None)
+    # A signal ends the wait, not the reads, which write to both arrays until they are done: no
+    # signal comes to this thread meanwhile, and should one come all the same, the wait goes on.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        failed = library.lio_listio(_WAIT, places.ctypes.data, len(places), None)
+        error = ctypes.get_errno()
+        while len(waiting := places[requests["error"] == errno.EINPROGRESS]):
+            library.aio_suspend(waiting.ctypes.data, len(waiting), None)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     for code in set(requests["error"].tolist()) - {0}:
         raise OSError(code, os.strerror(code))
     if failed and error not in (0, errno.EINTR, errno.EIO):  # as when there is no memory

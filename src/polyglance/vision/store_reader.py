@@ -69,7 +69,7 @@ class StoreReader:
             address: A folder, or an fsspec address.
             cache_dir: Where copies of remote shards are kept; None for a temporary folder.
             cache_bytes: The most that these may occupy.
-            threads: Rows read at a time.
+            threads: Batches of rows that are read at the same time.
         """
         self.files: ShardFiles = open_files(address, cache_dir=cache_dir, cache_bytes=cache_bytes)
         self.info: StoreInfo = parse_info(
