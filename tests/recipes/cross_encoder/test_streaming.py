@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from helpers.interruptions import interrupt_before_step
 from helpers.toy_regions import write_region_data
 from polyglance.batches.order import Shuffle
 from polyglance.batches.regions import RegionTable
@@ -188,8 +190,8 @@ def test_an_epoch_is_split_over_processes_without_loss_or_overlap(
     assert torch.equal(first.regions.values, second.regions.values)
 
 
-def test_m3p_trains_from_disk(data: Path, tmp_path: Path) -> None:
-    recipe = m3p.M3PRecipe(
+def m3p_recipe(data: Path) -> m3p.M3PRecipe:
+    return m3p.M3PRecipe(
         encoder=str(data / "encoder"),
         streaming=replace(ON_DISK, shuffle_memory=1e-6),
         labels=48,
@@ -201,8 +203,39 @@ def test_m3p_trains_from_disk(data: Path, tmp_path: Path) -> None:
         loop=LoopConfig(steps=2, learning_rate=1e-3, save_every=0),
         reranking=None,
     )
-    report = train_m3p(recipe, data, tmp_path / "run")
+
+
+def test_m3p_trains_from_disk(data: Path, tmp_path: Path) -> None:
+    report = train_m3p(m3p_recipe(data), data, tmp_path / "run")
     assert {"pretraining", "fine_tuning"} <= set(report)
+
+
+@pytest.mark.parametrize("system", ["uc2", "m3p"])
+def test_killed_runs_resume_to_the_bit(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    def train(run: Path) -> None:
+        loop = LoopConfig(steps=2, learning_rate=1e-3, save_every=2)
+        if system == "uc2":
+            train_uc2(replace(uc2_recipe(data), loop=loop), data, run)
+        else:
+            recipe = m3p_recipe(data)
+            assert recipe.pretraining is not None
+            longer = replace(recipe.pretraining, steps=4)
+            train_m3p(replace(recipe, loop=loop, pretraining=longer), data, run)
+
+    train(tmp_path / "whole")
+    interrupt_before_step(monkeypatch, 3)  # of pre-training, whose last checkpoint is of step 2
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "killed")
+    assert not (tmp_path / "killed" / "fine_tuning").exists()
+    train(tmp_path / "killed")
+    ours, theirs = (
+        load_file(tmp_path / name / "fine_tuning" / "latest" / "model.safetensors")
+        for name in ("killed", "whole")
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_size_and_address_decide_where_regions_lie(

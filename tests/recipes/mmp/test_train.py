@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from helpers.interruptions import interrupt_before_step
 from helpers.toy_clips import LANGUAGES, ToyCorpus
 from polyglance.config import load
 from polyglance.errors import PolyglanceError
@@ -91,6 +92,23 @@ def test_run_writes_report_resumes_and_saves_recipe(toy: ToyCorpus, tmp_path: Pa
     assert (reopened.system, reopened.settings) == ("mmp", recipe)
     with pytest.raises(PolyglanceError, match="a run with another recipe"):
         train(replace(recipe, max_text_tokens=9), toy.data, tmp_path)
+
+
+def test_a_killed_run_resumes_to_the_bit(
+    toy: ToyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(
+        shorter(toy.recipe, 4, validate_every=0, save_every=2), validation=None, test=None
+    )
+    train(recipe, toy.data, tmp_path / "whole")
+    interrupt_before_step(monkeypatch, 3)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, toy.data, tmp_path / "killed")
+    train(recipe, toy.data, tmp_path / "killed")
+    ours, theirs = (
+        load_file(tmp_path / name / "latest" / "model.safetensors") for name in ("killed", "whole")
+    )
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 def result(to_visual: list[float], to_text: list[float]) -> RetrievalResult:
