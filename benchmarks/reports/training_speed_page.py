@@ -3,7 +3,8 @@
     python -m benchmarks.reports.training_speed_page
 
 Reads results/uc2_step.json, m3p_step.json, all_pairs.json, history.jsonl and, if there,
-mmp_step.json, uc2_sweep.json, streaming_corpus.json and streaming_corpus_resident.json; fills
+mmp_step.json, uc2_sweep.json, streaming_corpus.json, streaming_corpus_resident.json and
+vtlm_memory.json; fills
 docs/training-speed.md and draws its plots.
 """
 
@@ -65,6 +66,7 @@ def fill(
         "m3p": cross_encoder_tables.step_speed(RESULTS / "m3p_step.json"),
         "mmp": mmp_step(RESULTS / "mmp_step.json"),
         "from disk": from_disk(RESULTS),
+        "captions on disk": captions_on_disk(RESULTS / "vtlm_memory.json"),
         "all pairs": all_pairs(pairs),
         "plots": history_plots(lines, images),
         "history": history_table(lines),
@@ -149,6 +151,26 @@ def from_disk(results: Path) -> str:
             f" {rates['resident']:,} with the same batches on the device, which is"
             f" {cost:.2%} less. Goal: at most 5 %: {yes[cost <= 0.05]}.",
         ]
+    )
+
+
+def captions_on_disk(path: Path) -> str:
+    """Format the memory of captions and word alignments, on disk beside in memory.
+
+    Args:
+        path: The results of `benchmarks.speed.vtlm_memory`.
+    """
+    if not path.is_file():
+        return pages.NOT_MEASURED
+    figures = read_results(path.stem, path.parent)
+    rows = [
+        [way, f"{used['gigabytes'] * 1000:,.0f}", f"{used['peak_gigabytes'] * 1000:,.0f}"]
+        for way, used in figures["memory"].items()
+    ]
+    return (
+        f"Measured {figures['date']} at {figures['commit']} on {figures['hardware']}"
+        f" ([{path.name}](../benchmarks/results/{path.name})), {figures['captions']:,} captions:"
+        f"\n\n{pages.table(['', 'MB in training', 'MB at the peak'], rows)}"
     )
 
 

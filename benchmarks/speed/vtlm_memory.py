@@ -6,7 +6,7 @@ a large corpus and one in memory as for a small one, and report what they occupy
 could begin, beyond what the imported libraries do. Words are aligned with those at the same place,
 in place of the word aligner, whose memory is bounded by ``translations.part_images``.
 
-    python -m benchmarks.speed.vtlm_memory --captions 300000 600000
+    python -m benchmarks.speed.vtlm_memory --captions 100000
     python -m benchmarks.speed.vtlm_memory --tiny
 
 Writes results/vtlm_memory.json.
@@ -126,7 +126,7 @@ def resident(field: str = "VmRSS") -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--captions", type=int, nargs="*", default=[300_000, 600_000])
+    parser.add_argument("--captions", type=int, default=100_000)
     parser.add_argument("--tiny", action="store_true", help="few captions; writes no results")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -135,26 +135,19 @@ def main() -> None:
     if options.worker:
         measure(options.data, on_disk=options.worker != "memory")
         return
-    counts = [200, 400] if options.tiny else options.captions
-    figures: dict[str, dict[str, Any]] = {}
-    for count in counts:
-        with tempfile.TemporaryDirectory() as folder:
-            for language, name in (("en", "english"), ("de", "german")):
-                write_manifest(Path(folder) / f"{name}.jsonl", records(language, count // 2))
-            for way in ("build on disk", "from disk", "memory"):
-                command = [sys.executable, "-m", "benchmarks.speed.vtlm_memory"]
-                command += ["--worker", way, "--data", folder]
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-                figures.setdefault(way, {})[str(count)] = json.loads(done.stdout)
-                print(f"{count:,} captions, {way}: {done.stdout.strip()}", flush=True)
-    if len(counts) > 1 and counts[-1] > counts[0]:
-        for way, by_count in figures.items():
-            low, high = (by_count[str(count)]["gigabytes"] for count in (counts[0], counts[-1]))
-            per_million = (high - low) / (counts[-1] - counts[0]) * 1e6
-            by_count["gigabytes_per_million"] = round(per_million, 2)
-            print(f"{way}: {per_million:.2f} GB a million captions")
+    count = 200 if options.tiny else options.captions
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for language, name in (("en", "english"), ("de", "german")):
+            write_manifest(Path(folder) / f"{name}.jsonl", records(language, count // 2))
+        for way in ("build on disk", "from disk", "memory"):
+            command = [sys.executable, "-m", "benchmarks.speed.vtlm_memory"]
+            command += ["--worker", way, "--data", folder]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            figures[way] = json.loads(done.stdout)
+            print(f"{count:,} captions, {way}: {done.stdout.strip()}", flush=True)
     if not options.tiny:
-        write_results("vtlm_memory", {"memory": figures}, options.out)
+        write_results("vtlm_memory", {"captions": count, "memory": figures}, options.out)
 
 
 if __name__ == "__main__":

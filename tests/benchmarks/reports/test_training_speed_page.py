@@ -80,3 +80,18 @@ def test_goals_of_a_step(
     (tmp_path / "uc2_step.json").write_text(json.dumps(figures))
     text = cross_encoder_tables.step_speed(tmp_path / "uc2_step.json")
     assert all(words in text for words in expected)
+
+
+def test_memory_of_captions_on_disk_stands_beside_that_in_memory(tmp_path: Path) -> None:
+    results = tmp_path / "vtlm_memory.json"
+    assert page.captions_on_disk(results) == "Not measured yet."
+    memory = {
+        "from disk": {"gigabytes": 0.009, "peak_gigabytes": 0.012},
+        "memory": {"gigabytes": 1.2, "peak_gigabytes": 2.5},
+    }
+    about = {"date": "2026-11-17", "commit": "aaa", "hardware": "H"}
+    results.write_text(json.dumps({**about, "captions": 100_000, "memory": memory}))
+    text = page.captions_on_disk(results)
+    assert "100,000 captions" in text
+    assert "| from disk | 9 | 12 |" in text
+    assert "| memory | 1,200 | 2,500 |" in text
