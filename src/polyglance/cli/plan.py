@@ -41,7 +41,9 @@ def plan(
     ] = 100.0,
     probe_batch: Annotated[
         int | None,
-        typer.Option(help="Largest batch to probe; default: an accelerator's share, 4 on a CPU."),
+        typer.Option(
+            help="Largest batch to probe; default: an accelerator's share; 4 on a CPU, 32 for SMALR."
+        ),
     ] = None,
     probe_steps: Annotated[
         int | None, typer.Option(help="Steps to time; default: 10, 1 on a CPU.")

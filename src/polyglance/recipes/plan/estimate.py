@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from polyglance.recipes import Recipe
-from polyglance.recipes.plan.prepare import PlanOptions, prepare
+from polyglance.recipes.plan.prepare import PlanOptions, cpu_batch, prepare
 from polyglance.recipes.plan.probe import StageProbe, probe_stage
 from polyglance.recipes.stages import Stage
 from polyglance.training.loop import LoopConfig
@@ -111,7 +111,7 @@ def plan_recipe(recipe: Recipe, options: PlanOptions, *, device: str = "cpu") ->
         The plan, with the assumptions that it rests on.
     """
     cuda = torch.device(device).type == "cuda"
-    limit = options.probe_batch or (None if cuda else 4)
+    limit = options.probe_batch or (None if cuda else cpu_batch(recipe.system))
     warmup = options.warmup if options.warmup is not None else (5 if cuda else 1)
     steps = options.steps or (10 if cuda else 1)
     torch.set_float32_matmul_precision("high")

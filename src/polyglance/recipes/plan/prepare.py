@@ -63,7 +63,7 @@ class PlanOptions:
     bandwidth: float = 100.0
     """Of the gradients' exchange, in GB/s for each accelerator."""
     probe_batch: int | None = None
-    """The largest batch to probe with; None for an accelerator's share, and for 4 on a CPU."""
+    """The largest batch to probe with; None for an accelerator's share, and for `cpu_batch`."""
     warmup: int | None = None
     """Steps of each task before those that are timed; None for 5, and for 1 on a CPU."""
     steps: int | None = None
@@ -280,6 +280,11 @@ _PREPARE: dict[str, Prepare] = {
     "caption_translator": _prepare_translator,
 }
 assert _PREPARE.keys() == SYSTEMS.keys()
+
+
+def cpu_batch(system: str) -> int:
+    """Return the largest batch to probe on a CPU; SMALR's steps are short, and mostly overhead."""
+    return 32 if system == "smalr" else 4
 
 
 def prepare(recipe: Recipe, options: PlanOptions, limit: int | None, device: str) -> Prepared:
