@@ -180,6 +180,20 @@ def test_thumbnails_can_be_added_later(library: Library, photos: Path) -> None:
     assert library.picture(hit).size == (256, 128)
 
 
+def test_thumbnails_are_added_to_files_that_are_recognised_by_content(
+    library: Library, photos: Path
+) -> None:
+    for name, colour in (("touched.png", "red"), ("moved.png", "blue"), ("copied.png", "green")):
+        write_image(photos / name, colour, (400, 200))
+    library.add(photos)
+    os.utime(photos / "touched.png", (1, 1))
+    (photos / "moved.png").rename(photos / "new place.png")
+    shutil.copy(photos / "copied.png", photos / "copy.png")
+    report = library.update(thumbnails=True)
+    assert (report.unchanged, report.moved, report.added) == (2, 1, 1)
+    assert library.info().counts.thumbnails == 4
+
+
 def test_the_order_of_files_does_not_change_what_is_stored(
     tmp_path: Path, photos: Path, contents: Contents
 ) -> None:

@@ -260,11 +260,13 @@ class Indexer:
         if any(item.path == path for item in items):
             self._store.update_signature(path, signature)
             self._counts["unchanged"] += 1
+            self._add_missing_thumbnail(file)
             return True
         for item in items:
             if is_missing(item.path) and not self._may_be_unmounted(item.path):
                 self._store.move(item.path, path, signature)
                 self._counts["moved"] += 1
+                self._add_missing_thumbnail(file)
                 return True
         # Only from a file that is still as it was indexed: libraries made by older versions may
         # hold the vectors of another file where two exchanged their names meanwhile.
@@ -275,6 +277,7 @@ class Indexer:
         copy = replace(entry, item=replace(entry.item, path=path, signature=signature))
         self._store.put([copy])
         self._count(file)
+        self._add_missing_thumbnail(file)
         return True
 
     def _may_be_unmounted(self, path: str) -> bool:
@@ -308,6 +311,11 @@ class Indexer:
 
     def _count(self, file: ScannedFile | Item) -> None:
         self._counts["changed" if file.path in self._changed_paths else "added"] += 1
+
+    def _add_missing_thumbnail(self, file: ScannedFile) -> None:
+        """Add the thumbnail of a file on record that has none, if thumbnails are wanted."""
+        if self._thumbnails and not self._store.records([file.path])[file.path].thumbnail:
+            self._add_thumbnail(file)
 
     def _add_thumbnail(self, file: ScannedFile) -> None:
         thumbnail = self._files.make_thumbnail(file)
