@@ -42,7 +42,7 @@ def plan(
     probe_batch: Annotated[
         int | None,
         typer.Option(
-            help="Largest batch to probe; default: an accelerator's share; 4 on a CPU, 32 for SMALR."
+            help="Largest batch to probe; default: an accelerator's share, 4 or 32 on a CPU."
         ),
     ] = None,
     probe_steps: Annotated[
