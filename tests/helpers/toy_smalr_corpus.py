@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +68,11 @@ def make_toy_smalr_corpus(data: Path, *, pictures: int = 240) -> None:
     make_dictionaries(
         splits["train"], splits["train"], LANGUAGES, str(data / DICTIONARIES), freedict=None
     )
+
+
+def few_steps(data: Path, **changes: Any) -> SMALRRecipe:
+    """Return a recipe of two steps."""
+    loop = replace(RECIPE.loop, steps=2, validate_every=0)
+    pretraining = replace(RECIPE.pretraining, steps=2)
+    same = {"cache_dir": str(data / "cache"), "loop": loop, "pretraining": pretraining}
+    return replace(RECIPE, **{**same, **changes})

@@ -3,24 +3,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from helpers.colour_encoder import ColourEncoder, write_clip, write_image, write_random_images
-from polyglance.demo.photographs import FOLDER
 from polyglance.errors import PolyglanceError
 from polyglance.search import encoding
 from polyglance.search.bulk import encoding as bulk
-from polyglance.search.bulk import ray_cluster
 from polyglance.search.bulk.encoding import Worker, encode
 from polyglance.search.bulk.listing import list_files, resolve_sources, source_root
 from polyglance.search.bulk.shards import ShardFolder, ShardPlan
@@ -349,60 +344,3 @@ def test_a_worker_s_error_ends_the_run_in_a_sentence(
     with pytest.raises(PolyglanceError, match="no model"):
         encode(out=folder.path)
     assert len(folder.pending()) == folder.plan.shards
-
-
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_without_ray_fails_at_once(tmp_path: Path, photos: Path, scheme: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(PolyglanceError, match=f"no Ray answers at {scheme}127.0.0.1:{port}"):
-        encode(photos, out=tmp_path / "shards", ray=f"{scheme}127.0.0.1:{port}")
-    assert not (tmp_path / "shards").exists()
-
-
-# The following test uses Ray and the default model.
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """Start Ray with two cores on this machine, as `encode` does; yield its address."""
-    secrets = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
-    with pytest.MonkeyPatch.context() as environment:
-        for name in secrets:
-            environment.delenv(name, raising=False)
-        with ray_cluster.cluster(None, 2, 1) as size:
-            import ray
-
-            assert size == 2
-            address = ray.get_runtime_context().gcs_address
-            assert address.startswith("127.0.0.1:")  # it listens on loopback only
-            assert os.environ["RAY_AUTH_MODE"] == "token"
-            assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
-            yield address
-        assert not ray.is_initialized()
-        assert not any(name in os.environ for name in secrets)  # restored
-
-
-def test_workers_of_ray_make_the_same_vectors_as_indexing(
-    tmp_path: Path, photos: Path, cluster: str, contents: Contents
-) -> None:
-    for path in sorted(FOLDER.glob("*.webp"))[:4]:
-        with Image.open(path) as opened:
-            opened.reduce(2).convert("RGB").save(photos / f"{path.stem}.jpg")
-    (photos / "torn.jpg").write_bytes(b"no picture")
-    out = tmp_path / "shards"
-    report = encode(photos, out=out, shard_size=3, workers=1)
-    assert (report.files, report.bad, report.shards) == (4, 1, 2)
-    assert "torn.jpg: is not a picture of a known kind" in report.messages[0]
-    with Library(tmp_path / "imported.polyglance") as imported:
-        assert imported.import_shards(out).added == 4
-        with Library(tmp_path / "indexed.polyglance") as indexed:
-            indexed.add(photos)
-            one, other = contents(imported), contents(indexed)
-    assert list(one) == list(other)
-    for path, (item, vector, *rest) in one.items():
-        assert [item, *rest] == [other[path][0], *other[path][2:]]
-        assert isinstance(vector, bytes)
-        expected = np.frombuffer(other[path][1], np.float32)  # type: ignore[call-overload]
-        # Batches of other sizes differ in the last bit.
-        np.testing.assert_allclose(np.frombuffer(vector, np.float32), expected, atol=1e-3)

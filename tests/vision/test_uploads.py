@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import struct
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,70 +18,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.upload_files import PNG, chunk, file, gif, jpeg_of, many_scans, photograph, png, zeros
 from polyglance.vision import uploads
 from polyglance.vision.upload_decoder import decode
 from polyglance.vision.uploads import UploadError, read_upload
 
 DAMAGED = "damaged or incomplete"
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def photograph(width: int = 60, height: int = 40) -> Image.Image:
-    """A smooth gradient: red to the left, green to the right, blue below."""
-    rows, columns = np.mgrid[0:height, 0:width] / [[[height]], [[width]]]
-    return Image.fromarray(np.uint8(np.stack([1 - columns, columns, rows], -1) * 255))
-
-
-def file(picture: Image.Image, kind: str, **options: Any) -> bytes:
-    out = io.BytesIO()
-    picture.save(out, kind, **options)
-    return out.getvalue()
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def png(width: int, height: int, pixels: bytes, *more: bytes, colours: int = 0) -> bytes:
-    """An 8-bit PNG with any header; ``pixels`` are already compressed."""
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 0))
-    return PNG + header + b"".join(more) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
-
-
-def zeros(count: int) -> bytes:
-    """``count`` zero bytes compressed by zlib to a thousandth, computed quickly."""
-
-    def packed(size: int) -> bytes:
-        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-        return packer.compress(bytes(size)) + packer.flush(zlib.Z_FULL_FLUSH)
-
-    million, rest = divmod(count, 1_000_000)
-    checksum = struct.pack(">HH", count % 65521, 1)
-    return b"\x78\xda" + packed(1_000_000) * million + packed(rest) + b"\x03\0" + checksum
-
-
-def gif(screen: tuple[int, int], frame: tuple[int, int], *, before: bytes = b"") -> bytes:
-    """A GIF of one frame that may be larger than its screen."""
-    sound = file(Image.new("P", (1, 1)), "GIF")
-    start = sound.index(b",\0\0\0\0")  # the frame: its place and size
-    head = sound[:6] + struct.pack("<HH", *screen) + sound[10:start]
-    return head + before + b",\0\0\0\0" + struct.pack("<HH", *frame) + sound[start + 9 :]
-
-
-def jpeg_of(width: int, height: int, kind: str = "JPEG", **options: Any) -> bytes:
-    """A JPEG whose header claims a size that it does not have."""
-    sound = bytearray(file(photograph(), kind, **options))
-    at = next(place for marker in (b"\xff\xc0", b"\xff\xc2") if (place := sound.find(marker)) > 0)
-    sound[at + 5 : at + 9] = struct.pack(">HH", height, width)
-    return bytes(sound)
-
-
-def many_scans(side: int, scans: int) -> bytes:
-    """A progressive JPEG that repeats an empty scan over all its pixels."""
-    sound = file(Image.new("L", (side, side)), "JPEG", progressive=True)
-    last = sound.rindex(b"\xff\xda")
-    return sound[:last] + sound[last:-2] * scans + sound[-2:]
 
 
 # ------------------------------------------------------------------ sound pictures
