@@ -51,7 +51,6 @@ from polyglance.training.parallel import Sharding
 System = Literal["uc2", "mmp"]
 SYSTEMS: tuple[System, ...] = ("uc2", "mmp")
 Run = tuple[System, Sharding]
-Difference = dict[str, float]
 RUNS: tuple[Run, ...] = (("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp"), ("mmp", "fsdp"))
 STEPS, SAVE_EVERY, KILLED_IN = 20, 10, 13
 KILLED_RUN = "uc2-ddp"
@@ -124,33 +123,20 @@ def _train_on_one(number: int, count: int, port: int, folder: Path, runs: tuple[
             save_file(weights, folder / f"{name}-{number}.safetensors")
 
 
-def differences(folder: Path, expected: dict[str, dict[str, Tensor]]) -> dict[str, Difference]:
+def differences(folder: Path, expected: dict[str, dict[str, Tensor]]) -> dict[str, float]:
     """Return how far any weight of any process is from those of one process, by run."""
-    found: dict[str, Difference] = {}
+    largest: dict[str, float] = {}
     for path in sorted(folder.glob("*.safetensors")):
         system, sharding, _ = path.stem.split("-")
-        largest = found.setdefault(f"{system} {sharding}", {"weights": 0.0, "key_biases": 0.0})
-        for part, value in difference_of(load_file(path), expected[system]).items():
-            largest[part] = max(largest[part], value)
-    return found
-
-
-def difference_of(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Difference:
-    """Return how far any weight is from the expected one, biases of attention's keys apart.
-
-    Such a bias adds the same to all scores of a query, which softmax takes away again. Its
-    gradient is rounding error, and Adam makes steps of that as long as any: it differs between
-    any two ways of adding up a batch, and changes nothing that the model computes.
-    """
-    largest: Difference = {"weights": 0.0, "key_biases": 0.0}
-    for name, value in expected.items():
-        difference = (weights[name] - value).abs()
-        if name.endswith("query_key_value.bias"):
-            queries, keys, values = difference.chunk(3)
-            largest["key_biases"] = max(largest["key_biases"], float(keys.max()))
-            difference = torch.cat([queries, values])
-        largest["weights"] = max(largest["weights"], float(difference.max()))
+        name = f"{system} {sharding}"
+        difference = difference_of(load_file(path), expected[system])
+        largest[name] = max(largest.get(name, 0.0), difference)
     return largest
+
+
+def difference_of(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+    """Return how far any weight is from the expected one."""
+    return max(float((weights[name] - value).abs().max()) for name, value in expected.items())
 
 
 def kill(undisturbed: Path, folder: Path) -> dict[str, Any]:

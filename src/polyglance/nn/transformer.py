@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -101,7 +102,7 @@ class TransformerLayer(nn.Module):
         if context is None:
             query, key, value = self._project(rows).unbind(1)
             return query, key, value
-        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        weight, bias = self.query_key_value.weight, self._projection_bias()
         query = F.linear(rows, weight[:size], bias[:size]).view(len(rows), *heads)
         key_value = F.linear(context, weight[size:], bias[size:])
         key, value = key_value.view(len(context), 2, *heads).unbind(1)
@@ -109,8 +110,21 @@ class TransformerLayer(nn.Module):
 
     def _project(self, rows: Tensor) -> Tensor:
         """Return queries, keys and values of rows, ``(rows, 3, heads, head_size)``."""
-        qkv: Tensor = self.query_key_value(rows)
+        qkv = F.linear(rows, self.query_key_value.weight, self._projection_bias())
         return qkv.view(len(rows), 3, self.num_heads, self.head_size)
+
+    def _projection_bias(self) -> Tensor:
+        """Return the bias of queries, keys and values, without a gradient for that of keys.
+
+        It adds the same to a query's scores of all keys, which the softmax takes away: its
+        gradient is zero. What is computed for it are rounding errors, of which Adam makes steps
+        as large as any, and which differ with the number of processes.
+        """
+        bias = self.query_key_value.bias
+        if not (torch.is_grad_enabled() and bias.requires_grad):
+            return bias
+        query, key, value = bias.chunk(3)
+        return torch.cat([query, key.detach(), value])
 
 
 _compiled_after_attention = compiled(TransformerLayer.after_attention)
