@@ -11,17 +11,15 @@ stopped after a deadline. Every answer is compared with that of the sound librar
 - traceback: with any other error, or the death of the process;
 - endless: at the deadline.
 
-    python -m benchmarks.faults.damage --count 1000
+    python -m benchmarks.faults --only flipped_bytes
 
-Writes results/damage.json every 100 places. Cases run on all cores; each is noted in
-results/damage.partial.jsonl, from which the same command goes on after it was killed.
+Cases run on all cores; each is noted in results/damage.partial.jsonl, from which the same command
+goes on after it was killed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import multiprocessing
 import os
 import random
@@ -33,7 +31,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +41,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.faults.grid_encoder import GridEncoder, unit_rows
-from benchmarks.results_io import RESULTS, environment, write_results
+from benchmarks.results_io import RESULTS, environment
 from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 from polyglance.search.repair import repair
@@ -73,28 +71,6 @@ class Case:
     """What the file has at that place instead."""
 
 
-def main() -> None:
-    """Run the campaign from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--pictures", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--max-seconds", type=float, default=math.inf)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    parts = measure(
-        options.count,
-        options.pictures,
-        options.seed,
-        log=partial_log(options.out),
-        workers=options.workers,
-        max_seconds=options.max_seconds,
-    )
-    for figures in parts:
-        write_results("damage", figures, options.out)
-
-
 def partial_log(out: Path | None) -> Path:
     """Return the file of the cases that are done, from which a run that was killed goes on."""
     return (RESULTS if out is None else out) / "damage.partial.jsonl"
@@ -107,7 +83,6 @@ def measure(
     *,
     log: Path,
     workers: int = 1,
-    max_seconds: float = math.inf,
 ) -> Iterator[dict[str, Any]]:
     """Damage a library at ``count`` places.
 
@@ -120,7 +95,6 @@ def measure(
         log: Where each case is noted when it is done, until all are. Cases that it has are not
             run again, if it is of the same settings and the same commit.
         workers: Cases that run at once.
-        max_seconds: Begin no further case after so many.
 
     Yields:
         How often each step ended how, and how often for each kind of page: every 100 cases, and
@@ -131,14 +105,14 @@ def measure(
     if results:
         print(f"{len(results)} of {count} cases are done: see {log}", flush=True)
     if len(results) < count:
-        yield from _run_cases(results, head, log, workers, time.monotonic() + max_seconds)
+        yield from _run_cases(results, head, log, workers)
     yield _count(list(results.values()), pictures)
     if len(results) == count:
         log.unlink()
 
 
 def _run_cases(
-    results: dict[int, dict[str, Any]], head: dict[str, Any], log: Path, workers: int, end: float
+    results: dict[int, dict[str, Any]], head: dict[str, Any], log: Path, workers: int
 ) -> Iterator[dict[str, Any]]:
     """Run the cases that are not among the results, and add theirs; see `measure`."""
     count, pictures, seed = head["count"], head["pictures"], head["seed"]
@@ -153,21 +127,14 @@ def _run_cases(
         work = partial(run_case, folder, path, expected=answers(path))
         waiting = [case for case in cases(path, count, seed) if case.number not in results]
         with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-            # A few more than run, so that the time can end it.
-            running = {pool.submit(work, case) for case in waiting[: 2 * workers]}
-            later = iter(waiting[2 * workers :])
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    result = future.result()
-                    results[result["number"]] = result
-                    file.write(json.dumps(result) + "\n")
-                    file.flush()
-                    _report(result)
-                    if len(results) % 100 == 0 and len(results) < count:
-                        yield _count(list(results.values()), pictures)
-                    if time.monotonic() < end and (case := next(later, None)):
-                        running.add(pool.submit(work, case))
+            for future in as_completed([pool.submit(work, case) for case in waiting]):
+                result = future.result()
+                results[result["number"]] = result
+                file.write(json.dumps(result) + "\n")
+                file.flush()
+                _report(result)
+                if len(results) % 100 == 0 and len(results) < count:
+                    yield _count(list(results.values()), pictures)
 
 
 def _read_log(log: Path, head: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -377,7 +344,3 @@ def run_with_deadline(work: Callable[[], tuple[str, str]]) -> tuple[str, str]:
         return "traceback", f"the process ended with {status}"
     outcome, text = json.loads(content)
     return outcome, text
-
-
-if __name__ == "__main__":
-    main()

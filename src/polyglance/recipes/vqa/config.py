@@ -180,8 +180,8 @@ class VQARecipe:
         files = (*self.train, *self.test)
         lists = (self.answers.classes, self.test_classes, *(file.image_list for file in files))
         named = [name for name in lists if name is not None]
-        stored = {file.features for file in files if self.image_backbone is None}
-        stores = [data / name for name in sorted(stored) if "://" not in name]
+        used = {file.features for file in files if self.image_backbone is None}
+        stores = [data / name for name in sorted(used) if "://" not in name]
         return missing_files(data, (*(file.manifest for file in files), *named)) + name_missing(
             [store for store in stores if not (store / "store.json").is_file()],
             "there is no feature store; import a detector's regions with 'polyglance features"
