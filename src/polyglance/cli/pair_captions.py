@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from polyglance.cli.output import Strict, parse_language, pluralize, print_skipped
-from polyglance.errors import Problems
+from polyglance.errors import PolyglanceError, Problems
 
 
 def pair_captions(
@@ -25,19 +25,35 @@ def pair_captions(
     encoder: Annotated[
         str | None, typer.Option(help="Model that compares; default: the included model.")
     ] = None,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            help="Compare words with this dictionary of the translations' language instead, which"
+            " is faster; a lower --min-similarity fits."
+        ),
+    ] = None,
     strict: Strict = False,
 ) -> None:
     """Find which captions of a picture are translations of each other."""
+    from polyglance.data.pair_captions import TextEncoder, WordOverlap
     from polyglance.data.pair_captions import pair_captions as pair
     from polyglance.encoders import load
+    from polyglance.text.dictionaries import open_dictionary
 
-    problems = Problems(strict=strict)
+    problems, source, to = Problems(strict=strict), parse_language(source), parse_language(to)
+    compare: TextEncoder
+    if dictionary is None:
+        compare = load(encoder)
+    elif encoder is not None:
+        raise PolyglanceError("--encoder and --dictionary both compare: give one of them")
+    else:
+        compare = WordOverlap(open_dictionary(dictionary, source=to, problems=problems), source)
     result = pair(
         manifests,
         out,
-        load(encoder),
-        source=parse_language(source),
-        target=parse_language(to),
+        compare,
+        source=source,
+        target=to,
         min_similarity=min_similarity,
         margin=margin,
         problems=problems,

@@ -38,8 +38,7 @@ class TextEncoder(Protocol):
 class WordOverlap:
     """Makes vectors of words, those of the target language translated with a dictionary.
 
-    Words of captions count the less, the more texts they are in. About 50 times as fast as an
-    encoder on a CPU.
+    Words count the less, the more of the texts encoded together they are in.
     """
 
     width = 4096
