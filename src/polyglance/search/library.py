@@ -14,19 +14,17 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError, printable
 from polyglance.search.confirmed_folders import confirm_folders, confirmed_folders
 from polyglance.search.indexing import Indexer, IndexReport, delete_in_batches
+from polyglance.search.library_contents import LibraryContents
 from polyglance.search.merge import merge_into
-from polyglance.search.open_library import OpenLibrary
 from polyglance.search.query import (
     DateLike,
     Hit,
@@ -40,27 +38,24 @@ from polyglance.search.query import (
     build_filter,
     query_vector,
 )
-from polyglance.search.render.images import decode_thumbnail, read_image
 from polyglance.search.reranking import NUM_CANDIDATES
 from polyglance.search.scan import is_within, resolve_path
 from polyglance.search.store import (
     EXCLUDED,
     SCANNED,
     LibraryDamagedError,
-    LibraryInfo,
-    ModelInfo,
     Store,
 )
 from polyglance.text.translation.translators import Translator
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
 
 log = logging.getLogger(__name__)
 
 
-class Library(OpenLibrary):
+class Library(LibraryContents):
     """Pictures and clips, searched by what they show. Threads may share a library."""
 
     def add(
@@ -168,51 +163,6 @@ class Library(OpenLibrary):
             best, others = hits[:candidates], hits[candidates:]
             hits = [*reranker.rerank(best, text, vector, language=language), *others]
         return hits[:k]
-
-    def get(self, media_id: int) -> MediaRef | None:
-        """Return what has the id of an earlier hit, or None if it was removed."""
-        item = self._store().lookup([media_id]).get(media_id)
-        return item and MediaRef.from_item(media_id, *item)
-
-    def vector(self, picture: Picture | MediaRef) -> Vectors:
-        """Return the unit vector of an image or of a hit, ``[width]``; `search` takes it too."""
-        if not isinstance(picture, MediaRef):
-            vector: Vectors = self._encoder().encode_pictures([picture])[0]
-            return vector
-        rows = self._store().rows(np.array([picture.id], np.int64))
-        if not len(rows):
-            raise PolyglanceError(f"{printable(str(picture.path))} is no longer in the library")
-        return np.array(rows.vectors[0])
-
-    def thumbnail(self, media: MediaRef) -> bytes | None:
-        """Return the stored thumbnail of a file (WebP), if any; of a clip, its first frame."""
-        return self._store().thumbnail(media.path.as_posix())
-
-    def picture(self, media: MediaRef) -> Image:
-        """Return the image of a hit, from its thumbnail or else from its file."""
-        thumbnail = None if media.span else self.thumbnail(media)
-        if thumbnail:
-            return decode_thumbnail(thumbnail)
-        return read_image(str(media.path), media.kind, media.span)
-
-    def paths(self, folder: PathLike | None = None) -> Iterator[str]:
-        """Yield the files on record, unreadable ones included; all, or those in a folder."""
-        return self._store().paths(None if folder is None else resolve_path(folder))
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders and files that were added, which `update` scans."""
-        return tuple(self._store().places(SCANNED))
-
-    @property
-    def model_info(self) -> ModelInfo:
-        """The model that made the library's vectors."""
-        return self._store().model_info
-
-    @property
-    def revision(self) -> Hashable:
-        """A value that changes when anything may have been written, by anybody."""
-        return self._store().revision()
 
     def remove(self, *paths: PathLike) -> int:
         """Delete files and folders from the library, not from the disk; return how many files.
@@ -347,22 +297,6 @@ class Library(OpenLibrary):
         store = self._store()
         changed = changed_files(store, self._encoder, self._limits) if files else ()
         return [*store.find_damage(), *changed]
-
-    def info(self) -> LibraryInfo:
-        """Return what the library is and how much it holds."""
-        store = self._store()
-        return LibraryInfo(
-            self.name,
-            self._backend.size(),
-            store.model_info,
-            store.counts(),
-            self.folders,
-            tuple(store.places(EXCLUDED)),
-        )
-
-    def __len__(self) -> int:
-        counts = self._store().counts()
-        return counts.pictures + counts.clips
 
     def _confirm(self, store: Store, paths: Sequence[str]) -> None:
         """Confirm folders if this user's list can be written; else `trust` says why not."""
