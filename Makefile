@@ -75,7 +75,7 @@ $(VENV)/pip.txt: $(VENV)/bin/python $(PINNED)
 	$(PIP) --require-hashes --requirement $@
 
 $(VENV)/ready: $(VENV)/pip.txt
-	$(BIN)/python tools/requirements.py > $(VENV)/requirements.txt
+	$(BIN)/python tools/requirements.py photos > $(VENV)/requirements.txt
 	$(INSTALL) --requirement $(VENV)/requirements.txt
 	$(PROJECT)
 	$(COMPILE) -j 0
