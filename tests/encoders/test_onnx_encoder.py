@@ -85,7 +85,8 @@ def test_a_picture_has_the_same_vector_in_every_form(
     picture.transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
     see_through = picture.convert("RGBA")
     see_through.putalpha(Image.new("L", picture.size, 255))
-    forms = [picture, path, str(path), np.asarray(picture), turned, Image.open(turned), see_through]
+    forms = [picture, path, str(path), path.read_bytes(), np.asarray(picture)]
+    forms += [turned, turned.read_bytes(), Image.open(turned), see_through]
     vectors = encoder.encode_pictures(forms)
     np.testing.assert_allclose(vectors, np.repeat(vectors[:1], len(forms), 0), atol=1e-5)
     grey = encoder.encode_pictures([picture.convert("L"), np.asarray(picture.convert("L"))])

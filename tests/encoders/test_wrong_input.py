@@ -53,8 +53,9 @@ def test_texts_that_are_not_a_list_of_str_are_refused(
 @pytest.mark.parametrize(
     ("pictures", "message"),
     [
-        ([None], "a file, an opened picture or pixels, not None"),
-        ([b"\x89PNG"], "a file, an opened picture or pixels, not b'"),
+        ([None], "a file, its bytes, an opened picture or pixels, not None"),
+        ([b"\x89PNG"], "is not a picture of a known kind"),
+        ([b""], "the picture: the file is empty"),
         ([np.zeros((8, 9, 1), np.uint8)], r"RGB or RGBA\), not an array of uint8 \(8, 9, 1\)"),
         ([np.zeros((8, 9, 5), np.uint8)], r"\(8, 9, 5\)"),
         ([np.zeros((0, 9, 3), np.uint8)], r"\(0, 9, 3\)"),

@@ -14,6 +14,8 @@ from polyglance.cross_encoders.explain import Attribution, Explainer
 from polyglance.cross_encoders.model_folder import CONFIG, system_of
 from polyglance.cross_encoders.rerank import CrossEncoderReranker
 from polyglance.cross_encoders.vqa import VQA, Answer
+from polyglance.encoders import Picture
+from polyglance.encoders.inputs import as_list, picture_from_memory
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class CrossEncoder:
     def score(
         self,
         text: str,
-        images: Sequence[str | Path | Image],
+        images: Sequence[Picture],
         *,
         language: str | None = None,
     ) -> NDArray[np.float32]:
@@ -60,21 +62,22 @@ class CrossEncoder:
 
         Args:
             text: a query or caption.
-            images: files, or open images.
+            images: files, their bytes, open images, or pixels (height, width, RGB).
             language: the text's language, for models with language embeddings.
         """
         if self.answers_questions:
             raise PolyglanceError(f"{self.folder} answers questions and scores no texts: use ask()")
         reranker = self._reranker
-        return reranker.score(text, reranker.encode_images(images), language=language)
+        opened = [_file_or_image(image) for image in as_list(images)]
+        return reranker.score(text, reranker.encode_images(opened), language=language)
 
     def ask(
-        self, image: str | Path | Image, question: str, *, language: str | None = None, k: int = 3
+        self, image: Picture, question: str, *, language: str | None = None, k: int = 3
     ) -> Sequence[Answer]:
         """Answer a question about an image.
 
         Args:
-            image: a file, or an open image.
+            image: a file, its bytes, an open image, or pixels (height, width, RGB).
             question: in any language of the model.
             language: of the answers; None for the question's own.
             k: how many answers.
@@ -87,13 +90,11 @@ class CrossEncoder:
                 f"{self.folder} answers no questions: train a model that does with 'polyglance"
                 " train vqa-en-vi --data DATA --out RUN'"
             )
-        return self._vqa.ask(image, question, language=language, k=k)
+        return self._vqa.ask(_file_or_image(image), question, language=language, k=k)
 
-    def explain(
-        self, image: str | Path | Image, sentence: str, *, language: str | None = None
-    ) -> Attribution:
+    def explain(self, image: Picture, sentence: str, *, language: str | None = None) -> Attribution:
         """Attribute each word of a sentence, or the answer to a question, to parts of an image."""
-        return self._explainer.explain(image, sentence, language=language)
+        return self._explainer.explain(_file_or_image(image), sentence, language=language)
 
     @cached_property
     def _reranker(self) -> CrossEncoderReranker:
@@ -106,3 +107,10 @@ class CrossEncoder:
     @cached_property
     def _explainer(self) -> Explainer:
         return Explainer.open(self.folder, backbone=self.backbone, device=self.device)
+
+
+def _file_or_image(picture: Picture) -> str | Path | Image:
+    """Return bytes and pixels as an image; files and images as they are."""
+    if isinstance(picture, bytes | np.ndarray):
+        return picture_from_memory(picture)
+    return picture

@@ -11,7 +11,7 @@ import numpy as np
 
 from polyglance.encoders.protocol import Picture
 from polyglance.errors import PolyglanceError
-from polyglance.vision.pictures import read_picture, upright_rgb
+from polyglance.vision.pictures import decode_picture, read_picture, upright_rgb
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -46,10 +46,20 @@ def open_picture(picture: Picture) -> Image.Image:
     return picture_from_memory(picture)
 
 
-def picture_from_memory(picture: object) -> Image.Image:
-    """Return an opened picture or pixels as upright RGB."""
+def picture_from_memory(picture: object, *, min_side: int | None = None) -> Image.Image:
+    """Return an opened picture, the bytes of a file or pixels as upright RGB.
+
+    Args:
+        picture: The picture.
+        min_side: A large JPEG in bytes may be decoded smaller; see `read_picture`.
+
+    Returns:
+        The picture.
+    """
     from PIL import Image
 
+    if isinstance(picture, bytes | bytearray | memoryview):
+        return decode_picture(bytes(picture), "the picture", min_side=min_side).image
     if isinstance(picture, np.ndarray):
         has_channels = picture.shape[2:] in ((), (3,), (4,)) and picture.ndim > 1
         if picture.dtype != np.uint8 or not has_channels or not picture.size:
@@ -60,7 +70,7 @@ def picture_from_memory(picture: object) -> Image.Image:
         picture = Image.fromarray(picture)
     if not isinstance(picture, Image.Image):
         raise PolyglanceError(
-            f"a picture is a file, an opened picture or pixels, not {_repr(picture)}"
+            f"a picture is a file, its bytes, an opened picture or pixels, not {_repr(picture)}"
         )
     return upright_rgb(picture)
 

@@ -206,7 +206,9 @@ class OnnxEncoder(PicklableEncoder):
         assert settings is not None
         if isinstance(picture, str | Path):
             return read_square(picture, settings.size, settings.resize).pixels
-        return to_square(picture_from_memory(picture), settings.size, settings.resize).pixels
+        # As `read_square` decodes a file: its bytes give the same vector.
+        opened = picture_from_memory(picture, min_side=2 * settings.size)
+        return to_square(opened, settings.size, settings.resize).pixels
 
 
 def _line(error: Exception) -> str:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from polyglance.encoders.model_folder import FeatureInput
 
 Vectors: TypeAlias = NDArray[np.float32]
-Picture: TypeAlias = "Image | str | Path | NDArray[np.uint8]"
-"""An opened picture, a file, or pixels (height, width, RGB)."""
+Picture: TypeAlias = "Image | str | Path | bytes | NDArray[np.uint8]"
+"""An opened picture, a file, the bytes of one, or pixels (height, width, RGB)."""
 
 
 @runtime_checkable
@@ -52,7 +52,8 @@ class Encoder(Protocol):
         """Encode pictures.
 
         Args:
-            pictures: Files, opened pictures, or pixels as uint8 (height, width, RGB).
+            pictures: Files, their bytes, opened pictures, or pixels as uint8 (height, width,
+                RGB).
 
         Returns:
             Unit vectors, (pictures, width).

@@ -61,7 +61,7 @@ from polyglance.search.store import (
     Item,
     Store,
 )
-from polyglance.utils.progress import Advance, progress
+from polyglance.utils.progress import Advance, ProgressCallback, progress, report_to
 from polyglance.vision.clips import can_read_clips
 from polyglance.vision.limited_decoding import DecodeLimits
 
@@ -105,6 +105,7 @@ class Indexer:
         thumbnails: bool = False,
         again: bool = False,
         quiet: bool = False,
+        on_progress: ProgressCallback | None = None,
         limits: DecodeLimits | None = None,
         order: random.Random | None = None,
     ) -> None:
@@ -116,13 +117,15 @@ class Indexer:
             thumbnails: Also store thumbnails.
             again: Also encode files that are unchanged, to replace their vectors.
             quiet: Show no progress bar.
+            on_progress: Called with the number of files done and of all; what it raises ends the
+                run.
             limits: What decoding a file may take.
             order: Decides which files come first.
         """
         self._store = store
         self._files = FileEncoder(encoder, thumbnails=thumbnails, limits=limits)
         self._thumbnails, self._again, self._quiet = thumbnails, again, quiet
-        self._order = order or random.Random()
+        self._order, self._on_progress = order or random.Random(), on_progress
         self._counts = dict.fromkeys(("added", "changed", "moved", "unchanged"), 0)
         self._bad: list[BadFile] = []
         self._changed_paths: set[str] = set()
@@ -147,7 +150,8 @@ class Indexer:
             for kind in ("picture", "clip")
         }
         with progress("Indexing", len(files), quiet=self._quiet) as advance, quiet_decoders():
-            self._advance = advance
+            callback = self._on_progress
+            self._advance = report_to(advance, callback, len(files)) if callback else advance
             self._index_pictures(kinds["picture"])
             self._index_clips(kinds["clip"])
         removed = sum(self._delete_missing(path, files) for path in paths)

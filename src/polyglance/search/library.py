@@ -47,6 +47,7 @@ from polyglance.search.store import (
     Store,
 )
 from polyglance.text.translation.translators import Translator
+from polyglance.utils.progress import ProgressCallback
 
 if TYPE_CHECKING:
     pass
@@ -64,6 +65,7 @@ class Library(LibraryContents):
         thumbnails: bool = False,
         again: bool = False,
         quiet: bool = True,
+        progress: ProgressCallback | None = None,
     ) -> IndexReport:
         """Index folders and files: add new and changed files, delete missing ones.
 
@@ -74,6 +76,8 @@ class Library(LibraryContents):
             thumbnails: Also store thumbnails.
             again: Also encode files that are unchanged, to replace their vectors.
             quiet: Show no progress bar.
+            progress: Called with the number of files done and of all. What it raises ends the
+                run; what was stored until then stays.
 
         Returns:
             How many files were added, changed, moved, removed and left unchanged, and which
@@ -89,12 +93,22 @@ class Library(LibraryContents):
             store.drop_places(EXCLUDED, [path])
             if not any(is_within(path, folder) for folder in store.places(SCANNED)):
                 store.add_place(SCANNED, path)
-        return self._update_paths(store, paths, thumbnails=thumbnails, again=again, quiet=quiet)
+        return self._update_paths(
+            store, paths, thumbnails=thumbnails, again=again, quiet=quiet, progress=progress
+        )
 
-    def update(self, *, thumbnails: bool = False, quiet: bool = True) -> IndexReport:
+    def update(
+        self,
+        *,
+        thumbnails: bool = False,
+        quiet: bool = True,
+        progress: ProgressCallback | None = None,
+    ) -> IndexReport:
         """Bring the library up to date with all folders that were added; see `add`."""
         store = self._store()
-        return self._update_paths(store, store.places(SCANNED), thumbnails=thumbnails, quiet=quiet)
+        return self._update_paths(
+            store, store.places(SCANNED), thumbnails=thumbnails, quiet=quiet, progress=progress
+        )
 
     def search(
         self,
@@ -104,6 +118,7 @@ class Library(LibraryContents):
         exclude: OneOrMore[QueryText] = None,
         exclude_picture: OneOrMore[ImageQuery] = None,
         k: int = 20,
+        offset: int = 0,
         folder: OneOrMore[PathLike] = None,
         kind: str | None = None,
         since: DateLike = None,
@@ -122,6 +137,7 @@ class Library(LibraryContents):
             exclude: Words for what should not be shown.
             exclude_picture: Images of what should not be shown.
             k: The maximum number of hits.
+            offset: Leave out so many of the best.
             folder: Only files in these folders.
             kind: Only ``"picture"`` or ``"clip"``.
             since: Only files taken then or later.
@@ -137,6 +153,8 @@ class Library(LibraryContents):
         """
         if k < 1:
             raise PolyglanceError(f"k must be 1 or more, not {k}")
+        if offset < 0:
+            raise PolyglanceError(f"offset must be 0 or more, not {offset}")
         where = build_filter(folder, kind, since, until)
         if text is not None:
             text = add_translations(text, language, translators)
@@ -149,7 +167,7 @@ class Library(LibraryContents):
             language=language,
         )
         reranker = self._reranker() if text is not None else None
-        store, count = self._store(), max(k, candidates) if reranker else k
+        store, count = self._store(), max(k + offset, candidates) if reranker else k + offset
         revision = store.revision()
         with self._lock:
             neighbors = self._index().search(vector, count, where, one_per_item=not all_segments)
@@ -162,7 +180,7 @@ class Library(LibraryContents):
         if reranker and text is not None:
             best, others = hits[:candidates], hits[candidates:]
             hits = [*reranker.rerank(best, text, vector, language=language), *others]
-        return hits[:k]
+        return hits[offset : offset + k]
 
     def remove(self, *paths: PathLike) -> int:
         """Delete files and folders from the library, not from the disk; return how many files.
@@ -318,6 +336,7 @@ class Library(LibraryContents):
         thumbnails: bool,
         again: bool = False,
         quiet: bool,
+        progress: ProgressCallback | None = None,
     ) -> IndexReport:
         report = Indexer(
             store,
@@ -325,6 +344,7 @@ class Library(LibraryContents):
             thumbnails=thumbnails,
             again=again,
             quiet=quiet,
+            on_progress=progress,
             limits=self._limits,
         ).run(paths)
         self._index().build(quiet=quiet)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 Advance = Callable[[int], None]
 """Advances a progress bar by a number of steps."""
+ProgressCallback = Callable[[int, int], None]
+"""Takes the number of steps done and the number of all."""
 
 
 class AdvanceWithStatus(Protocol):
@@ -16,6 +19,27 @@ class AdvanceWithStatus(Protocol):
 
     def __call__(self, steps: int, status: str | None = None, /) -> None:
         """Advance by a number of steps; a ``status`` replaces the text after the bar."""
+
+
+def report_to(advance: AdvanceWithStatus, callback: ProgressCallback, total: int) -> Advance:
+    """Return a function that advances a bar and calls a user's function, which is told 0 now.
+
+    Args:
+        advance: Advances the bar.
+        callback: Called with the steps done and ``total``, by one thread at a time.
+        total: Number of steps.
+    """
+    done, lock = 0, threading.Lock()
+
+    def both(steps: int) -> None:
+        nonlocal done
+        with lock:
+            advance(steps)
+            done += steps
+            callback(done, total)
+
+    callback(0, total)
+    return both
 
 
 @contextmanager
