@@ -6,11 +6,11 @@ Statements are written with ``?`` for values. What differs between the two datab
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,12 @@ from polyglance.search.serialization import (
     item_from_row,
     not_unit,
 )
+from polyglance.search.sql_conditions import filter_condition, path_condition
+from polyglance.search.sql_details import DETAIL_COLUMNS, DetailsQueries, FetchAll
 from polyglance.search.store import (
     BadFile,
     Counts,
+    Details,
     Entry,
     FileRecord,
     FileSignature,
@@ -41,7 +44,6 @@ from polyglance.search.store import (
 )
 
 T = TypeVar("T")
-FetchAll: TypeAlias = Callable[[str, Any], list[Any]]
 
 MAX_ID = np.iinfo(np.int64).max
 _ENTRY_BLOCK = 256
@@ -71,7 +73,7 @@ class Dialect:
     """The columns of ``items`` that `SqlStore._item` takes."""
 
 
-class SqlStore(ABC):
+class SqlStore(DetailsQueries):
     """The part of a `polyglance.search.store.Store` that is the same in every SQL database."""
 
     _dialect: Dialect
@@ -80,10 +82,6 @@ class SqlStore(ABC):
     @abstractmethod
     def _fetch_one(self, statement: str, values: Any = ()) -> Any:
         """Return the first row of a query, or None."""
-
-    @abstractmethod
-    def fetch_all(self, statement: str, values: Any = ()) -> list[Any]:
-        """Return all rows of a query."""
 
     @abstractmethod
     def _snapshot(self, work: Callable[[FetchAll], T]) -> T:
@@ -108,11 +106,6 @@ class SqlStore(ABC):
         if "\0" in path:
             raise LibraryDamagedError(self._name, f"no file has the path {printable(path)}")
         return path
-
-    @property
-    @abstractmethod
-    def _name(self) -> str:
-        """The library's name for display."""
 
     @property
     def model_info(self) -> ModelInfo:
@@ -153,6 +146,27 @@ class SqlStore(ABC):
             yield from block
             last = self._later(last, block[-1].item.path)
 
+    def items_after(self, path: str, limit: int, *, offset: int = 0) -> list[tuple[int, Item]]:
+        """Return items after a path, by path, each with the id of its first vector."""
+        return self._items_with_ids(
+            "path > ? ORDER BY path LIMIT ? OFFSET ?", (path, limit, offset)
+        )
+
+    def item_at(self, path: str) -> tuple[int, Item] | None:
+        """Return the item of a file with the id of its first vector; None if there is none."""
+        return next(iter(self._items_with_ids("path = ?", (path,))), None)
+
+    def _items_with_ids(self, condition: str, values: Any) -> list[tuple[int, Item]]:
+        table = self._dialect.id_table
+        rows = self.fetch_all(
+            f"SELECT (SELECT min(first.id) FROM {table} AS first WHERE first.item = items.id),"
+            f" {self._dialect.item_columns} FROM items WHERE {condition}",
+            values,
+        )
+        if any(row[0] is None for row in rows):
+            raise LibraryDamagedError(self._name, "an item has no vectors")
+        return [(row[0], self._item(row[1:])) for row in rows]
+
     def _entries(self, condition: str, values: Sequence[Any]) -> list[Entry]:
         dialect = self._dialect
 
@@ -171,6 +185,7 @@ class SqlStore(ABC):
             for place, row in enumerate(rows):
                 parts[row[1]].append(place)
             thumbnails = self._thumbnails(fetch_all, ids)
+            details = self._read_details(fetch_all, ids)
             return [
                 Entry(
                     self._item(row),
@@ -181,11 +196,27 @@ class SqlStore(ABC):
                         if rows[place][2] is not None
                     ),
                     thumbnails.get(item),
+                    details.get(item),
                 )
                 for item, *row in items
             ]
 
         return self._snapshot(read)
+
+    def _read_details(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, Details]:
+        rows = fetch_all(
+            f"SELECT {DETAIL_COLUMNS} FROM details WHERE item {self._dialect.in_ids}", ids
+        )
+        return {row[0]: self._details(row) for row in rows}
+
+    def details(self, paths: Sequence[str]) -> dict[str, Details]:
+        """Return the details of these items, by path; items without any are left out."""
+        rows = self.fetch_all(
+            f"SELECT path, {DETAIL_COLUMNS} FROM items JOIN details ON items.id = item"
+            f" WHERE path {self._dialect.in_paths}",
+            (self._dialect.as_list(list(paths)),),
+        )
+        return {path: self._details(row) for path, *row in rows}
 
     def _thumbnails(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, bytes]:
         rows = fetch_all(
@@ -338,34 +369,3 @@ class SqlStore(ABC):
         if not isinstance(path, str) or path <= last:
             raise LibraryDamagedError(self._name, "the order of its paths")
         return path
-
-
-def path_condition(folder: str | None) -> tuple[str, list[Any]]:
-    """Return an indexable condition that ``path`` is the folder or lies in it, with its values."""
-    if folder is None:
-        return "true", []
-    inside = folder.rstrip("/")
-    # "0" comes right after "/" in ASCII.
-    return "(path = ? OR (path > ? AND path < ?))", [folder, f"{inside}/", f"{inside}0"]
-
-
-def filter_condition(where: Filter | None) -> tuple[str, list[Any]]:
-    """Return a filter as an indexable condition on ``items``, with its values."""
-    conditions, values = ["true"], list[Any]()
-    if where is None:
-        return conditions[0], values
-    if where.folders is not None:
-        parts = [path_condition(folder) for folder in where.folders]
-        conditions.append("(" + (" OR ".join(condition for condition, _ in parts) or "false") + ")")
-        values += [value for _, folder_values in parts for value in folder_values]
-    if where.kind is not None:
-        conditions.append("kind = ?")
-        values.append(where.kind)
-    if where.since is not None:
-        conditions.append("taken >= ?")
-        values.append(where.since)
-    if where.until is not None:
-        # "~" comes after every character of a date.
-        conditions.append("taken < ?")
-        values.append(f"{where.until}~")
-    return " AND ".join(conditions), values

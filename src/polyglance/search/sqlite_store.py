@@ -8,7 +8,7 @@ is read, and every table a total (`row_checksums`), since SQLite has none of its
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from struct import error as StructError
 from typing import Any, TypeVar
@@ -21,16 +21,20 @@ from polyglance.search.row_checksums import matches, vector_checksum
 from polyglance.search.serialization import (
     FLOAT16,
     check_vectors,
+    details_to_row,
     ids_from_rows,
     item_to_row,
+    utc_now,
     vector_to_bytes,
 )
-from polyglance.search.sql_store import Dialect, SqlStore, filter_condition
+from polyglance.search.sql_conditions import filter_condition
+from polyglance.search.sql_store import Dialect, SqlStore
 from polyglance.search.sqlite_connection import SqliteConnection
 from polyglance.search.sqlite_totals import IN_LIST, Changes, Total, read_totals
 from polyglance.search.store import (
     BadFile,
     Counts,
+    Details,
     Entry,
     FileRecord,
     FileSignature,
@@ -88,6 +92,8 @@ class SqliteStore(SqliteConnection, SqlStore):
                 span = [None if time is None else float(time) for time in (start, stop)]
                 content, _ = vector_to_bytes(vector)
                 changes.insert("vectors", (changes.next_id("vectors"), item_id, *span, content))
+            row = details_to_row(entry.details or Details(), utc_now())
+            changes.insert("details", (item_id, *row))
         if entry.thumbnail:
             self._put_thumbnail(changes, item_id, item.path, entry.thumbnail)
 
@@ -115,6 +121,31 @@ class SqliteStore(SqliteConnection, SqlStore):
         changes.delete("thumbnails", "item = ?", (item,))
         changes.insert("thumbnails", (item, thumbnail))
         changes.update_item(path, thumbnail=1)
+
+    def put_details(self, details: Mapping[str, Details]) -> None:
+        """Replace the details of items, by path; paths that are not on record are skipped."""
+        self._ensure_sound(write=True)
+        with self.changes() as changes:
+            for path, new in details.items():
+                found = self._fetch_one(
+                    "SELECT items.id, added FROM items LEFT JOIN details ON items.id = item"
+                    " WHERE path = ?",
+                    (path,),
+                )
+                if found:
+                    item, added = found
+                    changes.delete("details", "item = ?", (item,))
+                    changes.insert("details", (item, *details_to_row(new, added)))
+
+    def details(self, paths: Sequence[str]) -> dict[str, Details]:
+        """Return the details of these items, by path; items without any are left out."""
+        self._ensure_sound()
+        return super().details(paths)
+
+    def all_details(self) -> Iterator[tuple[int, str, Details]]:
+        """Yield id, path and details of all items that have some, by rising id."""
+        self._ensure_sound()
+        return super().all_details()
 
     def update_signature(self, path: str, signature: FileSignature) -> None:
         """Record a new signature of a file whose content is unchanged."""
@@ -176,6 +207,10 @@ class SqliteStore(SqliteConnection, SqlStore):
         self._ensure_sound()
         return super().items_with_content(content_hash)
 
+    def _items_with_ids(self, condition: str, values: Any) -> list[tuple[int, Item]]:
+        self._ensure_sound()
+        return super()._items_with_ids(condition, values)
+
     def bad_files(self, folder: str | None = None) -> list[BadFile]:
         """Return the files that could not be read; all, or those in a folder."""
         self._ensure_sound()
@@ -188,6 +223,8 @@ class SqliteStore(SqliteConnection, SqlStore):
 
     def matching_ids(self, where: Filter, among: Ids | None = None) -> Ids:
         """Return the rising ids of vectors whose items match; all, or only those among some."""
+        if where.cameras is not None or where.places is not None:
+            self._ensure_sound()  # rows of details are not verified one by one here
         if not self._is_sound and among is not None:
             return self._matching_among(where, among)
         if not self._is_sound and not self._has_filtered:
