@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from polyglance.encoders import Picture
-from polyglance.vision.pictures import read_picture
+from polyglance.encoders.inputs import open_picture
 
 RGB = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 
@@ -73,9 +73,7 @@ def write_clip(path: Path, colours: Sequence[tuple[str, float]], rate: int = 10)
 
 
 def _mean_colours(picture: Picture) -> NDArray[np.float32]:
-    image = read_picture(picture) if isinstance(picture, str | Path) else picture
-    assert isinstance(image, Image.Image)
-    quarters = image.resize((2, 2), Image.Resampling.BOX)
+    quarters = open_picture(picture).resize((2, 2), Image.Resampling.BOX)
     return np.asarray(quarters, np.float32).reshape(-1) + 1
 
 

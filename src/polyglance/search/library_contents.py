@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -14,14 +15,26 @@ from polyglance.search.open_library import OpenLibrary
 from polyglance.search.query import MediaRef, PathLike
 from polyglance.search.render.images import decode_thumbnail, read_image
 from polyglance.search.scan import resolve_path
-from polyglance.search.store import EXCLUDED, SCANNED, LibraryInfo, ModelInfo
+from polyglance.search.serialization import READ_BLOCK
+from polyglance.search.store import (
+    EXCLUDED,
+    SCANNED,
+    BadFile,
+    LibraryInfo,
+    LibraryNotFoundError,
+    ModelInfo,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
 class LibraryContents(OpenLibrary):
-    """The items of a library; `polyglance.search.library.Library` adds and searches them."""
+    """The items of a library; `polyglance.search.library.Library` adds and searches them.
+
+    It is a sequence of its pictures and clips, ordered by path: ``library[0]``,
+    ``for item in library``, ``library["photos/dog.jpg"]``, ``"photos/dog.jpg" in library``.
+    """
 
     def get(self, media_id: int) -> MediaRef | None:
         """Return what has the id of an earlier hit, or None if it was removed."""
@@ -79,6 +92,74 @@ class LibraryContents(OpenLibrary):
             self.folders,
             tuple(store.places(EXCLUDED)),
         )
+
+    def problems(self, folder: PathLike | None = None) -> list[BadFile]:
+        """Return the files that cannot be searched, each with the reason, ordered by path.
+
+        Args:
+            folder: Only in this folder.
+        """
+        from polyglance.search.problems import find_problems
+
+        return find_problems(self._store(), None if folder is None else resolve_path(folder))
+
+    def has_files_in(self, folder: PathLike) -> bool:
+        """Return whether anything of a folder, or a single file, is on record."""
+        return next(self.paths(folder), None) is not None
+
+    def __iter__(self) -> Iterator[MediaRef]:
+        """Yield the pictures and clips, ordered by path; files may be added meanwhile."""
+        path = ""
+        while block := self._store().items_after(path, READ_BLOCK):
+            yield from (MediaRef.from_item(first, item, None) for first, item in block)
+            path = block[-1][1].path
+
+    @overload
+    def __getitem__(self, key: int | PathLike) -> MediaRef: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[MediaRef]: ...
+    def __getitem__(self, key: int | slice | PathLike) -> MediaRef | list[MediaRef]:
+        """Return the item at a path, or by its position in the order of paths.
+
+        Of a clip the id and the vector are those of its first segment.
+        """
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            positions = range(start, stop, step)
+            if not positions:
+                return []
+            first = min(positions[0], positions[-1])
+            items = self._at(first, max(positions[0], positions[-1]) - first + 1)
+            return [items[place - first] for place in positions if place - first < len(items)]
+        if isinstance(key, int):
+            items = self._at(key + len(self) if key < 0 else key, 1)
+            if not items:
+                raise IndexError(f"{self.name} has {len(self):,} items, and none at {key}")
+            return items[0]
+        found = self._store().item_at(resolve_path(key))
+        if found is None:
+            raise KeyError(f"{printable(str(key))} is not in the library")
+        return MediaRef.from_item(found[0], found[1], None)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a file is in the library, given as a path or as an item."""
+        path = key.path if isinstance(key, MediaRef) else key
+        if not isinstance(path, str | Path):
+            return False
+        try:
+            return self._store().item_at(resolve_path(path)) is not None
+        except LibraryNotFoundError:
+            return False
+
+    def _at(self, position: int, count: int) -> list[MediaRef]:
+        items = self._store().items_after("", count, offset=position) if position >= 0 else ()
+        return [MediaRef.from_item(first, item, None) for first, item in items]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: counts, folders, and the newest pictures."""
+        from polyglance.search.render.notebook import library_html
+
+        return library_html(self)
 
     def __len__(self) -> int:
         counts = self._store().counts()

@@ -91,7 +91,7 @@ def _figure(hit: RenderedHit) -> str:
     name, credit = html.escape(hit.name), html.escape(hit.credit)
     tooltip = f' title="{credit}"' if credit else ""
     return (
-        f'<li{css_class}><figure><img src="{_data_uri(hit.image)}" alt="{name}"{tooltip}>'
+        f'<li{css_class}><figure><img src="{data_uri(hit.image)}" alt="{name}"{tooltip}>'
         f"<figcaption>{hit.score:.2f} {name}</figcaption></figure></li>"
     )
 
@@ -112,9 +112,10 @@ def _credit(hit: RenderedHit) -> str:
     return f"{name} ({html.escape(hit.credit)})"
 
 
-def _data_uri(image: Image) -> str:
+def data_uri(image: Image, side: int = 256) -> str:
+    """Return a small version of an image as an address that contains it."""
     stream = io.BytesIO()
     thumbnail = image.convert("RGB")
-    thumbnail.thumbnail((256, 256))
+    thumbnail.thumbnail((side, side))
     thumbnail.save(stream, "WEBP", quality=85)
     return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode()
