@@ -1,4 +1,4 @@
-"""Libraries and shards that version 0.1 wrote still open, with the same results."""
+"""Libraries and shards that earlier versions wrote still open, with the same results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from polyglance.search.approximate import ApproximateIndex, graph_path
 from polyglance.search.bulk.shards import ShardFolder
 from polyglance.search.exact import ExactIndex
 from polyglance.search.library import Library
-from polyglance.search.store import BadFile, Entry
+from polyglance.search.sqlite_salvage import salvage
+from polyglance.search.store import FORMAT, BadFile, Details, Entry
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "version_0_1"
+FORMAT_2 = FIXTURES.parent / "format_2" / "library.polyglance"
 EXPECTED: dict[str, Any] = json.loads((FIXTURES / "expected.json").read_text(encoding="utf-8"))
 
 
@@ -129,3 +131,55 @@ def test_shards_of_version_0_1_are_imported(folder: Path, tmp_path: Path) -> Non
             assert entries[entry.item.path].item == entry.item
             # Encoded apart, in other batches: the last bit of float16 may differ.
             np.testing.assert_allclose(entries[entry.item.path].vectors, entry.vectors, atol=1e-3)
+
+
+def check_format_2(library: Library) -> None:
+    store = library._store()
+    entries = {relative_name(entry): entry for entry in store.entries()}
+    assert list(entries) == ["a.jpg", "c.mp4", "trip/b.png"]
+    assert entries["c.mp4"].spans == ((0.0, 2.0), (2.0, 4.0))
+    assert entries["a.jpg"].thumbnail == b"webp"
+    assert store.details([entry.item.path for entry in entries.values()]) == {}
+    assert store.places("walked") == ["/photos"]
+    assert [bad.reason for bad in store.bad_files()] == ["the file is cut off"]
+    assert library.verify() == []
+
+
+def relative_name(entry: Entry) -> str:
+    return Path(entry.item.path).relative_to("/photos").as_posix()
+
+
+def test_a_library_of_format_2_is_upgraded_and_takes_details(tmp_path: Path) -> None:
+    path = tmp_path / "library.polyglance"
+    shutil.copyfile(FORMAT_2, path)
+    with Library(path) as library:
+        check_format_2(library)
+        assert library.model_info.format == FORMAT
+        details = Details(latitude=48.2, longitude=16.4, camera="Canon EOS R5")
+        library._store().put_details({"/photos/a.jpg": details})
+    with Library(path) as library:
+        assert library._store().details(["/photos/a.jpg"]) == {"/photos/a.jpg": details}
+        assert library.verify() == []
+
+
+def test_a_library_of_format_2_that_cannot_be_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "library.polyglance"
+    shutil.copyfile(FORMAT_2, path)
+    monkeypatch.setattr("polyglance.search.sqlite_connection._is_writable", lambda path: False)
+    with Library(path) as library:
+        check_format_2(library)
+    assert path.read_bytes() == FORMAT_2.read_bytes()
+
+
+def test_a_damaged_library_of_format_2_is_salvaged(tmp_path: Path) -> None:
+    path = tmp_path / "library.polyglance"
+    content = bytearray(FORMAT_2.read_bytes())
+    content[:100] = bytes(100)
+    path.write_bytes(content)
+    result = salvage(path, tmp_path / "new.polyglance")
+    assert (result.items, result.complete) == (3, True)
+    with Library(tmp_path / "new.polyglance") as library:
+        check_format_2(library)
+        assert library.model_info.format == FORMAT

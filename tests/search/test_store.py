@@ -23,6 +23,7 @@ from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import (
     BadFile,
+    Details,
     FileSignature,
     Filter,
     LibraryNotFoundError,
@@ -107,6 +108,55 @@ def test_a_move_keeps_the_vector_and_its_id(store: Store) -> None:
     assert store.ids().tolist() == [1]
     store.move("/gone", "/b", SIGNATURE)  # another process moved it already
     assert [one.item.path for one in store.entries()] == ["/b"]
+
+
+def test_details_are_kept_with_their_item(store: Store) -> None:
+    known = Details(None, 48.25, -16.5, "Canon EOS R5", "Wien", "EXIT", '{"lens": 1}')
+    store.put([replace(entry("/a"), details=known), entry("/b", "b")])
+    first = store.details(["/a", "/b", "/c"])
+    assert replace(first["/a"], added=None) == known
+    assert replace(first["/b"], added=None) == Details()
+    assert first["/a"].added is not None
+    assert first["/a"].added.endswith("+00:00")
+    store.put_details(
+        {
+            "/b": Details(latitude=1.0, camera="a\0b\ud800"),
+            "/c": Details(),
+            "/a": Details(place="x"),
+        }
+    )
+    assert store.details(["/b"]) == {"/b": Details(added=first["/b"].added, camera="ab?")}
+    store.move("/a", "/d", SIGNATURE)
+    assert [(path, one.place) for _, path, one in store.all_details()] == [
+        ("/d", "x"),
+        ("/b", None),
+    ]
+    found = {one.item.path: one.details for one in store.entries()}
+    assert found["/d"] == Details(added=first["/a"].added, place="x")
+    store.put([entry("/d", "changed")])
+    assert store.details(["/d"])["/d"].place is None
+    store.delete(["/b"])
+    assert [path for _, path, _ in store.all_details()] == ["/d"]
+    assert list(store.find_damage()) == []
+
+
+def test_filters_by_camera_and_place(store: Store) -> None:
+    store.put(
+        [
+            replace(entry("/a"), details=Details(camera="A", place="Wien")),
+            replace(entry("/b", "b"), details=Details(camera="B", place="Wien")),
+            entry("/c", "c"),
+        ]
+    )
+
+    def matching(**where: tuple[str, ...]) -> list[int]:
+        return store.matching_ids(Filter(**where)).tolist()  # type: ignore[arg-type]
+
+    assert matching(cameras=("A",)) == [1]
+    assert matching(cameras=("A", "B"), places=("Wien",)) == [1, 2]
+    assert matching(places=()) == matching(places=("Rom",)) == []
+    among = np.array([2, 3], np.int64)
+    assert store.matching_ids(Filter(places=("Wien",)), among).tolist() == [2]
 
 
 def test_bad_files_and_items_replace_each_other(

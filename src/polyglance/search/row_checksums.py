@@ -19,14 +19,17 @@ COLUMNS = {
     ),
     "vectors": ("id", "item", "start", "stop", "vector"),
     "thumbnails": ("item", "webp"),
+    "details": (
+        "item", "added", "latitude", "longitude", "camera", "place", "ocr_text", "extra",
+    ),
     "bad": ("path", "size", "mtime_ns", "reason"),
     "places": ("role", "path"),
     "totals": ("name", "count", "sum", "last"),
 }  # fmt: skip
 """The columns of each table that its column ``checksum`` is of, in this order."""
-COUNTED = ("items", "vectors", "thumbnails", "bad", "places")
+COUNTED = ("items", "vectors", "thumbnails", "details", "bad", "places")
 """The tables that have a row in ``totals``."""
-KEYS = {"items": "id", "vectors": "id", "thumbnails": "item"}
+KEYS = {"items": "id", "vectors": "id", "thumbnails": "item", "details": "item"}
 """The row numbers of tables that have some."""
 
 _PATHS = {"items": 1, "bad": 0, "places": 1}

@@ -7,13 +7,14 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, printable
-from polyglance.search.store import FORMAT, FileSignature, Ids, Item, ModelInfo
+from polyglance.search.store import FORMAT, Details, FileSignature, Ids, Item, ModelInfo
 
 READ_BLOCK = 4096
 """Rows read at a time."""
@@ -42,6 +43,31 @@ def item_from_row(row: Sequence[Any]) -> Item:
     """Convert a row of `ITEM_FIELDS` to an item."""
     path, kind, size, mtime_ns, *rest = row
     return Item(path, kind, FileSignature(size, mtime_ns), *rest)
+
+
+def details_to_row(details: Details, added: str | None) -> tuple[Any, ...]:
+    """Convert details to a row of the columns after ``item``; texts are made storable."""
+    texts = (details.camera, details.place, details.ocr_text, details.extra)
+    degrees = (details.latitude, details.longitude)
+    # Metadata of a file may hold anything; a position is one of two finite numbers.
+    located = all(value is not None and math.isfinite(value) for value in degrees)
+    position = [float(value) if located and value is not None else None for value in degrees]
+    return (added, *position, *(None if text is None else _storable(text) for text in texts))
+
+
+def details_from_row(row: Sequence[Any]) -> Details:
+    """Convert a row of the columns after ``item`` to details."""
+    return Details(*row)
+
+
+def utc_now() -> str:
+    """Return the time, as `Details.added` is stored."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _storable(text: str) -> str:
+    """Return a text without what a database refuses: null characters and lone surrogates."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
 
 
 def ids_from_rows(rows: Sequence[Any]) -> Ids:

@@ -27,6 +27,7 @@ INCOMPLETE_ITEMS = (
 """A query for the items that lack vectors."""
 MENDED = "`polyglance library repair` indexes the file again"
 
+_NOUNS = {"vectors": "a vector", "thumbnails": "the thumbnail", "details": "a detail"}
 _ONE_TABLE = sqlite3.sqlite_version_info >= (3, 33)
 """Whether SQLite can check a single table with its indexes."""
 
@@ -52,12 +53,14 @@ def check(reader: Reader, library: str, *, write: bool = False) -> None:
     totals = read_totals(reader.fetch_all, library)
     if max(totals["items"].count, totals["vectors"].count) > CHECK_LIMIT:
         return
-    arguments = ("(1)",) if write or not _ONE_TABLE else ("('items')", "('vectors')", "('bad')")
+    arguments: tuple[str, ...] = ("(1)",)
+    if not write and _ONE_TABLE:
+        arguments = ("('items')", "('vectors')", "('details')", "('bad')")
     for argument in arguments:
         [[message], *_] = reader.fetch_all(f"PRAGMA integrity_check{argument}")
         if message != "ok":
             raise LibraryDamagedError(library, printable(str(message)))
-    for table in ("vectors", "thumbnails") if write else ("vectors", "items"):
+    for table in ("vectors", "thumbnails" if write else "items", "details"):
         count, checksums = reader.fetch_all(f"SELECT count(*), sum(checksum) FROM {table}")[0]
         _compare(library, table, totals[table], count, checksums or 0)
     for table in ("items", "bad") if write else ("bad",):
@@ -144,7 +147,7 @@ def incomplete(count: int, parts: int) -> str:
 def _table_faults(reader: Reader, table: str, library: str, width: int) -> Iterator[str]:
     total = read_totals(reader.fetch_all, library)[table]
     paths = {}
-    if table in ("vectors", "thumbnails"):
+    if table in ("vectors", "thumbnails", "details"):
         paths = dict(reader.fetch_all("SELECT id, path FROM items"))
     count = checksums = faults = 0
     for row, checksum in read_rows(reader, table, library):
@@ -171,7 +174,7 @@ def row_fault(table: str, row: tuple[Any, ...], checksum: object, width: int) ->
     Returns:
         The fault, for a sentence that begins with the name of the row.
     """
-    noun = {"vectors": "a vector", "thumbnails": "the thumbnail"}.get(table, "what is on record")
+    noun = _NOUNS.get(table, "what is on record")
     if not matches(table, row, checksum):
         return f"{noun} does not match its checksum"
     if table == "vectors":

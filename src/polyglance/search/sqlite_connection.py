@@ -28,7 +28,7 @@ from polyglance.search.serialization import (
 )
 from polyglance.search.sqlite_schema import CREATE_STATEMENTS, check_schema, manifest_tables
 from polyglance.search.sqlite_totals import Changes, Total, write_total
-from polyglance.search.sqlite_upgrade import upgrade
+from polyglance.search.sqlite_upgrade import add_missing_tables, upgrade
 from polyglance.search.store import FORMAT, LibraryDamagedError, LibraryNotFoundError, ModelInfo
 
 Execute: TypeAlias = Callable[..., sqlite3.Cursor]
@@ -115,7 +115,9 @@ class SqliteConnection:
         if model_info is not None:
             self._create(model_info)
             version = version or FORMAT
-        if version == 1:
+        if version == 2 and self.read_only:
+            add_missing_tables(self._connection.execute)
+        elif version < FORMAT:
             self._upgrade()
         self._model_info = self._read_model_info()
 
@@ -142,7 +144,7 @@ class SqliteConnection:
                 write_manifest(execute, model_info)
 
     def _upgrade(self) -> None:
-        """Upgrade a library of version 0.1; a read-only one in memory."""
+        """Upgrade a library of an earlier format; a read-only one of version 0.1 in memory."""
         if self.read_only:
             memory = connect(":memory:")
             self._connection.backup(memory)
@@ -150,8 +152,9 @@ class SqliteConnection:
             self._connection, self._stamp = memory, self._stamp or _stamp(self.path)
         with self._transaction() as execute:
             schema = execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-            if check_schema(schema, self._name) == 1:  # else another process did it meanwhile
-                upgrade(execute, self._name)
+            version = check_schema(schema, self._name)
+            if version < FORMAT:  # else another process did it meanwhile
+                upgrade(execute, self._name, version)
                 rows = execute("SELECT name, value FROM manifest").fetchall()
                 info = model_info_from_rows(rows, self._name, remedy="index again")
                 write_manifest(execute, replace(info, format=FORMAT))

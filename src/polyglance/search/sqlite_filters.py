@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from polyglance.search.serialization import ids_from_rows
-from polyglance.search.sql_store import filter_condition
+from polyglance.search.sql_conditions import filter_condition
 from polyglance.search.sqlite_totals import Total
 from polyglance.search.store import Filter, Ids, LibraryDamagedError
 

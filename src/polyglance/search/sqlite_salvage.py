@@ -15,6 +15,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from polyglance.search.sqlite_connection import (
 from polyglance.search.sqlite_schema import check_schema
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.sqlite_totals import IN_LIST, Total, read_totals, write_total
-from polyglance.search.store import ModelInfo
+from polyglance.search.store import FORMAT, ModelInfo
 
 ID_GAP = 1 << 20
 """Ids that are skipped where it is not known which were given; none may be used again."""
@@ -61,6 +62,7 @@ def salvage(path: Path, target: Path) -> Salvage:
             connection.text_factory = lambda text: text.decode(errors="surrogateescape")
             version, sound = _examine(connection)
             info = _model_info(connection, copy, printable(str(path)))
+            info = info and replace(info, format=FORMAT)
             if info is None:
                 raise DataError(
                     f"{printable(str(path))}: nothing says which model made it: restore a backup,"
@@ -70,7 +72,7 @@ def salvage(path: Path, target: Path) -> Salvage:
             counts = (
                 {table: total.count for table, total in totals.items()}
                 if totals
-                else _old_counts(connection)
+                else _old_counts(connection, version)
                 if sound
                 else None
             )
@@ -155,12 +157,13 @@ def _old_totals(connection: sqlite3.Connection) -> dict[str, Total] | None:
     return None
 
 
-def _old_counts(connection: sqlite3.Connection) -> dict[str, int] | None:
+def _old_counts(connection: sqlite3.Connection, version: int) -> dict[str, int] | None:
     """Return the number of rows of each table, if the pages are sound."""
     with suppress(*_UNREADABLE):
         return {
             table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
             for table in COUNTED
+            if version >= 3 or table != "details"
         }
     return None
 
@@ -209,7 +212,7 @@ def _page_rows(path: Path) -> Iterator[tuple[str, Row, int]]:
     for number, values in sqlite_pages.read_rows(path):
         for table in sizes.get((number is not None, len(values)), ()):
             row = tuple(values[:-1]) if number is None else (number, *values[1:-1])
-            reals = {"vectors": (2, 3), "items": (9,)}.get(table, ())
+            reals = {"vectors": (2, 3), "items": (9,), "details": (2, 3)}.get(table, ())
             # SQLite stores 2.0 as 2, and turns it back by the type of the column.
             row = tuple(
                 float(value) if place in reals and isinstance(value, int) else value
@@ -266,7 +269,7 @@ def _drop_incomplete(
     ).fetchall()
     listed = (json.dumps([item for item, _ in incomplete]),)
     execute(f"DELETE FROM items WHERE id {IN_LIST}", listed)
-    for table in ("vectors", "thumbnails"):
+    for table in ("vectors", "thumbnails", "details"):
         execute(f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items)")
     execute("DELETE FROM bad WHERE path IN (SELECT path FROM items)")
     names = ", ".join(COLUMNS["items"])

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from polyglance.errors import DataError, printable
-from polyglance.search.store import LibraryDamagedError
+from polyglance.search.store import FORMAT, LibraryDamagedError
 
 Schema: TypeAlias = dict[tuple[str, str], str]
 """Statements by type and name, without white space."""
@@ -74,11 +74,32 @@ CREATE TABLE totals (
 ) WITHOUT ROWID;
 CREATE TABLE manifest_copy (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
 """
+_VERSION_3 = """
+CREATE TABLE details (
+    item INTEGER PRIMARY KEY REFERENCES items (id) ON DELETE CASCADE,
+    added TEXT,
+    latitude REAL,
+    longitude REAL,
+    camera TEXT,
+    place TEXT,
+    ocr_text TEXT,
+    extra TEXT,
+    checksum INTEGER NOT NULL
+);
+CREATE INDEX details_by_camera ON details (camera);
+CREATE INDEX details_by_place ON details (place)
+"""
 
-CREATE_STATEMENTS = [*_VERSION_1.split(";"), *_VERSION_2.split(";")]
+UPGRADES = {2: _VERSION_2.split(";"), 3: _VERSION_3.split(";")}
+"""The statements that make a library of one format from that of the one before;
+`sqlite_upgrade` fills the new columns."""
+_STATEMENTS = {
+    1: _VERSION_1.split(";"),
+    2: [*_VERSION_1.split(";"), *UPGRADES[2]],
+    3: [*_VERSION_1.split(";"), *UPGRADES[2], *UPGRADES[3]],
+}
+CREATE_STATEMENTS = _STATEMENTS[FORMAT]
 """Create the tables of a new library; a new one is an upgraded empty one, word for word."""
-UPGRADE_STATEMENTS = _VERSION_2.split(";")
-"""Change the tables of version 0.1; `sqlite_upgrade` fills the new columns."""
 _MADE_BY_SQLITE = {
     "sqlite_sequence": "CREATETABLEsqlite_sequence(name,seq)",
     "sqlite_stat1": "CREATETABLEsqlite_stat1(tbl,idx,stat)",
@@ -88,7 +109,7 @@ _MADE_BY_SQLITE = {
 
 
 def check_schema(rows: Iterable[tuple[Any, ...]], name: str) -> int:
-    """Return the format, 1 or 2, of a library with this schema.
+    """Return the format, from 1 to `FORMAT`, of a library with this schema.
 
     Args:
         rows: Type, name and statement of each row of ``sqlite_master``.
@@ -98,7 +119,7 @@ def check_schema(rows: Iterable[tuple[Any, ...]], name: str) -> int:
         The format; a `DataError` says why there is none.
     """
     schema = _schema(rows)
-    for version, statements in ((2, CREATE_STATEMENTS), (1, _VERSION_1.split(";"))):
+    for version, statements in reversed(_STATEMENTS.items()):
         if schema == _expected(tuple(statements)):
             return version
     expected = _expected(tuple(CREATE_STATEMENTS))

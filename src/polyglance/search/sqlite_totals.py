@@ -40,6 +40,7 @@ def read_totals(fetch_all: Callable[[str], list[Any]], library: str) -> dict[str
         if not matches("totals", tuple(row), checksum):
             raise LibraryDamagedError(library, "the totals of its tables")
         totals[row[0]] = Total(*row[1:])
+    totals.setdefault("details", Total())  # format 2 has no such table
     if totals.keys() != set(COUNTED):
         raise LibraryDamagedError(library, "the totals of its tables")
     return totals
@@ -81,12 +82,13 @@ class Changes:
         return int(count)
 
     def delete_items(self, condition: str, values: Sequence[Any]) -> int:
-        """Delete the items that match, with their vectors and thumbnails; return how many."""
+        """Delete the items that match, with all that belongs to them; return how many."""
         ids = self._execute(f"SELECT id FROM items WHERE {condition}", values).fetchall()
         if ids:
             listed = (json.dumps([item for (item,) in ids]),)
             self.delete("vectors", f"item {IN_LIST}", listed)
             self.delete("thumbnails", f"item {IN_LIST}", listed)
+            self.delete("details", f"item {IN_LIST}", listed)
             self.delete("items", f"id {IN_LIST}", listed)
         return len(ids)
 

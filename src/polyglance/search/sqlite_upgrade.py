@@ -1,4 +1,7 @@
-"""Upgrade a library of version 0.1: add the checksums of rows and the totals of tables."""
+"""Upgrade a library of an earlier format.
+
+Format 2 added the checksums of rows and the totals of tables, format 3 the table of details.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,51 @@ from typing import Any
 
 from polyglance.search.row_checksums import COLUMNS, COUNTED, KEYS, row_checksum
 from polyglance.search.serialization import READ_BLOCK
-from polyglance.search.sqlite_schema import UPGRADE_STATEMENTS
+from polyglance.search.sqlite_schema import UPGRADES
 from polyglance.search.sqlite_totals import Total, write_total
 from polyglance.search.store import LibraryDamagedError
 
 Execute = Callable[..., Any]
 
 
-def upgrade(execute: Execute, library: str) -> None:
-    """Upgrade the tables of version 0.1, within an open transaction.
-
-    The file is checked before: what is damaged must not get a checksum that says it is not.
+def upgrade(execute: Execute, library: str, version: int) -> None:
+    """Upgrade the tables of an earlier format, within an open transaction.
 
     Args:
         execute: Runs a statement.
         library: The library's name, for error messages.
+        version: The format that they have.
+    """
+    if version == 1:
+        _add_checksums(execute, library)
+    for statement in UPGRADES[3]:
+        execute(statement)
+    write_total(execute, "details", Total())
+
+
+def add_missing_tables(execute: Execute) -> None:
+    """Add the empty tables that format 2 lacks to this connection alone, for reading."""
+    table = next(statement for statement in UPGRADES[3] if "CREATE TABLE details" in statement)
+    execute(table.replace("CREATE TABLE", "CREATE TEMP TABLE"))
+
+
+def _add_checksums(execute: Execute, library: str) -> None:
+    """Upgrade the tables of version 0.1 to format 2.
+
+    The file is checked before: what is damaged must not get a checksum that says it is not.
     """
     [[message], *_] = execute("PRAGMA integrity_check(1)").fetchall()
     if message != "ok":
         raise LibraryDamagedError(library, str(message))
-    for statement in UPGRADE_STATEMENTS:
+    for statement in UPGRADES[2]:
         execute(statement)
     execute(
         "UPDATE items SET parts = (SELECT count(*) FROM vectors WHERE vectors.item = items.id),"
         " thumbnail = EXISTS (SELECT 1 FROM thumbnails WHERE thumbnails.item = items.id)"
     )
     for table in COUNTED:
+        if table == "details":
+            continue
         count = total = last = 0
         for row, old in _rows(execute, table):
             if table == "vectors" and zlib.crc32(row[4]) != old:

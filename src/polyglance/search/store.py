@@ -11,7 +11,7 @@ ids. And a write is atomic and may be repeated: concurrent writers need no other
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -32,7 +32,7 @@ Span: TypeAlias = tuple[float, float]
 """Start and end of a part of a clip, in seconds."""
 Ids: TypeAlias = NDArray[np.int64]
 
-FORMAT = 2
+FORMAT = 3
 """Version of the stored format; raised when older code could not read a newer library."""
 
 
@@ -103,6 +103,28 @@ class Item:
     """Duration of a clip."""
 
 
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What else is known of an item; None where it is not known.
+
+    An item without a row of details was stored by an earlier version, which read none.
+    """
+
+    added: str | None = None
+    """When the item was stored, in UTC, as ``2024-07-31T16:05:00+00:00``; `Store.put` sets it."""
+    latitude: float | None = None
+    longitude: float | None = None
+    """Where it was taken, in degrees (WGS 84)."""
+    camera: str | None = None
+    """Maker and model."""
+    place: str | None = None
+    """The name of the place, for display and as a filter."""
+    ocr_text: str | None = None
+    """Text inside the picture; empty if it was looked for and there is none."""
+    extra: str | None = None
+    """A JSON object of whatever else is worth keeping."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """An item with its vectors: one for a picture, one per span for a clip."""
@@ -113,6 +135,7 @@ class Entry:
     spans: tuple[Span, ...] = ()
     thumbnail: bytes | None = None
     """A small WebP image."""
+    details: Details | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +184,10 @@ class Filter:
     """Taken then or later: a date or the beginning of one, as ``2024`` or ``2024-07-31``."""
     until: str | None = None
     """Taken then or earlier; includes all of the given year, month or day."""
+    cameras: tuple[str, ...] | None = None
+    """Taken with one of these; `Details.camera`."""
+    places: tuple[str, ...] | None = None
+    """Taken at one of these; `Details.place`."""
 
     def __bool__(self) -> bool:
         return self != Filter()
@@ -215,6 +242,12 @@ class Store(Protocol):
     def entries(self) -> Iterator[Entry]:
         """Yield all items with their vectors, ordered by path."""
 
+    def items_after(self, path: str, limit: int, *, offset: int = 0) -> list[tuple[int, Item]]:
+        """Return items after a path, by path, each with the id of its first vector."""
+
+    def item_at(self, path: str) -> tuple[int, Item] | None:
+        """Return the item of a file with the id of its first vector; None if there is none."""
+
     def put(self, entries: Iterable[Entry]) -> None:
         """Store items; what is on record of their paths is replaced where it differs."""
 
@@ -268,6 +301,18 @@ class Store(Protocol):
 
     def thumbnail(self, path: str) -> bytes | None:
         """Return the thumbnail of an item (WebP), if there is one."""
+
+    def details(self, paths: Sequence[str]) -> dict[str, Details]:
+        """Return the details of these items, by path; items without any are left out."""
+
+    def all_details(self) -> Iterator[tuple[int, str, Details]]:
+        """Yield id, path and details of all items that have some, by rising id."""
+
+    def put_details(self, details: Mapping[str, Details]) -> None:
+        """Replace the details of items, by path; paths that are not on record are skipped.
+
+        When an item was added stays as it is.
+        """
 
     def counts(self) -> Counts:
         """Count what the library holds."""

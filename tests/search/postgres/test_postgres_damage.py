@@ -108,23 +108,28 @@ def test_a_changed_row_is_refused_found_and_repaired(
     assert store.counts().pictures + store.counts().clips >= 2
 
 
-def test_a_library_of_version_0_1_is_upgraded(store: PostgresStore, url: str) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_library_of_an_earlier_format_is_upgraded(
+    store: PostgresStore, url: str, version: int
+) -> None:
     expected = fill(store)
     ids, records = store.ids().tolist(), store.records(list(store.paths()))
-    with psycopg.connect(url, autocommit=True) as raw:  # as version 0.1 left it
+    with psycopg.connect(url, autocommit=True) as raw:  # as the earlier version left it
         raw.execute("SET search_path = polyglance, public")
-        raw.execute("ALTER TABLE items DROP parts, DROP thumbnail, DROP checksum")
-        for table in ("numbers", "thumbnails", "bad", "places"):
-            raw.execute(f"ALTER TABLE {table} DROP checksum")  # type: ignore[arg-type]
-        raw.execute("UPDATE manifest SET value = '1' WHERE name = 'format'")
-        raw.execute("DROP ROLE IF EXISTS guest")
-        raw.execute("CREATE ROLE guest LOGIN")
-        raw.execute("GRANT USAGE ON SCHEMA polyglance TO guest")
-        raw.execute("GRANT SELECT ON ALL TABLES IN SCHEMA polyglance TO guest")
+        raw.execute("DROP TABLE details")
+        if version == 1:
+            raw.execute("ALTER TABLE items DROP parts, DROP thumbnail, DROP checksum")
+            for table in ("numbers", "thumbnails", "bad", "places"):
+                raw.execute(f"ALTER TABLE {table} DROP checksum")  # type: ignore[arg-type]
+        raw.execute("UPDATE manifest SET value = %s WHERE name = 'format'", (str(version),))
+        raw.execute(f"DROP ROLE IF EXISTS guest{version}")
+        raw.execute(f"CREATE ROLE guest{version} LOGIN")
+        raw.execute(f"GRANT USAGE ON SCHEMA polyglance TO guest{version}")
+        raw.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA polyglance TO guest{version}")
     with pytest.raises(PolyglanceError, match="ask its owner to open it once"):
-        PostgresStore(url.replace("postgres:", "guest:"))
+        PostgresStore(url.replace("postgres:", f"guest{version}:"))
     upgraded = PostgresStore(url)
-    assert upgraded.model_info.format == 2
+    assert upgraded.model_info.format == 3
     assert list(upgraded.find_damage()) == []
     assert (upgraded.ids().tolist(), upgraded.records(list(upgraded.paths()))) == (ids, records)
     for one, other in zip(upgraded.entries(), expected, strict=True):
@@ -134,7 +139,7 @@ def test_a_library_of_version_0_1_is_upgraded(store: PostgresStore, url: str) ->
     upgraded.move("/p/a", "/p/e", FileSignature(5, 6))
     assert list(upgraded.find_damage()) == []
     upgraded.close()
-    guest = PostgresStore(url.replace("postgres:", "guest:"))
+    guest = PostgresStore(url.replace("postgres:", f"guest{version}:"))
     ask(guest)
     guest.close()
 

@@ -24,7 +24,7 @@ from polyglance.search.sqlite_check import (
 )
 from polyglance.search.store import LibraryDamagedError
 
-_ROW_TABLES = ("items", "thumbnails", "bad", "places")
+_ROW_TABLES = ("items", "thumbnails", "details", "bad", "places")
 
 
 class Reader(Protocol):
@@ -88,7 +88,7 @@ def find_damage(reader: Reader, library: str, width: int) -> Iterator[Damage]:
 
 
 def _row_damage(reader: Reader, table: str, row: tuple[Any, ...], fault: str) -> Damage:
-    if table == "thumbnails":
+    if table in ("thumbnails", "details"):
         found = reader.fetch_all("SELECT path FROM items WHERE id = ?", (row[0],))
         path = found[0][0] if found else None
         return Damage(table, printable(path or row_name(table, row)), fault, path, row[0])
@@ -130,8 +130,8 @@ def _vector_fault(row: Any, vector: NDArray[np.float32], *, wrong: bool) -> str 
 def drop(execute: Callable[..., Any], damage: Iterable[Damage]) -> None:
     """Delete damaged rows; what is lost with an item is all that is known of it."""
     for one in damage:
-        if one.table == "thumbnails":
-            execute("DELETE FROM thumbnails WHERE item = %s", (one.item,))
+        if one.table in ("thumbnails", "details"):
+            execute(f"DELETE FROM {one.table} WHERE item = %s", (one.item,))
         elif one.table == "state":
             execute("UPDATE state SET last = greatest(last, (SELECT max(id) FROM numbers))")
         elif one.table in ("bad", "places"):

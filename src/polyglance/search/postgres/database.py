@@ -257,7 +257,7 @@ class PostgresDatabase:
             connection.execute("INSERT INTO manifest VALUES (%s, %s)", row)
 
     def _upgrade(self, connection: Connection) -> None:
-        """Upgrade a library of version 0.1, which then refuses it."""
+        """Upgrade a library of an earlier version, which then refuses it."""
         try:
             with connection.transaction():
                 connection.execute(

@@ -22,7 +22,7 @@ from polyglance.search.postgres.database import (
 )
 from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.postgres.tables import to_pgvector
-from polyglance.search.sql_store import filter_condition
+from polyglance.search.sql_conditions import filter_condition
 from polyglance.search.store import Filter, VectorRows
 
 log = logging.getLogger(__name__)

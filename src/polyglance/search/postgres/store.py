@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,13 +24,16 @@ from polyglance.search.salvage import Salvage
 from polyglance.search.serialization import (
     FLOAT16,
     check_vectors,
+    details_to_row,
     ids_from_rows,
     item_to_row,
+    utc_now,
     vector_to_bytes,
 )
 from polyglance.search.sql_store import Dialect, FetchAll, SqlStore
 from polyglance.search.store import (
     BadFile,
+    Details,
     Entry,
     FileSignature,
     Ids,
@@ -93,6 +96,8 @@ class PostgresStore(PostgresDatabase, SqlStore):
                     changes[item]["thumbnail"] = 1
             self._update_items(connection.execute, changes)
             _put_thumbnails(connection.execute, present | items)
+            for entry, item in items.items():
+                _put_details(connection.execute, item, entry.details or Details(), utc_now())
             connection.execute("DELETE FROM bad WHERE path = ANY(%s)", (list(by_path),))
 
         if by_path:
@@ -123,6 +128,21 @@ class PostgresStore(PostgresDatabase, SqlStore):
                 [item] = found
                 _put_thumbnail(execute, item, thumbnail)
                 self._update_items(execute, {item: {"thumbnail": 1}})
+
+        self._write(write)
+
+    def put_details(self, details: Mapping[str, Details]) -> None:
+        """Replace the details of items, by path; paths that are not on record are skipped."""
+
+        def write(execute: Execute) -> None:
+            rows = execute(
+                "SELECT path, items.id, added FROM items LEFT JOIN details ON items.id = item"
+                " WHERE path = ANY(%s)",
+                (list(details),),
+            ).fetchall()
+            for path, item, added in rows:
+                execute("DELETE FROM details WHERE item = %s", (item,))
+                _put_details(execute, item, details[path], added)
 
         self._write(write)
 
@@ -336,6 +356,12 @@ def _put_thumbnails(execute: Execute, items: dict[Entry, int]) -> None:
     for entry, item in items.items():
         if entry.thumbnail:
             _put_thumbnail(execute, item, entry.thumbnail)
+
+
+def _put_details(execute: Execute, item: int, details: Details, added: str | None) -> None:
+    row = (item, *details_to_row(details, added))
+    marks = ", ".join(["%s"] * (len(row) + 1))
+    execute(f"INSERT INTO details VALUES ({marks})", (*row, row_checksum("details", row)))
 
 
 def _put_thumbnail(execute: Execute, item: int, thumbnail: bytes) -> None:

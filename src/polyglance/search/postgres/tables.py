@@ -67,7 +67,7 @@ CREATE TABLE bad (
     reason text NOT NULL
 )
 """
-UPGRADE_STATEMENTS = [
+_VERSION_2 = [
     "ALTER TABLE items ADD COLUMN parts integer NOT NULL DEFAULT 0,"
     " ADD COLUMN thumbnail integer NOT NULL DEFAULT 0,"
     " ADD COLUMN checksum bigint NOT NULL DEFAULT 0",
@@ -76,13 +76,22 @@ UPGRADE_STATEMENTS = [
         for table in ("numbers", "thumbnails", "bad", "places")
     ),
 ]
-"""Change the tables of version 0.1; `upgrade` fills the new columns."""
+_VERSION_3 = [
+    "CREATE TABLE details (item bigint PRIMARY KEY REFERENCES items ON DELETE CASCADE, added text,"
+    " latitude double precision, longitude double precision, camera text, place text,"
+    " ocr_text text, extra text, checksum bigint NOT NULL)",
+    "CREATE INDEX details_by_camera ON details (camera)",
+    "CREATE INDEX details_by_place ON details (place)",
+]
+UPGRADES = {2: _VERSION_2, 3: _VERSION_3}
+"""The statements that make a library of one format from that of the one before; `upgrade` fills
+the new columns."""
 
 
 def create_statements(width: int) -> list[str]:
     """Return the statements that create the tables, for vectors of this width."""
     tables = _VERSION_1.replace("{width}", str(_padded_width(width)))
-    return [*tables.split(";"), *UPGRADE_STATEMENTS]
+    return [*tables.split(";"), *_VERSION_2, *_VERSION_3]
 
 
 def to_pgvector(vector: NDArray[np.floating]) -> Vector:

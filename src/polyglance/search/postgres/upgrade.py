@@ -1,11 +1,14 @@
-"""Upgrade a library of version 0.1 on PostgreSQL: add the checksums of rows."""
+"""Upgrade a library of an earlier format on PostgreSQL.
+
+Format 2 added the checksums of rows, format 3 the table of details.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from polyglance.search.postgres.tables import UPGRADE_STATEMENTS
+from polyglance.search.postgres.tables import UPGRADES
 from polyglance.search.row_checksums import COLUMNS, number_checksum, row_checksum
 from polyglance.search.serialization import READ_BLOCK
 
@@ -20,8 +23,21 @@ _KEYS = {
 """The primary keys of the tables, with their types."""
 
 
+_GRANTS = (
+    "SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END, privilege_type"
+    " FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = 'polyglance.items'::regclass"
+    " AND grantee <> relowner"
+)
+"""Who else may do what with the items, and so with what belongs to them."""
+
+
 def is_current(execute: Execute) -> bool:
-    """Return whether the tables have the columns of this version."""
+    """Return whether the tables are those of this version."""
+    row = execute("SELECT to_regclass('polyglance.details')").fetchone()
+    return row is not None and row[0] is not None
+
+
+def _has_checksums(execute: Execute) -> bool:
     row = execute(
         "SELECT 1 FROM pg_attribute WHERE attrelid = 'polyglance.items'::regclass"
         " AND attname = 'checksum' AND NOT attisdropped"
@@ -30,12 +46,22 @@ def is_current(execute: Execute) -> bool:
 
 
 def upgrade(execute: Execute) -> None:
-    """Upgrade the tables of version 0.1, within an open transaction.
+    """Upgrade the tables of an earlier format, within an open transaction."""
+    if not _has_checksums(execute):
+        _add_checksums(execute)
+    for statement in UPGRADES[3]:
+        execute(statement)
+    for role, privilege in execute(_GRANTS).fetchall():
+        execute(f"GRANT {privilege} ON details TO {role}")
+
+
+def _add_checksums(execute: Execute) -> None:
+    """Upgrade the tables of version 0.1 to format 2.
 
     Vectors have checksums already, and stay as they are: to write them again would build the
     graph again.
     """
-    for statement in UPGRADE_STATEMENTS:
+    for statement in UPGRADES[2]:
         execute(statement)
     execute(
         "UPDATE items SET parts = (SELECT count(*) FROM vectors WHERE vectors.item = items.id),"
