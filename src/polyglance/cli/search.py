@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.hits import check_page_name, print_hits, print_json, print_paths, write_page
 from polyglance.cli.index import LibraryOption
-from polyglance.cli.output import console, split_names
+from polyglance.cli.output import split_names
 from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from polyglance.search.library import Library
-    from polyglance.search.query import Hit, QueryText
-    from polyglance.search.render.results import QueryResult
+    from polyglance.search.query import QueryText
 
 
 def search(
@@ -71,18 +68,29 @@ def search(
     ] = False,
     model: Annotated[str | None, typer.Option(help="The library's model, if it has moved.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the hits as JSON.")] = False,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Print only the paths, one a line, for pipes.")
+    ] = False,
+    null: Annotated[
+        bool, typer.Option("-0", "--null", help="As --paths, each ended by a null byte.")
+    ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="No pictures in the terminal.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write the hits to this HTML page.")] = None,
 ) -> None:
     """Find pictures and clips by words in any language, by a picture, or by both."""
     from polyglance.search.library import Library
 
+    if as_json and (paths or null):
+        raise PolyglanceError("--json and --paths exclude each other: give one of them")
+    if html:
+        check_page_name(html)
     text = _with_translations(query, translation or (), language)
     if translate and translation:
         raise PolyglanceError("--translation and --translate exclude each other: give one of them")
     if translate:
         text = _translate(query, language, translate, translator or (), dictionaries)
     with Library(library, model=model, reranker=cross_encoder) as opened:
+        _warn_unknown_folders(opened, folder or ())
         hits = opened.search(
             text,
             picture=picture,
@@ -101,21 +109,28 @@ def search(
         excluded = [*(exclude or ()), *(path.name for path in exclude_picture or ())]
         title += "".join(f" − {name}" for name in excluded)
         if html:
-            from polyglance.search.render.html_page import write_html_page
-
-            result = _render(opened, title, language, hits)
-            write_html_page(html, [result], title="Polyglance", note=f"{len(hits):,} hits")
-            print(f"{html}: {len(hits):,} hits", file=sys.stderr)
+            write_page(html, opened, title, language, hits)
         if as_json:
-            print(json.dumps([hit.to_json() for hit in hits], ensure_ascii=False, indent=2))
-        elif not hits:
-            print("nothing found: try other words or fewer filters")
-        elif not plain and console().is_terminal and console().color_system:
-            from polyglance.search.render.terminal import results_table
+            print_json(hits)
+        elif paths or null:
+            print_paths([hit.path for hit in hits], "\0" if null else "\n")
+        elif hits:
+            print_hits(opened, title, language, hits, plain=plain)
+        if not hits and not as_json:
+            print("nothing found: try other words or fewer filters", file=sys.stderr)
 
-            console().print(results_table([_render(opened, title, language, hits)]))
-        else:
-            console().print(_table(hits), soft_wrap=True)
+
+def _warn_unknown_folders(library: Library, folders: Sequence[Path]) -> None:
+    """Name the folders of which the library has nothing; raise an error if these are all."""
+    unknown = [folder for folder in folders if not library.has_files_in(folder)]
+    names = ", ".join(printable(str(folder)) for folder in unknown)
+    if unknown and len(unknown) == len(folders):
+        raise PolyglanceError(
+            f"{names}: nothing of this is in the library; `polyglance library info` lists its"
+            " folders"
+        )
+    if unknown:
+        print(f"{names}: nothing of this is in the library", file=sys.stderr)
 
 
 def _with_translations(
@@ -163,48 +178,3 @@ def _translate(
     for code, words in texts.items() if not isinstance(texts, str) else ():
         print(f"{code}: {printable(words) or '(no translation)'}", file=sys.stderr)
     return texts
-
-
-def _table(hits: Sequence[Hit]) -> Table:
-    from rich.table import Table
-    from rich.text import Text as Line
-
-    reranked = any(hit.rerank_score is not None for hit in hits)
-    table = Table(*(["rerank"] if reranked else []), "score", "file", box=None, pad_edge=False)
-    for hit in hits:
-        rerank_cell = [""] if hit.rerank_score is None else [f"{hit.rerank_score:.3f}"]
-        name = Line(_name(hit), overflow="ignore", no_wrap=True)
-        table.add_row(*(rerank_cell if reranked else []), f"{hit.score:.3f}", name)
-    return table
-
-
-def _render(library: Library, title: str, language: str | None, hits: Sequence[Hit]) -> QueryResult:
-    """Return hits with their pictures; unreadable ones are grey."""
-    from PIL import Image
-
-    from polyglance.errors import DataError
-    from polyglance.search.render.results import QueryResult, RenderedHit
-
-    rendered = []
-    for hit in hits:
-        try:
-            picture = library.picture(hit)
-        except DataError:
-            picture = Image.new("RGB", (64, 64), "grey")
-        rendered.append(RenderedHit(picture, hit.score, _name(hit)))
-    return QueryResult(title, language, rendered)
-
-
-def _name(hit: Hit) -> str:
-    """Return the path relative to the current folder, with the segment of a clip."""
-    path = hit.path
-    if path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
-    name = printable(str(path))
-    return f"{name} {_format_time(hit.span[0])}–{_format_time(hit.span[1])}" if hit.span else name
-
-
-def _format_time(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from PIL.Image import Image
 
+from polyglance.errors import printable
 from polyglance.languages import get_language
 from polyglance.records import atomic_write
 from polyglance.search.render.results import QueryResult, RenderedHit
 
+_GENERATOR = '<meta name="generator" content="Polyglance">'
 _STYLE = """
 :root {
   color-scheme: light dark;
@@ -39,10 +41,9 @@ img { display: block; width: 100%; aspect-ratio: 1; object-fit: cover; border-ra
 .right img { outline: 3px solid var(--right); outline-offset: 1px; }
 .right figcaption::before { content: "✓ "; color: var(--right); font-weight: bold; }
 figcaption { margin-top: .25rem; font-size: .7rem; line-height: 1.25; color: var(--soft); }
-figcaption { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
-figcaption { overflow: hidden; overflow-wrap: anywhere; }
+figcaption { overflow-wrap: anywhere; }
+a { color: inherit; text-decoration-color: var(--soft); text-underline-offset: .15em; }
 footer { margin-top: 2.2rem; font-size: .7rem; line-height: 1.5; color: var(--soft); }
-footer a { color: inherit; }
 """
 
 
@@ -63,10 +64,17 @@ def write_html_page(
             "<!doctype html>\n"
             '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"{_GENERATOR}\n"
             f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
             f"<body>\n<h1>{html.escape(title)}</h1>\n<p>{html.escape(note)}</p>\n"
             f"<main>\n{body}\n</main>\n{_credits(results)}</body>\n</html>\n"
         )
+
+
+def is_own_page(path: Path) -> bool:
+    """Return whether a file is a page of `write_html_page`, which may be replaced."""
+    with path.open("rb") as file:
+        return _GENERATOR.encode() in file.read(1000)
 
 
 def _section(result: QueryResult) -> str:
@@ -90,8 +98,14 @@ def _figure(hit: RenderedHit) -> str:
     css_class = ' class="right"' if hit.is_correct else ""
     name, credit = html.escape(hit.name), html.escape(hit.credit)
     tooltip = f' title="{credit}"' if credit else ""
+    image = f'<img src="{data_uri(hit.image)}" alt="{name}"{tooltip}>'
+    if hit.file is not None:
+        about = (printable(str(hit.file)), hit.taken and f"{hit.taken:%Y-%m-%d %H:%M}")
+        tip = html.escape(" · ".join(part for part in about if part))
+        link = f'<a href="{html.escape(hit.file.as_uri())}" title="{tip}">'
+        image, name = f"{link}{image}</a>", f"{link}{name}</a>"
     return (
-        f'<li{css_class}><figure><img src="{data_uri(hit.image)}" alt="{name}"{tooltip}>'
+        f"<li{css_class}><figure>{image}"
         f"<figcaption>{hit.score:.2f} {name}</figcaption></figure></li>"
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 
 from PIL.Image import Image
 
@@ -21,6 +23,10 @@ class RenderedHit:
     """Author and licence, where they must be named."""
     link: str | None = None
     """Where the image comes from."""
+    file: Path | None = None
+    """The file, which a page links to and names in full."""
+    taken: datetime | None = None
+    """When it was taken."""
 
 
 @dataclass(frozen=True)

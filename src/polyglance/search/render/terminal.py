@@ -40,8 +40,19 @@ def half_blocks(image: Image, columns: int = COLUMNS) -> Text:
     return text
 
 
-def results_table(results: Sequence[QueryResult], *, title: str | None = None) -> RenderableType:
-    """Lay out queries, each above the row of its hits."""
+def results_table(
+    results: Sequence[QueryResult], *, title: str | None = None, numbered: bool = False
+) -> RenderableType:
+    """Lay out queries, each above the row of its hits.
+
+    Args:
+        results: Queries with their hits.
+        title: A line above them.
+        numbered: Number the hits instead of naming them, for a list that names them in full.
+
+    Returns:
+        What rich prints.
+    """
     from rich import box
     from rich.columns import Columns
     from rich.console import Group
@@ -58,16 +69,24 @@ def results_table(results: Sequence[QueryResult], *, title: str | None = None) -
             (result.query, "bold"),
             (f"  {result.translation}" if result.translation else "", "dim"),
         )
-        hits = Columns([_hit(hit) for hit in result.hits], padding=(0, 2))
+        hits = Columns(
+            [
+                _hit(hit, number if numbered else None)
+                for number, hit in enumerate(result.hits, start=1)
+            ],
+            padding=(0, 2),
+        )
         panels.append(Panel(hits, title=heading, title_align="left", box=box.ROUNDED))
     return Group(*([Text(title, style="bold")] if title else []), *panels)
 
 
-def _hit(hit: RenderedHit) -> RenderableType:
+def _hit(hit: RenderedHit, number: int | None) -> RenderableType:
     from rich.text import Text
 
     mark = {True: (" ✓", "bold green"), False: (" ✗", "red"), None: ("", "")}[hit.is_correct]
-    name = textwrap.wrap(hit.name, COLUMNS, max_lines=2, placeholder="…")
+    if number is not None:
+        return Text.assemble(half_blocks(hit.image), (f"{number}", "bold"), f"  {hit.score:.2f}")
+    name = textwrap.wrap(hit.name, COLUMNS)
     return Text.assemble(
         half_blocks(hit.image), f"{hit.score:.2f}", mark, ("\n" + "\n".join(name), "dim")
     )

@@ -1,0 +1,162 @@
+"""Print the hits of a search: as lines, with small pictures, as paths, JSON or an HTML page."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polyglance.cli.output import console
+from polyglance.errors import DataError, PolyglanceError, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from polyglance.search.library import Library
+    from polyglance.search.query import Hit
+    from polyglance.search.render.results import QueryResult
+
+_PAGE_SUFFIXES = (".html", ".htm")
+_NO_LINKS = ("dumb", "linux", "vt100", "vt220")
+"""Terminals that print the code of a link."""
+
+
+def check_page_name(path: Path) -> None:
+    """Raise an error unless a file may become a page: by its name, and if it exists, our own."""
+    from polyglance.search.render.html_page import is_own_page
+
+    if path.suffix.lower() not in _PAGE_SUFFIXES:
+        raise PolyglanceError(
+            f"{printable(str(path))} would be a web page: give a name that ends in .html"
+        )
+    if path.exists() and not is_own_page(path):
+        raise PolyglanceError(
+            f"{printable(str(path))} exists and is no page of Polyglance: give another name"
+        )
+
+
+def write_page(
+    path: Path, library: Library, title: str, language: str | None, hits: Sequence[Hit]
+) -> None:
+    """Write hits as a page with names, links and tooltips.
+
+    Args:
+        path: The page.
+        library: Where the hits were found.
+        title: The query.
+        language: Its language, if it is known.
+        hits: Best first.
+    """
+    from polyglance.search.render.html_page import write_html_page
+
+    result = _render(library, title, language, hits)
+    write_html_page(path, [result], title="Polyglance", note=f"{len(hits):,} hits")
+    print(f"{printable(str(path))}: {len(hits):,} hits", file=sys.stderr)
+
+
+def print_json(hits: Sequence[Hit]) -> None:
+    """Print hits as a JSON list."""
+    print(json.dumps([hit.to_json() for hit in hits], ensure_ascii=False, indent=2))
+
+
+def print_paths(paths: Sequence[Path], end: str = "\n") -> None:
+    """Print each path once, to the byte as the system spells it, for a pipe."""
+    content = b"".join(os.fsencode(path) + end.encode() for path in dict.fromkeys(paths))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def print_hits(
+    library: Library, title: str, language: str | None, hits: Sequence[Hit], *, plain: bool
+) -> None:
+    """Print hits as lines that end in the whole path, in a terminal with colours below pictures.
+
+    Args:
+        library: Where they were found.
+        title: The query.
+        language: Its language, if it is known.
+        hits: Best first.
+        plain: No pictures.
+    """
+    terminal = console()
+    pictures = not plain and terminal.is_terminal and bool(terminal.color_system)
+    if pictures:
+        from polyglance.search.render.terminal import results_table
+
+        terminal.print(results_table([_render(library, title, language, hits)], numbered=True))
+    for line in _lines(hits, terminal, numbered=pictures):
+        terminal.print(line, soft_wrap=True)
+
+
+def supports_links(terminal: Console) -> bool:
+    """Return whether links (OSC 8) may be printed; FORCE_HYPERLINK=0 or 1 decides otherwise."""
+    forced = os.environ.get("FORCE_HYPERLINK")
+    if forced:
+        return forced != "0"
+    return terminal.is_terminal and os.environ.get("TERM", "dumb") not in _NO_LINKS
+
+
+def path_text(path: Path, terminal: Console) -> Text:
+    """Return a path for display, relative to the current folder, as a link if that is possible."""
+    from rich.text import Text
+
+    name = Text(display_path(path))
+    if supports_links(terminal):
+        name.stylize(f"link {path.as_uri()}")
+    return name
+
+
+def display_path(path: Path) -> str:
+    """Return a path relative to the current folder, without characters that cannot be printed."""
+    here = Path.cwd()
+    return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+def _lines(hits: Sequence[Hit], terminal: Console, *, numbered: bool) -> list[Text]:
+    """Return a line for each hit, below a heading; the path is last, so that nothing cuts it."""
+    from rich.text import Text
+
+    reranked = any(hit.rerank_score is not None for hit in hits)
+    heading = f"{'rerank  ' if reranked else ''}score  file"
+    width = len(str(len(hits)))
+    lines = [Text(f"{'':{width}}  {heading}" if numbered else heading, style="dim")]
+    for number, hit in enumerate(hits, start=1):
+        cells = [f"{number:>{width}}"] if numbered else []
+        if reranked:
+            cells.append("      " if hit.rerank_score is None else f"{hit.rerank_score:6.3f}")
+        cells.append(f"{hit.score:5.3f}")
+        line = Text("  ".join([*cells, ""])) + path_text(hit.path, terminal)
+        lines.append(line + Text(f"  {_format_span(hit)}") if hit.span else line)
+    return lines
+
+
+def _render(library: Library, title: str, language: str | None, hits: Sequence[Hit]) -> QueryResult:
+    """Return hits with their pictures; unreadable ones are grey."""
+    from PIL import Image
+
+    from polyglance.search.render.results import QueryResult, RenderedHit
+
+    rendered = []
+    for hit in hits:
+        try:
+            picture = library.picture(hit)
+        except DataError:
+            picture = Image.new("RGB", (64, 64), "grey")
+        name = " ".join(filter(None, (printable(hit.path.name), _format_span(hit))))
+        rendered.append(RenderedHit(picture, hit.score, name, file=hit.path, taken=hit.taken))
+    return QueryResult(title, language, rendered)
+
+
+def _format_span(hit: Hit) -> str:
+    return f"{_format_time(hit.span[0])}–{_format_time(hit.span[1])}" if hit.span else ""
+
+
+def _format_time(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
