@@ -30,7 +30,8 @@ from polyglance.search.serialization import (
     utc_now,
     vector_to_bytes,
 )
-from polyglance.search.sql_store import Dialect, FetchAll, SqlStore
+from polyglance.search.sql_details import FetchAll
+from polyglance.search.sql_store import Dialect, SqlStore
 from polyglance.search.store import (
     BadFile,
     Details,
