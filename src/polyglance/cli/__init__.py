@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -27,10 +28,12 @@ from polyglance.cli import (
     text,
     weights,
 )
+from polyglance.cli.interrupts import InterruptibleGroup, describe_run, kept_if_interrupted
 from polyglance.cli.output import console
 from polyglance.errors import MissingExtraError, PolyglanceError
 
 app = typer.Typer(
+    cls=InterruptibleGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Search pictures and videos in any language; train and compare the models.",
@@ -71,6 +74,9 @@ def main() -> None:
         app()
     except PolyglanceError as error:
         sys.exit(_report_error(error))
+    except BrokenPipeError:  # whoever reads the output has enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(_report_error(PolyglanceError(f"{where}{error.strerror or error}")))
@@ -124,7 +130,7 @@ def train(
     from polyglance.training.distributed import init_distributed
 
     opened = open_recipe(recipe, overrides or ())
-    with init_distributed() as rank:
+    with kept_if_interrupted(lambda: describe_run(out)), init_distributed() as rank:
         report = opened.train(data, out, device=device)
     if rank > 0:  # the first process speaks for all
         return

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from polyglance.cli.interrupts import kept_if_interrupted
 from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
 from polyglance.cli.output import Quiet
 
@@ -39,18 +40,19 @@ def encode(
     """Encode many pictures and clips on many machines, for `library import`."""
     from polyglance.search.bulk.encoding import encode as encode_in_bulk
 
-    report = encode_in_bulk(
-        *(sources or ()),
-        out=out,
-        model=model,
-        thumbnails=thumbnails,
-        shard_size=shard_size,
-        workers=workers,
-        threads=threads,
-        ray=ray,
-        limits=decode_limits(max_pixels, max_seconds, max_memory),
-        quiet=quiet,
-    )
+    with kept_if_interrupted(lambda: _describe_shards(out)):
+        report = encode_in_bulk(
+            *(sources or ()),
+            out=out,
+            model=model,
+            thumbnails=thumbnails,
+            shard_size=shard_size,
+            workers=workers,
+            threads=threads,
+            ray=ray,
+            limits=decode_limits(max_pixels, max_seconds, max_memory),
+            quiet=quiet,
+        )
     for message in report.messages:
         print(f"skipped {message}", file=sys.stderr)
     if report.bad > len(report.messages):
@@ -58,3 +60,16 @@ def encode(
     print(f"{out}: {report}")
     if report.bad and not report.files and not report.previous_shards:
         raise typer.Exit(1)
+
+
+def _describe_shards(out: Path) -> str:
+    """Say what an interrupted run kept."""
+    from polyglance.errors import PolyglanceError
+    from polyglance.search.bulk.shards import ShardFolder
+
+    try:
+        folder = ShardFolder(out)
+        shards, pending = folder.plan.shards, len(folder.pending())
+    except PolyglanceError:
+        return "no file was encoded yet"
+    return f"{shards - pending:,} of {shards:,} shards are in {out}; the same command continues"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.addresses import LibraryOption as LibraryOption
+from polyglance.cli.interrupts import describe_library, kept_if_interrupted
 from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
 from polyglance.cli.output import Quiet
 from polyglance.errors import PolyglanceError, printable
@@ -56,11 +57,12 @@ def index(
     with Library(
         library, model=model, threads=threads, features=features or (), limits=limits
     ) as opened:
-        report = (
-            opened.add(*folders, thumbnails=thumbnails, again=again, quiet=quiet)
-            if folders
-            else opened.update(thumbnails=thumbnails, quiet=quiet)
-        )
+        with kept_if_interrupted(lambda: describe_library(opened, again=again)):
+            report = (
+                opened.add(*folders, thumbnails=thumbnails, again=again, quiet=quiet)
+                if folders
+                else opened.update(thumbnails=thumbnails, quiet=quiet)
+            )
         print_skipped_files(report)
         print(f"{opened.name}: {report}; {len(opened):,} in all")
         if report.bad and not len(opened):
