@@ -182,7 +182,7 @@ def in_threads() -> Iterator[None]:
             downscale(decoded.image, 3 * min_side // 2),
             decoded.width,
             decoded.height,
-            decoded.taken,
+            decoded.metadata.taken,
             make_thumbnail(decoded.image) if thumbnail else None,
         )
 

@@ -38,11 +38,11 @@ def library_path(tmp_path: Path) -> str:
 def test_report_and_bad_files_are_printed(library_path: str, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     write_image(photos / "a.png", "red")
-    (photos / "phone.heic").write_bytes(b"x")
+    (photos / "drawing.psd").write_bytes(b"x")
     (photos / "torn.jpg").write_bytes(b"x")
     output = run("index", str(photos), "--library", library_path, "--thumbnails")
     assert "skipped" in output
-    assert "phone.heic: HEIC files are not supported" in output
+    assert "drawing.psd: PSD files are not supported" in output
     assert "torn.jpg: is not a picture of a known kind" in output
     assert "1 added in" in output
     assert "; 1 in all" in output
@@ -54,9 +54,9 @@ def test_report_and_bad_files_are_printed(library_path: str, tmp_path: Path) -> 
 def test_only_the_first_bad_files_are_named(library_path: str, tmp_path: Path) -> None:
     write_image(tmp_path / "photos" / "a.png", "red")
     for number in range(13):
-        (tmp_path / "photos" / f"{number}.heic").write_bytes(b"x")
+        (tmp_path / "photos" / f"{number}.psd").write_bytes(b"x")
     output = run("index", str(tmp_path / "photos"), "--library", library_path)
-    assert output.count("HEIC") == 10
+    assert output.count("PSD") == 10
     assert "skipped 3 more" in output
 
 

@@ -72,17 +72,31 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_unreadable_files_are_reported(tmp_path: Path) -> None:
-    for name in ("IMG_1.HEIC", "raw.cr2"):
-        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "layers.PSD").write_bytes(b"x")
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"x")
     (tmp_path / "folder.jpg").mkdir()
     candidates, bad = split(tmp_path)
     assert candidates == {}
-    assert "HEIC" in bad["IMG_1.HEIC"]
-    assert "JPEG" in bad["raw.cr2"]
+    assert bad["layers.PSD"] == "PSD files are not supported: convert it to JPEG"
     assert "not a file" in bad["pipe.png"]
     assert "UTF-8" in bad[os.fsdecode(b"caf\xe9.png")]
+
+
+@pytest.mark.parametrize("package", ["heif", "raw"])
+def test_files_that_need_a_missing_package_are_reported_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    for name in ("IMG_1.HEIC", "a.hif", "b.cr2", "c.DNG", "d.jpg"):
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setattr(f"polyglance.vision.{package}.can_read_{package}", lambda: False)
+    candidates, bad = split(tmp_path)
+    needed = ["IMG_1.HEIC", "a.hif"] if package == "heif" else ["b.cr2", "c.DNG"]
+    assert sorted(bad) == needed
+    assert set(candidates) == {"IMG_1.HEIC", "a.hif", "b.cr2", "c.DNG", "d.jpg"} - set(needed)
+    assert set(bad.values()) == {
+        "HEIC and RAW pictures need optional packages: pip install 'polyglance[photos]'"
+    }
 
 
 def test_excluded_paths_are_skipped(tmp_path: Path) -> None:

@@ -330,7 +330,11 @@ def test_the_date_is_when_the_picture_was_taken(tmp_path: Path, suffix: str) -> 
     block = exif(taken="2019:07:31 18:05:09", written="2024:01:01 00:00:00")
     Image.new("RGB", (40, 20)).save(path, exif=block)
     decoded = decode_picture(path.read_bytes(), path)
-    assert (decoded.width, decoded.height, decoded.taken) == (40, 20, "2019-07-31T18:05:09")
+    assert (decoded.width, decoded.height, decoded.metadata.taken) == (
+        40,
+        20,
+        "2019-07-31T18:05:09",
+    )
 
 
 def test_an_impossible_date_is_none(tmp_path: Path) -> None:
@@ -341,7 +345,7 @@ def test_an_impossible_date_is_none(tmp_path: Path) -> None:
         ({}, None),
     ):
         Image.new("RGB", (4, 2)).save(tmp_path / "a.jpg", exif=exif(**tags))
-        assert decode_picture((tmp_path / "a.jpg").read_bytes(), "a.jpg").taken == expected
+        assert decode_picture((tmp_path / "a.jpg").read_bytes(), "a.jpg").metadata.taken == expected
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tiff"])

@@ -7,7 +7,6 @@ the mean of theirs; where the image changes, the next span begins.
 from __future__ import annotations
 
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +16,9 @@ from polyglance.encoders import Encoder
 from polyglance.encoders.stored_features import StoredFeatureEncoder
 from polyglance.search.files import THUMBNAIL_SIZE, FileContent, make_thumbnail, modified_date
 from polyglance.search.scan import ScannedFile
-from polyglance.search.store import Entry, Item, Span
+from polyglance.search.store import Details, Entry, Item, Span
 from polyglance.vision.clips import sample_frames
+from polyglance.vision.exif import Metadata
 from polyglance.vision.limited_decoding import (
     ClipFrame,
     ClipHeader,
@@ -65,7 +65,7 @@ def encode_clip(
     """
     stored = isinstance(encoder, StoredFeatureEncoder)
     batches = _FrameBatches(encoder)
-    header = ClipHeader("", None)
+    header = ClipHeader(Metadata(), None)
     first: Image | None = None
     size = (0, 0)
     with closing(
@@ -98,12 +98,12 @@ def encode_clip(
         "clip",
         file.signature,
         content.digest,
-        _local_date(header.created) or modified_date(file.signature),
+        header.metadata.taken or modified_date(file.signature),
         *size,
         seconds=length,
     )
     thumbnail = make_thumbnail(first) if thumbnails and first else None
-    return Entry(item, vectors, spans, thumbnail)
+    return Entry(item, vectors, spans, thumbnail, details_of(header.metadata))
 
 
 def clip_thumbnail(path: str, content: FileContent, limits: DecodeLimits) -> bytes:
@@ -184,13 +184,6 @@ def middle_frame(path: str, span: Span | None) -> Image:
     return frame
 
 
-def _local_date(text: str) -> str | None:
-    """Return when the camera recorded a clip, in local time."""
-    try:
-        when = datetime.fromisoformat(text)
-        local = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone()
-    except (ValueError, OverflowError, OSError):
-        return None
-    # A camera whose clock was never set counts from 1904 or 1970.
-    is_set = local.year > 1970
-    return local.replace(tzinfo=None, microsecond=0).isoformat() if is_set else None
+def details_of(metadata: Metadata) -> Details:
+    """Return what is stored of a file's metadata beside the date."""
+    return Details(latitude=metadata.latitude, longitude=metadata.longitude, camera=metadata.camera)

@@ -18,15 +18,15 @@ from polyglance.encoders import Encoder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.stored_features import StoredFeatureEncoder
 from polyglance.errors import DataError, PolyglanceError, error_reason, printable
-from polyglance.search.clips import clip_thumbnail, encode_clip
+from polyglance.search.clips import clip_thumbnail, details_of, encode_clip
 from polyglance.search.files import CHANGING, FileContent, modified_date, read_content
 from polyglance.search.limited_decoding import decode_for_library
 from polyglance.search.scan import ScannedFile
-from polyglance.search.store import BadFile, Entry, Item
+from polyglance.search.store import BadFile, Details, Entry, Item
 from polyglance.utils.prefetch import prefetch
 from polyglance.vision.clips import can_read_clips
 from polyglance.vision.limited_decoding import DecodeLimits, DecodingError
-from polyglance.vision.pictures import Resize
+from polyglance.vision.pictures import MISSING_PHOTOS_EXTRA, Resize
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -57,6 +57,7 @@ class _DecodedImage:
     item: Item
     image: Image
     thumbnail: bytes | None
+    details: Details
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,12 +225,12 @@ class FileEncoder:
             square=square,
             thumbnail=self._thumbnails,
         )
-        taken = picture.taken or modified_date(file.signature)
+        taken = picture.metadata.taken or modified_date(file.signature)
         item = Item(
             file.path, "picture", file.signature, content.digest, taken,
             picture.width, picture.height,
         )  # fmt: skip
-        return _DecodedImage(item, picture.image, picture.thumbnail)
+        return _DecodedImage(item, picture.image, picture.thumbnail, details_of(picture.metadata))
 
     def make_thumbnail(self, file: ScannedFile) -> tuple[str, bytes] | BadFile:
         """Make the thumbnail of a file, and return it with the hash of the file's content."""
@@ -261,7 +262,7 @@ class FileEncoder:
             if not np.isfinite(vectors).all():
                 raise PolyglanceError("the model returned NaN for an image: try another model")
             results += [
-                Entry(file.item, vector[None], thumbnail=file.thumbnail)
+                Entry(file.item, vector[None], thumbnail=file.thumbnail, details=file.details)
                 for file, vector in zip(decoded, vectors, strict=True)
             ]
         return results
@@ -287,9 +288,13 @@ def unread_file(file: ScannedFile, error: OSError) -> BadFile:
 
 
 def bad_file(file: ScannedFile, error: DataError) -> BadFile:
-    """Return why a file cannot be decoded; with its signature if its content is at fault."""
+    """Return why a file cannot be decoded; with its signature if its content is at fault.
+
+    A file for which a package is missing is tried again, since that may be installed meanwhile.
+    """
     message = printable(str(error).removeprefix(f"{file.path}: "))
     passing = isinstance(error, DecodingError) and error.passing
+    passing = passing or message == MISSING_PHOTOS_EXTRA
     return BadFile(file.path, message, None if passing else file.signature)
 
 

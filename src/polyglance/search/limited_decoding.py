@@ -1,14 +1,15 @@
-"""Decode a picture for a library in a process with limits: pixels, size, date and thumbnail."""
+"""Decode a picture for a library in a process with limits: pixels, metadata and thumbnail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from polyglance.search.files import make_thumbnail
 from polyglance.utils.worker_pool import Content
 from polyglance.utils.worker_process import Reply
+from polyglance.vision.exif import Metadata
 from polyglance.vision.limited_decoding import DecodeLimits, DecodingError, run_limited
 from polyglance.vision.pictures import Resize, decode_picture, downscale, to_square
 
@@ -27,8 +28,8 @@ class LibraryPicture:
     width: int
     height: int
     """Size of the upright picture in the file."""
-    taken: str | None
-    """When it was taken, if the file says so."""
+    metadata: Metadata
+    """When, where and with what it was taken, if the file says so."""
     thumbnail: bytes | None
     """A small WebP."""
 
@@ -66,7 +67,7 @@ def decode_for_library(
             Image.frombytes("RGB", size, pixels),
             header["full_width"],
             header["full_height"],
-            header["taken"],
+            Metadata(**header["metadata"]),
             bytes(content[count:]) if thumbnail else None,
         )
 
@@ -100,6 +101,6 @@ def decode_task(settings: dict[str, Any], data: bytes) -> Iterator[Reply]:
         "height": height,
         "full_width": decoded.width,
         "full_height": decoded.height,
-        "taken": decoded.taken,
+        "metadata": asdict(decoded.metadata),
     }
     yield header, pixels + thumbnail

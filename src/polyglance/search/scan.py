@@ -18,10 +18,7 @@ from polyglance.vision import clips, pictures
 
 IMAGE_SUFFIXES = pictures.SUFFIXES
 CLIP_SUFFIXES = clips.SUFFIXES | {".3gp", ".flv", ".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".wmv"}
-UNSUPPORTED_SUFFIXES = frozenset(
-    {".arw", ".cr2", ".cr3", ".dng", ".eps", ".heic", ".heif", ".jxl", ".nef", ".orf"}
-    | {".psd", ".raf", ".rw2", ".svg", ".tga", ".xcf"}
-)
+UNSUPPORTED_SUFFIXES = frozenset({".eps", ".jxl", ".psd", ".svg", ".tga", ".xcf"})
 """Image formats that cannot be decoded here."""
 
 
@@ -150,6 +147,9 @@ def _scan_file(path: str, root: str, name: str) -> Iterator[ScannedFile | BadFil
     if suffix in UNSUPPORTED_SUFFIXES:
         yield BadFile(path, f"{suffix[1:].upper()} files are not supported: convert it to JPEG")
     if kind is None:
+        return
+    if kind == "picture" and not pictures.can_read_suffix(suffix):
+        yield BadFile(path, pictures.MISSING_PHOTOS_EXTRA)
         return
     try:
         path.encode()

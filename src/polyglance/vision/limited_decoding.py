@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -29,6 +29,7 @@ from polyglance.vision.clips import (
     sample_opened,
     upright_frame,
 )
+from polyglance.vision.exif import Metadata, clip_metadata
 from polyglance.vision.pictures import (
     MAX_PIXELS,
     Resize,
@@ -126,8 +127,8 @@ class ClipFrame:
 class ClipHeader:
     """What a clip says about itself."""
 
-    created: str
-    """When it was recorded, as the camera wrote it, or nothing."""
+    metadata: Metadata
+    """When, where and with what it was recorded, if it says so."""
     seconds: float | None
     """Its duration."""
 
@@ -231,8 +232,8 @@ def sample_limited_frames(
             raise DecodingError(
                 f"{path}: the file changes while it is read", passing=True, is_changing=True
             )
-        if "created" in header:
-            yield ClipHeader(str(header["created"]), header["seconds"])
+        if "metadata" in header:
+            yield ClipHeader(Metadata(**header["metadata"]), header["seconds"])
         elif "second" in header:
             size = (header["width"], header["height"])
             image = None if header["repeated"] else Image.frombytes("RGB", size, bytes(pixels))
@@ -351,9 +352,9 @@ def _sample(file: _CheckedFile, path: Path, settings: dict[str, Any]) -> Iterato
     before, sizes = None, dict[str, int]()
     stamp = file.stamp()
     with open_clip(path, file) as container:
-        created = container.metadata.get("creation_time", "")
+        metadata = asdict(clip_metadata(container.metadata))
         seconds = container.duration / 1e6 if container.duration else None
-        yield {"created": created, "seconds": seconds, "stamp": stamp}, b""
+        yield {"metadata": metadata, "seconds": seconds, "stamp": stamp}, b""
         for frame, second in sample_opened(container, path, span, settings["max_pixels"]):
             header: dict[str, Any] = {"second": second, "repeated": frame is before}
             pixels = b""

@@ -1,8 +1,8 @@
 """Read picture files of any kind into squares of RGB pixels.
 
 `read_picture` handles EXIF rotation, transparency, grey, 16-bit, palette, CMYK, animated
-(first frame) and truncated files. Anything wrong with a file raises a `PictureError` of
-one sentence.
+(first frame) and truncated files, and with the extra ``photos`` HEIC and RAW files. Anything
+wrong with a file raises a `PictureError` of one sentence.
 
 Of a truncated file at least `MIN_DECODED_FRACTION` of the rows must be there; the rest is
 filled with grey, a neutral input for backbones. A truncated progressive JPEG is always an
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.vision import heif, raw
+from polyglance.vision.exif import SIDEWAYS, Metadata, exif_of, orientation, read_metadata
 
 if TYPE_CHECKING:
     # Decoders of uploads import this module and rarely need numpy, which takes longer to import
@@ -33,6 +34,8 @@ Resize = Literal["squash", "centre"]
 SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"}
     | {".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"}
+    | heif.HEIF_SUFFIXES
+    | raw.RAW_SUFFIXES
 )
 """Suffixes of the files that are taken as pictures when a folder is scanned."""
 
@@ -45,10 +48,12 @@ MAX_PIXELS = 100_000_000
 MIN_DECODED_FRACTION = 0.75
 """Fraction of a truncated picture's rows that must be there."""
 
+MISSING_PHOTOS_EXTRA = (
+    "HEIC and RAW pictures need optional packages: pip install 'polyglance[photos]'"
+)
 _GREY = (127, 127, 127)
-_ORIENTATION, _EXIF_IFD, _DATE_TIME_ORIGINAL, _DATE_TIME = 0x0112, 0x8769, 0x9003, 0x0132
-_SIDEWAYS = range(5, 9)
-"""Orientations that swap width and height."""
+_HEAD = 64
+"""Bytes that tell the formats apart."""
 _WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 
@@ -75,8 +80,8 @@ class DecodedPicture:
     width: int
     height: int
     """Size of the upright picture in the file."""
-    taken: str | None
-    """Local time at which it was taken by its EXIF block, as ``2024-07-31T18:05:00``."""
+    metadata: Metadata
+    """When, where and with what it was taken, by its EXIF block."""
 
 
 def read_square(path: str | Path, size: int, resize: Resize = "squash") -> Square:
@@ -125,16 +130,21 @@ def decode_picture(
     return _read(io.BytesIO(data), Path(path), min_side, max_pixels)
 
 
+def can_read_suffix(suffix: str) -> bool:
+    """Return whether what files with a suffix need is installed."""
+    if suffix in heif.HEIF_SUFFIXES:
+        return heif.can_read_heif()
+    return suffix not in raw.RAW_SUFFIXES or raw.can_read_raw()
+
+
 def _read(
     source: Path | io.BytesIO, path: Path, min_side: int | None, max_pixels: int
 ) -> DecodedPicture:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(source, formats=_formats()) as opened:
-            full = opened.size
-            if min_side is not None:
-                opened.draft(None, (min_side, min_side))
+        opened, full, exif = _open(source, path, min_side, max_pixels)
+        with opened:
             width, height = opened.size
             if width * height > max_pixels:
                 raise PictureError(_too_large(path, width, height, max_pixels))
@@ -143,12 +153,13 @@ def _read(
             if fraction < MIN_DECODED_FRACTION:
                 raise PictureError(f"{path}: the file is truncated, only {fraction:.0%} is there")
             picture = _to_rgb(opened)
+            width, height = picture.size
             picture.paste(_GREY, (0, 0, width, top))
             picture.paste(_GREY, (0, bottom, width, height))
-            orientation = _orientation(opened)
-            if orientation in _SIDEWAYS:
-                full = full[1], full[0]
-            return DecodedPicture(_upright(picture, orientation), *full, _date_taken(opened))
+            if exif is None:
+                exif = exif_of(opened)
+                full = full[::-1] if orientation(exif) in SIDEWAYS else full
+            return DecodedPicture(_upright(picture, orientation(exif)), *full, read_metadata(exif))
     except PictureError:
         raise
     except UnidentifiedImageError:
@@ -158,11 +169,61 @@ def _read(
         ) from None
     except Image.DecompressionBombError:
         raise PictureError(f"{path}: claims to have too many pixels to be decoded") from None
+    except raw.RawError as error:
+        raise PictureError(f"{path}: {error}") from error
     except OSError as error:
         raise PictureError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # decoders raise anything on a mangled file
         reason = str(error) or type(error).__name__
         raise PictureError(f"{path}: cannot be read as a picture ({reason})") from error
+
+
+def _open(
+    source: Path | io.BytesIO, path: Path, min_side: int | None, max_pixels: int
+) -> tuple[Image.Image, tuple[int, int], Image.Exif | None]:
+    """Open a picture; return it with its full size and its EXIF block.
+
+    Without an EXIF block, it is yet to be read, after the pixels, and the size is not upright.
+    """
+    from PIL import Image
+
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            head = file.read(_HEAD)
+    else:
+        head = bytes(source.getbuffer()[:_HEAD])
+    if path.suffix.lower() in raw.RAW_SUFFIXES and raw.is_raw(head):
+        if not raw.can_read_raw():
+            raise PictureError(f"{path}: {MISSING_PHOTOS_EXTRA}")
+        data = source.read_bytes() if isinstance(source, Path) else source.getvalue()
+        return raw.open_raw(data, min_side=min_side, max_pixels=max_pixels)
+    if heif.is_heif(head):
+        return _open_heif(source, path, min_side)
+    opened = Image.open(source, formats=_formats())
+    full = opened.size
+    if min_side is not None:
+        opened.draft(None, (min_side, min_side))
+    return opened, full, None
+
+
+def _open_heif(
+    source: Path | io.BytesIO, path: Path, min_side: int | None
+) -> tuple[Image.Image, tuple[int, int], Image.Exif]:
+    """Open a HEIC file, or its preview if that has pixels enough; decoders turn it upright."""
+    from PIL import Image
+
+    if not heif.can_read_heif():
+        raise PictureError(f"{path}: {MISSING_PHOTOS_EXTRA}")
+    heif.register()
+    opened: Image.Image = Image.open(source, formats=(heif.FORMAT,))
+    full, exif = opened.size, exif_of(opened)
+    if min_side is not None:
+        data = source.read_bytes() if isinstance(source, Path) else source.getvalue()
+        # Whoever made the preview filtered it: it need not be larger than what is wanted, as a
+        # JPEG decoded at a fraction of its size.
+        if (preview := heif.select_preview(data, min_side // 2)) is not None:
+            opened = Image.open(io.BytesIO(preview), formats=(heif.FORMAT,))
+    return opened, full, exif
 
 
 def downscale(image: Image.Image, min_side: int) -> Image.Image:
@@ -179,7 +240,7 @@ def upright_rgb(picture: Image.Image) -> Image.Image:
     if not (picture.width and picture.height):
         raise PictureError(f"a picture of {picture.width} x {picture.height} pixels is empty")
     try:
-        return _upright(_to_rgb(picture), _orientation(picture))
+        return _upright(_to_rgb(picture), orientation(exif_of(picture)))
     except Exception as error:  # an opened file is decoded only now
         reason = str(error) or type(error).__name__
         raise PictureError(f"the opened picture cannot be decoded ({reason})") from error
@@ -243,28 +304,7 @@ def _deep_to_rgb(picture: Image.Image) -> Image.Image:
     return Image.fromarray(grey.round().astype(np.uint8)).convert("RGB")
 
 
-def _orientation(picture: Image.Image) -> int:
-    try:
-        return int(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:  # the picture is usable without its EXIF block
-        return 1
-
-
-def _date_taken(picture: Image.Image) -> str | None:
-    try:
-        exif = picture.getexif()
-        texts = (exif.get_ifd(_EXIF_IFD).get(_DATE_TIME_ORIGINAL), exif.get(_DATE_TIME))
-    except Exception:  # the picture is usable without its EXIF block
-        return None
-    for text in texts:
-        try:
-            return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").isoformat()
-        except ValueError:
-            continue
-    return None
-
-
-def _upright(picture: Image.Image, orientation: int) -> Image.Image:
+def _upright(picture: Image.Image, turn: int) -> Image.Image:
     from PIL import Image
 
     transposes = {
@@ -276,5 +316,5 @@ def _upright(picture: Image.Image, orientation: int) -> Image.Image:
         7: Image.Transpose.TRANSVERSE,
         8: Image.Transpose.ROTATE_90,
     }
-    transpose = transposes.get(orientation)
+    transpose = transposes.get(turn)
     return picture if transpose is None else picture.transpose(transpose)
