@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +13,14 @@ import typer
 from polyglance.cli.addresses import LibraryOption as LibraryOption
 from polyglance.cli.interrupts import describe_library, kept_if_interrupted
 from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
-from polyglance.cli.output import Quiet
+from polyglance.cli.output import Quiet, pluralize
 from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
     from polyglance.search.indexing import IndexReport
 
-MAX_NAMED = 10
-"""Bad files that are named; the others are only counted."""
+MAX_NAMED = 3
+"""Bad files that are named, or reasons where there are more files."""
 
 
 def index(
@@ -63,15 +65,23 @@ def index(
                 if folders
                 else opened.update(thumbnails=thumbnails, quiet=quiet)
             )
-        print_skipped_files(report)
+        print_skipped_files(report, library)
         print(f"{opened.name}: {report}; {len(opened):,} in all")
         if report.bad and not len(opened):
             raise typer.Exit(1)
 
 
-def print_skipped_files(report: IndexReport) -> None:
-    """Print the first bad files by name, and the number of the others."""
-    for bad in report.bad[:MAX_NAMED]:
-        print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
-    if len(report.bad) > MAX_NAMED:
-        print(f"skipped {len(report.bad) - MAX_NAMED:,} more", file=sys.stderr)
+def print_skipped_files(report: IndexReport, library: str | None) -> None:
+    """Print the bad files: few by name, many by their reasons and where all are listed."""
+    if len(report.bad) <= MAX_NAMED:
+        for bad in report.bad:
+            print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
+        return
+    reasons = Counter(bad.reason for bad in report.bad).most_common()
+    print(f"skipped {pluralize(len(report.bad), 'file')}:", file=sys.stderr)
+    for reason, count in reasons[:MAX_NAMED]:
+        print(f"{count:>7,}  {reason}", file=sys.stderr)
+    if others := sum(count for _, count in reasons[MAX_NAMED:]):
+        print(f"{others:>7,}  for other reasons", file=sys.stderr)
+    option = f" -l {shlex.quote(library)}" if library else ""
+    print(f"`polyglance library problems{option}` lists them", file=sys.stderr)

@@ -20,9 +20,9 @@ STATUS = 130
 """The exit status of an interrupted command, as shells have it."""
 
 _READS = ("nothing was changed", (
-    "index", "search", "ask", "evaluate", "plan", "library info", "library verify", "library problems",
-    "library duplicates", "data show", "data formats", "features show", "text tokenize",
-    "text align", "text code-switch", "weights list",
+    "index", "search", "ask", "evaluate", "plan", "library info", "library verify",
+    "library problems", "library duplicates", "data show", "data formats", "features show",
+    "text tokenize", "text align", "text code-switch", "weights list",
 ))  # fmt: skip
 _WRITES_AT_THE_END = ("nothing was written", (
     "explain", "demo", "export", "library backup", "library restore", "library export",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from polyglance.cli.addresses import LibraryOption, refuse_passwords
+from polyglance.cli.hits import print_paths
 from polyglance.cli.index import print_skipped_files
 from polyglance.cli.output import Quiet, pluralize
 from polyglance.errors import PolyglanceError, printable
@@ -33,6 +35,41 @@ def library_info(library: LibraryOption = None) -> None:
         print(f"folder      {printable(folder)}")
     for path in info.excluded:
         print(f"excluded    {printable(path)}")
+
+
+@app.command("problems")
+def library_problems(
+    folder: Annotated[Path | None, typer.Argument(help="Only in this folder.")] = None,
+    library: LibraryOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print paths and reasons as JSON.")
+    ] = False,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Print only the paths, one a line, for pipes.")
+    ] = False,
+    null: Annotated[
+        bool, typer.Option("-0", "--null", help="As --paths, each ended by a null byte.")
+    ] = False,
+) -> None:
+    """List all files that cannot be searched, and why."""
+    from polyglance.search.library import Library
+
+    with Library(library) as opened:
+        if folder is not None and not opened.covers(folder):
+            raise PolyglanceError(
+                f"{printable(str(folder))}: nothing of this is in the library; `polyglance library"
+                " info` lists its folders"
+            )
+        problems = opened.problems(folder)
+    if as_json:
+        rows = [{"path": bad.path, "reason": bad.reason} for bad in problems]
+        print(json.dumps(rows, indent=2))
+    elif paths or null:
+        print_paths([Path(bad.path) for bad in problems], "\0" if null else "\n")
+    else:
+        for bad in problems:
+            print(f"{printable(bad.path)}: {bad.reason}")
+        print(pluralize(len(problems), "problem") if problems else "no problems", file=sys.stderr)
 
 
 @app.command("verify")
@@ -71,7 +108,7 @@ def library_repair(
         return
     print(f"{done.kept:,} kept; indexed again: {done.report or 'nothing'}")
     if done.report:
-        print_skipped_files(done.report)
+        print_skipped_files(done.report, library)
     for sentence in done.lost:
         print(sentence, file=sys.stderr)
     if done.damaged_file:
@@ -111,6 +148,25 @@ def library_restore(
     print(f"{path}: {count:,} pictures and clips")
     if before:
         print(f"the library of before is {printable(str(before))}")
+
+
+@app.command("export")
+def library_export(
+    target: Annotated[
+        Path, typer.Argument(help="vectors.npy, with vectors.jsonl beside it, or vectors.parquet.")
+    ],
+    library: LibraryOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the files if they exist.")
+    ] = False,
+) -> None:
+    """Write all vectors and the paths they belong to, as NumPy or Parquet."""
+    from polyglance.search.library import Library
+
+    with Library(library) as opened:
+        written = opened.export(target.expanduser(), overwrite=overwrite)
+    names = " and ".join(printable(str(file)) for file in written.files)
+    print(f"{names}: {pluralize(written.vectors, 'vector')} of {written.width} dimensions")
 
 
 @app.command("trust")
@@ -186,7 +242,7 @@ def library_import(
     with Library(library) as opened:
         for folder in shards:
             report = opened.import_shards(folder, trust=trust, quiet=quiet)
-            print_skipped_files(report)
+            print_skipped_files(report, library)
             for path in scanned_folders(ShardFolder(folder)):
                 if not any(is_within(path, other) for other in opened.folders):
                     print(

@@ -14,7 +14,7 @@ from polyglance.errors import PolyglanceError, printable
 from polyglance.search.open_library import OpenLibrary
 from polyglance.search.query import MediaRef, PathLike
 from polyglance.search.render.images import decode_thumbnail, read_image
-from polyglance.search.scan import resolve_path
+from polyglance.search.scan import is_within, resolve_path
 from polyglance.search.serialization import READ_BLOCK
 from polyglance.search.store import (
     EXCLUDED,
@@ -27,6 +27,8 @@ from polyglance.search.store import (
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from polyglance.search.export import VectorExport
 
 
 class LibraryContents(OpenLibrary):
@@ -106,6 +108,26 @@ class LibraryContents(OpenLibrary):
     def has_files_in(self, folder: PathLike) -> bool:
         """Return whether anything of a folder, or a single file, is on record."""
         return next(self.paths(folder), None) is not None
+
+    def covers(self, folder: PathLike) -> bool:
+        """Return whether a folder or file is, lies in or contains one that was added."""
+        path = resolve_path(folder)
+        added = any(is_within(path, other) or is_within(other, path) for other in self.folders)
+        return added or self.has_files_in(folder)
+
+    def export(self, path: PathLike, *, overwrite: bool = False) -> VectorExport:
+        """Write all vectors and what they are of: ``.npy`` with ``.jsonl``, or ``.parquet``.
+
+        Args:
+            path: The file; its suffix is the format.
+            overwrite: Replace files that exist.
+
+        Returns:
+            How many vectors were written, and the files.
+        """
+        from polyglance.search.export import export_vectors
+
+        return export_vectors(self, Path(path), overwrite=overwrite)
 
     def __iter__(self) -> Iterator[MediaRef]:
         """Yield the pictures and clips, ordered by path; files may be added meanwhile."""
