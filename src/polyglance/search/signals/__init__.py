@@ -1,0 +1,1 @@
+"""Signals beside pixels: names of files and folders, dates, places, and text in pictures."""
