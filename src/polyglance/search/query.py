@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeGuard, TypeVar, cast, get_args
+from typing import Any, Literal, Self, TypeAlias, TypeGuard, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -85,6 +85,21 @@ class MediaRef:
         )
 
 
+Signal = Literal["picture", "name", "date", "place", "text"]
+"""What speaks for a hit: its pixels, its file's name, when or where it was taken, what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a hit is one."""
+
+    signal: Signal
+    text: str | None
+    """The words of the query that it answers; None for pixels, which answer them all."""
+    score: float
+    """How much it adds to the rank, in standard deviations of the cosine over the library."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit(MediaRef):
     """A search result."""
@@ -94,6 +109,11 @@ class Hit(MediaRef):
     rerank_score: float | None = None
     """The re-ranker's score (`polyglance.search.reranking`), or None where it was not applied;
     hits that have one come first, sorted by it."""
+
+    why: tuple[Reason, ...] = ()
+    """What speaks for it, the strongest first; see `polyglance.search.signals`."""
+    stack: tuple[MediaRef, ...] = ()
+    """Copies, near-duplicates and the rest of a burst, which are not hits themselves."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the hit as JSON values."""
@@ -109,6 +129,13 @@ class Hit(MediaRef):
         }
         if self.rerank_score is not None:
             values["rerank_score"] = round(self.rerank_score, 4)
+        if self.why:
+            values["why"] = [
+                {"signal": one.signal, "text": one.text, "score": round(one.score, 3)}
+                for one in self.why
+            ]
+        if self.stack:
+            values["stack"] = [str(other.path) for other in self.stack]
         return values
 
 
