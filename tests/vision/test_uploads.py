@@ -115,7 +115,7 @@ def test_the_first_of_two_pictures_in_a_phone_jpeg_is_returned() -> None:
     ],
 )
 def test_other_formats_are_refused(data: bytes) -> None:
-    with pytest.raises(UploadError, match="is not a JPEG, PNG, WebP or GIF"):
+    with pytest.raises(UploadError, match="is not a JPEG, PNG, WebP, GIF, HEIC or RAW"):
         read_upload(data)
 
 

@@ -160,12 +160,12 @@ async def search(
     openapi_extra={
         "requestBody": {
             "required": True,
-            **_binary("image/jpeg", "image/png", "image/webp", "image/gif"),
+            **_binary("image/jpeg", "image/png", "image/webp", "image/gif", "image/heic"),
         }
     },
 )
 async def upload_picture(request: Request) -> dict[str, Any]:
-    """Upload a JPEG, PNG, WebP or GIF as the body, to search by it."""
+    """Upload a JPEG, PNG, WebP, GIF, HEIC or RAW file as the body, to search by it."""
     service, client = _service(request), CLIENT.get()
 
     def decode(data: bytes) -> Image:

@@ -235,12 +235,16 @@ def downscale(image: Image.Image, min_side: int) -> Image.Image:
     return image.reduce(factor) if factor > 1 else image
 
 
-def upright_rgb(picture: Image.Image) -> Image.Image:
-    """Convert an opened picture to upright RGB, transparent parts on white."""
+def upright_rgb(picture: Image.Image, turn: int | None = None) -> Image.Image:
+    """Convert an opened picture to upright RGB, transparent parts on white.
+
+    The orientation is ``turn``, as EXIF counts, or by default that of the EXIF block.
+    """
     if not (picture.width and picture.height):
         raise PictureError(f"a picture of {picture.width} x {picture.height} pixels is empty")
     try:
-        return _upright(_to_rgb(picture), orientation(exif_of(picture)))
+        turn = orientation(exif_of(picture)) if turn is None else turn
+        return _upright(_to_rgb(picture), turn)
     except Exception as error:  # an opened file is decoded only now
         reason = str(error) or type(error).__name__
         raise PictureError(f"the opened picture cannot be decoded ({reason})") from error

@@ -36,6 +36,10 @@ class RawError(Exception):
     """A file that LibRaw cannot read, and why."""
 
 
+class NotRawError(RawError):
+    """A file of another kind, such as an ordinary TIFF."""
+
+
 def can_read_raw() -> bool:
     """Return whether rawpy is installed."""
     return find_spec("rawpy") is not None
@@ -85,8 +89,12 @@ def open_raw(
                 return preview, upright, exif
             _check_size(sizes.raw_width, sizes.raw_height, max_pixels)
             pixels = raw.postprocess(half_size=True, use_camera_wb=True, output_bps=8, user_flip=0)
+    except rawpy.LibRawFileUnsupportedError:
+        raise NotRawError("is not a RAW file of a known camera") from None
+    except rawpy.LibRawUnsufficientMemoryError as error:
+        raise MemoryError from error
     except rawpy.LibRawError as error:
-        raise RawError(_reason(error)) from error
+        raise RawError(f"cannot be read as a RAW file ({_reason(error)})") from error
     exif[ORIENTATION] = turn
     return Image.fromarray(pixels), upright, exif
 

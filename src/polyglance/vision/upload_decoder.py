@@ -15,8 +15,10 @@ from typing import Any
 from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from polyglance.utils.worker_process import limit
+from polyglance.vision import heif, raw
+from polyglance.vision.exif import orientation
 from polyglance.vision.pictures import upright_rgb
-from polyglance.vision.uploads import UploadError
+from polyglance.vision.uploads import RAW, UNKNOWN_FORMAT, UploadError
 
 _PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin)
 """Imported beforehand, so that a file cannot make Pillow import and run any other plugin."""
@@ -41,20 +43,35 @@ def main(settings: dict[str, Any]) -> None:
 def decode(data: bytes, format_: str, max_pixels: int, max_side: int) -> Image.Image:
     """Decode a file of a known format to upright RGB, its longer side at most ``max_side``."""
     try:
-        with Image.open(io.BytesIO(data), formats=(format_,)) as picture:
+        picture, turn = _open(data, format_, max_pixels, max_side)
+        with picture:
             _check(picture, max_pixels)
             picture.draft(None, (max_side, max_side))  # decodes a JPEG at 1/2, 1/4 or 1/8
             picture.load()
             _check(picture, max_pixels)  # a frame may be larger than the header claimed
-            return upright_rgb(_downscale(picture, max_side))
+            return upright_rgb(_downscale(picture, max_side), turn)
     except UploadError:
         raise
+    except raw.NotRawError:  # TIFF begins as most RAW files do
+        raise UploadError(UNKNOWN_FORMAT) from None
     except Image.DecompressionBombError:
         raise UploadError("the picture has more pixels than allowed") from None
     except Exception as error:  # decoders raise anything on a mangled file
         if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
             raise UploadError("the picture takes more memory to decode than allowed") from None
         raise UploadError("the picture is damaged or incomplete") from None
+
+
+def _open(
+    data: bytes, format_: str, max_pixels: int, max_side: int
+) -> tuple[Image.Image, int | None]:
+    """Open a picture; return it with its orientation, or None if its EXIF block says that."""
+    if format_ == RAW:
+        picture, _, exif = raw.open_raw(data, min_side=max_side, max_pixels=max_pixels)
+        return picture, orientation(exif)
+    if format_ == heif.FORMAT:
+        heif.register()
+    return Image.open(io.BytesIO(data), formats=(format_,)), None
 
 
 def _check(picture: Image.Image, max_pixels: int) -> None:

@@ -19,7 +19,8 @@ import tempfile
 from threading import BoundedSemaphore
 from typing import IO, TYPE_CHECKING, Any
 
-from polyglance.vision.pictures import PictureError
+from polyglance.vision import heif, raw
+from polyglance.vision.pictures import MISSING_PHOTOS_EXTRA, PictureError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -32,13 +33,18 @@ MAX_SIDE = 2048
 MAX_SECONDS = 10
 """CPU time; a sound picture of `MAX_PIXELS` takes two seconds on a slow core."""
 
+RAW = "RAW"
+UNKNOWN_FORMAT = "the file is not a JPEG, PNG, WebP, GIF, HEIC or RAW picture"
 _SIGNATURES = {
     "JPEG": (b"\xff\xd8\xff",),
     "PNG": (b"\x89PNG\r\n\x1a\n",),
     "GIF": (b"GIF87a", b"GIF89a"),
     "WEBP": (b"RIFF",),
 }
-"""First bytes of the accepted formats; rare ones with fragile decoders, such as TIFF, are not."""
+"""First bytes of the accepted formats; rare ones with fragile decoders, such as TIFF, are not.
+
+HEIC and RAW files are told apart by `polyglance.vision.heif` and `polyglance.vision.raw`.
+"""
 _DECODERS = BoundedSemaphore(2)
 """Bounds the number of concurrent decoders, and so their memory."""
 _BASE_MEMORY, _MEMORY_PER_PIXEL = 400_000_000, 12
@@ -60,7 +66,7 @@ def read_upload(
     max_seconds: int = MAX_SECONDS,
     background: bool = False,
 ) -> Image.Image:
-    """Decode an untrusted JPEG, PNG, WebP or GIF (first frame).
+    """Decode an untrusted JPEG, PNG, WebP or GIF (first frame), HEIC or RAW file.
 
     Args:
         data: The file's content.
@@ -79,11 +85,8 @@ def read_upload(
         raise UploadError("the file is empty")
     if len(data) > max_bytes:
         raise UploadError(f"the file has {len(data):,} bytes, more than the {max_bytes:,} allowed")
-    format_ = next((name for name, starts in _SIGNATURES.items() if data.startswith(starts)), None)
-    if format_ is None or (format_ == "WEBP" and data[8:12] != b"WEBP"):
-        raise UploadError("the file is not a JPEG, PNG, WebP or GIF picture")
     settings = {
-        "format": format_,
+        "format": _format(data),
         "max_pixels": max_pixels,
         "max_side": max_side,
         "max_seconds": max_seconds,
@@ -94,6 +97,23 @@ def read_upload(
     if "error" in header:
         raise UploadError(header["error"])
     return Image.frombytes("RGB", (header["width"], header["height"]), pixels)
+
+
+def _format(data: bytes) -> str:
+    """Return the format of a file by its first bytes."""
+    head = bytes(data[:64])
+    if heif.is_heif(head):
+        format_, is_installed = heif.FORMAT, heif.can_read_heif()
+    elif raw.is_raw(head):
+        format_, is_installed = RAW, raw.can_read_raw()
+    else:
+        found = (name for name, starts in _SIGNATURES.items() if head.startswith(starts))
+        format_, is_installed = next(found, ""), True
+    if not format_ or (format_ == "WEBP" and head[8:12] != b"WEBP"):
+        raise UploadError(UNKNOWN_FORMAT)
+    if not is_installed:
+        raise UploadError(f"this server reads no {format_} pictures: {MISSING_PHOTOS_EXTRA}")
+    return format_
 
 
 def _run_decoder(
