@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -11,6 +12,7 @@ import numpy as np
 from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError, printable
+from polyglance.search.browsing import Browser
 from polyglance.search.open_library import OpenLibrary
 from polyglance.search.query import MediaRef, PathLike
 from polyglance.search.render.images import decode_thumbnail, read_image
@@ -42,6 +44,11 @@ class LibraryContents(OpenLibrary):
         """Return what has the id of an earlier hit, or None if it was removed."""
         item = self._store().lookup([media_id]).get(media_id)
         return item and MediaRef.from_item(media_id, *item)
+
+    @cached_property
+    def browser(self) -> Browser:
+        """The items by date or in the order in which they were added, for pages of any size."""
+        return Browser(self._store)
 
     def vector(self, picture: Picture | MediaRef) -> Vectors:
         """Return the unit vector of an image or of a hit, ``[width]``; `search` takes it too."""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from polyglance.errors import printable
 from polyglance.search.row_checksums import COLUMNS, matches
 from polyglance.search.serialization import READ_BLOCK, details_from_row
+from polyglance.search.sql_dialect import Dialect
 from polyglance.search.store import Details, LibraryDamagedError
 
 FetchAll: TypeAlias = Callable[[str, Any], list[Any]]
@@ -20,6 +21,8 @@ DETAIL_COLUMNS = ", ".join(f"details.{name}" for name in (*COLUMNS["details"], "
 class DetailsQueries(ABC):
     """The details of items: where and with what they were taken, and what they say."""
 
+    _dialect: Dialect
+
     @abstractmethod
     def fetch_all(self, statement: str, values: Any = ()) -> list[Any]:
         """Return all rows of a query."""
@@ -29,8 +32,34 @@ class DetailsQueries(ABC):
     def _name(self) -> str:
         """The library's name for display."""
 
+    def _ensure_sound(self, *, write: bool = False) -> None:  # noqa: B027 (a server needs none)
+        """Check once what is read by index and not by row."""
+
+    def _path(self, path: str) -> str:
+        """Return a path as it is; no file has one with a null byte, at which systems balk."""
+        if "\0" in path:
+            raise LibraryDamagedError(self._name, f"no file has the path {printable(path)}")
+        return path
+
+    def _read_details(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, Details]:
+        rows = fetch_all(
+            f"SELECT {DETAIL_COLUMNS} FROM details WHERE item {self._dialect.in_ids}", ids
+        )
+        return {row[0]: self._details(row) for row in rows}
+
+    def details(self, paths: Sequence[str]) -> dict[str, Details]:
+        """Return the details of these items, by path; items without any are left out."""
+        self._ensure_sound()
+        rows = self.fetch_all(
+            f"SELECT path, {DETAIL_COLUMNS} FROM items JOIN details ON items.id = item"
+            f" WHERE path {self._dialect.in_paths}",
+            (self._dialect.as_list(list(paths)),),
+        )
+        return {path: self._details(row) for path, *row in rows}
+
     def all_details(self) -> Iterator[tuple[int, str, Details]]:
         """Yield id, path and details of all items that have some, by rising id."""
+        self._ensure_sound()
         last = 0
         while rows := self.fetch_all(
             f"SELECT path, {DETAIL_COLUMNS} FROM details JOIN items ON items.id = item"

@@ -1,7 +1,8 @@
 """The SQL that the SQLite and the PostgreSQL store share.
 
 Statements are written with ``?`` for values. What differs between the two databases is in
-`Dialect`, in the few abstract methods of `SqlStore`, and in what each store adds to it.
+`polyglance.search.sql_dialect`, in the few abstract methods of `SqlStore`, and in what each
+store adds to it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,18 +18,17 @@ from numpy.typing import NDArray
 from polyglance.errors import printable
 from polyglance.search.row_checksums import matches
 from polyglance.search.serialization import (
-    ITEM_COLUMNS,
     READ_BLOCK,
     ids_from_rows,
     item_from_row,
     not_unit,
 )
+from polyglance.search.sql_browsing import BrowsingQueries
 from polyglance.search.sql_conditions import filter_condition, path_condition
-from polyglance.search.sql_details import DETAIL_COLUMNS, DetailsQueries, FetchAll
+from polyglance.search.sql_details import FetchAll
 from polyglance.search.store import (
     BadFile,
     Counts,
-    Details,
     Entry,
     FileRecord,
     FileSignature,
@@ -52,31 +51,9 @@ _MAX_COPIES = 64
 """Items returned for one content hash."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What the two databases write differently."""
-
-    id_table: str
-    """The table whose ``id`` and ``item`` are those of vectors."""
-    vectors: str
-    """A FROM clause with the columns id, item, start, stop and vector."""
-    vector_order: str
-    """The column of ``vectors`` that orders the vectors of an item."""
-    in_paths: str
-    in_ids: str
-    """A condition that a value is in a list."""
-    among_ids: str
-    """A FROM clause of the rows of ``id_table`` with listed ids, up to the join with items."""
-    as_list: Callable[[list[Any]], Any]
-    """Converts a list to the value that these conditions take."""
-    item_columns: str = f"items.id, {ITEM_COLUMNS}, parts, thumbnail, items.checksum"
-    """The columns of ``items`` that `SqlStore._item` takes."""
-
-
-class SqlStore(DetailsQueries):
+class SqlStore(BrowsingQueries):
     """The part of a `polyglance.search.store.Store` that is the same in every SQL database."""
 
-    _dialect: Dialect
     _model_info: ModelInfo
 
     @abstractmethod
@@ -100,12 +77,6 @@ class SqlStore(DetailsQueries):
         if not matches("items", tuple(row[:-1]), row[-1]):
             raise LibraryDamagedError(self._name, f"item {row[0]} does not match its checksum")
         return item_from_row(row[1:-3])
-
-    def _path(self, path: str) -> str:
-        """Return a path as it is; no file has one with a null byte, at which systems balk."""
-        if "\0" in path:
-            raise LibraryDamagedError(self._name, f"no file has the path {printable(path)}")
-        return path
 
     @property
     def model_info(self) -> ModelInfo:
@@ -202,21 +173,6 @@ class SqlStore(DetailsQueries):
             ]
 
         return self._snapshot(read)
-
-    def _read_details(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, Details]:
-        rows = fetch_all(
-            f"SELECT {DETAIL_COLUMNS} FROM details WHERE item {self._dialect.in_ids}", ids
-        )
-        return {row[0]: self._details(row) for row in rows}
-
-    def details(self, paths: Sequence[str]) -> dict[str, Details]:
-        """Return the details of these items, by path; items without any are left out."""
-        rows = self.fetch_all(
-            f"SELECT path, {DETAIL_COLUMNS} FROM items JOIN details ON items.id = item"
-            f" WHERE path {self._dialect.in_paths}",
-            (self._dialect.as_list(list(paths)),),
-        )
-        return {path: self._details(row) for path, *row in rows}
 
     def _thumbnails(self, fetch_all: FetchAll, ids: Sequence[Any]) -> dict[int, bytes]:
         rows = fetch_all(

@@ -87,7 +87,8 @@ CREATE TABLE details (
     checksum INTEGER NOT NULL
 );
 CREATE INDEX details_by_camera ON details (camera);
-CREATE INDEX details_by_place ON details (place)
+CREATE INDEX details_by_place ON details (place);
+CREATE INDEX items_by_kind ON items (kind, taken)
 """
 
 UPGRADES = {2: _VERSION_2.split(";"), 3: _VERSION_3.split(";")}

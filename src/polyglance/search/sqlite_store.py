@@ -28,7 +28,8 @@ from polyglance.search.serialization import (
     vector_to_bytes,
 )
 from polyglance.search.sql_conditions import filter_condition
-from polyglance.search.sql_store import Dialect, SqlStore
+from polyglance.search.sql_dialect import Dialect
+from polyglance.search.sql_store import SqlStore
 from polyglance.search.sqlite_connection import SqliteConnection
 from polyglance.search.sqlite_totals import IN_LIST, Changes, Total, read_totals
 from polyglance.search.store import (
@@ -137,16 +138,6 @@ class SqliteStore(SqliteConnection, SqlStore):
                     changes.delete("details", "item = ?", (item,))
                     changes.insert("details", (item, *details_to_row(new, added)))
 
-    def details(self, paths: Sequence[str]) -> dict[str, Details]:
-        """Return the details of these items, by path; items without any are left out."""
-        self._ensure_sound()
-        return super().details(paths)
-
-    def all_details(self) -> Iterator[tuple[int, str, Details]]:
-        """Yield id, path and details of all items that have some, by rising id."""
-        self._ensure_sound()
-        return super().all_details()
-
     def update_signature(self, path: str, signature: FileSignature) -> None:
         """Record a new signature of a file whose content is unchanged."""
         self._ensure_sound(write=True)
@@ -248,6 +239,12 @@ class SqliteStore(SqliteConnection, SqlStore):
         for row in rows:
             self._item(row[6:-1])
         return ids_from_rows([row for row in rows if row[-1]])
+
+    def fetch_ids(self, statement: str, values: Any = ()) -> Ids:
+        """Return the column ``id`` of a query."""
+        # As one text, which takes a third of the time of as many rows.
+        [text] = self._fetch_one(f"SELECT json_group_array(id) FROM ({statement})", values)
+        return np.fromstring(text[1:-1], np.int64, sep=",")
 
     def counts(self) -> Counts:
         """Count what the library holds."""

@@ -220,6 +220,18 @@ class LibraryInfo:
     """Files and folders that were removed, which `update` skips."""
 
 
+BucketUnit: TypeAlias = Literal["year", "month", "day"]
+Facet: TypeAlias = Literal["camera", "place"]
+
+
+class Bucket(NamedTuple):
+    """How many items were taken in a year, a month or a day."""
+
+    date: str
+    """As ``2024``, ``2024-07`` or ``2024-07-31``."""
+    count: int
+
+
 class Store(Protocol):
     """Where a library is kept. Each method that writes is one transaction."""
 
@@ -313,6 +325,27 @@ class Store(Protocol):
 
         When an item was added stays as it is.
         """
+
+    def timeline(self) -> Ids:
+        """Return the ids of all items, the newest first."""
+
+    def item_ids(self, where: Filter) -> Ids:
+        """Return the rising ids of the items that match; of all without conditions."""
+
+    def buckets(self, unit: BucketUnit) -> list[Bucket]:
+        """Count the items of each year, month or day that has some, the newest first."""
+
+    def media_ids(self, items: Sequence[int]) -> dict[int, int]:
+        """Return the id of the first vector of each item, by the item's id."""
+
+    def item_of(self, media_id: int) -> int | None:
+        """Return the id of the item that a vector belongs to."""
+
+    def item_paths(self) -> list[tuple[int, str]]:
+        """Return id and path of all items, ordered by path."""
+
+    def facets(self, column: Facet) -> list[tuple[str, int]]:
+        """Count the items of each camera or place, the most frequent first."""
 
     def counts(self) -> Counts:
         """Count what the library holds."""

@@ -31,7 +31,8 @@ from polyglance.search.serialization import (
     vector_to_bytes,
 )
 from polyglance.search.sql_details import FetchAll
-from polyglance.search.sql_store import Dialect, SqlStore
+from polyglance.search.sql_dialect import Dialect
+from polyglance.search.sql_store import SqlStore
 from polyglance.search.store import (
     BadFile,
     Details,
