@@ -224,7 +224,8 @@ BucketUnit: TypeAlias = Literal["year", "month", "day"]
 Facet: TypeAlias = Literal["camera", "place"]
 
 
-class Bucket(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Bucket:
     """How many items were taken in a year, a month or a day."""
 
     date: str
