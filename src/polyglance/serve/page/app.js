@@ -1,133 +1,224 @@
-// The page. The search is stored in the address, and everything shown follows from it.
+// The page. The address says what is shown: a search, a view, and the open picture.
 
-import { addUpload, drawChips } from "./chips.js";
+import { appendLimited, filtersOf, formatAddress, parseAddress } from "./address.js";
+import { Adding } from "./adding.js";
+import { addUpload, drawChips, drawUnderstood } from "./chips.js";
+import { DetailsPanel } from "./details.js";
 import { ExplainPanel } from "./explain.js";
+import { drawFolders, drawTrail } from "./folders.js";
+import { fillForm, listenForFiles, offerFacets, offerFolders, offerSignals, readForm } from "./form.js";
 import { Grid } from "./grid.js";
-import { language, preferredLanguage, saveSetting, setLanguage, t } from "./i18n.js";
+import { drawTheme, drawExamples, listenForSettings } from "./header.js";
+import { language, preferredLanguage, setLanguage, t } from "./i18n.js";
+import { OpenPhoto } from "./photo.js";
+import { Scrubber } from "./scrubber.js";
 import * as service from "./service.js";
+import { HitSource, TimelineSource } from "./sources.js";
 import { Viewer } from "./viewer.js";
 
 const $ = (id) => document.getElementById(id);
-const KEYS = ["q", "not", "like", "unlike", "folder", "kind", "since", "until"];
-const LIMITS = { like: 4, unlike: 4, not: 8 };
-const EXAMPLES = [
-  ["de", "Sonnenuntergang am See"], ["zh", "夜晚的城市"], ["ar", "قطة صغيرة"],
-  ["fr", "une montagne enneigée"], ["cs", "kůň na louce"], ["pt", "um prato de comida"],
-  ["ja", "木にとまる鳥"], ["en", "people making music"],
-];
+const TITLES = { recent: "viewRecent", folders: "viewFolders", add: "viewAdd" };
+const RELOAD_MS = 3000;
 
-let search = new URLSearchParams();
+const state = { address: parseAddress(""), source: null };
+let shown = null; // the address without its picture, as it is drawn
 let languages = [];
 let libraryInfo = null;
-let request = null;
+let request = new AbortController();
 
-const grid = new Grid($("grid"), (index) => viewer.show(index));
-const explainPanel = new ExplainPanel(() => search.get("q"));
-const viewer = new Viewer(() => grid.hits, {
-  onClose: (index) => grid.focus(index), onAction, explainPanel,
+const scrubber = new Scrubber($("scrubber"), {
+  onJump: (share) => grid.scrollToShare(share), onSection: (index) => grid.scrollToSection(index),
 });
+const grid = new Grid($("grid"), {
+  onOpen: (index) => photo.open(state.source.item(index), index),
+  onLayout: (sections, starts) => scrubber.setSections(sections, starts),
+  onScroll: (section, share) => scrubber.show(section, share),
+});
+const explainPanel = new ExplainPanel(() => state.address.search.get("q"));
+const detailsPanel = new DetailsPanel({ onOpen: (item) => photo.open(item, -1), link: searchLink });
+const viewer = new Viewer({
+  onStep: (by) => photo.step(by), onClose: () => photo.close(), onAction, onReport: reportErrors,
+  panels: [detailsPanel, explainPanel],
+});
+const photo = new OpenPhoto(state, {
+  viewer, grid, onAddress: showAddress, onMore: showMore, onReport: reportErrors,
+});
+const adding = new Adding($("adding"), { onChange: loadLibrary, onError: showError });
 
-// --- the search
+// --- the address
 
-/** Return the parameters of an address that belong to the search. */
-function parseSearch(address) {
-  const all = new URLSearchParams(address);
-  return new URLSearchParams([...all].filter(([key, value]) => KEYS.includes(key) && value));
-}
-
-/** Start another search, and add it to the browser's history. */
+/** Go to another search or view, and add it to the browser's history. */
 function navigate(next) {
-  const address = next.size ? `/?${next}` : "/";
-  if (address !== location.pathname + location.search) history.pushState(null, "", address);
+  const target = formatAddress(next);
+  if (target !== location.pathname + location.search) {
+    history.replaceState({ ...history.state, scroll: scrollY }, "");
+    history.pushState(null, "", target);
+    scrollTo({ top: 0 });
+  }
   return showAddress();
 }
 
-/** Run the search of the address. */
-function showAddress() {
-  search = parseSearch(location.search);
-  $("query").value = search.get("q") ?? "";
-  for (const id of ["folder", "since", "until"]) $(id).value = search.get(id) ?? "";
-  for (const radio of document.getElementsByName("kind")) {
-    radio.checked = radio.value === (search.get("kind") ?? "");
+const navigateTo = (search) => navigate({ search });
+
+/** Show what the address says. */
+async function showAddress() {
+  const address = parseAddress(location.search);
+  const base = formatAddress({ ...address, photo: null });
+  state.address = address;
+  if (base !== shown) {
+    if (!address.photo) viewer.close();
+    shown = base;
+    drawAddress();
+    await showView();
+    if (shown === base && history.state?.scroll) scrollTo({ top: history.state.scroll });
   }
-  $("clear").hidden = ![...search.keys()].some((key) => key !== "q");
-  drawChips($("chips"), search, navigate);
+  return address.photo ? photo.show(address.photo) : photo.hide();
+}
+
+function drawAddress() {
+  const { search, searches, view } = state.address;
+  fillForm(search, searches);
+  drawChips($("chips"), search, navigateTo);
+  for (const link of $("views").querySelectorAll("a")) {
+    if (link.dataset.view === view && !searches) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const folder = search.get("folder");
+  const title = searches ? t("results") : t(TITLES[view] ?? (folder ? "folder" : "viewPhotos"));
+  $("title").textContent = folder && !searches ? folder.split("/").at(-1) : title;
+  drawTrail($("trail"), !searches && !view ? folder : null);
   const query = search.get("q");
-  document.title = query ? `${query} – Polyglance` : "Polyglance";
-  return runSearch();
+  document.title = query || view || folder ? `${query ?? $("title").textContent} – Polyglance` : "Polyglance";
 }
 
-/** Return the current search with the values of the form. */
-function readForm() {
-  const next = new URLSearchParams([...search].filter(([key]) => ["like", "unlike", "not"].includes(key)));
-  const set = (key, value) => value && next.set(key, value);
-  set("q", $("query").value.trim());
-  set("folder", $("folder").value);
-  set("since", $("since").value);
-  set("until", $("until").value);
-  set("kind", document.querySelector("[name=kind]:checked").value);
-  const without = $("without").value.trim();
-  if (without && !next.getAll("not").includes(without)) appendLimited(next, "not", without);
-  $("without").value = "";
-  return next;
+/** Return a link to a search, for the panel of the viewer. */
+function searchLink({ photo, ...parameters }, text) {
+  const link = document.createElement("a");
+  link.href = formatAddress({ search: new URLSearchParams(parameters), photo });
+  link.textContent = text;
+  return link;
 }
 
-/** Append a value; the oldest ones give way at the limit. */
-function appendLimited(next, key, value) {
-  const rest = next.getAll(key).slice(-(LIMITS[key] - 1));
-  next.delete(key);
-  for (const one of [...rest, value]) next.append(key, one);
-}
+// --- the views
 
-/** Handle the buttons of the viewer: similar, add and subtract. */
-async function onAction(action, hit) {
-  const next = action === "similar" ? new URLSearchParams() : new URLSearchParams(search);
-  appendLimited(next, action === "subtract" ? "unlike" : "like", String(hit.id));
-  scrollTo({ top: 0 });
-  await navigate(next);
-  grid.focus(0);
-}
-
-// --- results
-
-async function runSearch() {
-  request?.abort();
+async function showView() {
+  request.abort();
   request = new AbortController();
   const { signal } = request;
-  const empty = !search.has("q") && !search.has("like");
-  $("welcome").hidden = !empty;
-  $("status").textContent = empty ? "" : t("searching");
-  $("more").hidden = true;
-  if (empty) {
-    $("problem").textContent = "";
-    grid.clear();
-    return;
-  }
+  const { searches, view, search } = state.address;
+  const browses = !searches && view !== "add" && view !== "folders";
+  const hidden = {
+    filters: view === "add" || view === "folders", grid: view === "add" || view === "folders",
+    cards: true, fold: true, more: true, "nothing-fits": true, welcome: true, note: true,
+    try: !browses || view !== "" || search.size > 0, adding: view !== "add", scrubber: true,
+  };
+  for (const [id, value] of Object.entries(hidden)) $(id).hidden = value;
+  $("status").textContent = searches ? t("searching") : "";
+  adding.show(view === "add");
   const failed = await reportErrors(async () => {
-    const response = await service.search(search, { signal });
-    grid.clear();
-    grid.add(response.hits);
-    showCount(response);
+    if (view === "add") setSource(null);
+    else if (view === "folders") {
+      setSource(null);
+      await drawFolders($("cards"), null, signal);
+    } else if (searches) {
+      const hits = new HitSource(search);
+      await hits.more(signal);
+      setSource(hits);
+      showHits();
+    } else await showTimeline(signal);
   }, signal);
-  if (failed) grid.clear(); // the hits of the previous search
+  if (failed) setSource(null); // what the previous address showed
+}
+
+async function showTimeline(signal) {
+  const { search, view } = state.address;
+  const folder = search.get("folder");
+  const cards = folder && view === "" ? drawFolders($("cards"), folder, signal) : null;
+  const timeline = await TimelineSource.open(filtersOf(search), view === "recent" ? "added" : "taken", signal);
+  await cards;
+  if (signal.aborted) return;
+  timeline.onStale = () => setTimeout(() => state.source === timeline && reloadTimeline(), RELOAD_MS);
+  setSource(timeline);
+  $("status").textContent = timeline.length ? t("items", { n: timeline.length }) : "";
+  if (!timeline.length && !search.size) showWelcome();
+  else if (!timeline.length) $("status").textContent = t("nothingHere");
+}
+
+/** Show the timeline of a library that changed, where the user is. */
+async function reloadTimeline() {
+  const top = scrollY;
+  await reportErrors(() => showTimeline(request.signal), request.signal);
+  scrollTo({ top });
+}
+
+function setSource(next) {
+  state.source = next;
+  photo.position = -1;
+  grid.setSource(next ?? new HitSource());
+}
+
+function showWelcome() {
+  $("welcome").hidden = false;
+  $("try").hidden = true;
+  $("welcome-text").textContent = t(libraryInfo?.manages ? "emptyLocal" : "empty");
+  $("welcome-add").hidden = !libraryInfo?.manages;
+}
+
+// --- the hits of a search
+
+function showHits() {
+  const n = state.source.length;
+  const unfit = state.source.fits === false && state.source.folded;
+  $("nothing-fits").hidden = !unfit;
+  drawUnderstood($("note"), state.source.answer, state.address.search, navigateTo);
+  if (unfit) $("status").textContent = t("nothingFits");
+  else $("status").textContent = n ? t(state.source.continues ? "countMore" : "count", { n }) : t("nothing");
+  $("fold").hidden = !state.source.folded || !state.source.hits.length;
+  $("more").hidden = !state.source.continues;
+  if (state.source.continues) watchMore();
 }
 
 async function showMore() {
   const { signal } = request;
+  const hits = state.source;
   $("more").disabled = true;
   await reportErrors(async () => {
-    const response = await service.search(search, { offset: grid.hits.length, signal });
-    grid.add(response.hits);
-    showCount(response);
+    await hits.more(signal);
+    if (state.source !== hits) return;
+    grid.extend();
+    showHits();
   }, signal);
   $("more").disabled = false;
 }
 
-function showCount({ more }) {
-  const n = grid.hits.length;
-  $("status").textContent = n ? t(more ? "countMore" : "count", { n }) : t("nothing");
-  $("more").hidden = !more;
+function unfold() {
+  const first = state.source.length;
+  state.source.unfold();
+  grid.extend();
+  showHits();
+  grid.focus(first);
 }
+
+const moreObserver = new IntersectionObserver(([entry]) => {
+  if (entry.isIntersecting && !$("more").disabled && !$("more").hidden) showMore();
+}, { rootMargin: "600px" });
+
+/** Load more when the button comes near the window, also if it is there already. */
+function watchMore() {
+  moreObserver.unobserve($("more"));
+  moreObserver.observe($("more"));
+}
+
+/** Handle the buttons of the viewer: similar, add and subtract. */
+async function onAction(action, item) {
+  const search = action === "similar" ? new URLSearchParams() : new URLSearchParams(state.address.search);
+  appendLimited(search, action === "subtract" ? "unlike" : "like", String(item.id));
+  await navigateTo(search);
+  viewer.close();
+  grid.focus(0);
+}
+
+// --- errors and the library
 
 /** Run `work`, show its error if there is one, and return whether it failed. */
 async function reportErrors(work, signal) {
@@ -139,163 +230,119 @@ async function reportErrors(work, signal) {
   } catch (error) {
     if (error.name === "AbortError") return false;
     $("status").textContent = "";
-    $("problem").textContent = t(error instanceof service.Problem ? error.message : "problemOther");
-    if (!(error instanceof service.Problem)) console.error(error);
+    showError(error);
     return true;
   } finally {
     if (!signal?.aborted) document.body.classList.remove("busy");
   }
 }
 
-// --- search by picture
+function showError(error) {
+  $("problem").textContent = t(error instanceof service.Problem ? error.message : "problemOther");
+  if (!(error instanceof service.Problem)) console.error(error);
+}
 
 async function searchByPicture(file) {
   $("status").textContent = t("analysing");
   await reportErrors(async () => {
     const token = await service.upload(file);
     addUpload(token, file);
-    const next = readForm();
-    appendLimited(next, "like", token);
-    await navigate(next);
+    const search = readForm(state.address.search);
+    appendLimited(search, "like", token);
+    await navigateTo(search);
   });
 }
 
-function listenForFiles() {
-  const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-  $("file").addEventListener("change", () => {
-    const [file] = $("file").files;
-    $("file").value = "";
-    if (file) searchByPicture(file);
-  });
-  addEventListener("dragover", (event) => {
-    if (!hasFiles(event)) return;
-    event.preventDefault();
-    $("drop").hidden = false;
-  });
-  addEventListener("dragleave", (event) => {
-    if (!event.relatedTarget) $("drop").hidden = true;
-  });
-  addEventListener("drop", (event) => {
-    $("drop").hidden = true;
-    if (!hasFiles(event)) return;
-    event.preventDefault();
-    const [file] = event.dataTransfer.files;
-    if (file) searchByPicture(file);
-  });
-  addEventListener("paste", (event) => {
-    const file = [...(event.clipboardData?.files ?? [])].find((one) => one.type.startsWith("image/"));
-    if (!file) return;
-    event.preventDefault();
-    searchByPicture(file);
-  });
+/** Load what the page says about the library. */
+async function loadLibrary() {
+  libraryInfo = await service.library();
+  explainPanel.setModels(libraryInfo);
+  offerFolders(libraryInfo.folders);
+  offerSignals(libraryInfo.signals);
+  $("views").querySelector('[data-view="add"]').hidden = !libraryInfo.manages;
+  $("reveal").hidden = !libraryInfo.manages;
+  drawLibrary();
+  offerFacets(await service.facets(""));
 }
 
-// --- header, welcome and filters
-
-function drawHeader() {
-  const theme = document.documentElement.dataset.theme ?? "auto";
-  const label = t({ auto: "themeAuto", light: "themeLight", dark: "themeDark" }[theme]);
-  $("theme").textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
-  $("theme").title = label;
-  $("theme").setAttribute("aria-label", label);
-  if (libraryInfo) {
-    const { pictures, clips } = libraryInfo;
-    const parts = [pictures && t("pictures", { n: pictures }), clips && t("clips", { n: clips })];
-    $("library-size").textContent = parts.filter(Boolean).join(" · ") || t("empty");
-  }
-}
-
-function changeTheme() {
-  const order = ["auto", "light", "dark"];
-  const current = document.documentElement.dataset.theme ?? "auto";
-  const next = order[(order.indexOf(current) + 1) % order.length];
-  if (next === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = next;
-  saveSetting("theme", next === "auto" ? null : next);
-  drawHeader();
+function drawLibrary() {
+  if (!libraryInfo) return;
+  const { pictures, clips } = libraryInfo;
+  const parts = [pictures && t("pictures", { n: pictures }), clips && t("clips", { n: clips })];
+  $("library-size").textContent = parts.filter(Boolean).join(" · ");
+  if (!$("welcome").hidden) showWelcome();
 }
 
 async function changeLanguage(code) {
   await setLanguage(code, languages.find((one) => one.code === code).direction);
   $("language").value = language;
-  drawHeader();
-  drawChips($("chips"), search, navigate);
+  drawTheme();
+  drawLibrary();
+  if (shown === null) return;
+  drawAddress();
   grid.translate();
-  if (grid.hits.length) showCount({ more: !$("more").hidden });
-}
-
-function drawExamples() {
-  $("examples").replaceChildren(...EXAMPLES.map(([lang, text]) => {
-    const item = document.createElement("li");
-    const link = document.createElement("a");
-    link.href = `/?${new URLSearchParams({ q: text })}`;
-    Object.assign(link, { lang, dir: "auto", textContent: text });
-    link.addEventListener("click", (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-      event.preventDefault();
-      navigate(new URLSearchParams({ q: text }));
-    });
-    item.append(link);
-    return item;
-  }));
-}
-
-function drawFolders() {
-  $("folder").append(...libraryInfo.folders.map(({ folder, files }) => {
-    const depth = folder.split("/").length - 1;
-    const name = `${" ".repeat(3 * depth)}${folder.split("/").at(-1)}`;
-    return new Option(files ? `${name} (${files})` : name, folder);
-  }));
-  $("folder").value = search.get("folder") ?? "";
+  scrubber.translate();
+  viewer.translate();
+  adding.translate();
+  if (state.source instanceof HitSource) showHits();
+  else if (state.source?.length) $("status").textContent = t("items", { n: state.source.length });
 }
 
 function listen() {
   $("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    navigate(readForm());
+    navigateTo(readForm(state.address.search));
   });
-  $("form").addEventListener("change", (event) => {
-    // Filters apply at once; words need Enter.
-    if (event.target.matches("select, [type=radio], [type=date]")) navigate(readForm());
-  });
+  for (const field of [$("form"), $("filters")]) {
+    field.addEventListener("change", (event) => {
+      // Filters apply at once; words need Enter.
+      if (!event.target.matches("select, [type=radio], [type=checkbox], [type=date]")) return;
+      const view = state.address.view === "recent" && !$("query").value.trim() ? "recent" : "";
+      navigate({ search: readForm(state.address.search), view });
+    });
+  }
   $("clear").addEventListener("click", () => {
-    navigate(new URLSearchParams($("query").value.trim() ? { q: $("query").value.trim() } : {}));
+    const q = $("query").value.trim();
+    navigate({ search: new URLSearchParams(q ? { q } : {}), view: state.address.view });
     $("query").focus();
   });
   $("more").addEventListener("click", showMore);
-  new IntersectionObserver(([entry]) => {
-    if (entry.isIntersecting && !$("more").disabled && !$("more").hidden) showMore();
-  }, { rootMargin: "300px" }).observe($("more"));
-  $("theme").addEventListener("click", changeTheme);
-  $("language").addEventListener("change", () => {
-    saveSetting("language", $("language").value);
-    changeLanguage($("language").value);
-  });
+  $("unfold").addEventListener("click", unfold);
   $("query").addEventListener("keydown", (event) => {
-    if (event.key !== "ArrowDown" || !grid.hits.length) return;
+    if (event.key !== "ArrowDown" || !grid.length) return;
     event.preventDefault();
     grid.focus(0);
   });
   addEventListener("keydown", (event) => {
-    if ($("viewer").open) return;
+    if (viewer.open) return;
     const inField = event.target.closest?.("input, select, textarea");
     if (event.key === "/" && !inField && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       $("query").select();
     } else if (event.key === "Escape" && event.target.closest?.("#grid")) {
-      $("query").focus();
+      $("query").focus({ preventScroll: true });
     }
   });
-  addEventListener("popstate", () => {
-    $("viewer").close();
-    showAddress();
-  });
+  document.addEventListener("click", followLinks);
+  addEventListener("popstate", showAddress);
+}
+
+/** Follow links to this page without loading it again. */
+function followLinks(event) {
+  const link = event.target.closest?.("a[href^='/']");
+  if (!link || event.defaultPrevented || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (link.target || link.hasAttribute("download") || link.pathname !== "/") return;
+  event.preventDefault();
+  navigate(parseAddress(link.search));
 }
 
 async function start() {
+  history.scrollRestoration = "manual";
   listen();
-  listenForFiles();
-  drawExamples();
+  listenForFiles(searchByPicture);
+  listenForSettings(changeLanguage);
+  drawExamples($("examples"));
+  const info = loadLibrary();
   languages = await service.languages();
   $("language").append(...languages.map(({ code, name }) => {
     const option = new Option(name, code);
@@ -303,13 +350,8 @@ async function start() {
     return option;
   }));
   await changeLanguage(preferredLanguage(languages.map(({ code }) => code)));
-  const firstSearch = showAddress();
-  libraryInfo = await service.library();
-  explainPanel.setModels(libraryInfo);
-  drawFolders();
-  drawHeader();
-  if (!search.size && !matchMedia("(pointer: coarse)").matches) $("query").focus();
-  await firstSearch;
+  await showAddress();
+  await info;
   document.body.dataset.ready = "yes";
 }
 

@@ -1,6 +1,6 @@
 // The chips of a search: pictures to include or exclude, and words to exclude.
 
-import { t } from "./i18n.js";
+import { formatDate, t } from "./i18n.js";
 import { thumbnailUrl } from "./service.js";
 
 /** Object URLs of uploaded pictures by token, as long as the page is open. */
@@ -17,6 +17,37 @@ export function drawChips(list, search, onChange) {
   );
   list.replaceChildren(...parts.map((part) => chip(part, search, onChange)));
   list.hidden = parts.length === 0;
+}
+
+/** Say what the server understood of a query besides what it shows, and offer to undo it. */
+export function drawUnderstood(box, { corrected, understood }, search, onChange) {
+  const { since, until, place, without } = understood ?? {};
+  const excluded = [without ?? []].flat();
+  const day = (date) => (date?.length === 10 ? formatDate(`${date}T12:00:00`, { dateStyle: "medium" }) : date ?? "…");
+  const notes = [
+    corrected && note(t("corrected", { words: corrected })),
+    (since || until) && note(t("understoodDates", { from: day(since), to: day(until) }), "dates"),
+    place && note(t("understoodPlace", { place }), "places"),
+    excluded.length && note(t("understoodWithout", { words: excluded.join(", ") })),
+  ].filter(Boolean);
+  box.hidden = notes.length === 0;
+  box.replaceChildren(...notes);
+
+  function note(text, signal) {
+    const item = document.createElement("li");
+    const words = document.createElement("bdi");
+    words.textContent = text;
+    item.append(words);
+    if (!signal) return item;
+    const undo = button("×", t("remove", { name: text }));
+    undo.addEventListener("click", () => {
+      const next = new URLSearchParams(search);
+      next.append("off", signal);
+      onChange(next);
+    });
+    item.append(undo);
+    return item;
+  }
 }
 
 function chip({ key, value }, search, onChange) {

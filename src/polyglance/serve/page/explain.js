@@ -29,7 +29,8 @@ export class ExplainPanel {
   show(hit) {
     this.request?.abort();
     this.hit = hit;
-    $("why").hidden = !this.models.explains || !this.query();
+    $("why").hidden = !this.query() || !(this.models.explains || hit.why?.length);
+    $("why-open").hidden = !this.models.explains;
     $("why-open").setAttribute("aria-expanded", "false");
     $("why-words").replaceChildren();
     $("question").hidden = !this.models.answers.length;
@@ -91,7 +92,7 @@ export class ExplainPanel {
       highlight.append(frame);
     }
     highlight.append(mask(attribution.cells, this.hit));
-    $("stage").append(highlight);
+    $("stage").querySelector(".frame").append(highlight);
   }
 
   async #ask(question) {

@@ -1,176 +1,319 @@
-// The hits as justified rows of pictures in their own aspect ratio, and the keys that move
-// among them.
+// A virtual grid: only the rows in and near the window exist, and their nodes are used again.
+//
+// To assistive technology it is an ARIA grid of known size, whose headings are row headers. One
+// tile takes part in the tab order; the arrow keys move among all, and scroll.
 
-import { formatTime, t } from "./i18n.js";
-import { thumbnailUrl } from "./service.js";
+import { closestItem, layoutRows, rowAt, rowOf } from "./layout.js";
+import { Tile } from "./tile.js";
 
-const GAP = 8;
-const RETRY_MS = 2500;
+const OVERSCAN = 500; // pixels above and below the window
+const FAST = 6; // pixels per millisecond: tiles show no pictures until scrolling slows down
+const SETTLED_MS = 90;
 
 export class Grid {
-  /** `onOpen(index)` is called when a tile is clicked. */
-  constructor(list, onOpen) {
-    this.list = list;
-    this.hits = [];
-    list.addEventListener("click", (event) => {
-      const tile = event.target.closest(".tile");
-      if (tile) onOpen(this.tiles.indexOf(tile));
+  /**
+   * `onOpen(index)` is called for a tile, `onLayout(sections, starts)` when rows were laid out, and
+   * `onScroll(section, share)` with the section in view and how far the grid is scrolled.
+   */
+  constructor(root, { onOpen, onLayout, onScroll }) {
+    this.root = root;
+    Object.assign(this, { onLayout, onScroll });
+    this.source = null;
+    this.rows = null;
+    this.shown = new Map(); // row -> its elements
+    this.unused = { rows: [], headings: [], tiles: [] };
+    this.current = 0; // the item in the tab order
+    this.offset = 0; // of the grid from the top of the document
+    this.covered = 0; // by the header, from the top of the window
+    this.last = { y: scrollY, time: performance.now() };
+    root.addEventListener("click", (event) => {
+      const link = event.target.closest(".tile");
+      if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab
+      event.preventDefault();
+      onOpen(Number(link.dataset.index));
     });
-    list.addEventListener("keydown", (event) => this.#move(event));
-    list.addEventListener("focusin", (event) => this.#enter(event.target.closest(".tile")));
-    new ResizeObserver(() => this.layout()).observe(list);
+    root.addEventListener("keydown", (event) => this.#move(event));
+    root.addEventListener("focusin", (event) => {
+      const link = event.target.closest(".tile");
+      if (link) this.#setCurrent(Number(link.dataset.index));
+    });
+    // These do not bubble, but they can be captured: no listeners on every picture.
+    for (const type of ["load", "error"]) {
+      root.addEventListener(type, (event) => event.target.owner?.settle(type), true);
+    }
+    addEventListener("scroll", () => this.#schedule(), { passive: true });
+    new ResizeObserver(() => this.layout()).observe(root);
+    // What lies above the grid may grow or shrink.
+    new ResizeObserver(() => this.#measure()).observe(document.body);
+    new ResizeObserver(() => this.#measure()).observe(document.querySelector(".top"));
   }
 
-  get tiles() {
-    return [...this.list.querySelectorAll(".tile")];
+  get length() {
+    return this.source?.ratios.length ?? 0;
   }
 
-  clear() {
-    this.hits = [];
-    this.list.replaceChildren();
-  }
-
-  add(hits) {
-    const first = this.hits.length === 0;
-    this.hits.push(...hits);
-    this.list.append(...hits.map((hit) => this.#item(hit)));
-    if (first) this.tiles[0]?.setAttribute("tabindex", "0");
+  /** Show another source. */
+  setSource(source) {
+    this.source = source;
+    this.current = 0;
+    source.onLoad = () => this.#refill();
+    this.#clear();
+    this.rows = null;
     this.layout();
   }
 
-  focus(index) {
-    this.tiles[index]?.focus();
-  }
-
-  /** Update the alternative texts after a change of language. */
-  translate() {
-    this.tiles.forEach((tile, i) => {
-      tile.querySelector("img").alt = altText(this.hits[i]);
-    });
+  /** Show what was appended to the source. */
+  extend() {
+    // Only the last row may have become another one.
+    const last = this.rows?.top.length - 1;
+    const elements = this.shown.get(last);
+    if (elements) this.#free(last, elements);
+    this.#layoutRows(this.rows.width);
+    this.#render();
   }
 
   layout() {
-    const width = Math.floor(this.list.clientWidth);
-    if (!width || !this.hits.length) return;
-    const targetHeight = width < 600 ? 130 : width < 1100 ? 180 : 215;
-    const tiles = this.tiles;
-    let row = [];
-    let ratios = 0;
-    const close = (height, justified) => {
-      let left = width - GAP * (row.length - 1);
-      row.forEach((i, column) => {
-        const exact = aspectRatio(this.hits[i]) * height;
-        // The last tile takes the rounding error, so that all rows end at the same edge.
-        const last = justified && column === row.length - 1;
-        const tileWidth = Math.max(40, last ? left : Math.floor(exact));
-        left -= tileWidth;
-        tiles[i].style.width = `${tileWidth}px`;
-        tiles[i].style.height = `${Math.floor(height)}px`;
-        tiles[i].querySelector("img").sizes = `${tileWidth}px`;
-      });
-      row = [];
-      ratios = 0;
-    };
-    this.hits.forEach((hit, i) => {
-      row.push(i);
-      ratios += aspectRatio(hit);
-      const height = (width - GAP * (row.length - 1)) / ratios;
-      if (height <= targetHeight) close(height, true);
-    });
-    if (row.length) close(targetHeight, false);
-  }
-
-  #item(hit) {
-    const item = document.createElement("li");
-    const tile = document.createElement("button");
-    tile.type = "button";
-    tile.className = "tile";
-    tile.tabIndex = -1;
-    tile.dataset.id = hit.id;
-    tile.append(picture(hit));
-    if (hit.kind === "clip") {
-      const badge = document.createElement("span");
-      badge.className = "badge";
-      badge.setAttribute("aria-hidden", "true");
-      badge.textContent = hit.span ? `▶ ${formatTime(hit.span[0])}–${formatTime(hit.span[1])}` : "▶";
-      tile.append(badge);
+    const width = Math.floor(this.root.clientWidth);
+    if (!width || !this.source) return;
+    this.#measure();
+    if (this.rows?.width !== width) {
+      const anchor = this.rows && this.#firstVisible();
+      this.#clear();
+      this.#layoutRows(width);
+      if (anchor) this.scrollTo(anchor);
     }
-    const name = document.createElement("span");
-    name.className = "name";
-    name.dir = "auto";
-    name.setAttribute("aria-hidden", "true");
-    name.textContent = hit.name;
-    tile.append(name);
-    item.append(tile);
-    return item;
+    this.#render();
   }
 
-  #enter(tile) {
-    if (!tile) return;
-    for (const other of this.list.querySelectorAll('.tile[tabindex="0"]')) other.tabIndex = -1;
-    tile.tabIndex = 0;
+  #layoutRows(width) {
+    this.rows = layoutRows(this.source.sections, this.source.ratios, width);
+    this.root.style.height = `${this.rows.total}px`;
+    this.root.setAttribute("aria-rowcount", this.rows.top.length);
+    const scrolled = Math.max(1, this.rows.total - innerHeight);
+    const starts = this.source.sections.map((_, i) =>
+      this.rows.top[this.rows.section.indexOf(i)] / scrolled);
+    this.onLayout(this.source.sections, starts);
+  }
+
+  /** Scroll so that an item's row is at the top of the window. */
+  scrollTo(index) {
+    if (!this.rows?.top.length) return;
+    this.#measure();
+    scrollTo({ top: this.offset + this.rows.top[rowOf(this.rows, index)] - this.covered });
+  }
+
+  /** Scroll to a share of the grid's height, from 0 to 1. */
+  scrollToShare(share) {
+    scrollTo({ top: this.offset + share * (this.rows.total - innerHeight) });
+  }
+
+  /** Scroll to the first item of a section, its heading included. */
+  scrollToSection(section) {
+    const row = this.rows?.section.indexOf(section) ?? -1;
+    if (row < 0) return;
+    this.#measure();
+    scrollTo({ top: row ? this.offset + this.rows.top[row] - this.covered : 0 });
+  }
+
+  /** Focus an item, and bring it into view. */
+  focus(index) {
+    if (!this.length) return;
+    this.#setCurrent(Math.max(0, Math.min(this.length - 1, index)));
+    const row = rowOf(this.rows, this.current);
+    const top = this.root.getBoundingClientRect().top + this.rows.top[row];
+    const bottom = top + this.rows.height[row];
+    if (top < this.covered) scrollBy(0, top - this.covered - 8);
+    else if (bottom > innerHeight) scrollBy(0, bottom - innerHeight + 8);
+    this.#render();
+    this.#tile(this.current)?.link.focus({ preventScroll: true });
+  }
+
+  /** Update texts after a change of language. */
+  translate() {
+    if (!this.source) return;
+    this.#clear();
+    this.#render();
+  }
+
+  /** Measure where the grid is; not while scrolling, since that would force a layout. */
+  #measure() {
+    const header = document.querySelector(".top");
+    this.offset = this.root.getBoundingClientRect().top + scrollY;
+    // On a phone a part of the header scrolls away.
+    this.covered = header.offsetHeight + Math.min(0, parseFloat(getComputedStyle(header).top) || 0);
+  }
+
+  #firstVisible() {
+    const y = this.covered - this.root.getBoundingClientRect().top;
+    return y <= 0 ? 0 : this.rows.first[rowAt(this.rows, y)];
+  }
+
+  #schedule() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame((time) => {
+      this.frame = 0;
+      const y = scrollY;
+      const speed = Math.abs(y - this.last.y) / Math.max(1, time - this.last.time);
+      this.last = { y, time };
+      this.fast = speed > FAST;
+      clearTimeout(this.settling);
+      if (this.fast) this.settling = setTimeout(() => this.#settle(), SETTLED_MS);
+      this.#render();
+    });
+  }
+
+  #settle() {
+    this.fast = false;
+    this.#render();
+    this.#refill();
+  }
+
+  /** Create the rows in view, and take away those that are not. */
+  #render() {
+    if (!this.rows?.top.length) return;
+    const top = scrollY - this.offset;
+    const first = rowAt(this.rows, top - OVERSCAN);
+    const last = rowAt(this.rows, top + innerHeight + OVERSCAN);
+    for (const [row, elements] of this.shown) {
+      if ((row < first || row > last) && !elements.node.contains(document.activeElement)) {
+        this.#free(row, elements);
+      }
+    }
+    for (let row = first; row <= last; row++) if (!this.shown.has(row)) this.#fill(row);
+    const begin = this.rows.first[first];
+    const end = this.rows.first[last] + this.rows.count[last];
+    if (!this.fast) this.source.load(begin, end);
+    this.#keepInTabOrder(rowAt(this.rows, top + this.covered + 1), begin, end);
+    const section = this.rows.section[rowAt(this.rows, top + this.covered + 60)];
+    this.onScroll(section, Math.max(0, top) / Math.max(1, this.rows.total - innerHeight));
+  }
+
+  #fill(row) {
+    const { rows } = this;
+    const section = this.source.sections[rows.section[row]];
+    const isHeading = rows.count[row] === 0;
+    const node = (isHeading ? this.unused.headings.pop() : this.unused.rows.pop())
+      ?? createRow(isHeading);
+    node.style.transform = `translateY(${rows.top[row]}px)`;
+    node.style.height = `${rows.height[row]}px`;
+    node.setAttribute("aria-rowindex", row + 1);
+    const tiles = [];
+    if (isHeading) {
+      node.firstChild.firstChild.textContent = section.label();
+    } else {
+      for (let i = 0; i < rows.count[row]; i++) {
+        const index = rows.first[row] + i;
+        const tile = this.unused.tiles.pop() ?? new Tile();
+        tile.place(index, i + 1, rows.left[index], rows.widths[index], rows.height[row]);
+        tile.link.tabIndex = index === this.current ? 0 : -1;
+        tile.show(this.source.item(index), !this.fast);
+        if (tile.cell.parentNode !== node) node.append(tile.cell);
+        tiles.push(tile);
+      }
+    }
+    if (!node.isConnected) this.root.append(node);
+    this.shown.set(row, { node, tiles, isHeading });
+  }
+
+  #free(row, { node, tiles, isHeading }) {
+    for (const tile of tiles) {
+      tile.clear();
+      tile.cell.remove();
+      this.unused.tiles.push(tile);
+    }
+    node.remove();
+    (isHeading ? this.unused.headings : this.unused.rows).push(node);
+    this.shown.delete(row);
+  }
+
+  #clear() {
+    for (const [row, elements] of this.shown) this.#free(row, elements);
+  }
+
+  /** Show what has arrived since the rows were created. */
+  #refill() {
+    for (const { tiles } of this.shown.values()) {
+      for (const tile of tiles) tile.show(this.source.item(tile.index), !this.fast);
+    }
+  }
+
+  #tile(index) {
+    const row = rowOf(this.rows, index);
+    return this.shown.get(row)?.tiles[index - this.rows.first[row]];
+  }
+
+  #setCurrent(index) {
+    const before = this.rows && this.#tile(this.current);
+    if (before) before.link.tabIndex = -1;
+    this.current = index;
+    const after = this.rows && this.#tile(index);
+    if (after) after.link.tabIndex = 0;
+  }
+
+  /** Let Tab reach the grid where it is looked at, not where it was used last. */
+  #keepInTabOrder(row, begin, end) {
+    if (this.root.contains(document.activeElement)) return;
+    if (this.current < begin || this.current >= end) {
+      this.#setCurrent(Math.min(this.rows.first[row], this.length - 1));
+    }
   }
 
   #move(event) {
-    const tiles = this.tiles;
-    const current = tiles.indexOf(event.target.closest(".tile"));
-    if (current < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
-    const forward = document.documentElement.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
-    let target = null;
-    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      target = current + (event.key === forward ? 1 : -1);
-    } else if (event.key === "ArrowDown") target = nearest(tiles, current, 1);
-    else if (event.key === "ArrowUp") target = nearest(tiles, current, -1);
-    else if (event.key === "Home") target = 0;
-    else if (event.key === "End") target = tiles.length - 1;
+    const link = event.target.closest(".tile");
+    if (!link || event.altKey || event.metaKey) return;
+    const index = Number(link.dataset.index);
+    const target = this.#target(index, event.key, event.ctrlKey);
     if (target === null) return;
     event.preventDefault();
-    tiles[Math.max(0, Math.min(tiles.length - 1, target))].focus();
+    this.focus(target);
+  }
+
+  /** Return the item that a key leads to, or null. */
+  #target(index, key, ctrl) {
+    const { rows } = this;
+    const row = rowOf(rows, index);
+    const forward = document.documentElement.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
+    switch (key) {
+      case "ArrowLeft":
+      case "ArrowRight":
+        return index + (key === forward ? 1 : -1);
+      case "ArrowDown":
+        return this.#vertically(index, row, 1);
+      case "ArrowUp":
+        return this.#vertically(index, row, -1);
+      case "PageDown":
+      case "PageUp": {
+        const step = (key === "PageDown" ? 0.9 : -0.9) * (innerHeight - this.covered);
+        const to = rowAt(rows, Math.max(0, rows.top[row] + step));
+        return this.#vertically(index, to - Math.sign(step), Math.sign(step));
+      }
+      case "Home":
+        return ctrl ? 0 : rows.first[row];
+      case "End":
+        return ctrl ? this.length - 1 : rows.first[row] + rows.count[row] - 1;
+      default:
+        return null;
+    }
+  }
+
+  /** Return the closest item in the next row of items from a row on. */
+  #vertically(index, row, step) {
+    const x = this.rows.left[index] + this.rows.widths[index] / 2;
+    for (let to = row + step; to >= 0 && to < this.rows.top.length; to += step) {
+      if (this.rows.count[to]) return closestItem(this.rows, to, x);
+    }
+    return index;
   }
 }
 
-/** Width by height, clipped so that no tile fills a row or vanishes. */
-const aspectRatio = (hit) => Math.min(3, Math.max(0.5, hit.width / hit.height || 1));
-
-/** Return the index of the closest tile in the next row down (step 1) or up (step -1). */
-function nearest(tiles, current, step) {
-  const from = tiles[current].getBoundingClientRect();
-  const middle = from.left + from.width / 2;
-  let row = null;
-  let best = current;
-  let smallest = Infinity;
-  for (let i = current + step; i >= 0 && i < tiles.length; i += step) {
-    const box = tiles[i].getBoundingClientRect();
-    if (Math.abs(box.top - from.top) < 2) continue;
-    row ??= box.top;
-    if (Math.abs(box.top - row) >= 2) break;
-    const distance = Math.abs(box.left + box.width / 2 - middle);
-    if (distance < smallest) [best, smallest] = [i, distance];
-  }
-  return best;
-}
-
-/** Return the alternative text of a hit. */
-export function altText(hit) {
-  const values = { name: hit.name, folder: hit.folder };
-  if (!hit.span) return t(hit.kind === "clip" ? "altClip" : "altPicture", values);
-  return t("altSegment", { ...values, from: formatTime(hit.span[0]), to: formatTime(hit.span[1]) });
-}
-
-function picture(hit) {
-  const image = document.createElement("img");
-  const widthAt = (longest) => Math.round(longest * Math.min(1, hit.width / hit.height || 1));
-  image.alt = altText(hit);
-  image.loading = "lazy";
-  image.decoding = "async";
-  image.sizes = "200px";
-  image.addEventListener("load", () => image.classList.add("loaded"));
-  image.addEventListener("error", () => {
-    if (image.dataset.retried) image.closest(".tile")?.classList.add("broken");
-    else setTimeout(() => { image.srcset = ""; image.src = thumbnailUrl(hit.id); }, RETRY_MS);
-    image.dataset.retried = "yes";
-  });
-  image.srcset = [256, 640].map((size) => `${thumbnailUrl(hit.id, size)} ${widthAt(size)}w`).join(", ");
-  image.src = thumbnailUrl(hit.id);
-  return image;
+function createRow(isHeading) {
+  const node = document.createElement("div");
+  node.setAttribute("role", "row");
+  node.className = isHeading ? "heading" : "line";
+  if (!isHeading) return node;
+  const cell = document.createElement("div");
+  cell.setAttribute("role", "rowheader");
+  cell.append(document.createElement("h2"));
+  node.append(cell);
+  return node;
 }

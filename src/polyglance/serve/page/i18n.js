@@ -53,8 +53,26 @@ export function translate(root) {
 
 export const formatNumber = (value) => new Intl.NumberFormat(language).format(value);
 
-export const formatDate = (taken) =>
-  new Intl.DateTimeFormat(language, { dateStyle: "long" }).format(new Date(taken));
+export const formatPercent = (share) =>
+  new Intl.NumberFormat(language, { style: "percent" }).format(share);
+
+/** Format a date and time as the camera's clock showed it, whatever the browser's time zone. */
+export const formatDate = (taken, style = { dateStyle: "full", timeStyle: "short" }) =>
+  new Intl.DateTimeFormat(language, style).format(new Date(taken.slice(0, 19)));
+
+/** Format a month such as 2024-07. */
+export const formatMonth = (month) =>
+  formatDate(`${month}-15T12:00:00`, { month: "long", year: "numeric" });
+
+export const formatYear = (month) => formatDate(`${month}-15T12:00:00`, { year: "numeric" });
+
+/** Format a number of bytes in the largest unit below it. */
+export function formatBytes(bytes) {
+  const units = ["byte", "kilobyte", "megabyte", "gigabyte"];
+  const power = Math.min(3, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
+  const style = { style: "unit", unit: units[power], maximumSignificantDigits: 3 };
+  return new Intl.NumberFormat(language, style).format(bytes / 1000 ** power);
+}
 
 /** Format seconds as m:ss or h:mm:ss. */
 export function formatTime(seconds) {

@@ -9,6 +9,7 @@ export class Problem extends Error {}
 
 const MESSAGES = {
   401: "problemLocked",
+  403: "problemForbidden",
   404: "problemGone",
   413: "problemPicture",
   415: "problemPicture",
@@ -26,18 +27,56 @@ async function request(url, options, messages = MESSAGES) {
     throw new Problem("problemOffline");
   }
   if (!response.ok) throw new Problem(messages[response.status] ?? "problemOther");
-  return response.json();
+  return response.status === 204 ? null : response.json();
 }
 
-export const library = () => request("/api/library");
+/** Id of the served library: thumbnails whose address has it can be cached for good. */
+let libraryId = null;
+
+export async function library() {
+  const info = await request("/api/library");
+  libraryId = info.library ?? null;
+  return info;
+}
+
 export const languages = () => request("/api/languages");
 
 /** Search; `search` holds the same parameters as the page's address. */
-export function search(search, { offset = 0, limit = 40, signal } = {}) {
+export const search = (search, { offset = 0, limit = 60, signal } = {}) =>
+  request(withParameters("/api/search", search, { limit, offset }), { signal });
+
+/** Return how many items there are in each month, the newest first. */
+export const timeline = (filters, sort, signal) =>
+  request(withParameters("/api/timeline", filters, { unit: "month", sort }), { signal });
+
+/** Return a page of the items that a timeline counts. */
+export const items = (filters, sort, { offset, limit, snapshot, signal }) =>
+  request(withParameters("/api/items", filters, { sort, offset, limit, snapshot }), { signal });
+
+/** Return the rank of an item in a timeline, or null. */
+export const rank = async (id, filters, sort, snapshot) =>
+  (await request(withParameters(`/api/items/${id}/neighbors`, filters, { sort, snapshot }))).rank;
+
+export const folders = (parent, signal) =>
+  request(withParameters("/api/folders", "", parent ? { parent } : {}), { signal });
+export const facets = (filters) => request(withParameters("/api/facets", filters, {}));
+export const item = (id) => request(`/api/items/${id}`);
+export const details = (id, signal) => request(`/api/items/${id}/details`, { signal });
+export const similar = (id, signal) => request(`/api/items/${id}/similar?limit=12`, { signal });
+export const stack = (id, signal) => request(`/api/items/${id}/stack`, { signal });
+export const reveal = (id) => request(`/api/items/${id}/reveal`, { method: "POST" });
+
+/** Call an endpoint for adding folders, which the server offers on its own machine only. */
+export function manage(endpoint, method = "GET", body = undefined) {
+  const headers = body && { "content-type": "application/json" };
+  const options = { method, headers, body: body && JSON.stringify(body) };
+  return request(`/api/manage/${endpoint}`, options, { ...MESSAGES, 422: "problemFolder", 404: "problemFolder" });
+}
+
+function withParameters(url, search, more) {
   const parameters = new URLSearchParams(search);
-  parameters.set("limit", limit);
-  parameters.set("offset", offset);
-  return request(`/api/search?${parameters}`, { signal });
+  for (const [key, value] of Object.entries(more)) if (value !== undefined) parameters.set(key, value);
+  return `${url}?${parameters}`;
 }
 
 /** Return which parts of a hit match each word of a query. */
@@ -75,5 +114,7 @@ async function shrink(file) {
   }
 }
 
-export const thumbnailUrl = (id, size = 256) => `/api/items/${id}/thumbnail?size=${size}`;
-export const fileUrl = (hit) => `/api/items/${hit.id}/${hit.kind === "clip" ? "clip" : "picture"}`;
+export const thumbnailUrl = (id, size = 256) =>
+  `/api/items/${id}/thumbnail?size=${size}${libraryId ? `&v=${libraryId}` : ""}`;
+export const fileUrl = (item) => `/api/items/${item.id}/${item.kind === "clip" ? "clip" : "picture"}`;
+export const downloadUrl = (item) => `/api/items/${item.id}/file`;

@@ -1,66 +1,108 @@
-// The dialog that shows one hit: a picture, or a clip that plays the segment that was found.
+// The viewer: one picture over the whole window, or a clip that plays the segment that was found.
+//
+// Which item is open is part of the address, so this only draws; `app.js` keeps the history.
 
-import { altText } from "./grid.js";
-import { formatDate, formatNumber, formatTime, t } from "./i18n.js";
-import { fileUrl, thumbnailUrl } from "./service.js";
+import { altText } from "./tile.js";
+import { downloadUrl, fileUrl, reveal, thumbnailUrl } from "./service.js";
+import { getSetting, saveSetting, t } from "./i18n.js";
+import { Zoom } from "./zoom.js";
 
 const $ = (id) => document.getElementById(id);
 
 export class Viewer {
-  /** `hits()` returns the hits to step through; `onClose(index)` gets the last one shown. */
-  constructor(hits, { onClose, onAction, explainPanel }) {
-    this.hits = hits;
-    this.explainPanel = explainPanel;
-    this.index = 0;
+  /**
+   * `onStep(step)` and `onClose()` are requests to change the address; `onAction(action, item)` is
+   * called for the buttons that start a search.
+   */
+  constructor({ onStep, onClose, onAction, onReport, panels }) {
+    Object.assign(this, { onStep, onClose, panels });
+    this.item = null;
     this.dialog = $("viewer");
-    $("close").addEventListener("click", () => this.dialog.close());
-    $("previous").addEventListener("click", () => this.show(this.index - 1));
-    $("next").addEventListener("click", () => this.show(this.index + 1));
+    this.zoom = new Zoom($("stage"), {
+      onSwipe: onStep, onDismiss: onClose,
+      onZoom: (scale) => $("zoom").setAttribute("aria-pressed", String(scale > 1)),
+    });
+    $("close").addEventListener("click", onClose);
+    $("previous").addEventListener("click", () => onStep(-1));
+    $("next").addEventListener("click", () => onStep(1));
+    $("zoom").addEventListener("click", () => this.zoom.toggle());
+    $("info").addEventListener("click", () => this.#showPanel(!this.panelOpen));
     $("play-segment").addEventListener("click", () => this.#playSegment());
+    $("reveal").addEventListener("click", () => onReport(() => reveal(this.item.id)));
     for (const action of ["similar", "add", "subtract"]) {
-      $(action).addEventListener("click", () => {
-        const hit = this.hits()[this.index];
-        this.dialog.close();
-        onAction(action, hit);
-      });
+      $(action).addEventListener("click", () => onAction(action, this.item));
     }
-    this.dialog.addEventListener("click", (event) => {
-      if (event.target === this.dialog) this.dialog.close(); // a click on the backdrop
+    this.dialog.addEventListener("keydown", (event) => this.#key(event));
+    this.dialog.addEventListener("cancel", (event) => { // Escape
+      event.preventDefault();
+      onClose();
     });
-    this.dialog.addEventListener("keydown", (event) => this.#step(event));
-    this.dialog.addEventListener("close", () => {
-      $("stage").replaceChildren(); // stops a clip and its download
-      onClose(this.index);
-    });
+    const wide = matchMedia("(min-width: 60rem)").matches;
+    this.#showPanel(wide && getSetting("panel") !== "closed", false);
   }
 
-  show(index) {
-    const hits = this.hits();
-    if (index < 0 || index >= hits.length) return;
-    this.index = index;
-    const hit = hits[index];
-    $("viewer-name").textContent = hit.name;
-    $("viewer-facts").replaceChildren(...facts(hit));
-    $("original").href = fileUrl(hit);
-    $("play-segment").hidden = hit.kind !== "clip";
-    $("previous").disabled = index === 0;
-    $("next").disabled = index === hits.length - 1;
-    $("stage").replaceChildren(hit.kind === "clip" ? this.#video(hit) : picture(hit));
-    this.explainPanel.show(hit);
-    if (!this.dialog.open) {
-      this.dialog.showModal();
-      $("viewer-name").focus({ preventScroll: true });
-    }
+  get open() {
+    return this.dialog.open;
   }
 
-  #video(hit) {
-    const [start, stop] = hit.span ?? [0, hit.seconds ?? Infinity];
+  /** Show an item; `previous` and `next` say whether there are such. */
+  show(item, { previous, next }) {
+    const { open, item: before } = this;
+    this.item = item;
+    $("previous").disabled = !previous;
+    $("next").disabled = !next;
+    if (open && before?.id === item.id) {
+      if (before !== item) this.#showPanels(); // more is known about it
+      return;
+    }
+    $("viewer-name").textContent = item.name;
+    $("original").href = fileUrl(item);
+    $("download").href = downloadUrl(item);
+    $("play-segment").hidden = item.kind !== "clip";
+    $("zoom").hidden = item.kind === "clip";
+    const frame = document.createElement("div");
+    frame.className = "frame";
+    $("stage").replaceChildren(frame);
+    if (!open) this.dialog.showModal();
+    frame.append(item.kind === "clip" ? this.#video(item) : picture(item));
+    this.zoom.attach(item.kind === "clip" ? null : frame);
+    this.#showPanels();
+    if (!open) $("viewer-name").focus({ preventScroll: true });
+  }
+
+  close() {
+    if (!this.open) return;
+    this.item = null;
+    $("stage").replaceChildren(); // stops a clip and its download
+    for (const panel of this.panels) panel.hide?.();
+    this.dialog.close();
+  }
+
+  translate() {
+    if (this.item) this.#showPanels();
+  }
+
+  #showPanels() {
+    for (const panel of this.panels) panel.show(this.item, this.panelOpen);
+  }
+
+  #showPanel(open, save = true) {
+    this.panelOpen = open;
+    this.dialog.classList.toggle("with-panel", open);
+    $("facts").hidden = !open;
+    $("info").setAttribute("aria-expanded", String(open));
+    if (save) saveSetting("panel", open ? null : "closed");
+    if (open && this.item) this.#showPanels();
+  }
+
+  #video(item) {
+    const [start, stop] = item.span ?? [0, item.seconds ?? Infinity];
     const video = document.createElement("video");
     video.controls = true;
     video.playsInline = true;
     video.preload = "metadata";
-    video.poster = thumbnailUrl(hit.id, 640);
-    video.setAttribute("aria-label", altText(hit));
+    video.poster = thumbnailUrl(item.id, 640);
+    video.setAttribute("aria-label", altText(item));
     // Stop once at the end of the segment; do not stop users who play on or seek elsewhere.
     let inSegment = true;
     video.addEventListener("timeupdate", () => {
@@ -76,52 +118,47 @@ export class Viewer {
       const message = document.createElement("p");
       message.className = "media-error";
       message.textContent = t("unplayable");
-      video.replaceWith(picture(hit, thumbnailUrl(hit.id, 640)), message);
+      const still = document.createElement("img");
+      Object.assign(still, { alt: altText(item), src: thumbnailUrl(item.id, 640) });
+      video.replaceWith(still, message);
       $("play-segment").hidden = true;
     });
-    video.src = fileUrl(hit);
+    video.src = fileUrl(item);
     return video;
   }
 
   #playSegment() {
     const video = $("stage").querySelector("video");
     if (!video) return;
-    const start = this.hits()[this.index].span?.[0] ?? 0;
-    video.currentTime = start + 0.01;
+    video.currentTime = (this.item.span?.[0] ?? 0) + 0.01;
     video.play().catch(() => {}); // browsers may require a click first; the controls are there
   }
 
-  #step(event) {
+  #key(event) {
     if (event.target.closest("video, input") || event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
     const forward = document.documentElement.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
+    const actions = {
+      ArrowLeft: () => this.onStep(event.key === forward ? 1 : -1),
+      ArrowRight: () => this.onStep(event.key === forward ? 1 : -1),
+      "+": () => this.zoom.zoomBy(1.5),
+      "-": () => this.zoom.zoomBy(1 / 1.5),
+      0: () => this.zoom.zoomBy(1 / this.zoom.scale),
+      i: () => this.#showPanel(!this.panelOpen),
+    };
+    if (!actions[event.key]) return;
     event.preventDefault();
-    this.show(this.index + (event.key === forward ? 1 : -1));
+    actions[event.key]();
   }
 }
 
-function picture(hit, url = fileUrl(hit)) {
+/** Return the picture: its thumbnail at once, then the whole file. */
+function picture(item) {
   const image = document.createElement("img");
-  image.alt = altText(hit);
-  image.src = url;
+  image.alt = altText(item);
+  image.draggable = false;
+  image.src = thumbnailUrl(item.id);
+  const whole = new Image();
+  whole.src = fileUrl(item);
+  whole.decode().then(() => { image.src = whole.src; }, () => {});
   return image;
-}
-
-function facts(hit) {
-  const rows = [
-    ["folder", hit.folder],
-    ["taken", formatDate(hit.taken)],
-    ["size", `${formatNumber(hit.width)} × ${formatNumber(hit.height)}`],
-  ];
-  if (hit.span) rows.push(["segment", `${formatTime(hit.span[0])}–${formatTime(hit.span[1])}`]);
-  rows.push(["match", new Intl.NumberFormat(document.documentElement.lang,
-    { maximumFractionDigits: 2, minimumFractionDigits: 2 }).format(hit.score)]);
-  return rows.filter(([, value]) => value).flatMap(([key, value]) => {
-    const term = document.createElement("dt");
-    const definition = document.createElement("dd");
-    term.textContent = t(key);
-    definition.textContent = value;
-    definition.dir = "auto";
-    return [term, definition];
-  });
 }

@@ -1,0 +1,174 @@
+// What the grid shows: a timeline whose pages are loaded on demand, or the hits of a search.
+//
+// A source has `sections`, `ratios` (width by height of all items), `item(index)` if it has arrived,
+// `get(index)` that waits for it, and `load(first, last)`; it calls `onLoad` when items arrive.
+
+import { formatMonth, t } from "./i18n.js";
+import { clippedRatio } from "./layout.js";
+import * as service from "./service.js";
+
+const PAGE = 100; // items a request
+const MAX_PAGES = 100; // kept in memory
+const MAX_REQUESTS = 3; // at once, so that thumbnails get connections too
+const UNKNOWN_RATIO = 1.25;
+const SHAPES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const RATIOS = new Map([...SHAPES].map((code, i) => [code.charCodeAt(0), 2 ** ((i - 32) / 16)]));
+
+export class TimelineSource {
+  /** Load how many items there are, and their shapes; `sort` is taken or added. */
+  static async open(filters, sort, signal) {
+    return new TimelineSource(filters, sort, await service.timeline(filters, sort, signal));
+  }
+
+  constructor(filters, sort, { snapshot, total, buckets }) {
+    Object.assign(this, { filters, sort, snapshot });
+    this.onLoad = this.onStale = () => {};
+    this.pages = new Map();
+    this.requests = new Set();
+    this.failed = new Map();
+    this.wanted = [];
+    this.sections = buckets.map(({ date, count }) => ({
+      date, count, label: () => (date ? formatMonth(date) : t("noDate")),
+    }));
+    this.ratios = new Float32Array(total).fill(UNKNOWN_RATIO);
+    for (const { offset, shapes } of buckets) {
+      for (let i = 0; i < (shapes?.length ?? 0); i++) {
+        this.ratios[offset + i] = clippedRatio(RATIOS.get(shapes.charCodeAt(i)));
+      }
+    }
+  }
+
+  get length() {
+    return this.ratios.length;
+  }
+
+  item(index) {
+    return this.pages.get(Math.floor(index / PAGE))?.[index % PAGE];
+  }
+
+  async get(index) {
+    const page = Math.floor(index / PAGE);
+    if (!this.pages.has(page)) await this.#fetch(page);
+    return this.item(index);
+  }
+
+  /** Return the position of an item, or -1. */
+  async locate(item) {
+    return (await service.rank(item.id, this.filters, this.sort, this.snapshot)) ?? -1;
+  }
+
+  /** Load what is in view; pages that were wanted before but are out of view again are dropped. */
+  load(first, last) {
+    this.wanted = [];
+    for (let page = Math.floor(first / PAGE); page * PAGE < Math.min(last, this.length); page++) {
+      if (!this.pages.has(page)) this.wanted.push(page);
+    }
+    this.#pump();
+  }
+
+  #pump() {
+    while (this.requests.size < MAX_REQUESTS) {
+      const page = this.wanted.find((one) => !this.requests.has(one) && !((this.failed.get(one) ?? 0) > 2));
+      if (page === undefined) return;
+      this.#fetch(page).catch(() => {}).finally(() => this.#pump());
+    }
+  }
+
+  async #fetch(page) {
+    this.requests.add(page);
+    try {
+      const { snapshot } = this;
+      const response = await service.items(
+        this.filters, this.sort, { offset: page * PAGE, limit: PAGE, snapshot },
+      );
+      if (response.snapshot !== snapshot) {
+        this.onStale(); // the library changed
+        return;
+      }
+      const items = new Array(PAGE); // deleted items leave holes
+      for (const item of response.items) items[item.rank - page * PAGE] = item;
+      this.pages.set(page, items);
+      if (this.pages.size > MAX_PAGES) this.pages.delete(this.pages.keys().next().value);
+      this.onLoad();
+    } catch (error) {
+      this.failed.set(page, (this.failed.get(page) ?? 0) + 1);
+      throw error;
+    } finally {
+      this.requests.delete(page);
+    }
+  }
+}
+
+export class HitSource {
+  /** The hits of a search; `more()` loads the first and every further page. */
+  constructor(search) {
+    this.search = search;
+    this.onLoad = () => {};
+    this.hits = [];
+    this.ratios = new Float32Array(0);
+    this.sections = [];
+    this.hasMore = true;
+    this.fold = null; // how many hits are certain; null if the server does not say
+    this.fits = null;
+    this.unfolded = false;
+  }
+
+  get length() {
+    return this.ratios.length;
+  }
+
+  /** Whether hits are known but hidden because they are less certain. */
+  get folded() {
+    return !this.unfolded && this.fold !== null && (this.fold < this.hits.length || this.fold === 0);
+  }
+
+  /** Whether scrolling on should load more. */
+  get continues() {
+    return this.hasMore && !this.folded;
+  }
+
+  item(index) {
+    return this.hits[index];
+  }
+
+  async get(index) {
+    return this.hits[index];
+  }
+
+  async locate(item) {
+    return this.hits.slice(0, this.length).findIndex((hit) => hit.id === item.id);
+  }
+
+  load() {}
+
+  async more(signal) {
+    const response = await service.search(this.search, { offset: this.hits.length, signal });
+    if (signal?.aborted) return;
+    this.hits.push(...response.hits);
+    this.hasMore = response.more;
+    if (!this.answer) {
+      this.answer = response;
+      this.fits = response.fits ?? null;
+    }
+    this.fold = response.fold ?? this.fold;
+    this.arrange();
+  }
+
+  /** Show the less certain hits too. */
+  unfold() {
+    this.unfolded = true;
+    this.arrange();
+  }
+
+  arrange() {
+    const count = this.folded ? this.fold : this.hits.length;
+    this.ratios = Float32Array.from(
+      this.hits.slice(0, count), (hit) => clippedRatio(hit.width / hit.height),
+    );
+    const certain = this.fold === null ? count : Math.min(this.fold, count);
+    this.sections = [
+      { count: certain, label: null },
+      { count: count - certain, label: () => t("lessCertain") },
+    ].filter((section) => section.count > 0);
+  }
+}
