@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders.consistency import ConsistencyNetworks
+from polyglance.encoders.half_precision import computes_float16, without_float16
 from polyglance.encoders.inputs import as_list, check_texts, picture_from_memory
 from polyglance.encoders.json_tokenizer import JsonTokenizer
 from polyglance.encoders.model_folder import (
@@ -174,6 +175,8 @@ class OnnxEncoder(PicklableEncoder):
             options.intra_op_num_threads = threads
             options.inter_op_num_threads = 1
         content = self.folder.read_file(name)
+        if name == PICTURE and not computes_float16():
+            content = without_float16(content)
         try:
             return onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]

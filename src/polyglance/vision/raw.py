@@ -85,7 +85,7 @@ def open_raw(
                 exif[ORIENTATION] = own if own != 1 else 1 if turned else turn
                 if min_side is not None:
                     preview.draft(None, (min_side, min_side))
-                _check_size(*preview.size, max_pixels)
+                _check_size(preview.width, preview.height, max_pixels)
                 return preview, upright, exif
             _check_size(sizes.raw_width, sizes.raw_height, max_pixels)
             pixels = raw.postprocess(half_size=True, use_camera_wb=True, output_bps=8, user_flip=0)
