@@ -13,6 +13,7 @@ import typer
 from polyglance import __version__
 from polyglance.cli import (
     ask,
+    classify,
     data,
     encode,
     evaluate,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command()(index.index)
 app.command()(encode.encode)
 app.command()(search.search)
+app.command()(classify.classify)
 app.command()(ask.ask)
 app.command()(explain.explain)
 app.command()(serve.serve)

@@ -36,9 +36,10 @@ _TRANSLATES = (
     "the translations made so far stay in the cache, and the same command continues",
     ("data translate",),
 )
+_SORTS = ("files that were copied or linked stay, and the same command continues", ("classify",))
 _KEPT = {
     command: sentence
-    for sentence, commands in (_READS, _WRITES_AT_THE_END, _CONTINUES, _TRANSLATES)
+    for sentence, commands in (_READS, _WRITES_AT_THE_END, _CONTINUES, _TRANSLATES, _SORTS)
     for command in commands
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -14,7 +14,7 @@ from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError, printable
 from polyglance.search.browsing import Browser
 from polyglance.search.open_library import OpenLibrary
-from polyglance.search.query import MediaRef, PathLike
+from polyglance.search.query import MediaRef, OneOrMore, PathLike, build_filter
 from polyglance.search.render.images import decode_thumbnail, read_image
 from polyglance.search.scan import is_within, resolve_path
 from polyglance.search.serialization import READ_BLOCK
@@ -30,6 +30,7 @@ from polyglance.search.store import (
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from polyglance.search.classification import Classification
     from polyglance.search.export import VectorExport
 
 
@@ -135,6 +136,43 @@ class LibraryContents(OpenLibrary):
         from polyglance.search.export import export_vectors
 
         return export_vectors(self, Path(path), overwrite=overwrite)
+
+    def classify(
+        self,
+        labels: Sequence[str],
+        *,
+        folder: OneOrMore[PathLike] = None,
+        kind: str | None = None,
+        templates: Sequence[str] | None = None,
+        language: str | None = None,
+        min_probability: float = 0.0,
+    ) -> list[Classification]:
+        """Sort pictures and clips by labels in any language, without training (zero-shot).
+
+        Args:
+            labels: What to sort by: ``["cat", "dog"]``.
+            folder: Only files in these folders.
+            kind: Only ``"picture"`` or ``"clip"``.
+            templates: Sentences in which labels are read, with ``{}`` for the label; None for
+                `polyglance.search.classification.TEMPLATES`.
+            language: The language of the labels, for a model of words.
+            min_probability: Less probable labels are none of these.
+
+        Returns:
+            The label of each item, or None where none fits, with all probabilities; ordered by
+            path.
+        """
+        from polyglance.search.classification import TEMPLATES, classify_items
+
+        return classify_items(
+            self._store(),
+            self._encoder(),
+            labels,
+            where=build_filter(folder, kind, None, None),
+            templates=TEMPLATES if templates is None else templates,
+            language=language,
+            min_probability=min_probability,
+        )
 
     def __iter__(self) -> Iterator[MediaRef]:
         """Yield the pictures and clips, ordered by path; files may be added meanwhile."""
