@@ -49,6 +49,7 @@ from polyglance.search.scan import (
     last_scan_of,
     scan,
 )
+from polyglance.search.signals.library_signals import with_place
 from polyglance.search.store import (
     EXCLUDED,
     LAST_SCAN,
@@ -142,7 +143,8 @@ class Indexer:
         start, begun = time.monotonic(), time.time_ns()
         places = {*self._store.places(SCANNED), *self._store.places(MOUNTED), *paths}
         self._roots = sorted(places, key=len, reverse=True)
-        for path in paths:
+        recorded = [path for path in paths if not self._is_one_of_many(path)]
+        for path in recorded:
             self._record_first_scan(path, begun)
         files = {file.path: file for path in paths for file in self._scan(path)}
         kinds = {
@@ -155,10 +157,10 @@ class Indexer:
             self._index_pictures(kinds["picture"])
             self._index_clips(kinds["clip"])
         removed = sum(self._delete_missing(path, files) for path in paths)
-        for path in paths:
+        for path in recorded:
             self._record_scan(path, begun)
-        recorded = {bad.path: bad for path in paths for bad in self._store.bad_files(path)}
-        bad = recorded | {bad.path: bad for bad in self._bad}
+        known = {bad.path: bad for path in paths for bad in self._store.bad_files(path)}
+        bad = known | {bad.path: bad for bad in self._bad}
         seconds = time.monotonic() - start
         return IndexReport(
             **self._counts, removed=removed, seconds=seconds, bad=tuple(bad.values())
@@ -180,6 +182,12 @@ class Indexer:
                 self._unread |= "cannot be read" in file.reason
         for folder in mounted.difference(self._store.places(MOUNTED)):
             self._store.add_place(MOUNTED, folder)
+
+    def _is_one_of_many(self, path: str) -> bool:
+        """Return whether a path is a file of an added folder, whose scans are what is recorded."""
+        if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir it never raises)
+            return False
+        return any(is_within(path, root) for root in self._store.places(SCANNED) if root != path)
 
     def _record_scan(self, path: str, begun: int) -> None:
         """Record that all of a folder's files were looked at since ``begun``, if they were."""
@@ -295,7 +303,7 @@ class Indexer:
         if entries:
             if self._again:  # else an item of the same content keeps its vectors
                 self._store.delete([entry.item.path for entry in entries])
-            self._store.put(entries)
+            self._store.put([_with_place(entry) for entry in entries])
             for entry in entries:
                 self._count(entry.item)
         recorded = [file for file in bad if file.signature or file.reason == NO_FEATURES]
@@ -377,3 +385,7 @@ def delete_in_batches(store: Store, paths: Sequence[str]) -> int:
         store.delete(paths[start : start + DELETE_SIZE])
         for start in range(0, len(paths), DELETE_SIZE)
     )
+
+
+def _with_place(entry: Entry) -> Entry:
+    return replace(entry, details=with_place(entry.details)) if entry.details else entry

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError, printable
 from polyglance.search.confirmed_folders import confirm_folders, confirmed_folders
 from polyglance.search.indexing import Indexer, IndexReport, delete_in_batches
-from polyglance.search.library_contents import LibraryContents
 from polyglance.search.merge import merge_into
 from polyglance.search.query import (
     DateLike,
@@ -40,6 +39,8 @@ from polyglance.search.query import (
 )
 from polyglance.search.reranking import NUM_CANDIDATES
 from polyglance.search.scan import is_within, resolve_path
+from polyglance.search.signal_library import SignalLibrary
+from polyglance.search.signals.ranking import rank_hits
 from polyglance.search.store import (
     EXCLUDED,
     SCANNED,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Library(LibraryContents):
+class Library(SignalLibrary):
     """Pictures and clips, searched by what they show. Threads may share a library."""
 
     def add(
@@ -83,6 +84,17 @@ class Library(LibraryContents):
             How many files were added, changed, moved, removed and left unchanged, and which
             could not be read.
         """
+        paths = self.include(*folders)
+        return self._update_paths(
+            self._store(), paths, thumbnails=thumbnails, again=again, quiet=quiet, progress=progress
+        )
+
+    def include(self, *folders: PathLike) -> list[str]:
+        """Add folders and files for `update` to index, without indexing them now.
+
+        Returns:
+            Their paths, as the library stores them.
+        """
         paths = [resolve_path(folder) for folder in folders]
         for path, folder in zip(paths, folders, strict=True):
             if not os.path.exists(path):  # noqa: PTH110 (unlike Path.exists it never raises)
@@ -93,9 +105,7 @@ class Library(LibraryContents):
             store.drop_places(EXCLUDED, [path])
             if not any(is_within(path, folder) for folder in store.places(SCANNED)):
                 store.add_place(SCANNED, path)
-        return self._update_paths(
-            store, paths, thumbnails=thumbnails, again=again, quiet=quiet, progress=progress
-        )
+        return paths
 
     def update(
         self,
@@ -108,6 +118,37 @@ class Library(LibraryContents):
         store = self._store()
         return self._update_paths(
             store, store.places(SCANNED), thumbnails=thumbnails, quiet=quiet, progress=progress
+        )
+
+    def refresh(
+        self,
+        *paths: str,
+        thumbnails: bool = False,
+        quiet: bool = True,
+        progress: ProgressCallback | None = None,
+    ) -> IndexReport:
+        """Bring some files and folders up to date; see `add`.
+
+        Args:
+            paths: As the library stores them. What lies in no folder that was added, or was
+                removed, is left out.
+            thumbnails: Also store thumbnails.
+            quiet: Show no progress bar.
+            progress: Called with the number of files done and of all.
+
+        Returns:
+            What was done.
+        """
+        store = self._store()
+        folders, excluded = store.places(SCANNED), store.places(EXCLUDED)
+        inside = [
+            path
+            for path in paths
+            if any(is_within(path, folder) for folder in folders)
+            and not any(is_within(path, other) for other in excluded)
+        ]
+        return self._update_paths(
+            store, inside, thumbnails=thumbnails, quiet=quiet, progress=progress
         )
 
     def search(
@@ -127,6 +168,7 @@ class Library(LibraryContents):
         translators: Sequence[Translator] = (),
         all_segments: bool = False,
         candidates: int = NUM_CANDIDATES,
+        off: Collection[str] = (),
     ) -> list[Hit]:
         """Return the best hits for a text, for images, or for both together.
 
@@ -147,6 +189,8 @@ class Library(LibraryContents):
             all_segments: Return every good span of a clip, not only the best.
             candidates: How many of the best hits a re-ranker scores. It scores ``text`` alone;
                 images count by their vectors.
+            off: Signals to search without: ``"names"`` of files and folders, ``"dates"`` and
+                ``"places"`` in words, ``"text"`` inside pictures (`polyglance.search.signals`).
 
         Returns:
             Up to ``k`` hits, best first.
@@ -156,6 +200,10 @@ class Library(LibraryContents):
         if offset < 0:
             raise PolyglanceError(f"offset must be 0 or more, not {offset}")
         where = build_filter(folder, kind, since, until)
+        asked = self._ask(text, language, off)
+        if asked is not None:
+            where = asked.restrict(where)
+            text = asked.understood.text if isinstance(text, str) else text
         if text is not None:
             text = add_translations(text, language, translators)
         vector = query_vector(
@@ -170,13 +218,14 @@ class Library(LibraryContents):
         store, count = self._store(), max(k + offset, candidates) if reranker else k + offset
         revision = store.revision()
         with self._lock:
-            neighbors = self._index().search(vector, count, where, one_per_item=not all_segments)
+            bonus = asked.bonus if asked else None
+            neighbors = self._index().search(
+                vector, count, where, one_per_item=not all_segments, bonus=bonus
+            )
         items = store.lookup(neighbors.ids.tolist())
         if len(items) < len(neighbors) and store.revision() == revision:  # nobody deleted them
             raise LibraryDamagedError(self.name, "vectors belong to no item")
-        scores = zip(neighbors.ids.tolist(), neighbors.scores.tolist(), strict=True)
-        hits = [Hit.from_item(n, *items[n], score=score) for n, score in scores if n in items]
-        hits.sort(key=lambda hit: (-hit.score, hit.id))  # the same order for every k
+        hits = rank_hits(neighbors, items, asked)
         if reranker and text is not None:
             best, others = hits[:candidates], hits[candidates:]
             hits = [*reranker.rerank(best, text, vector, language=language), *others]
@@ -268,6 +317,7 @@ class Library(LibraryContents):
             count = merge_into(store, source, folders)
             self._confirm(store, folders)
             self._index().build()
+            self.refresh_signals()
             return count
         finally:
             if opened is not other:
@@ -302,6 +352,7 @@ class Library(LibraryContents):
         if trust:
             self._confirm(store, folders)
         self._index().build(quiet=quiet)
+        self.refresh_signals()
         return report
 
     def verify(self, *, files: bool = False) -> list[str]:
@@ -348,4 +399,5 @@ class Library(LibraryContents):
             limits=self._limits,
         ).run(paths)
         self._index().build(quiet=quiet)
+        self.refresh_signals()
         return report
