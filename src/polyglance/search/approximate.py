@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from polyglance.errors import DataError, MissingExtraError, error_reason, printable
-from polyglance.search.exact import ExactIndex, FloatArray, Neighbors, concat_rows, top_rows
+from polyglance.search.exact import Bonus, ExactIndex, FloatArray, Neighbors, concat_rows, top_rows
 from polyglance.search.store import Filter, Ids, Store
 from polyglance.utils.progress import progress
 
@@ -37,6 +37,8 @@ HNSW_LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 80, 768
 """HNSW's M, efConstruction and efSearch."""
 EF_SEARCH_FILTERED = 1024
 """efSearch for a search with a filter."""
+MAX_GAINING = 256
+"""Items beside the graph's candidates that are considered for what they gain by a `Bonus`."""
 NUM_SAMPLES = 64
 """Vectors whose checksums are in the description, about."""
 
@@ -71,6 +73,7 @@ class ApproximateIndex:
         self._graph, self._ids, self.info = _read_graph(path, self._faiss)
         self._later = ExactIndex(store, after=self.info.last)
         self._revision: Hashable = None
+        self._sample: FloatArray | None = None
         self._check_samples()
         self.refresh()
 
@@ -98,10 +101,19 @@ class ApproximateIndex:
         where: Filter | None = None,
         *,
         one_per_item: bool = True,
+        bonus: Bonus | None = None,
     ) -> Neighbors:
         """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
         self.refresh()
         depth = max(2 * k, EF_SEARCH_FILTERED if where else EF_SEARCH)
+        gaining = np.zeros(0, np.int64)
+        spread = None
+        if bonus is not None:
+            spread = self._spread(query)
+            gaining = self._store.ids_of_items(bonus.largest(MAX_GAINING))
+            gaining = gaining[gaining <= self.info.last]
+            if where and len(gaining):
+                gaining = self._store.matching_ids(where, gaining)
         while True:
             ids = self._search_graph(query, depth)
             if where:
@@ -109,11 +121,16 @@ class ApproximateIndex:
                 if len(ids) < k:
                     # Few items match, or they are far from the query: compare all of them.
                     rows = self._store.rows(self._store.matching_ids(where))
-                    return top_rows(rows, query, k, one_per_item=one_per_item)
+                    return top_rows(
+                        rows, query, k, one_per_item=one_per_item, bonus=bonus, spread=spread
+                    )
             else:
                 ids = ids[: max(2 * k, 64)] if depth < 4 * EF_SEARCH else ids
+            ids = np.union1d(ids, gaining) if len(gaining) else ids
             rows = concat_rows(self._store.rows(ids), self._later.matching_rows(where))
-            neighbors = top_rows(rows, query, k, one_per_item=one_per_item)
+            neighbors = top_rows(
+                rows, query, k, one_per_item=one_per_item, bonus=bonus, spread=spread
+            )
             if len(neighbors) == min(k, len(rows)) or depth >= len(self._ids):
                 return neighbors
             depth *= 4  # clips with many spans may fill the result
@@ -124,6 +141,13 @@ class ApproximateIndex:
         _, positions = self._graph.search(query[None], min(depth, len(self._ids)), params=settings)
         ids: Ids = self._ids[positions[0][positions[0] >= 0]]
         return ids
+
+    def _spread(self, query: FloatArray) -> tuple[float, float]:
+        """Return mean and standard deviation of a query's cosines, by the first vectors."""
+        if self._sample is None:
+            self._sample = next(iter(self._store.rows_after(0))).vectors
+        cosines = self._sample @ query
+        return float(cosines.mean()), float(cosines.std())
 
     def _check_samples(self) -> None:
         """Refuse a graph of another state: an older copy of a library may have reused its ids."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from polyglance.errors import PolyglanceError, printable
 from polyglance.search.approximate import graph_path
-from polyglance.search.exact import FloatArray, Neighbors
+from polyglance.search.exact import Bonus, FloatArray, Neighbors
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import Filter, ModelInfo, Store
 from polyglance.search.vector_index import VectorIndex
@@ -32,6 +32,7 @@ class Index(Protocol):
         where: Filter | None = None,
         *,
         one_per_item: bool = True,
+        bonus: Bonus | None = None,
     ) -> Neighbors:
         """Return the vectors with the highest inner product with a query.
 
@@ -40,6 +41,8 @@ class Index(Protocol):
             k: How many to return at most.
             where: Consider only the vectors of items that match.
             one_per_item: Return only the best vector of each item.
+            bonus: What some items gain by signals other than their vectors; an index that is
+                not exact may consider only those that gain most.
 
         Returns:
             The vectors' ids, items and scores, best first.

@@ -18,12 +18,45 @@ FloatArray = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Bonus:
+    """What some items gain over their cosine, in standard deviations of the query's cosines."""
+
+    items: Ids
+    """``[n]``, rising."""
+    values: FloatArray
+    """``[n]``."""
+
+    def of(self, items: Ids) -> FloatArray:
+        """Return what each of these items gains, ``[len(items)]``; 0 for most."""
+        if not len(self.items) or not len(items):
+            return np.zeros(len(items), np.float32)
+        highest = int(items.max())
+        if highest < 64 * len(items) + 65536:  # a table is much faster than looking each up
+            table = np.zeros(highest + 1, np.float32)
+            known = self.items <= highest
+            table[self.items[known]] = self.values[known]
+            return table[items]
+        places = np.searchsorted(self.items, items).clip(max=len(self.items) - 1)
+        return np.where(self.items[places] == items, self.values[places], np.float32(0))
+
+    def largest(self, count: int) -> Ids:
+        """Return the items that gain most, at most ``count``, rising."""
+        if len(self.items) <= count:
+            return self.items
+        return np.sort(self.items[np.argpartition(-self.values, count - 1)[:count]])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Neighbors:
-    """The nearest vectors, best first: ids, ids of their items, and scores, each ``[n]``."""
+    """The nearest vectors, best first: ids, ids of their items, and cosines, each ``[n]``."""
 
     ids: Ids
     items: Ids
     scores: FloatArray
+    gains: FloatArray | None = None
+    """What a `Bonus` added to each cosine, ``[n]``; the order is that of the sums."""
+    spread: tuple[float, float] | None = None
+    """Mean and standard deviation of the query's cosines, if there was a `Bonus`."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -67,10 +100,12 @@ class ExactIndex:
         where: Filter | None = None,
         *,
         one_per_item: bool = True,
+        bonus: Bonus | None = None,
     ) -> Neighbors:
         """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
         rows = self.refresh()
-        return top_rows(rows, query, k, self._mask(rows, where), one_per_item=one_per_item)
+        mask = self._mask(rows, where)
+        return top_rows(rows, query, k, mask, one_per_item=one_per_item, bonus=bonus)
 
     def _mask(self, rows: VectorRows, where: Filter | None) -> NDArray[np.bool_] | None:
         if not where or not len(rows):
@@ -85,6 +120,8 @@ def top_rows(
     mask: NDArray[np.bool_] | None = None,
     *,
     one_per_item: bool = True,
+    bonus: Bonus | None = None,
+    spread: tuple[float, float] | None = None,
 ) -> Neighbors:
     """Return the rows with the highest inner product with a query.
 
@@ -94,17 +131,30 @@ def top_rows(
         k: How many rows to return at most.
         mask: ``[n]``; only rows where it is true are considered.
         one_per_item: Keep only the best row of each item.
+        bonus: What some items gain.
+        spread: Mean and standard deviation of cosines; by default those of all ``rows``.
 
     Returns:
         Up to ``k`` rows, best first.
     """
-    scores, groups = rows.vectors @ query, rows.items if one_per_item else rows.ids
+    cosines, groups = rows.vectors @ query, rows.items if one_per_item else rows.ids
+    scores, gains = cosines, None
+    if bonus is not None and len(rows):
+        spread = spread or (float(cosines.mean()), float(cosines.std()))
+        gains = bonus.of(rows.items) * np.float32(spread[1])
+        scores = cosines + gains
     if mask is None:
         best = top_k_per_group(scores, groups, k)
     else:  # selecting scores is cheaper than selecting vectors
         positions = np.flatnonzero(mask)
         best = positions[top_k_per_group(scores[positions], groups[positions], k)]
-    return Neighbors(rows.ids[best], rows.items[best], scores[best])
+    return Neighbors(
+        rows.ids[best],
+        rows.items[best],
+        cosines[best],
+        None if gains is None else gains[best],
+        spread,
+    )
 
 
 def top_k_per_group(scores: FloatArray, groups: Ids, k: int) -> NDArray[np.intp]:

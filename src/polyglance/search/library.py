@@ -16,7 +16,6 @@ import os
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
@@ -49,10 +48,6 @@ from polyglance.search.store import (
 )
 from polyglance.text.translation.translators import Translator
 from polyglance.utils.progress import ProgressCallback
-
-if TYPE_CHECKING:
-    pass
-
 
 log = logging.getLogger(__name__)
 

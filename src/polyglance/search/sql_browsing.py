@@ -95,7 +95,7 @@ def _parts(where: Filter) -> list[tuple[str, list[Any]]]:
     for part in (
         Filter(folders=where.folders),
         Filter(kind=where.kind),
-        Filter(since=where.since, until=where.until),
+        Filter(since=where.since, until=where.until, periods=where.periods),
     ):
         if part:
             condition, values = filter_condition(part)

@@ -6,6 +6,8 @@ from typing import Any
 
 from polyglance.search.store import Filter
 
+_PERIOD = "(taken >= ? AND taken < ?)"
+
 
 def path_condition(folder: str | None) -> tuple[str, list[Any]]:
     """Return an indexable condition that ``path`` is the folder or lies in it, with its values."""
@@ -35,6 +37,9 @@ def filter_condition(where: Filter | None) -> tuple[str, list[Any]]:
         # "~" comes after every character of a date.
         conditions.append("taken < ?")
         values.append(f"{where.until}~")
+    if where.periods is not None:
+        conditions.append("(" + (" OR ".join([_PERIOD] * len(where.periods)) or "false") + ")")
+        values += [value for first, last in where.periods for value in (first, f"{last}~")]
     for column, names in (("camera", where.cameras), ("place", where.places)):
         if names is not None:
             marks = ", ".join("?" * len(names)) or "NULL"

@@ -244,6 +244,14 @@ class SqlStore(BrowsingQueries):
             )
         )
 
+    def ids_of_items(self, items: Ids) -> Ids:
+        """Return the rising ids of the vectors of these items."""
+        return self.fetch_ids(
+            f"SELECT id FROM {self._dialect.id_table} WHERE item {self._dialect.in_ids}"
+            " ORDER BY id",
+            (self._dialect.as_list(items.tolist()),),
+        )
+
     def matching_ids(self, where: Filter, among: Ids | None = None) -> Ids:
         """Return the rising ids of vectors whose items match; all, or only those among some."""
         table = self._dialect.id_table
@@ -252,12 +260,10 @@ class SqlStore(BrowsingQueries):
         if among is not None:  # starts from the ids, however many items there are
             source = self._dialect.among_ids
             values = [self._dialect.as_list(among.tolist()), *values]
-        return ids_from_rows(
-            self.fetch_all(
-                f"SELECT {table}.id FROM {source} JOIN items ON items.id = {table}.item"
-                f" WHERE {condition} ORDER BY {table}.id",
-                values,
-            )
+        return self.fetch_ids(
+            f"SELECT {table}.id AS id FROM {source} JOIN items ON items.id = {table}.item"
+            f" WHERE {condition} ORDER BY {table}.id",
+            values,
         )
 
     def lookup(self, ids: Sequence[int]) -> dict[int, tuple[Item, Span | None]]:

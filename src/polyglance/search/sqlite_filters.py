@@ -65,13 +65,22 @@ def _by_indexes(where: Filter) -> tuple[str, list[Any]]:
     parts = []
     if where.folders is not None:
         parts.append((_PATHS, Filter(folders=where.folders)))
-    if where.since is not None or where.until is not None:
-        parts.append((_TAKEN, Filter(since=where.since, until=where.until)))
+    if (where.since, where.until, where.periods) != (None, None, None):
+        dates = Filter(since=where.since, until=where.until, periods=where.periods)
+        parts.append((_TAKEN, dates))
     queries, values = [], list[Any]()
     for index, part in parts or [(_PATHS, Filter())]:
         condition, part_values = filter_condition(part)
         queries.append(f"SELECT id FROM items INDEXED BY {index} WHERE {condition}")
         values += part_values
+    for column, names in (("camera", where.cameras), ("place", where.places)):
+        if names is not None:
+            marks = ", ".join("?" * len(names)) or "NULL"
+            queries.append(
+                f"SELECT item FROM details INDEXED BY details_by_{column}"
+                f" WHERE {column} IN ({marks})"
+            )
+            values += names
     return (
         f"SELECT vectors.id FROM ({' INTERSECT '.join(queries)}) AS found"
         " CROSS JOIN vectors INDEXED BY vectors_by_item ON vectors.item = found.id",

@@ -188,6 +188,8 @@ class Filter:
     """Taken with one of these; `Details.camera`."""
     places: tuple[str, ...] | None = None
     """Taken at one of these; `Details.place`."""
+    periods: tuple[tuple[str, str], ...] | None = None
+    """Taken in one of these: first and last date each, or the beginnings of dates."""
 
     def __bool__(self) -> bool:
         return self != Filter()
@@ -305,6 +307,9 @@ class Store(Protocol):
 
     def rows(self, ids: Ids) -> VectorRows:
         """Return the vectors with these ids, by rising id; deleted ones are left out."""
+
+    def ids_of_items(self, items: Ids) -> Ids:
+        """Return the rising ids of the vectors of these items."""
 
     def matching_ids(self, where: Filter, among: Ids | None = None) -> Ids:
         """Return the rising ids of vectors whose items match; all, or only those among some."""

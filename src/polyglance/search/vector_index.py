@@ -8,7 +8,7 @@ from pathlib import Path
 
 from polyglance.errors import MissingExtraError
 from polyglance.search.approximate import EXACT_LIMIT, ApproximateIndex, GraphError, build_graph
-from polyglance.search.exact import ExactIndex, FloatArray, Neighbors
+from polyglance.search.exact import Bonus, ExactIndex, FloatArray, Neighbors
 from polyglance.search.store import Filter, Store
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ class VectorIndex:
         where: Filter | None = None,
         *,
         one_per_item: bool = True,
+        bonus: Bonus | None = None,
     ) -> Neighbors:
         """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
         revision = self._store.revision()
@@ -38,7 +39,7 @@ class VectorIndex:
             self._graph = self._usable_graph() if self._are_many() else None
             self._revision = revision
         index = self._graph or self._exact
-        return index.search(query, k, where, one_per_item=one_per_item)
+        return index.search(query, k, where, one_per_item=one_per_item, bonus=bonus)
 
     def build(self, *, quiet: bool = True) -> bool:
         """Build the graph if there are many vectors and no usable one; return whether it was."""

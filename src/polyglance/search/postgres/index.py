@@ -12,8 +12,10 @@ import logging
 from operator import itemgetter
 from typing import Any
 
-from polyglance.search.approximate import EF_CONSTRUCTION, HNSW_LINKS
-from polyglance.search.exact import FloatArray, Neighbors, top_rows
+import numpy as np
+
+from polyglance.search.approximate import EF_CONSTRUCTION, HNSW_LINKS, MAX_GAINING
+from polyglance.search.exact import Bonus, FloatArray, Neighbors, concat_rows, top_rows
 from polyglance.search.postgres.database import (
     GRAPH_LOCK,
     LOCK_CLASS,
@@ -46,6 +48,7 @@ class PostgresIndex:
     def __init__(self, store: PostgresStore, *, exact_limit: int = EXACT_LIMIT) -> None:
         """Search ``store``, with a graph beyond ``exact_limit`` vectors."""
         self._store, self._exact_limit = store, exact_limit
+        self._sample: FloatArray | None = None
 
     def search(
         self,
@@ -54,21 +57,33 @@ class PostgresIndex:
         where: Filter | None = None,
         *,
         one_per_item: bool = True,
+        bonus: Bonus | None = None,
     ) -> Neighbors:
         """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
         where = where or None
         fetched = depth = max(2 * k, MIN_FETCHED)
+        gaining, spread = self._gaining(bonus, where), None
+        if bonus is not None:
+            spread = self._spread(query)
+
+        def best(rows: VectorRows) -> Neighbors:
+            if gaining is not None:
+                new = ~np.isin(gaining.ids, rows.ids)
+                rows = concat_rows(
+                    rows, VectorRows(gaining.ids[new], gaining.items[new], gaining.vectors[new])
+                )
+            return top_rows(rows, query, k, one_per_item=one_per_item, bonus=bonus, spread=spread)
+
         if where is None or self._are_many(where):
             while True:
                 rows = self._search_graph(query, depth, where)
-                neighbors = top_rows(rows, query, k, one_per_item=one_per_item)
+                neighbors = best(rows)
                 if len(neighbors) == k:
                     return neighbors
                 if len(rows) < depth or not self._has_graph():
                     break  # the graph has no more, but the library may
                 depth *= 4  # clips with many spans may fill the result
-        rows = self._compare_all(query, fetched, where, one_per_item=one_per_item)
-        return top_rows(rows, query, k, one_per_item=one_per_item)
+        return best(self._compare_all(query, fetched, where, one_per_item=one_per_item))
 
     def build(self, *, quiet: bool = True) -> bool:
         """Build the graph if there are many vectors and it is missing; return whether it was."""
@@ -80,6 +95,23 @@ class PostgresIndex:
             )
             return False
         return self._store.run_outside_transaction(self._build_graph)
+
+    def _gaining(self, bonus: Bonus | None, where: Filter | None) -> VectorRows | None:
+        """Return the vectors of the items that gain most."""
+        if bonus is None or not len(bonus.items):
+            return None
+        ids = self._store.ids_of_items(bonus.largest(MAX_GAINING))
+        return self._store.rows(self._store.matching_ids(where, ids) if where else ids)
+
+    def _spread(self, query: FloatArray) -> tuple[float, float]:
+        """Return mean and standard deviation of a query's cosines, by the first vectors."""
+        if self._sample is None or not len(self._sample):
+            rows = next(iter(self._store.rows_after(0)), None)
+            if rows is None:
+                return 0.0, 1.0
+            self._sample = rows.vectors
+        cosines = self._sample @ query
+        return float(cosines.mean()), float(cosines.std())
 
     def _search_graph(self, query: FloatArray, depth: int, where: Filter | None) -> VectorRows:
         """Return the ``depth`` nearest vectors, by the graph if there is one."""

@@ -65,9 +65,14 @@ def index_words(text: str) -> set[str]:
     return found
 
 
-def query_words(text: str) -> list[str]:
-    """Return the words of a query that may be in a name, each once."""
-    return list(dict.fromkeys(word for word in split_words(text) if _is_content(word)))
+def query_words(text: str) -> dict[str, str]:
+    """Return the words of a query that may be in a name, each with how it is written there."""
+    return {
+        word: run
+        for run in reversed(_RUN.findall(unicodedata.normalize("NFC", text)))
+        for word in split_words(run)
+        if _is_content(word)
+    }
 
 
 def _is_content(word: str) -> bool:

@@ -1,0 +1,250 @@
+"""Combine signals with the cosine of pictures, and say what spoke for a hit.
+
+A hit's rank is its cosine in standard deviations of the query's cosines over the library, plus for
+each signal a weight times how much of the query it answers:
+
+    rank = (cosine - mean) / deviation + sum of weight * coverage
+
+Coverage is the share of the query's words that a name, place or text has, each word counted by the
+square root of its inverse document frequency ``log(items / items with it) / log(items)``: words
+that many names have say little. A word that more than half of the items have is ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Literal
+
+import numpy as np
+
+from polyglance.search.exact import Bonus, Neighbors
+from polyglance.search.query import Hit, Reason, Signal
+from polyglance.search.signals.dates import DatePhrase
+from polyglance.search.signals.understanding import Understood
+from polyglance.search.signals.word_index import WordIndex
+from polyglance.search.signals.words import query_words
+from polyglance.search.store import Filter, Ids, Item, Span
+
+Kind = Literal["n", "p", "t"]
+
+WEIGHTS: dict[Signal, float] = {"name": 3.0, "place": 2.0, "text": 3.0, "date": 1.0}
+"""What each signal adds at most, in standard deviations of the cosine.
+
+Chosen by ``benchmarks/experiments/signal_weights.py`` on validation pictures (docs/search.md).
+"""
+MAX_FREQUENCY = 0.5
+"""Words that a larger share of the items has are ignored."""
+MAX_DAYS = 1000
+"""Days of a feast in all years that are looked up; a feast of more has no rank."""
+
+_KINDS: dict[Kind, tuple[Signal, str]] = {
+    "n": ("name", "names"),
+    "p": ("place", "places"),
+    "t": ("text", "text"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Evidence:
+    """Items that a signal speaks for, and how much."""
+
+    signal: Signal
+    text: str
+    items: Ids
+    """Rising."""
+    value: float
+
+    def has(self, item: int) -> bool:
+        place = int(np.searchsorted(self.items, item))
+        return place < len(self.items) and int(self.items[place]) == item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SignalQuery:
+    """A query with its signals."""
+
+    understood: Understood
+    evidence: tuple[_Evidence, ...] = ()
+    bonus: Bonus = field(
+        default_factory=lambda: Bonus(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    )
+
+    def restrict(self, where: Filter) -> Filter:
+        """Add the filters of the query's words to others."""
+        periods, places = self.understood.periods, self.understood.places
+        if where.places is not None and places is not None:
+            places = tuple(name for name in places if name in where.places)
+        return replace(
+            where,
+            periods=periods if periods is not None else where.periods,
+            places=places if places is not None else where.places,
+        )
+
+    def reasons(self, item: int, cosine: float, spread: tuple[float, float] | None) -> tuple[
+        Reason, ...
+    ]:  # fmt: skip
+        """Return what speaks for an item, the strongest first.
+
+        Args:
+            item: Its id.
+            cosine: Of its picture with the query.
+            spread: Mean and standard deviation of the query's cosines.
+
+        Returns:
+            The reasons; filters come last, since every hit passes them.
+        """
+        mean, deviation = spread or (0.0, 1.0)
+        found = [Reason("picture", None, (cosine - mean) / max(deviation, 1e-6))]
+        words: dict[Signal, list[_Evidence]] = {}
+        for one in self.evidence:
+            if one.has(item):
+                words.setdefault(one.signal, []).append(one)
+        for signal, parts in words.items():
+            text = " ".join(dict.fromkeys(part.text for part in parts))
+            found.append(Reason(signal, text, sum(part.value for part in parts)))
+        found.sort(key=lambda one: -one.score)
+        found += [Reason(part.signal, part.text, 0.0) for part in self.understood.parts]
+        return tuple(found)
+
+
+def collect(
+    understood: Understood, text: str, words: WordIndex | None, off: frozenset[str]
+) -> SignalQuery:
+    """Find what names, places, texts and dates say about a query.
+
+    Args:
+        understood: The query taken apart.
+        text: The words that names may have.
+        words: The library's words, or None without.
+        off: Signals that are switched off.
+
+    Returns:
+        The query with the items that gain something.
+    """
+    if words is None:
+        return SignalQuery(understood)
+    words.refresh(complete=False)
+    evidence = [*_find_words(text, words, off)]
+    if "dates" not in off:
+        evidence += [
+            _Evidence("date", hint.text, items, WEIGHTS["date"])
+            for hint in understood.hints
+            if len(items := _items_of(hint, words))
+        ]
+    return SignalQuery(understood, tuple(evidence), _sum(evidence))
+
+
+def _find_words(text: str, words: WordIndex, off: frozenset[str]) -> list[_Evidence]:
+    terms, count = query_words(text), words.count()
+    kinds = [kind for kind, (_, name) in _KINDS.items() if name not in off]
+    if not terms or not kinds or not count:
+        return []
+    postings = words.postings([f"{kind}:{term}" for kind in kinds for term in terms])
+    found = list[_Evidence]()
+    for kind in kinds:
+        weights = {term: _rarity(len(postings.get(f"{kind}:{term}", ())), count) for term in terms}
+        total = sum(weights.values())
+        for term, weight in weights.items():
+            items = postings.get(f"{kind}:{term}")
+            if items is not None and weight > 0:
+                signal, _ = _KINDS[kind]
+                value = WEIGHTS[signal] * weight / total
+                found.append(_Evidence(signal, terms[term], items, value))
+    return found
+
+
+def _rarity(having: int, count: int) -> float:
+    """Return what a word counts that so many of ``count`` items have."""
+    if having > max(1.0, MAX_FREQUENCY * count):
+        return 0.0
+    if count < 2 or not having:
+        return 1.0
+    return max(0.05, math.sqrt(math.log(count / having) / math.log(count)))
+
+
+def _items_of(hint: DatePhrase, words: WordIndex) -> Ids:
+    """Return the items of a season, month or feast of any year."""
+    if all(first.day == 1 and (last + timedelta(1)).day == 1 for first, last in hint.periods):
+        months = {
+            f"d:{month:02}" for first, last in hint.periods
+            for month in _months(first.month, last.month)
+        }  # fmt: skip
+        return _union(list(words.postings(sorted(months)).values()))
+    days = [
+        [(first + timedelta(day)).isoformat() for day in range((last - first).days + 1)]
+        for first, last in hint.periods
+    ]
+    keys = {f"d:{day[5:]}" for period in days for day in period}
+    if sum(map(len, days)) > MAX_DAYS:
+        return np.zeros(0, np.int64)
+    if len(keys) == len(days[0]):  # the same days in every year
+        return _union(list(words.postings(sorted(keys)).values()))
+    years = {f"d:{day[:4]}" for period in days for day in period}
+    found = words.postings([*sorted(keys), *sorted(years)])
+    nothing = np.zeros(0, np.int64)
+    return _union(
+        [
+            np.intersect1d(
+                found.get(f"d:{day[5:]}", nothing), found.get(f"d:{day[:4]}", nothing), True
+            )
+            for period in days
+            for day in period
+            if f"d:{day[:4]}" in found and f"d:{day[5:]}" in found
+        ]
+    )
+
+
+def _months(first: int, last: int) -> list[int]:
+    return [(first - 1 + step) % 12 + 1 for step in range((last - first) % 12 + 1)]
+
+
+def _union(parts: Sequence[Ids]) -> Ids:
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+
+def _sum(evidence: Sequence[_Evidence]) -> Bonus:
+    """Add up what items gain."""
+    if not evidence:
+        return Bonus(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    highest = max(int(one.items[-1]) for one in evidence)
+    if highest < 64 * sum(len(one.items) for one in evidence) + (1 << 22):
+        table = np.zeros(highest + 1, np.float32)
+        for one in evidence:
+            table[one.items] += np.float32(one.value)
+        items = np.flatnonzero(table)
+        return Bonus(items, table[items])
+    items = _union([one.items for one in evidence])
+    values = np.zeros(len(items), np.float32)
+    for one in evidence:
+        values[np.searchsorted(items, one.items)] += np.float32(one.value)
+    return Bonus(items, values)
+
+
+def rank_hits(
+    neighbors: Neighbors,
+    items: Mapping[int, tuple[Item, Span | None]],
+    asked: SignalQuery | None,
+) -> list[Hit]:
+    """Make hits of what an index found, the best first, in the same order for any number of them.
+
+    Args:
+        neighbors: What the index found.
+        items: Their items and spans by id; what was deleted meanwhile is missing.
+        asked: The query's signals, or None without words.
+
+    Returns:
+        The hits, each with its reasons.
+    """
+    gains = np.zeros(len(neighbors)) if neighbors.gains is None else neighbors.gains
+    columns = (neighbors.ids, neighbors.items, neighbors.scores, gains)
+    found = []
+    for number, item, cosine, gain in zip(*(column.tolist() for column in columns), strict=True):
+        if number in items:
+            why = asked.reasons(item, cosine, neighbors.spread) if asked else ()
+            hit = Hit.from_item(number, *items[number], score=cosine, why=why)
+            found.append((cosine + gain, hit))
+    found.sort(key=lambda one: (-one[0], one[1].id))
+    return [hit for _, hit in found]
