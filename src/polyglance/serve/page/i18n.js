@@ -57,8 +57,12 @@ export const formatPercent = (share) =>
   new Intl.NumberFormat(language, { style: "percent" }).format(share);
 
 /** Format a date and time as the camera's clock showed it, whatever the browser's time zone. */
-export const formatDate = (taken, style = { dateStyle: "full", timeStyle: "short" }) =>
-  new Intl.DateTimeFormat(language, style).format(new Date(taken.slice(0, 19)));
+export function formatDate(taken, style = { dateStyle: "full", timeStyle: "short" }) {
+  // The order of day and month is the region's; the digits are those of all other numbers.
+  const region = navigator.languages.find((tag) => tag.split("-")[0] === language) ?? language;
+  const format = new Intl.DateTimeFormat(region, { ...style, numberingSystem: "latn" });
+  return format.format(new Date(taken.slice(0, 19)));
+}
 
 /** Format a month such as 2024-07. */
 export const formatMonth = (month) =>
