@@ -51,13 +51,18 @@ def test_report_and_bad_files_are_printed(library_path: str, tmp_path: Path) -> 
     assert "torn.jpg" in again
 
 
-def test_only_the_first_bad_files_are_named(library_path: str, tmp_path: Path) -> None:
+def test_many_bad_files_are_counted_by_their_reasons(library_path: str, tmp_path: Path) -> None:
     write_image(tmp_path / "photos" / "a.png", "red")
     for number in range(13):
         (tmp_path / "photos" / f"{number}.psd").write_bytes(b"x")
+    (tmp_path / "photos" / "torn.jpg").write_bytes(b"x")
     output = run("index", str(tmp_path / "photos"), "--library", library_path)
-    assert output.count("PSD") == 10
-    assert "skipped 3 more" in output
+    assert "skipped 14 files:\n     13  PSD files are not supported" in output
+    assert "      1  is not a picture of a known kind\n" in output
+    assert f"`polyglance library problems -l {library_path}` lists them" in output
+    listed = run("library", "problems", "-l", library_path)
+    assert listed.count("PSD") == 13
+    assert "torn.jpg: is not a picture" in listed
 
 
 def test_no_readable_picture_exits_with_status_1(library_path: str, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -79,3 +81,32 @@ def test_backup_restore_and_trust(folder: Path) -> None:
     done = CliRunner().invoke(app, ["library", "backup", backup, "-l", "postgresql://me@server/db"])
     assert isinstance(done.exception, PolyglanceError)
     assert "pg_dump --schema=polyglance" in str(done.exception)
+
+
+def test_problems(folder: Path) -> None:
+    assert run(folder, "problems") == "no problems\n"
+    (folder / "two" / "bad\nname.svg").write_text("<svg/>")
+    (folder / "one" / "drawing.svg").write_text("<svg/>")
+    reason = "SVG files are not supported"
+    output = run(folder, "problems")
+    assert f"{folder}/two/bad\\nname.svg: {reason}" in output
+    assert output.endswith("2 problems\n")
+    [found] = json.loads(run(folder, "problems", str(folder / "one"), "--json"))
+    assert found["path"] == str(folder / "one" / "drawing.svg")
+    assert found["reason"].startswith(reason)
+    paths = run(folder, "problems", "-0").split("\0")
+    assert paths == [f"{folder}/one/drawing.svg", f"{folder}/two/bad\nname.svg", ""]
+    assert run(folder, "problems", str(folder / "one"), "--paths") == f"{paths[0]}\n"
+    done = CliRunner().invoke(
+        app, ["library", "problems", "/nowhere", "-l", str(folder / "my.polyglance")]
+    )
+    assert "/nowhere: nothing of this is in the library" in str(done.exception)
+
+
+def test_export(folder: Path) -> None:
+    output = run(folder, "export", str(folder / "vectors.npy"))
+    assert f"{folder / 'vectors.npy'} and {folder / 'vectors.jsonl'}: 5 vectors of 12" in output
+    assert np.load(folder / "vectors.npy").shape == (5, 12)
+    again = ["library", "export", str(folder / "vectors.npy"), "-l", str(folder / "my.polyglance")]
+    assert "exists" in str(CliRunner().invoke(app, again).exception)
+    run(folder, "export", str(folder / "vectors.npy"), "--overwrite")

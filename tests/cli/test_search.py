@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from polyglance.cli import app, main
 from polyglance.demo.photographs import FOLDER
 from polyglance.encoders import load
+from polyglance.errors import PolyglanceError
 from polyglance.search.library import Library
 
 NAMES = ("cow", "duck", "horse", "sushi", "windmill")
@@ -50,7 +51,7 @@ def hits(place: str, *arguments: str) -> list[str]:
 def test_hits_as_json(place: str) -> None:
     [first] = json.loads(run("eine Windmühle", "-l", place, "-k", "1", "--json"))
     assert Path(first["path"]) == FOLDER / "windmill.webp"
-    assert set(first) == {
+    assert set(first) >= {
         "path", "score", "kind", "span", "taken", "width", "height", "seconds",
     }  # fmt: skip
 
@@ -104,6 +105,54 @@ def test_hits_as_an_html_page(place: str, tmp_path: Path) -> None:
     assert "cow.webp" in page
 
 
+def test_a_page_links_to_the_files_and_replaces_only_pages(place: str, tmp_path: Path) -> None:
+    page = tmp_path / "s.html"
+    for _ in range(2):  # its own page may be replaced
+        run("a cow", "-l", place, "-k", "1", "--html", str(page))
+    text = page.read_text(encoding="utf-8")
+    cow = FOLDER / "cow.webp"
+    assert text.count(f'<a href="{cow.as_uri()}" title="{cow} · ') == 2  # picture and name
+    assert ">cow.webp</a>" in text
+    (tmp_path / "mine.html").write_text("<p>mine</p>")
+    for name, message in (("s.pdf", "ends in .html"), ("mine.html", "is no page of Polyglance")):
+        done = CliRunner().invoke(app, ["search", "a", "-l", place, "--html", str(tmp_path / name)])
+        assert isinstance(done.exception, PolyglanceError)
+        assert message in str(done.exception)
+    assert (tmp_path / "mine.html").read_text() == "<p>mine</p>"
+    assert not (tmp_path / "s.pdf").exists()
+
+
+def test_paths_for_pipes(place: str) -> None:
+    paths = [str(FOLDER / f"{name}.webp") for name in hits(place, "a duck", "-k", "2")]
+    assert run("a duck", "-l", place, "-k", "2", "--paths") == "".join(f"{p}\n" for p in paths)
+    assert run("a duck", "-l", place, "-k", "2", "-0") == "".join(f"{p}\0" for p in paths)
+    assert run("a duck", "-l", place, "--paths", "--until", "1990") == ""
+
+
+def test_unknown_folders_are_named(place: str) -> None:
+    query = ["search", "a cow", "-l", place, "--folder", "nowhere"]
+    done = CliRunner().invoke(app, query)
+    assert "nowhere: nothing of this is in the library" in str(done.exception)
+    done = CliRunner().invoke(app, [*query, "--folder", str(FOLDER), "--paths"])
+    assert done.exit_code == 0
+    assert done.stderr == "nowhere: nothing of this is in the library\n"
+    assert done.stdout.count("\n") == 5
+
+
+def test_lines_end_in_the_whole_path_as_a_link_where_that_works(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.chdir("/")
+    path = FOLDER / "cow.webp"
+    name = str(path.relative_to("/"))
+    assert run("a cow", "-l", place, "-k", "1").splitlines()[1].endswith(f"  {name}")
+    monkeypatch.setenv("FORCE_HYPERLINK", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    line = run("a cow", "-l", place, "-k", "1", "--plain").splitlines()[1]
+    assert f";{path.as_uri()}\x1b\\{name}\x1b]8;;" in line
+
+
 def test_a_terminal_gets_pictures(place: str) -> None:
     reader, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "50"}
@@ -129,6 +178,10 @@ def test_a_terminal_gets_pictures(place: str) -> None:
     assert "▀" in text
     assert "a cow" in text
     assert "\x1b[" in text
+    last = text.rstrip().splitlines()[-1]
+    assert last.startswith("2  ")
+    assert "\x1b]8;" in last
+    assert ".webp\x1b]8;;" in last
 
 
 @pytest.mark.parametrize(
@@ -139,6 +192,7 @@ def test_a_terminal_gets_pictures(place: str) -> None:
      (["x", "--translate", "de"], "its --language"),
      (["x", "--translate", "de", "--language", "en"], "--translate needs --translator"),
      (["x", "--translate", "de", "--language", "en", "--translation", "fr:y"], "give one of them"),
+     (["x", "--json", "--paths"], "exclude each other"),
      (["--picture", "/nowhere.png"], "cannot be read")],
 )  # fmt: skip
 def test_errors_are_one_sentence(
