@@ -1,8 +1,8 @@
-"""Fill the section on load of the page on the server.
+"""Fill the sections on load and on scrolling of the page on the server.
 
     python -m benchmarks.reports.serve_page
 
-Reads results/serve_load.json; fills docs/serve.md.
+Reads results/serve_load.json and results/page_scroll.json; fills docs/serve.md.
 """
 
 from __future__ import annotations
@@ -23,10 +23,51 @@ PHASES = {
 
 
 def main() -> None:
-    """Fill the section."""
-    measured = (RESULTS / "serve_load.json").exists()
-    content = section(read_results("serve_load")) if measured else pages.NOT_MEASURED
-    pages.fill(PAGE, {"load": content})
+    """Fill the sections."""
+    sections = {"load": ("serve_load", section), "scrolling": ("page_scroll", scrolling)}
+    pages.fill(
+        PAGE,
+        {
+            mark: write(read_results(name))
+            if (RESULTS / f"{name}.json").exists()
+            else pages.NOT_MEASURED
+            for mark, (name, write) in sections.items()
+        },
+    )
+
+
+def scrolling(results: Mapping[str, Any]) -> str:
+    """Say how soon pictures are shown, and how long frames are at each speed of scrolling."""
+    first, whole = results["first_picture_ms"], results["window_full_ms"]
+    rows = [
+        [
+            f"{name}, {part['pixels_a_second']:,} pixels a second"
+            if "pixels_a_second" in part
+            else f"{name} of the scrubber",
+            f"{part['frames']:,}",
+            f"{part['median_ms']:.0f} ms",
+            f"{part['p99_ms']:.0f} ms",
+            f"{part['longest_ms']:.0f} ms",
+            f"{part['over_50_ms']}",
+            f"{part['longest_task_cpu_ms']:.0f} ms",
+        ]
+        for name, part in results["scrolling"].items()
+    ]
+    header = ["scrolling", "frames", "median", "p99", "longest", "over 50 ms", "longest task (CPU)"]
+    load = results["load_average_before"]
+    beside = (
+        ": other programs took most of the cores, which makes frames longer" if load > 2 else ""
+    )
+    return (
+        f"With {results['items']:,} pictures on {results['hardware']}"
+        f" ([page_scroll.json](../benchmarks/results/page_scroll.json)) the first picture was shown"
+        f" after {first['median']:.0f} ms (the slowest load: {first['longest']:.0f} ms), and the"
+        f" window was full after {whole['median']:.0f} ms. The grid, {results['height_pixels']:,}"
+        f" pixels high, had {results['nodes']:,} nodes.\n\n"
+        + pages.table(header, rows)
+        + f"\n\nBrowser and server shared these cores, without a graphics card; the load average"
+        f" before was {load}{beside}."
+    )
 
 
 def section(results: Mapping[str, Any]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +62,19 @@ def write_clip(path: Path, scenes: Sequence[Path], *, seconds: int, rate: int = 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders: ``holiday``, which contains ``animals``, and ``films``."""
+    """Two folders: ``holiday`` of July 2023 with ``animals`` of March 2024, and ``films``."""
     root = tmp_path_factory.mktemp("served")
     by_name = {photo.path.stem: photo.path for photo in photographs()}
-    for folder, names in {"holiday/animals": ANIMALS, "holiday": PLACES}.items():
+    march, july = datetime(2024, 3, 5, 12), datetime(2023, 7, 9, 12)
+    for folder, names, taken in (
+        ("holiday/animals", ANIMALS, march),
+        ("holiday", PLACES, july),
+    ):
         (root / folder).mkdir(parents=True, exist_ok=True)
         for name in names.split():
-            shutil.copyfile(by_name[name], root / folder / f"{name}.webp")
+            path = root / folder / f"{name}.webp"
+            shutil.copyfile(by_name[name], path)
+            os.utime(path, (taken.timestamp(), taken.timestamp()))
     (root / "films").mkdir()
     scenes = [by_name[name] for name in ("beach", "orchestra", "rocket")]
     write_clip(root / "films" / "journey.webm", scenes, seconds=3)
