@@ -16,6 +16,7 @@ import argparse
 import random
 import tempfile
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from polyglance.search.signals import ranking
 from polyglance.search.signals.words import query_words
 from polyglance.search.store import Entry, FileSignature, Item
 
-WEIGHTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+WEIGHTS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+POWERS = (1.0, 1.5, 2.0)
 LANGUAGES = ("en", "de")
 
 
@@ -101,19 +103,23 @@ def make_queries(
 
 
 def measure(library: Library, queries: Sequence[tuple[str, set[str]]]) -> dict[str, float]:
-    """Return recall@10, in percent, by weight."""
+    """Return recall@10, in percent, by power and weight."""
     encoder, index, signals = library._encoder(), library._index(), library._signals()
-    found: dict[float, list[bool]] = {weight: [] for weight in WEIGHTS}
+    settings = list(product(POWERS, WEIGHTS))
+    found: dict[tuple[float, float], list[bool]] = {setting: [] for setting in settings}
     for text, wanted in queries:
         vector = encoder.encode_texts([text])[0]
-        for weight in WEIGHTS:
-            ranking.WEIGHTS["name"] = weight
+        for power, weight in settings:
+            ranking.WEIGHTS["name"], ranking.POWER = weight, power
             asked = signals.ask(text, off=("dates", "places", "text"))
             neighbors = index.search(vector, 10, bonus=asked.bonus)
             items = library._store().lookup(neighbors.ids.tolist())
             hits = {item.path for item, _ in items.values()}
-            found[weight].append(bool(hits & wanted))
-    return {str(weight): round(100 * float(np.mean(hit)), 1) for weight, hit in found.items()}
+            found[power, weight].append(bool(hits & wanted))
+    return {
+        f"power {power:g}, weight {weight:g}": round(100 * float(np.mean(hit)), 1)
+        for (power, weight), hit in found.items()
+    }
 
 
 if __name__ == "__main__":

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from polyglance.search.duplicates import Stack
+from polyglance.search.exact import ExactIndex
 from polyglance.search.library_contents import LibraryContents
-from polyglance.search.query import QueryText
+from polyglance.search.library_stacks import LibraryStacks
+from polyglance.search.query import MediaRef, QueryText
 from polyglance.search.signals.library_signals import LibrarySignals
 from polyglance.search.signals.ranking import SignalQuery
 from polyglance.search.signals.understanding import Understood, check_signals
+from polyglance.search.store import VectorRows
+from polyglance.search.vector_index import VectorIndex
 
 
 class SignalLibrary(LibraryContents):
     """Takes queries apart, and keeps what they are compared with beside vectors."""
 
     _open_signals: LibrarySignals | None = None
+    _open_stacks: LibraryStacks | None = None
 
     def close(self) -> None:
         """Close the file or the connection to the database."""
         with self._lock:
             if self._open_signals is not None:
                 self._open_signals.close()
-            self._open_signals = None
+            self._open_signals = self._open_stacks = None
         super().close()
 
     def understand(
@@ -44,6 +50,32 @@ class SignalLibrary(LibraryContents):
         signals = self._signals()
         signals.name_places()
         signals.refresh()
+
+    def duplicates(self) -> list[Stack]:
+        """Return copies, near-duplicates and bursts; only what is new is compared.
+
+        Nothing is deleted: that is for the owner to decide.
+        """
+        return self._stacks().all()
+
+    def stack_of(self, media: MediaRef) -> list[MediaRef]:
+        """Return what is stacked with a picture (see `duplicates`), itself first."""
+        return self._stacks().of(media)
+
+    def _stacks(self) -> LibraryStacks:
+        with self._lock:
+            if self._open_stacks is None:
+                self._open_stacks = LibraryStacks(self._store(), self._all_rows, self.path)
+            return self._open_stacks
+
+    def _all_rows(self) -> VectorRows:
+        index = self._index()
+        with self._lock:
+            return (
+                index.rows()
+                if isinstance(index, VectorIndex)
+                else ExactIndex(self._store()).refresh()
+            )
 
     def _signals(self) -> LibrarySignals:
         with self._lock:

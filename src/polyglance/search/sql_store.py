@@ -306,6 +306,11 @@ class SqlStore(BrowsingQueries):
         )
 
     @property
+    def id_table(self) -> str:
+        """The table whose ``id`` and ``item`` are those of vectors."""
+        return self._dialect.id_table
+
+    @property
     def vector_columns(self) -> str:
         """The columns of a vector that `vector_rows` takes."""
         table = self._dialect.id_table

@@ -9,7 +9,7 @@ from pathlib import Path
 from polyglance.errors import MissingExtraError
 from polyglance.search.approximate import EXACT_LIMIT, ApproximateIndex, GraphError, build_graph
 from polyglance.search.exact import Bonus, ExactIndex, FloatArray, Neighbors
-from polyglance.search.store import Filter, Store
+from polyglance.search.store import Filter, Store, VectorRows
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,10 @@ class VectorIndex:
             self._revision = revision
         index = self._graph or self._exact
         return index.search(query, k, where, one_per_item=one_per_item, bonus=bonus)
+
+    def rows(self) -> VectorRows:
+        """Return all vectors, which a search without a graph has in memory anyway."""
+        return (ExactIndex(self._store) if self._are_many() else self._exact).refresh()
 
     def build(self, *, quiet: bool = True) -> bool:
         """Build the graph if there are many vectors and no usable one; return whether it was."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from polyglance.search.signals.ranking import SignalQuery, collect
 from polyglance.search.signals.understanding import Understood, check_signals, understand
@@ -16,6 +16,7 @@ from polyglance.search.sql_store import SqlStore
 from polyglance.search.store import Details, Store
 
 if TYPE_CHECKING:
+    from polyglance.search.postgres.store import PostgresStore
     from polyglance.search.query import QueryText
 
 
@@ -90,11 +91,9 @@ class LibrarySignals:
                     library = self._store.model_info.library
                     self._words = FileWordIndex(self._store, words_path(self._path), library)
                 else:
-                    from polyglance.search.postgres.store import PostgresStore
                     from polyglance.search.postgres.word_index import PostgresWordIndex
 
-                    assert isinstance(self._store, PostgresStore)
-                    self._words = PostgresWordIndex(self._store)
+                    self._words = PostgresWordIndex(cast("PostgresStore", self._store))
             return self._words
 
     def understand(

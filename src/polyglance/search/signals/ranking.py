@@ -3,7 +3,7 @@
 A hit's rank is its cosine in standard deviations of the query's cosines over the library, plus for
 each signal a weight times how much of the query it answers:
 
-    rank = (cosine - mean) / deviation + sum of weight * coverage
+    rank = (cosine - mean) / deviation + sum of weight * coverage ** POWER
 
 Coverage is the share of the query's words that a name, place or text has, each word counted by the
 square root of its inverse document frequency ``log(items / items with it) / log(items)``: words
@@ -35,6 +35,8 @@ WEIGHTS: dict[Signal, float] = {"name": 3.0, "place": 2.0, "text": 3.0, "date": 
 
 Chosen by ``benchmarks/experiments/signal_weights.py`` on validation pictures (docs/search.md).
 """
+POWER = 1.0
+"""Above 1, names that have only some of the query's words count less than their share."""
 MAX_FREQUENCY = 0.5
 """Words that a larger share of the items has are ignored."""
 MAX_DAYS = 1000
@@ -55,7 +57,8 @@ class _Evidence:
     text: str
     items: Ids
     """Rising."""
-    value: float
+    share: float = 1.0
+    """What it adds to the signal's coverage."""
 
     def has(self, item: int) -> bool:
         place = int(np.searchsorted(self.items, item))
@@ -104,7 +107,8 @@ class SignalQuery:
                 words.setdefault(one.signal, []).append(one)
         for signal, parts in words.items():
             text = " ".join(dict.fromkeys(part.text for part in parts))
-            found.append(Reason(signal, text, sum(part.value for part in parts)))
+            coverage = sum(part.share for part in parts)
+            found.append(Reason(signal, text, WEIGHTS[signal] * coverage**POWER))
         found.sort(key=lambda one: -one.score)
         found += [Reason(part.signal, part.text, 0.0) for part in self.understood.parts]
         return tuple(found)
@@ -130,7 +134,7 @@ def collect(
     evidence = [*_find_words(text, words, off)]
     if "dates" not in off:
         evidence += [
-            _Evidence("date", hint.text, items, WEIGHTS["date"])
+            _Evidence("date", hint.text, items)
             for hint in understood.hints
             if len(items := _items_of(hint, words))
         ]
@@ -151,8 +155,7 @@ def _find_words(text: str, words: WordIndex, off: frozenset[str]) -> list[_Evide
             items = postings.get(f"{kind}:{term}")
             if items is not None and weight > 0:
                 signal, _ = _KINDS[kind]
-                value = WEIGHTS[signal] * weight / total
-                found.append(_Evidence(signal, terms[term], items, value))
+                found.append(_Evidence(signal, terms[term], items, weight / total))
     return found
 
 
@@ -207,19 +210,14 @@ def _union(parts: Sequence[Ids]) -> Ids:
 
 def _sum(evidence: Sequence[_Evidence]) -> Bonus:
     """Add up what items gain."""
-    if not evidence:
-        return Bonus(np.zeros(0, np.int64), np.zeros(0, np.float32))
-    highest = max(int(one.items[-1]) for one in evidence)
-    if highest < 64 * sum(len(one.items) for one in evidence) + (1 << 22):
-        table = np.zeros(highest + 1, np.float32)
-        for one in evidence:
-            table[one.items] += np.float32(one.value)
-        items = np.flatnonzero(table)
-        return Bonus(items, table[items])
     items = _union([one.items for one in evidence])
     values = np.zeros(len(items), np.float32)
-    for one in evidence:
-        values[np.searchsorted(items, one.items)] += np.float32(one.value)
+    for signal in dict.fromkeys(one.signal for one in evidence):
+        coverage = np.zeros(len(items), np.float32)
+        for one in evidence:
+            if one.signal == signal:
+                coverage[np.searchsorted(items, one.items)] += np.float32(one.share)
+        values += np.float32(WEIGHTS[signal]) * np.minimum(coverage, 1) ** np.float32(POWER)
     return Bonus(items, values)
 
 

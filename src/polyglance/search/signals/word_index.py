@@ -157,11 +157,12 @@ class FileWordIndex:
             revision = self._store.revision()
             if revision == self._revision:
                 return
-            wanted = self._state | {"totals": self._totals()}
-            self._count = wanted["totals"][0]
+            totals = self._totals()
+            wanted: dict[str, Any] = self._state | {"totals": totals}
+            self._count = totals[0]
             try:
                 state = self._read_state(self._connection)
-                behind = wanted["totals"][2] - state.get("totals", [0, 0, 0])[2]
+                behind = totals[2] - state.get("totals", [0, 0, 0])[2]
                 if not complete and behind > MAX_BEHIND:
                     if not self._has_warned:
                         log.warning(_BEHIND, behind)
@@ -265,12 +266,12 @@ class FileWordIndex:
             for word in words.split():
                 removed[word].append(item)
         for item, path, taken, checksum, place, text in rows:
-            words = document_words(path, taken, place, text)
-            for word in words:
+            found = document_words(path, taken, place, text)
+            for word in found:
                 added[word].append(item)
             self._connection.execute(
                 "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)",
-                (item, checksum, " ".join(sorted(words))),
+                (item, checksum, " ".join(sorted(found))),
             )
         return added, removed
 

@@ -1,0 +1,243 @@
+"""Find pictures that are one picture: copies, near-duplicates and bursts.
+
+Copies have the same content. Near-duplicates (resized, recompressed, lightly edited) have almost
+the same vector, whenever they were taken; pictures of a burst have similar ones and were taken
+within seconds of each other. All that are connected so are a stack.
+
+Comparing all pairs of 100,000 pictures takes minutes. Instead pictures are compared that share a
+bucket: `NUM_TABLES` times, vectors are sorted into buckets by the signs of `NUM_BITS` random
+projections of their difference from the mean (Charikar 2002). Of two vectors whose cosine is
+`NEAR`, at least 99 % share one. Pairs are kept beside the library, so that only new pictures are
+compared with others.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.search.exact import FloatArray
+from polyglance.search.query import MediaRef
+from polyglance.search.store import Ids, VectorRows
+
+NEAR = 0.95
+"""The cosine from which pictures of any date are near-duplicates."""
+BURST = 0.85
+"""The cosine from which pictures of a burst are stacked."""
+BURST_SECONDS = 5
+"""How far apart two pictures of a burst are at most."""
+BURST_WINDOW = 8
+"""With how many of the following pictures one is compared."""
+NUM_TABLES, NUM_BITS = 24, 14
+MAX_BUCKET = 256
+"""Larger buckets are divided by further projections."""
+
+StackKind = Literal["copies", "near-duplicates", "burst"]
+Pairs = NDArray[np.int64]
+"""``[n, 3]``: the ids of two vectors, and which of `KINDS` they are."""
+KINDS: tuple[StackKind, ...] = ("copies", "near-duplicates", "burst")
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Pictures that are one; none of them is ever deleted by this library."""
+
+    kind: StackKind
+    """The loosest connection in it."""
+    members: tuple[MediaRef, ...]
+    """By date."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stack as JSON values."""
+        return {"kind": self.kind, "paths": [str(member.path) for member in self.members]}
+
+
+def near_pairs(rows: VectorRows, after: int = 0) -> Pairs:
+    """Find pairs of vectors whose cosine is `NEAR` or more.
+
+    Args:
+        rows: All vectors, by rising id.
+        after: Only pairs of which one has a higher id.
+
+    Returns:
+        The pairs, the lower id first.
+    """
+    count, width = rows.vectors.shape
+    if count < 2 or int(rows.ids[-1]) <= after:
+        return np.zeros((0, 3), np.int64)
+    rng = np.random.default_rng(0)
+    sample = rows.vectors[:: max(1, count // 10_000)]
+    mean = sample.mean(0)
+    found: list[Pairs] = []
+    for _ in range(NUM_TABLES):
+        axes = rng.standard_normal((width, 2 * NUM_BITS), np.float32)
+        bits = (rows.vectors @ axes > mean @ axes).astype(np.int64)
+        keys = bits[:, :NUM_BITS] @ (1 << np.arange(NUM_BITS))
+        finer = bits @ (1 << np.arange(2 * NUM_BITS))
+        found += _pairs_in_buckets(rows, keys, finer, after)
+    pairs = np.concatenate([np.zeros((0, 3), np.int64), *found])
+    return np.unique(pairs, axis=0)
+
+
+def _pairs_in_buckets(rows: VectorRows, keys: Ids, finer: Ids, after: int) -> list[Pairs]:
+    """Compare the vectors of each bucket with each other."""
+    order = np.argsort(keys, kind="stable")
+    edges = np.flatnonzero(np.diff(keys[order], prepend=-1, append=-1))
+    found = []
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        bucket = order[start:end]
+        if len(bucket) < 2 or int(rows.ids[bucket].max()) <= after:
+            continue
+        if len(bucket) <= MAX_BUCKET:
+            found.append(_pairs_among(rows, bucket, after))
+            continue
+        inner = finer[bucket]
+        for key in np.unique(inner).tolist():
+            part = bucket[inner == key]
+            for first in range(0, len(part), MAX_BUCKET):  # identical vectors fill any bucket
+                found.append(_pairs_among(rows, part[first : first + MAX_BUCKET], after))
+    return found
+
+
+def _pairs_among(rows: VectorRows, bucket: NDArray[np.intp], after: int) -> Pairs:
+    vectors = rows.vectors[bucket]
+    left, right = np.nonzero(np.triu(vectors @ vectors.T >= NEAR, 1))
+    ids = np.sort(np.stack([rows.ids[bucket[left]], rows.ids[bucket[right]]], axis=1), axis=1)
+    ids = ids[ids[:, 1] > after]
+    return np.concatenate([ids, np.full((len(ids), 1), 1)], axis=1)
+
+
+def burst_pairs(rows: VectorRows, seconds: NDArray[np.int64], after: int = 0) -> Pairs:
+    """Find pairs taken within `BURST_SECONDS` whose cosine is `BURST` or more.
+
+    Args:
+        rows: All vectors.
+        seconds: When each was taken, ``[n]``.
+        after: Only pairs of which one has a higher id.
+
+    Returns:
+        The pairs, the lower id first.
+    """
+    order = np.argsort(seconds, kind="stable")
+    times, ids = seconds[order], rows.ids[order]
+    found = [np.zeros((0, 3), np.int64)]
+    for step in range(1, min(BURST_WINDOW, len(order) - 1) + 1):
+        close = np.flatnonzero(
+            (times[step:] - times[:-step] <= BURST_SECONDS)
+            & (np.maximum(ids[step:], ids[:-step]) > after)
+        )
+        left, right = order[close], order[close + step]
+        cosines = np.einsum("ij,ij->i", rows.vectors[left], rows.vectors[right])
+        chosen = cosines >= BURST
+        pair = np.sort(np.stack([rows.ids[left], rows.ids[right]], axis=1)[chosen], axis=1)
+        found.append(np.concatenate([pair, np.full((len(pair), 1), 2)], axis=1))
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def group(pairs: Pairs) -> list[tuple[StackKind, list[int]]]:
+    """Join pairs that share a vector; return the kind and the rising ids of each stack."""
+    parents: dict[int, int] = {}
+
+    def root(number: int) -> int:
+        while (parent := parents.setdefault(number, number)) != number:
+            parents[number] = parents.setdefault(parent, parent)
+            number = parents[number]
+        return number
+
+    for first, second, _ in pairs.tolist():
+        low, high = sorted((root(first), root(second)))
+        parents[high] = low
+    kinds: dict[int, int] = defaultdict(int)
+    members: dict[int, list[int]] = defaultdict(list)
+    for first, _, kind in pairs.tolist():
+        kinds[root(first)] = max(kinds[root(first)], kind)
+    for number in sorted(parents):
+        members[root(number)].append(number)
+    return [(KINDS[kinds[one]], ids) for one, ids in members.items()]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredPairs:
+    """Pairs as of some state of a library, kept in a file that can be deleted."""
+
+    library: str
+    last: int
+    """The highest id that was compared."""
+    pairs: Pairs
+
+    @classmethod
+    def read(cls, path: Path | None, library: str) -> StoredPairs:
+        """Read the pairs of a library with this id; none if there is no sound file of it."""
+        nothing = cls(library, 0, np.zeros((0, 3), np.int64))
+        try:
+            if path is None:
+                return nothing
+            content = path.read_bytes()
+            with np.load(io.BytesIO(content[4:]), allow_pickle=False) as stored:
+                sound = zlib.crc32(content[4:]) == int.from_bytes(content[:4], "little")
+                if not sound or str(stored["library"]) != f"{library} {_VERSION}":
+                    return nothing
+                return cls(library, int(stored["last"]), stored["pairs"])
+        except (OSError, ValueError, KeyError, EOFError):
+            return nothing
+
+    def write(self, path: Path) -> None:
+        """Write the pairs atomically; do nothing where nothing can be written."""
+        stream = io.BytesIO()
+        np.savez_compressed(
+            stream, library=f"{self.library} {_VERSION}", last=self.last, pairs=self.pairs
+        )
+        content = zlib.crc32(stream.getvalue()).to_bytes(4, "little") + stream.getvalue()
+        try:
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(name, path)
+        except OSError:
+            return
+
+
+def pairs_path(library: Path) -> Path:
+    """Return the path of a library's pairs."""
+    return library.with_name(library.name + ".stacks")
+
+
+def seconds_of(dates: Sequence[str]) -> NDArray[np.int64]:
+    """Return stored dates in seconds; one that cannot be read is far from any other."""
+    values = np.zeros(len(dates), np.int64)
+    for place, text in enumerate(dates):
+        try:
+            values[place] = np.datetime64(text, "s").astype(np.int64)
+        except ValueError:
+            values[place] = -(10**6) * (place + 10**6)
+    return values
+
+
+def keep_first(order: Iterable[int], stacks: dict[int, tuple[int, ...]]) -> list[int]:
+    """Return ids in their order, of each stack only the first; ``stacks`` has an id's stack."""
+    seen: set[int] = set()
+    kept = []
+    for number in order:
+        if number not in seen:
+            kept.append(number)
+            seen.update(stacks.get(number, ()))
+    return kept
+
+
+def select_rows(rows: VectorRows, ids: Ids) -> VectorRows:
+    """Return the rows with these ids, both rising."""
+    mask = np.isin(rows.ids, ids, assume_unique=True)
+    vectors: FloatArray = rows.vectors[mask]
+    return VectorRows(rows.ids[mask], rows.items[mask], vectors)
