@@ -175,7 +175,7 @@ def test_damage_is_noticed(folder: ShardFolder) -> None:
     middle = whole.index(b"PAR1", 4) // 2
     for damaged in (whole[:-100], b"", whole[:middle] + bytes(8) + whole[middle + 8 :]):
         place.write_bytes(damaged)
-        with pytest.raises(DataError, match="is damaged: delete it and encode again"):
+        with pytest.raises(DataError, match="is damaged: move it away, and encode again"):
             folder.read_shard(0)
     other = ShardFolder(folder.path.with_name("other"))
     other.start(ShardPlan("m", "m", "another", 3, True, ("/p",), ("/p",), shard_size=2), FILES)

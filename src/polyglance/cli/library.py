@@ -112,9 +112,7 @@ def library_repair(
     for sentence in done.lost:
         print(sentence, file=sys.stderr)
     if done.damaged_file:
-        print(
-            f"the damaged file is {printable(str(done.damaged_file))}: delete it when all is well"
-        )
+        print(f"the damaged file is kept as {printable(str(done.damaged_file))}")
 
 
 @app.command("backup")

@@ -89,7 +89,7 @@ def read_info(folder: Path, info_file: str, key: str | None = None) -> dict[str,
         return None
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{folder / info_file}: cannot be read ({error}); delete the folder"
+            f"{folder / info_file}: cannot be read ({error}); move the folder away"
         ) from error
     return None if key is not None and info.get("key") != key else info
 

@@ -60,7 +60,7 @@ def write_tars(
     """
     pattern = re.compile(re.escape(out.name) + r"-\d{6}\.tar")
     if out.parent.is_dir() and any(pattern.fullmatch(path.name) for path in out.parent.iterdir()):
-        raise PolyglanceError(f"{out}-*.tar are there already: delete them, or choose another name")
+        raise PolyglanceError(f"{out}-*.tar are there already: choose another name")
     keys: set[str] = set()
     damaged: dict[str, str] = {}
     images = 0

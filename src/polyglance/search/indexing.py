@@ -357,7 +357,7 @@ class Indexer:
                         place,
                         "is empty or missing: is a disk not mounted? Its"
                         f" {len(inside):,} files stay in the library; `polyglance library remove`"
-                        " deletes them",
+                        " takes them out",
                     )
                 )
         return delete_in_batches(self._store, missing)

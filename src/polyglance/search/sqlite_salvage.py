@@ -65,8 +65,8 @@ def salvage(path: Path, target: Path) -> Salvage:
             info = info and replace(info, format=FORMAT)
             if info is None:
                 raise DataError(
-                    f"{printable(str(path))}: nothing says which model made it: restore a backup,"
-                    " or delete it and index again"
+                    f"{printable(str(path))}: nothing says which model made it, if it is a library:"
+                    " it stays as it is; restore a backup, or index into another file"
                 )
             totals = _old_totals(connection)
             counts = (

@@ -89,7 +89,7 @@ def load_checkpoint(
     *,
     average: Mapping[str, Tensor] | None = None,
     verify: bool = True,
-    way_out: str = "train into another folder or remove it",
+    way_out: str = "train into another folder",
     fit: Fit | None = None,
 ) -> dict[str, Any] | None:
     """Load a checkpoint into model and optimiser; return its state, or None if there is none.
@@ -157,8 +157,7 @@ def read_state(folder: Path, schema: Schema | None = None) -> dict[str, Any]:
         _check_state(state, {} if schema is None else schema)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{path}: the checkpoint does not fit this run ({error}); train into"
-            " another folder or remove it"
+            f"{path}: the checkpoint does not fit this run ({error}); train into another folder"
         ) from error
     found: dict[str, Any] = state
     found.pop("format", None)
@@ -239,7 +238,7 @@ def _find_checkpoint(folder: Path) -> str | None:
         except OSError as error:
             raise DataError(
                 f"{path} is damaged ({damage}) and cannot be renamed ({error_reason(error)}):"
-                " remove it and run the same command again"
+                " rename it and run the same command again"
             ) from error
         damaged.append(f"{path} is damaged ({damage}) and was renamed to {aside.name}")
     if damaged:

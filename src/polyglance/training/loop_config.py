@@ -114,5 +114,5 @@ def require_same_config(saved: dict[str, Any], config: LoopConfig, folder: Path)
         if saved[name] != value and not longer and name not in _MAY_CHANGE:
             raise PolyglanceError(
                 f"{folder} holds a run with {name} = {saved[name]}, not {value};"
-                " train into another folder or remove it"
+                " train into another folder"
             )

@@ -53,7 +53,7 @@ class ImageBytes:
             raise DataError(f"{self.path}: cannot be read ({error.strerror or error})") from error
         if len(content) < self.size:
             raise DataError(
-                f"{self.path}: ends before {self.name}: copy the file again, or delete its index"
+                f"{self.path}: ends before {self.name}: copy the file again, or move its index away"
             )
         return content
 

@@ -286,4 +286,4 @@ def _check(file: Path, shard: Shard, info: StoreInfo) -> None:
             for name, (shape, dtype) in layout.items()
         )
     if not fits:
-        raise DataError(f"{file}: does not fit store.json; delete it and run the extraction again")
+        raise DataError(f"{file}: does not fit store.json; move it away, and extract again")

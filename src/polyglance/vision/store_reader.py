@@ -208,8 +208,8 @@ class StoreReader:
             place = header.arrays.get(array)
             if place is None or place.shape[1:] != shape or place.dtype != dtype:
                 raise DataError(
-                    f"{self.files.name}/{name}: does not fit store.json; delete it and run the"
-                    " extraction again"
+                    f"{self.files.name}/{name}: does not fit store.json; move it away, and run"
+                    " the extraction again"
                 )
         return header
 

@@ -187,12 +187,11 @@ def _compare(path: Path, existing: StoreInfo, requested: StoreInfo) -> None:
             setting = name.removeprefix("made_by.")
             if setting in ("items", "keys_sha256"):
                 raise PolyglanceError(
-                    f"{path} was made for another list of pictures; give another folder,"
-                    " or delete this one to make it again"
+                    f"{path} was made for another list of pictures; give another folder"
                 )
             raise PolyglanceError(
                 f"{path} was made with {setting} {old.get(name)!r}, not {new.get(name)!r}; give"
-                " another folder, or delete this one to make it again"
+                " another folder"
             )
 
 

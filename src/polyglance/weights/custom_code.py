@@ -36,7 +36,7 @@ def refuse_custom_code(*folders: Path) -> None:
             if path.suffix.lower() in _CODE:
                 raise PolyglanceError(
                     f"{folder} holds code of its own ({printable(path.name)}), {_WAY_OUT}, or"
-                    " remove the file if nothing does"
+                    " move the file away if nothing does"
                 )
             if path.suffix == ".json" and _is_config(path.name) and (key := _code_key(path)):
                 raise PolyglanceError(f"{path} asks for code of its own ({key}), {_WAY_OUT}")

@@ -264,7 +264,9 @@ class SubtitleTask:
         """Draw a part of a video and a language, and find the subtitles nearest in time."""
         features, rate = self.read_features(video), self.sampling.features_per_second
         if not len(features):
-            raise PolyglanceError(f"{video.key} has no features: remove it from the manifest")
+            raise PolyglanceError(
+                f"{video.key} has no features: extract them, or leave it out of the manifest"
+            )
         length = generator.uniform(self.sampling.min_seconds, self.sampling.max_seconds)
         count = min(max(1, round(length * rate)), len(features))
         # Clips begin and end with a feature, so that video and subtitles cover the same seconds.

@@ -154,8 +154,8 @@ def read_aligned(path: str | Path, key: str) -> list[AlignedPair] | None:
             pairs.append(AlignedPair(int(image), int(first), int(second), aligned))
         except ValueError as error:
             raise DataError(
-                f"{path}:{number}: expected an image, two captions and links: delete the file to"
-                " have it made again"
+                f"{path}:{number}: expected an image, two captions and links: move the file"
+                " away to have it made again"
             ) from error
     return pairs
 

@@ -200,8 +200,8 @@ class Worker:
         for file in unread:
             if not is_missing(file.path):
                 raise PolyglanceError(
-                    f"{printable(f'{file.path}: {file.reason}')}: fix this or delete the file, and"
-                    " run the command again"
+                    f"{printable(f'{file.path}: {file.reason}')}: mend this or move the file out"
+                    " of the folder, and run the command again"
                 )
         if unread:
             self._check_roots()  # again: the disk may have been unmounted meanwhile

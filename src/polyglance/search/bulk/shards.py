@@ -160,12 +160,13 @@ class ShardFolder:
         try:
             if json.loads(metadata).get("fingerprint") != self.plan.fingerprint:
                 raise DataError(
-                    f"{printable(str(path))}: belongs to another folder or model: delete it"
+                    f"{printable(str(path))}: belongs to another folder or model: move it away"
                 )
             return _encoded_files(table, self.plan.width)
         except _NO_SHARD as error:  # another program wrote it
             raise DataError(
-                f"{printable(str(path))}: is not a shard of this plan: delete it and encode again"
+                f"{printable(str(path))}: is not a shard of this plan: move it away, and encode"
+                " again"
             ) from error
 
     def remove_partial_files(self) -> None:
@@ -249,7 +250,7 @@ class ShardFolder:
             raise PolyglanceError(f"{printable(str(path))}: does not exist") from error
         except (OSError, ValueError) as error:  # pyarrow's own errors are one or the other
             raise DataError(
-                f"{printable(str(path))}: is damaged: delete it and encode again"
+                f"{printable(str(path))}: is damaged: move it away, and encode again"
             ) from error
 
 

@@ -142,6 +142,6 @@ class TranslationCache:
             yield
         except (sqlite3.Error, OSError) as error:
             raise PolyglanceError(
-                f"{self.path} cannot be used as a translation cache ({error}): delete it, or name"
-                " another file with --cache"
+                f"{self.path} cannot be used as a translation cache ({error}): name another file"
+                " with --cache"
             ) from error
