@@ -151,6 +151,12 @@ async function reloadTimeline() {
   scrollTo({ top });
 }
 
+/** Show what was added while the page was in the background. */
+async function refreshTimeline(timeline) {
+  const fresh = await timeline.isFresh().catch(() => true);
+  if (!fresh && state.source === timeline && !viewer.open) reloadTimeline();
+}
+
 function setSource(next) {
   state.source = next;
   photo.position = -1;
@@ -322,6 +328,9 @@ function listen() {
     } else if (event.key === "Escape" && event.target.closest?.("#grid")) {
       $("query").focus({ preventScroll: true });
     }
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && state.source instanceof TimelineSource) refreshTimeline(state.source);
   });
   document.addEventListener("click", followLinks);
   addEventListener("popstate", showAddress);

@@ -9,6 +9,7 @@ import { Tile } from "./tile.js";
 const OVERSCAN = 500; // pixels above and below the window
 const FAST = 6; // pixels per millisecond: tiles show no pictures until scrolling slows down
 const SETTLED_MS = 90;
+const STILL_MS = 500; // without scrolling, before pictures are loaded in a higher resolution
 
 export class Grid {
   /**
@@ -183,6 +184,8 @@ export class Grid {
     const begin = this.rows.first[first];
     const end = this.rows.first[last] + this.rows.count[last];
     if (!this.fast) this.source.load(begin, end);
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.#sharpen(), STILL_MS);
     this.#keepInTabOrder(rowAt(this.rows, top + this.covered + 1), begin, end);
     const section = this.rows.section[rowAt(this.rows, top + this.covered + 60)];
     this.onScroll(section, Math.max(0, top) / Math.max(1, this.rows.total - innerHeight));
@@ -234,6 +237,14 @@ export class Grid {
   #refill() {
     for (const { tiles } of this.shown.values()) {
       for (const tile of tiles) tile.show(this.source.item(tile.index), !this.fast);
+    }
+  }
+
+  #sharpen() {
+    for (const [row, { tiles }] of this.shown) {
+      const top = this.offset + this.rows.top[row] - scrollY;
+      if (top > innerHeight || top + this.rows.height[row] < 0) continue;
+      for (const tile of tiles) if (tile.item) tile.sharpen();
     }
   }
 

@@ -7,6 +7,7 @@ export const GAP = 4;
 const HEADING = 52;
 const FIRST_HEADING = 40;
 const NARROWEST = 24;
+const MAX_HEIGHT = 16_000_000; // browsers clip elements that are higher
 
 /** Return the height that rows aim at in a grid of some width. */
 export const targetHeight = (width) => (width < 600 ? 118 : width < 1100 ? 168 : 196);
@@ -20,8 +21,7 @@ export const clippedRatio = (ratio) => Math.min(3, Math.max(0.5, ratio || 1));
  * `sections` have a `count` and, if they show a heading, a `label`; `ratios` holds width by height
  * of all items, section after section. Rows are numbered from 0, headings included.
  */
-export function layoutRows(sections, ratios, width) {
-  const target = targetHeight(width);
+export function layoutRows(sections, ratios, width, target = targetHeight(width)) {
   const left = new Float32Array(ratios.length);
   const widths = new Float32Array(ratios.length);
   const rows = { top: [], height: [], first: [], count: [], section: [] };
@@ -45,6 +45,9 @@ export function layoutRows(sections, ratios, width) {
     }
     start = stop;
   });
+  // The height grows with the square of the rows' height: a million pictures get lower rows.
+  const smaller = target * Math.sqrt(MAX_HEIGHT / top) * 0.98;
+  if (top > MAX_HEIGHT && smaller > NARROWEST) return layoutRows(sections, ratios, width, smaller);
   return { ...rows, left, widths, width, total: top };
 }
 

@@ -57,6 +57,12 @@ export class TimelineSource {
     return (await service.rank(item.id, this.filters, this.sort, this.snapshot)) ?? -1;
   }
 
+  /** Return whether the library still has the same items. */
+  async isFresh() {
+    const { snapshot } = await service.items(this.filters, this.sort, { offset: 0, limit: 1 });
+    return snapshot === this.snapshot;
+  }
+
   /** Load what is in view; pages that were wanted before but are out of view again are dropped. */
   load(first, last) {
     this.wanted = [];

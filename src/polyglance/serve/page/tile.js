@@ -46,7 +46,19 @@ export class Tile {
       this.image.alt = altText(item);
       this.#draw(item);
     }
-    if (pictures && !this.size) this.#load(this.longest * devicePixelRatio > 1.6 * SMALL ? LARGE : SMALL);
+    if (pictures && !this.size) this.#load(SMALL);
+  }
+
+  /** Load a larger picture if the small one, which is at hand, is too coarse for this screen. */
+  sharpen() {
+    const { item } = this;
+    if (this.size !== SMALL || this.longest * devicePixelRatio <= 1.6 * SMALL) return;
+    this.size = LARGE;
+    const large = new Image();
+    large.src = thumbnailUrl(item.id, LARGE);
+    large.decode().then(() => {
+      if (this.item === item) this.image.src = large.src;
+    }, () => {});
   }
 
   clear() {
@@ -66,7 +78,7 @@ export class Tile {
   settle(type) {
     if (!this.item) return;
     if (type === "load") this.image.classList.add("loaded");
-    else if (this.retried || this.size === SMALL && this.retried) this.link.classList.add("broken");
+    else if (this.retried) this.link.classList.add("broken");
     else {
       this.retried = true; // the server may have been busy
       this.retrying = setTimeout(() => this.#load(SMALL), RETRY_MS);
