@@ -144,6 +144,10 @@ class Browser:
             if media_id in found
         }
 
+    def media_ids(self, items: Sequence[int]) -> dict[int, int]:
+        """Return the id of the first vector of each item, by the item's id."""
+        return self._store().media_ids(items)
+
     def rank(self, view: View, media_id: int) -> int | None:
         """Return the place of an item in a view, or None if it is not there."""
         places = np.flatnonzero(view.items == self._store().item_of(media_id))
@@ -156,6 +160,10 @@ class Browser:
         if found is None:
             return None
         return found[0], store.details([found[0].path]).get(found[0].path, Details())
+
+    def item_paths(self) -> list[tuple[int, str]]:
+        """Return id and path of all items, ordered by path."""
+        return self._store().item_paths()
 
     def facets(self, column: Facet) -> list[tuple[str, int]]:
         """Count the items of each camera or place, the most frequent first."""

@@ -61,6 +61,10 @@ class LibraryContents(OpenLibrary):
             raise PolyglanceError(f"{printable(str(picture.path))} is no longer in the library")
         return np.array(rows.vectors[0])
 
+    def text_vectors(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
+        """Return the unit vectors of texts, ``[len(texts), width]``."""
+        return self._encoder().encode_texts(list(texts), language=language)
+
     def thumbnail(self, media: MediaRef) -> bytes | None:
         """Return the stored thumbnail of a file (WebP), if any; of a clip, its first frame."""
         return self._store().thumbnail(media.path.as_posix())

@@ -70,6 +70,11 @@ class OpenLibrary:
         """The file, or the address of the database without the password."""
         return self._backend.name
 
+    @property
+    def read_only(self) -> bool:
+        """Whether the library is a file that cannot be written to."""
+        return bool(getattr(self._store(), "read_only", False))
+
     def close(self) -> None:
         """Close the file or the connection to the database."""
         with self._lock:

@@ -1,70 +1,35 @@
-"""The FastAPI application: search, pictures, clips and the web page."""
+"""The FastAPI application: search, browsing, pictures, clips and the web page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 
 from polyglance import __version__
 from polyglance.search.library import Library
-from polyglance.search.query import Hit, MediaRef
-from polyglance.serve import page, schemas
+from polyglance.serve import browse, embed, items, manage, page, schemas
 from polyglance.serve.auth import AuthMiddleware
-from polyglance.serve.catalog import LibraryCatalog, SearchRequest
+from polyglance.serve.catalog import SearchRequest
+from polyglance.serve.documentation import add_documentation, operation_id
 from polyglance.serve.errors import HTTPProblem, error_responses, install_error_handlers
-from polyglance.serve.explain import HitModels, SupportsAnswer, SupportsExplain
+from polyglance.serve.explain import SupportsAnswer, SupportsExplain
 from polyglance.serve.explain import router as explain_router
-from polyglance.serve.limits import CLIENT, ConcurrencyLimiter, FairShare
+from polyglance.serve.head import HeadMiddleware
+from polyglance.serve.item_json import binary, items_json
+from polyglance.serve.limits import CLIENT
+from polyglance.serve.local import LocalAccess
 from polyglance.serve.proxies import PublicUrl, TrustedProxies
-from polyglance.serve.streaming import MEDIA_POLICY, stream
-from polyglance.serve.thumbnails import (
-    IMAGE_TYPES,
-    MAX_SIDE,
-    VIDEO_TYPES,
-    Thumbnails,
-    encode_webp,
-    suffix,
-)
-from polyglance.serve.uploads import UploadLimits, UploadReceiver
+from polyglance.serve.service import Service, get_service
+from polyglance.serve.uploads import UploadLimits
 from polyglance.vision.uploads import UploadError, read_upload
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-router = APIRouter(prefix="/api")
+UPLOAD_TYPES = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/heic")
 
-
-def _binary(*media_types: str) -> dict[str, Any]:
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    return {"content": dict.fromkeys(media_types, binary)}
-
-
-class Service:
-    """A library and the concurrency limits of each kind of work."""
-
-    def __init__(
-        self,
-        library: Library,
-        *,
-        explainer: SupportsExplain | None = None,
-        answerer: SupportsAnswer | None = None,
-        upload_limits: UploadLimits | None = None,
-    ) -> None:
-        self.catalog = LibraryCatalog(library)
-        self.hit_models = HitModels(self.catalog, explainer, answerer)
-        self.thumbnails = Thumbnails(self.catalog)
-        self.uploads = UploadReceiver(upload_limits or UploadLimits())
-        # Searches and decoding take the cores: whoever sends many requests yields to the others.
-        self.share = FairShare()
-        # One query already uses all cores; the second slot is for another client.
-        self.search_limiter = ConcurrencyLimiter(2, max_waiting=200, share=self.share)
-        self.lookup_limiter = ConcurrencyLimiter(8, max_waiting=1000)
-        # Decoding a large picture takes hundreds of megabytes.
-        self.decode_limiter = ConcurrencyLimiter(2, max_waiting=1000, share=self.share)
-        # Each upload takes a decoder process.
-        self.upload_limiter = ConcurrencyLimiter(4, max_waiting=16)
+router = APIRouter(prefix="/api", tags=["search"])
 
 
 def create_app(
@@ -77,6 +42,7 @@ def create_app(
     upload_limits: UploadLimits | None = None,
     public_url: PublicUrl | None = None,
     proxies: TrustedProxies | None = None,
+    manage_folders: bool = True,
 ) -> FastAPI:
     """Return the web application of a library.
 
@@ -89,7 +55,11 @@ def create_app(
         upload_limits: Size and speed of uploads; None for the defaults.
         public_url: Address that browsers use, if it is that of a proxy.
         proxies: Proxies whose ``X-Forwarded-*`` headers are believed; None for none.
+        manage_folders: Whether folders can be added from the page, on this machine; never where
+            others can reach the server, by its address or through a proxy.
     """
+    trusted = proxies or TrustedProxies()
+    is_private = loopback and public_url is None and not trusted
     app = FastAPI(
         title="Polyglance",
         version=__version__,
@@ -97,27 +67,29 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses={422: {"model": schemas.Problem, "description": "Invalid request."}},
+        generate_unique_id_function=operation_id,
     )
     app.state.service = Service(
-        library, explainer=explainer, answerer=answerer, upload_limits=upload_limits
+        library,
+        local=LocalAccess(enabled=manage_folders and is_private and not library.read_only),
+        explainer=explainer,
+        answerer=answerer,
+        upload_limits=upload_limits,
     )
     install_error_handlers(app)
-    app.include_router(router)
-    app.include_router(explain_router)
+    for each in (router, browse.router, items.router, explain_router, embed.router, manage.router):
+        app.include_router(each)
     page.serve_page(app)
+    add_documentation(app, protected=token is not None)
+    app.add_middleware(HeadMiddleware)
     app.add_middleware(
         AuthMiddleware,
         token=token,
         loopback=loopback,
         public_url=public_url,
-        proxies=proxies or TrustedProxies(),
+        proxies=trusted,
     )
     return app
-
-
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
 
 
 @router.get("/search", response_model=schemas.SearchResponse, responses=error_responses(404, 503))
@@ -140,12 +112,12 @@ async def search(
         all_segments=query.spans,
     )
     end = min(query.offset + query.limit, schemas.MAX_HITS)
-    service = _service(request)
+    service = get_service(request)
 
     def work() -> list[dict[str, Any]]:
         # One hit more than needed tells whether there is another page.
         hits = service.catalog.search(search_request, end + 1)
-        return _to_json(service.catalog, hits[query.offset :])
+        return items_json(service.catalog, hits[query.offset :])
 
     hits = await service.search_limiter.run(work)
     response.headers["cache-control"] = "no-store"
@@ -160,13 +132,14 @@ async def search(
     openapi_extra={
         "requestBody": {
             "required": True,
-            **_binary("image/jpeg", "image/png", "image/webp", "image/gif", "image/heic"),
+            # Generated clients know the first; the others say what may be in it.
+            **binary("application/octet-stream", *UPLOAD_TYPES),
         }
     },
 )
 async def upload_picture(request: Request) -> dict[str, Any]:
     """Upload a JPEG, PNG, WebP, GIF, HEIC or RAW file as the body, to search by it."""
-    service, client = _service(request), CLIENT.get()
+    service, client = get_service(request), CLIENT.get()
 
     def decode(data: bytes) -> Image:
         return read_upload(data, background=service.share.is_heavy(client))
@@ -184,122 +157,26 @@ async def upload_picture(request: Request) -> dict[str, Any]:
 @router.get("/library", response_model=schemas.LibraryInfo, responses=error_responses(503))
 async def library_info(request: Request) -> dict[str, Any]:
     """Describe the library: counts, folders, model."""
-    catalog, hit_models = _service(request).catalog, _service(request).hit_models
+    service = get_service(request)
+    catalog, hit_models = service.catalog, service.hit_models
 
     def work() -> dict[str, Any]:
         overview = catalog.overview()
         return {
             "pictures": overview.counts.pictures,
             "clips": overview.counts.clips,
+            "library": catalog.manifest.library,
             "model": catalog.manifest.model,
             "folders": [{"folder": folder, "files": files} for folder, files in overview.folders],
+            "manages": service.local.allows(request.scope),
             "explains": hit_models.explains,
             "answers": hit_models.languages,
         }
 
-    return await _service(request).lookup_limiter.run(work)
+    return await service.lookup_limiter.run(work)
 
 
 @router.get("/languages", response_model=list[schemas.InterfaceLanguage])
 async def languages() -> list[dict[str, str]]:
     """List the languages of the page; queries may be in others."""
     return page.interface_languages()
-
-
-@router.get("/items/{item}", response_model=schemas.Item, responses=error_responses(404, 503))
-async def item_info(request: Request, item: schemas.ItemId) -> dict[str, Any]:
-    """Describe a picture or clip."""
-    service = _service(request)
-    return await service.lookup_limiter.run(
-        lambda: _to_json(service.catalog, [service.catalog.get(item)])[0]
-    )
-
-
-@router.get(
-    "/items/{item}/thumbnail",
-    response_class=Response,
-    responses={200: _binary("image/webp"), **error_responses(404, 503)},
-)
-async def thumbnail(
-    request: Request, item: schemas.ItemId, size: Annotated[Literal["256", "640"], Query()] = "256"
-) -> Response:
-    """Return a thumbnail, at most ``size`` pixels a side; of a clip, a frame of its segment."""
-    service = _service(request)
-    # Ids are permanent, but another library may be served at this address tomorrow.
-    headers = {
-        "cache-control": "private, no-cache",
-        "content-security-policy": MEDIA_POLICY,
-        "etag": f'"{service.catalog.manifest.library}-{item}-{size}"',
-    }
-    if headers["etag"] in request.headers.get("if-none-match", ""):
-        await service.lookup_limiter.run(service.catalog.get, item)
-        return Response(status_code=304, headers=headers)
-    webp = await service.decode_limiter.run(service.thumbnails.get, item, int(size))
-    return Response(webp, media_type="image/webp", headers=headers)
-
-
-@router.get(
-    "/items/{item}/picture",
-    response_class=Response,
-    responses={
-        200: _binary("image/*"),
-        206: _binary("image/*") | {"description": "A byte range of it."},
-        **error_responses(404, 416, 503),
-    },
-)
-async def picture(request: Request, item: schemas.ItemId) -> Response:
-    """Return a picture's file, or a WebP of it if browsers cannot show the file."""
-    service = _service(request)
-    piece = await service.lookup_limiter.run(service.catalog.get, item)
-    if piece.kind != "picture":
-        raise HTTPProblem(404, "This is a clip, not a picture.")
-    if suffix(piece) in IMAGE_TYPES:
-        return await _file_response(request, piece, IMAGE_TYPES[suffix(piece)])
-    webp = await service.decode_limiter.run(encode_webp, service.catalog, piece, MAX_SIDE)
-    return Response(
-        webp, media_type="image/webp", headers={"content-security-policy": MEDIA_POLICY}
-    )
-
-
-@router.get(
-    "/items/{item}/clip",
-    response_class=Response,
-    responses={
-        200: _binary("video/*"),
-        206: _binary("video/*") | {"description": "A byte range of it."},
-        **error_responses(404, 416, 503),
-    },
-)
-async def clip(request: Request, item: schemas.ItemId) -> Response:
-    """Return a clip's file, whole or a byte range."""
-    service = _service(request)
-    piece = await service.lookup_limiter.run(service.catalog.get, item)
-    if piece.kind != "clip":
-        raise HTTPProblem(404, "This is a picture, not a clip.")
-    media_type = VIDEO_TYPES.get(suffix(piece), "application/octet-stream")
-    return await _file_response(request, piece, media_type)
-
-
-async def _file_response(request: Request, piece: MediaRef, media_type: str) -> Response:
-    service = _service(request)
-    file, status = await service.lookup_limiter.run(service.catalog.open_file, piece)
-    etag = f"{status.st_size:x}-{status.st_mtime_ns:x}"
-    return stream(file, status.st_size, etag, media_type, request.headers)
-
-
-def _to_json(catalog: LibraryCatalog, pieces: Sequence[MediaRef]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": piece.id,
-            "kind": piece.kind,
-            "name": name,
-            "folder": folder,
-            "taken": piece.taken.isoformat(),
-            "width": piece.width,
-            "height": piece.height,
-            "seconds": piece.seconds,
-            "span": piece.span,
-            **({"score": round(piece.score, 4)} if isinstance(piece, Hit) else {}),
-        }
-        for piece, (folder, name) in zip(pieces, catalog.display_names(pieces), strict=True)
-    ]

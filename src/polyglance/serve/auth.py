@@ -136,7 +136,7 @@ class AuthMiddleware:
         hosts = headers.getlist("host")
         if len(hosts) != 1:
             raise HTTPProblem(400, "A request needs exactly one Host header.")
-        name = _host_name(hosts[0])
+        name = host_name(hosts[0])
         public = self._public_url is not None and name == self._public_url.host
         if self._loopback and not is_loopback(name) and not public:
             raise HTTPProblem(
@@ -159,7 +159,7 @@ class AuthMiddleware:
         origin, public = headers.get("origin"), self._public_url
         if origin is None or (public is not None and origin == public.origin):
             return True
-        if public is not None and _host_name(headers["host"]) == public.host:
+        if public is not None and host_name(headers["host"]) == public.host:
             return False  # of this host, but another scheme or port
         scheme, separator, host = origin.partition("://")
         return scheme in ("http", "https") and bool(separator) and host == headers["host"]
@@ -194,7 +194,7 @@ def _has_access(tokens: AccessTokens, headers: Headers, client: str) -> bool:
     return cookie is not None and tokens.check_cookie(cookie.value, client)
 
 
-def _host_name(host: str) -> str:
+def host_name(host: str) -> str:
     """Return the name in a ``Host`` header, without the port."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()

@@ -10,20 +10,23 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
+
+import numpy as np
 
 from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.search.browsing import Browser
 from polyglance.search.library import Library
 from polyglance.search.query import Hit, MediaRef, build_filter
 from polyglance.search.scan import CLIP_SUFFIXES, IMAGE_SUFFIXES, is_within
-from polyglance.search.store import Counts, LibraryUnavailableError
+from polyglance.search.store import BadFile, Counts, Filter, Kind, LibraryUnavailableError
 from polyglance.serve.errors import HTTPProblem
+from polyglance.serve.folders import Folder, folder_tree
 from polyglance.serve.vector_tokens import decode_token, encode_token
 
 MAX_COUNTED_FILES = 200_000
@@ -49,12 +52,25 @@ class SearchRequest:
     all_segments: bool = False
 
 
+class FilterRequest(Protocol):
+    """The filters of a request; folders are given by their display names."""
+
+    folder: list[str]
+    kind: Kind | None
+    since: str | None
+    until: str | None
+    camera: list[str]
+    place: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
     """Counts of the library, and its folders by display name with their files at any depth."""
 
     counts: Counts
     folders: list[tuple[str, int]]
+    tree: Mapping[str, Folder]
+    """The folders by display name, with their covers (item ids, not those of vectors)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +89,24 @@ class LibraryCatalog:
         self._overview: _CachedOverview | None = None
 
     def warm_up(self) -> None:
-        """Load the model and the vectors, so that the first search is fast."""
+        """Load the model, the vectors and the timeline, so that the first requests are fast."""
         self._library.search("a", k=1)
+        self.browser.timeline()
+
+    @property
+    def browser(self) -> Browser:
+        """The library's items by date."""
+        return self._library.browser
+
+    def filter(self, request: FilterRequest) -> Filter:
+        """Return the filter of a request; raise 422 for one that is invalid."""
+        folders = self._folders(request.folder)
+        try:
+            where = build_filter(folders, request.kind, request.since, request.until)
+        except PolyglanceError as error:
+            raise HTTPProblem(422, f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+        cameras, places = tuple(request.camera) or None, tuple(request.place) or None
+        return replace(where, cameras=cameras, places=places)
 
     def search(self, request: SearchRequest, count: int) -> list[Hit]:
         """Return the best ``count`` hits, the best first."""
@@ -106,6 +138,29 @@ class LibraryCatalog:
         """Return a token that stands for a picture in a `SearchRequest`; nothing is stored."""
         return encode_token(self._library.vector(picture))
 
+    def embed(
+        self, texts: Sequence[str], pictures: Sequence[Picture], language: str | None
+    ) -> Vectors:
+        """Return unit vectors of texts and then of pictures, ``[n, width]``."""
+        parts = [self._library.text_vectors(texts, language=language)] if texts else []
+        parts += [self._library.vector(picture)[None] for picture in pictures]
+        return np.concatenate(parts)
+
+    def roots(self) -> dict[str, str]:
+        """Return the display names of the indexed folders, by path."""
+        return self._labels()
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder from the library."""
+        self._library.remove(path)
+        self._overview = None
+
+    def unreadable(self) -> list[tuple[BadFile, tuple[str, str]]]:
+        """Return the files that could not be read, with their folders and names for display."""
+        labels = self._labels()
+        files = self._library.problems()
+        return [(file, self._display_name(file.path, labels)) for file in files]
+
     def get(self, item: int) -> MediaRef:
         """Return the item with an id."""
         piece = self._library.get(item)
@@ -126,8 +181,9 @@ class LibraryCatalog:
             cached.revision != revision and now - cached.time >= OVERVIEW_SECONDS
         ):
             counts = self._library.info().counts
-            folders = self._count_folders(counts)
-            self._overview = cached = _CachedOverview(revision, now, Overview(counts, folders))
+            tree = self._folder_tree(counts)
+            overview = Overview(counts, self._count_folders(counts, tree), tree)
+            self._overview = cached = _CachedOverview(revision, now, overview)
         return cached.overview
 
     def open_file(self, piece: MediaRef) -> tuple[BinaryIO, os.stat_result]:
@@ -217,14 +273,16 @@ class LibraryCatalog:
         """Return the innermost indexed folder that contains a file."""
         return max((root for root in labels if is_within(path, root)), key=len, default=None)
 
-    def _count_folders(self, counts: Counts) -> list[tuple[str, int]]:
-        labels = self._labels()
+    def _count_folders(self, counts: Counts, tree: Mapping[str, Folder]) -> list[tuple[str, int]]:
         if counts.pictures + counts.clips > MAX_COUNTED_FILES:
-            return [(label, 0) for label in labels.values()]
-        files: Counter[str] = Counter()
-        for root, label in labels.items():
-            for path in self._library.paths(root):
-                inside = PurePosixPath(path).relative_to(root)
-                files.update((PurePosixPath(label) / part).as_posix() for part in inside.parents)
-        largest = files.most_common(MAX_FOLDERS)
-        return sorted(largest, key=lambda folder: folder[0].split("/"))
+            return [(label, 0) for label in self._labels().values()]
+        largest = sorted(tree.items(), key=lambda folder: -folder[1].files)[:MAX_FOLDERS]
+        listed = [(name, folder.files) for name, folder in largest if folder.files]
+        return sorted(listed, key=lambda folder: folder[0].split("/"))
+
+    def _folder_tree(self, counts: Counts) -> dict[str, Folder]:
+        """Return all folders; of a library that is too large, only the indexed ones."""
+        labels, browser = self._labels(), self.browser
+        if counts.pictures + counts.clips > MAX_COUNTED_FILES:
+            return {label: Folder(label) for label in labels.values()}
+        return folder_tree(labels, browser.item_paths(), browser.view().items)

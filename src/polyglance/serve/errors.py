@@ -33,10 +33,11 @@ class HTTPProblem(Exception):  # noqa: N818 (a problem in the sense of RFC 9457)
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of error statuses."""
     descriptions = {
+        403: "Not from the machine itself, or the owner has not confirmed the folder.",
         404: "Not found, or no longer there.",
         408: "The body took too long to arrive.",
         413: "The body is too large.",
-        415: "The body is not a readable picture.",
+        415: "The body is not of a type that can be read.",
         416: "The range is beyond the end of the file.",
         503: "Overloaded, or the library is unreachable: try again after `Retry-After` seconds.",
     }
@@ -72,7 +73,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def handle_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
-        return problem_response(HTTPProblem(422, _first_error(error.errors())))
+        return problem_response(HTTPProblem(422, first_error(error.errors())))
 
     @app.exception_handler(HTTPException)
     async def handle_http_exception(_: Request, error: HTTPException) -> JSONResponse:
@@ -80,10 +81,13 @@ def install_error_handlers(app: FastAPI) -> None:
         return problem_response(HTTPProblem(error.status_code, detail, error.headers))
 
 
-def _first_error(errors: Sequence[Any]) -> str:
-    """Return the first validation error as a sentence, without the value that was sent."""
+def first_error(errors: Sequence[Any], skipped: int = 1) -> str:
+    """Return the first validation error as a sentence, without the value that was sent.
+
+    ``skipped`` parts of its place say only where in the request it was.
+    """
     error = errors[0]
-    field = next((part for part in error["loc"][1:] if isinstance(part, str)), "")
+    field = next((part for part in error["loc"][skipped:] if isinstance(part, str)), "")
     # Pydantic puts this prefix before the message of a ValueError.
     message = str(error["msg"]).removeprefix("Value error, ").rstrip(".")
     return f"{field}: {message[:1].lower()}{message[1:]}." if field else f"{message}."

@@ -83,6 +83,9 @@ class TrustedProxies:
                     " such as 127.0.0.1 or 10.0.0.0/8"
                 ) from None
 
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
     def __contains__(self, address: str) -> bool:
         try:
             parsed = _parse_address(address)

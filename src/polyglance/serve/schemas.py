@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
@@ -12,6 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 MAX_QUERY_CHARS = 1000
 MAX_QUESTION_CHARS = 300
 """Of texts for models that read a sentence and a picture together."""
+MAX_PAGE = 500
+"""Items of a page."""
 MAX_HITS = 1000
 """How many hits of a search can be paged through."""
 
@@ -59,22 +62,71 @@ Folder = Annotated[str, Field(min_length=1, max_length=1000)]
 Date = Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?$")]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8}){0,3}$")]
 Kind = Literal["picture", "clip"]
+FacetName = Annotated[str, Field(min_length=1, max_length=300)]
+Snapshot = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Span = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
-class SearchQuery(BaseModel):
-    """A search: words, pictures or both, what to exclude, and filters."""
+class FilterQuery(BaseModel):
+    """What to leave out; all conditions must hold, of a list one of its values."""
 
     model_config = ConfigDict(extra="forbid")
+
+    folder: list[Folder] = Field([], max_length=20, description="In one of these folders.")
+    kind: Kind | None = Field(None, description="Only pictures, or only clips.")
+    since: Date | None = Field(None, description="Taken then or later: 2024, 2024-07, 2024-07-31.")
+    until: Date | None = Field(None, description="Taken then or earlier.")
+    camera: list[FacetName] = Field([], max_length=20, description="Taken with one of these.")
+    place: list[FacetName] = Field([], max_length=20, description="Taken at one of these.")
+
+
+class ViewQuery(FilterQuery):
+    """A list of items: what it holds, and in which order."""
+
+    sort: Literal["taken", "added"] = Field(
+        "taken", description="The newest first, by when it was taken or added to the library."
+    )
+    snapshot: Snapshot | None = Field(
+        None, description="Continue this list, if the server still knows it."
+    )
+
+
+class TimelineQuery(ViewQuery):
+    """What to count by date."""
+
+    unit: Literal["year", "month", "day"] = "month"
+
+
+class ItemsQuery(ViewQuery):
+    """A page of a list of items."""
+
+    offset: Integer = Field(0, ge=0, lt=2**31)
+    limit: Integer = Field(100, ge=1, le=MAX_PAGE)
+
+
+class FoldersQuery(BaseModel):
+    """Which folders to list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    parent: Folder | None = Field(None, description="Those in this folder; default: the indexed.")
+
+
+class SimilarQuery(BaseModel):
+    """How many similar items to return."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Integer = Field(12, ge=1, le=100)
+
+
+class SearchQuery(FilterQuery):
+    """A search: words, pictures or both, what to exclude, and filters."""
 
     q: QueryText | None = Field(None, description="Words, in any language.")
     without: list[QueryText] = Field([], alias="not", max_length=8, description="Words to exclude.")
     like: list[PictureRef] = Field([], max_length=4, description="Similar to these pictures.")
     unlike: list[PictureRef] = Field([], max_length=4, description="Unlike these pictures.")
-    folder: list[Folder] = Field([], max_length=20, description="In one of these folders.")
-    kind: Kind | None = Field(None, description="Only pictures, or only clips.")
-    since: Date | None = Field(None, description="Taken then or later: 2024, 2024-07, 2024-07-31.")
-    until: Date | None = Field(None, description="Taken then or earlier.")
     language: Language | None = Field(
         None, description="Language of the words, for models that need it."
     )
@@ -90,7 +142,9 @@ class Item(BaseModel):
     kind: Kind
     name: str = Field(description="File name.")
     folder: str = Field(description="The indexed folder and the path below it.")
-    taken: str = Field(description="Local date and time.")
+    taken: datetime = Field(
+        description="The camera's date and time, with the offset from UTC of the server's zone."
+    )
     width: int
     height: int
     seconds: float | None = Field(description="Duration of the clip.")
@@ -116,6 +170,96 @@ class UploadedPicture(BaseModel):
     picture: str
 
 
+class RankedItem(Item):
+    """An item of a list."""
+
+    rank: int = Field(description="Its offset in the list.")
+
+
+class ItemPage(BaseModel):
+    """A page of a list of items. Items that were removed since the snapshot are missing."""
+
+    snapshot: str = Field(description="Names the list; pass it on to get pages that fit together.")
+    total: int
+    offset: int
+    items: list[RankedItem]
+
+
+class TimelineBucket(BaseModel):
+    """The items of a year, month or day."""
+
+    date: str = Field(description="2024, 2024-07 or 2024-07-31.")
+    count: int
+    offset: int = Field(description="Of the first of them in the list by date.")
+
+
+class Timeline(BaseModel):
+    """How many items there are of each year, month or day, the newest first."""
+
+    snapshot: str = Field(description="Names the list that the offsets are of.")
+    total: int
+    buckets: list[TimelineBucket]
+
+
+class FolderEntry(BaseModel):
+    """A folder, and what it holds at any depth."""
+
+    folder: str = Field(description="Its whole display name, as in filters.")
+    name: str = Field(description="The last part of it.")
+    files: int
+    folders: int = Field(description="Folders directly in it.")
+    cover: int | None = Field(description="The `id` of its newest item.")
+
+
+class FolderList(BaseModel):
+    """Folders, ordered by name."""
+
+    folders: list[FolderEntry]
+
+
+class FacetCount(BaseModel):
+    """A value of a filter, and how many files have it."""
+
+    name: str
+    files: int
+
+
+class Facets(BaseModel):
+    """Values that filters can have, the most frequent first."""
+
+    cameras: list[FacetCount]
+    places: list[FacetCount]
+    years: list[FacetCount] = Field(description="The newest first.")
+
+
+class Neighbors(BaseModel):
+    """The place of an item in a list, and the items beside it."""
+
+    snapshot: str
+    total: int
+    rank: int | None = Field(description="Null if the item is not in the list.")
+    previous: Item | None
+    next: Item | None
+
+
+class ItemDetails(Item):
+    """All that is known of an item; null where it is not known."""
+
+    bytes: int = Field(description="Size of the file.")
+    added: datetime | None = Field(description="When it was added to the library.")
+    camera: str | None
+    place: str | None
+    latitude: float | None
+    longitude: float | None
+    text: str | None = Field(description="Text inside the picture.")
+
+
+class SimilarItems(BaseModel):
+    """Items that look alike, the most similar first."""
+
+    hits: list[Hit]
+
+
 class FolderCount(BaseModel):
     """A folder of the library."""
 
@@ -128,8 +272,12 @@ class LibraryInfo(BaseModel):
 
     pictures: int
     clips: int
+    library: str = Field(description="Random id of the library.")
     model: str
     folders: list[FolderCount]
+    manages: bool = Field(
+        description="Whether you are on the machine itself, where folders can be added."
+    )
     explains: bool = Field(description="Whether `/why` is available.")
     answers: list[str] = Field(description="Languages of `/answers`; empty if not available.")
 

@@ -21,7 +21,15 @@ MEDIA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
-def stream(file: BinaryIO, size: int, etag: str, media_type: str, headers: Headers) -> Response:
+def stream(
+    file: BinaryIO,
+    size: int,
+    etag: str,
+    media_type: str,
+    headers: Headers,
+    *,
+    head: bool = False,
+) -> Response:
     """Return the response that sends an open file and closes it at the end.
 
     Args:
@@ -30,6 +38,7 @@ def stream(file: BinaryIO, size: int, etag: str, media_type: str, headers: Heade
         etag: Tag of its version, without quotes.
         media_type: Its content type.
         headers: The request's headers, which may ask for a range or name a cached version.
+        head: Send the headers alone.
     """
     response_headers = {
         "accept-ranges": "bytes",
@@ -53,6 +62,10 @@ def stream(file: BinaryIO, size: int, etag: str, media_type: str, headers: Heade
     response_headers["content-length"] = str(stop - start)
     if part:
         response_headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
+    if head:
+        file.close()
+        status = 206 if part else 200
+        return Response(status_code=status, headers=response_headers, media_type=media_type)
     return StreamingResponse(
         _chunks(file, start, stop), 206 if part else 200, response_headers, media_type=media_type
     )

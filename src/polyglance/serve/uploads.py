@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
@@ -34,6 +34,10 @@ class UploadLimits:
     max_buffered: int = 100_000_000
     """Bytes in memory of all uploads."""
     max_buffered_per_client: int = 40_000_000
+
+    def up_to(self, max_bytes: int) -> UploadLimits:
+        """Return the same limits for bodies of at most this size."""
+        return replace(self, max_bytes=min(max_bytes, self.max_bytes))
 
 
 class UploadReceiver:
