@@ -44,7 +44,7 @@ from polyglance.search.store import Entry
 from polyglance.utils.prefetch import THREADS
 from polyglance.utils.worker_pool import shared_pool
 from polyglance.vision.limited_decoding import DecodeLimits
-from polyglance.vision.pictures import decode_picture, downscale
+from polyglance.vision.pictures import decode_picture
 
 PHONE = (4000, 3000)
 """Pixels of a phone's picture."""
@@ -179,10 +179,10 @@ def in_threads() -> Iterator[None]:
     ) -> LibraryPicture:
         decoded = decode_picture(data, path, min_side=min_side, max_pixels=limits.max_pixels)
         return LibraryPicture(
-            downscale(decoded.image, 3 * min_side // 2),
+            decoded.image,
             decoded.width,
             decoded.height,
-            decoded.metadata.taken,
+            decoded.metadata,
             make_thumbnail(decoded.image) if thumbnail else None,
         )
 

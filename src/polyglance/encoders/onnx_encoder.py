@@ -30,7 +30,7 @@ from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.vision.pictures import read_square, to_square
+from polyglance.vision.pictures import decoding_side, read_square, to_square
 
 _MAX_TEXTS, _MAX_TOKENS, _MAX_PICTURES = 64, 2048, 8
 """Maximum size of a batch: texts, tokens including padding, pictures."""
@@ -210,7 +210,7 @@ class OnnxEncoder(PicklableEncoder):
         if isinstance(picture, str | Path):
             return read_square(picture, settings.size, settings.resize).pixels
         # As `read_square` decodes a file: its bytes give the same vector.
-        opened = picture_from_memory(picture, min_side=2 * settings.size)
+        opened = picture_from_memory(picture, min_side=decoding_side(settings.size))
         return to_square(opened, settings.size, settings.resize).pixels
 
 

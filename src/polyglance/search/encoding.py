@@ -26,7 +26,7 @@ from polyglance.search.store import BadFile, Details, Entry, Item
 from polyglance.utils.prefetch import prefetch
 from polyglance.vision.clips import can_read_clips
 from polyglance.vision.limited_decoding import DecodeLimits, DecodingError
-from polyglance.vision.pictures import MISSING_PHOTOS_EXTRA, Resize
+from polyglance.vision.pictures import MISSING_PHOTOS_EXTRA, Resize, decoding_side
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -197,7 +197,7 @@ class FileEncoder:
         try:
             if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
                 return BadFile(file.path, NO_FEATURES)
-            min_side = 2 * input_size(encoder)  # as encoders decode files themselves
+            min_side = decoding_side(input_size(encoder))  # as encoders decode files themselves
             return self.decode(hashed, min_side, input_square(encoder))
         except DecodingError as error:
             return bad_file(file, error)

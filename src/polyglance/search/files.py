@@ -103,5 +103,5 @@ def make_thumbnail(image: Image) -> bytes:
     small = image.copy()
     small.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
     stream = io.BytesIO()
-    small.save(stream, "WEBP", quality=80)
+    small.save(stream, "WEBP", quality=80, method=2)  # half of the time, three percent larger
     return stream.getvalue()

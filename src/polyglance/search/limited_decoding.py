@@ -50,7 +50,7 @@ def decode_for_library(
         path: The file, which errors name.
         limits: What decoding may take.
         min_side: A large picture is decoded smaller, down to so many pixels a side, and
-            downscaled to one and a half times that (`downscale`).
+            downscaled to one and a half times that (`downscale`), unless a square is asked for.
         square: Size and shape of the encoder's input, if the encoder would make it by `to_square`
             itself: fewer pixels come back.
         thumbnail: Also make a thumbnail.
@@ -89,13 +89,13 @@ def decode_task(settings: dict[str, Any], data: bytes) -> Iterator[Reply]:
         data, settings["path"], min_side=min_side, max_pixels=settings["max_pixels"]
     )
     thumbnail = make_thumbnail(decoded.image) if settings["thumbnail"] else b""
-    image = downscale(decoded.image, 3 * min_side // 2)
-    width, height = image.size
     if settings["square"] is None:
+        image = downscale(decoded.image, 3 * min_side // 2)
+        width, height = image.size
         pixels = image.tobytes()
     else:
         width = height = settings["square"][0]
-        pixels = to_square(image, *settings["square"]).pixels.tobytes()
+        pixels = to_square(decoded.image, *settings["square"]).pixels.tobytes()
     header = {
         "width": width,
         "height": height,

@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.vision.pictures import PictureError, decode_picture, read_square, to_square
+from polyglance.vision.pictures import (
+    PictureError,
+    decode_picture,
+    decoding_side,
+    read_square,
+    to_square,
+)
 
 _AT_A_TIME = 8
 """Images of a job."""
@@ -65,7 +71,7 @@ def decode(source: Source, size: int) -> Pixels:
     """Decode an image and squeeze it into a square, uint8 ``(size, size, RGB)``."""
     if isinstance(source, ImageBytes):
         # As `read_square` does, so that an image in a tar becomes the same pixels.
-        picture = decode_picture(source.read(), source.name, min_side=2 * size)
+        picture = decode_picture(source.read(), source.name, min_side=decoding_side(size))
         return to_square(picture.image, size).pixels
     return read_square(source, size).pixels
 

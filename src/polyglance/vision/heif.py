@@ -1,16 +1,21 @@
 """HEIC and HEIF pictures, which phones make, read by pi-heif (the extra ``photos``).
 
-A phone's file is a grid of tiles, and the decoder has to decode all of them whatever the size that
-is wanted. Most files also hold a preview, an item of its own: where that is large enough it
-takes the place of the picture.
+A decoder of HEVC has to decode all pixels, whatever the size that is wanted. Where a picture is
+wanted small, FFmpeg decodes it, which the same extra brings: in less than half of the time. Each
+tile is reduced before its colours are converted.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from polyglance.vision.heif_items import HeifItems, read_items
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 HEIF_SUFFIXES = frozenset({".heic", ".heif", ".hif"})
 FORMAT = "HEIF"
@@ -20,8 +25,16 @@ _BRANDS = frozenset(
     {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
 )
 _AVIF_BRANDS = (b"avif", b"avis")
-_TRANSFORMS = (b"irot", b"imir", b"clap")
-_MAX_ASPECT_DIFFERENCE = 0.03
+_MAX_FACTOR = 8
+_COARSE_FACTOR = 4
+"""Reduced by so much, a picture looks the same without the filters that hide block edges."""
+_PLAIN_FORMATS = ("yuv420p", "yuvj420p")
+_MATRICES = {1: (0.2126, 0.0722), 2: (0.299, 0.114), 5: (0.299, 0.114), 6: (0.299, 0.114)}
+"""Weights of red and blue in the luma, by the code of a colour matrix (ITU-T H.273)."""
+
+
+class _OtherKindError(ValueError):
+    """A file with something that only pi-heif reads."""
 
 
 def can_read_heif() -> bool:
@@ -46,117 +59,150 @@ def register() -> None:
     )
 
 
-@dataclass
-class _Container:
-    """The boxes of a file that say which of its pictures is which (ISO/IEC 23008-12)."""
-
-    primary: int = 0
-    primary_at: int = 0
-    """Where the number of the main picture is written."""
-    primary_size: int = 2
-    previews: list[tuple[int, int]] = field(default_factory=list)
-    """Numbers of the main picture's previews, and where the box is that says so."""
-    properties: list[bytes] = field(default_factory=list)
-    """Box name and content of each property."""
-    associations: dict[int, list[int]] = field(default_factory=dict)
-
-    def size(self, item: int) -> tuple[int, int]:
-        """Return width and height before rotation."""
-        for number in self.associations[item]:
-            if self.properties[number][:4] == b"ispe":
-                width, height = struct.unpack_from(">II", self.properties[number], 8)
-                return width, height
-        raise ValueError
-
-    def transforms(self, item: int) -> list[bytes]:
-        """Return the rotations, reflections and crops of an item."""
-        found = (self.properties[number] for number in self.associations[item])
-        return [content for content in found if content[:4] in _TRANSFORMS]
-
-
-def select_preview(data: bytes, min_side: int) -> bytes | None:
-    """Return the file with its preview in place of the main picture.
+def decode_reduced(data: bytes, *, min_side: int, max_pixels: int) -> Image | None:
+    """Decode a large picture at 1/2, 1/4 or 1/8 of its size by FFmpeg.
 
     Args:
         data: The content of a HEIC file.
-        min_side: Least pixels of the preview's shorter side.
+        min_side: Least pixels of the shorter side.
+        max_pixels: Larger pictures are not decoded.
 
     Returns:
-        The changed content; None if the file has no preview that is large enough, of the same
-        shape, and turned by the same angle.
+        The upright picture in RGB; None if it is not that large, or is of a kind that is left to
+        pi-heif: damaged, transparent, cropped, in other colours, or not compressed by HEVC.
     """
+    if find_spec("av") is None:
+        return None
     try:
-        container = _read_container(data)
-        width, height = container.size(container.primary)
-        transforms = container.transforms(container.primary)
-        found = []
-        for item, box in container.previews:
-            size = container.size(item)
-            aspect = size[0] * height / (size[1] * width)
-            alike = abs(aspect - 1) <= _MAX_ASPECT_DIFFERENCE + 1 / min(size)
-            if min(size) >= min_side and alike and container.transforms(item) == transforms:
-                found.append((min(size), item, box))
-        if not found or b"clap" in (content[:4] for content in transforms):
+        items = read_items(data)
+        properties = dict(items.properties(items.primary))
+        width, height = struct.unpack_from(">II", properties[b"ispe"], 4)
+        factor = _MAX_FACTOR
+        while factor > 1 and min(width, height) // factor < min_side:
+            factor //= 2
+        if factor == 1 or width * height > max_pixels or b"clap" in properties:
             return None
-        _, item, box = min(found)
-        changed = bytearray(data)
-        at, length = container.primary_at, container.primary_size
-        changed[at : at + length] = item.to_bytes(length, "big")
-        changed[box : box + 4] = b"free"  # a picture of its own, and no preview any more
-        return bytes(changed)
+        picture = _decode(items, (width, height), factor, max_pixels)
+        return _turn(picture, items.properties(items.primary))
     except (ValueError, LookupError, ArithmeticError, struct.error):
         return None
 
 
-def _boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield name, start and end of the content of each box in a part of a file."""
-    while start + 8 <= end:
-        length, name = struct.unpack_from(">I4s", data, start)
-        head = 8
-        if length == 1:
-            [length] = struct.unpack_from(">Q", data, start + 8)
-            head = 16
-        stop = end if length == 0 else start + length
-        if not start + head <= stop <= end:
-            raise ValueError
-        yield name, start + head, stop
-        start = stop
+def _decode(items: HeifItems, size: tuple[int, int], factor: int, max_pixels: int) -> Image:
+    from PIL import Image
+
+    columns, tiles = 1, [items.primary]
+    if items.kinds[items.primary] == b"grid":
+        grid = items.content(items.primary)
+        rows, columns = grid[2] + 1, grid[3] + 1
+        tiles = list(items.references[b"dimg", items.primary])
+        if len(tiles) != rows * columns or size != struct.unpack_from(
+            ">II" if grid[1] & 1 else ">HH", grid, 4
+        ):
+            raise _OtherKindError
+    if any(b"alpha" in content for item in items.kinds for _, content in items.properties(item)):
+        raise _OtherKindError
+    colours = dict(items.properties(items.primary)).get(b"colr") or dict(
+        items.properties(tiles[0])
+    ).get(b"colr", b"")
+    planes = [Image.new("L", (-(-size[0] // factor), -(-size[1] // factor))) for _ in range(3)]
+    code, is_full = 0, True
+    for place, frame in enumerate(_frames(items, tiles, factor, max_pixels)):
+        left, top = place % columns * frame.width, place // columns * frame.height
+        if (frame.width % factor or frame.height % factor) and len(tiles) > 1:
+            raise _OtherKindError
+        code, is_full = _colours(colours, frame)
+        for plane, small in zip(planes, _reduced(frame, factor), strict=True):
+            plane.paste(small, (left // factor, top // factor))
+    return _to_rgb(planes, _MATRICES[code], is_full)
 
 
-def _read_container(data: bytes) -> _Container:
-    found = _Container()
-    _, start, end = next(box for box in _boxes(data, 0, len(data)) if box[0] == b"meta")
-    boxes = {name: (at, stop) for name, at, stop in _boxes(data, start + 4, end)}
-    at, _ = boxes[b"pitm"]
-    found.primary_at, found.primary_size = at + 4, 4 if data[at] else 2
-    found.primary = int.from_bytes(data[at + 4 : at + 4 + found.primary_size], "big")
-    _read_previews(data, *boxes[b"iref"], found)
-    for name, start, end in _boxes(data, *boxes[b"iprp"]):
-        if name == b"ipco":
-            found.properties = [name + data[at:stop] for name, at, stop in _boxes(data, start, end)]
-        elif name == b"ipma":
-            _read_associations(data, start, found)
-    return found
+def _frames(items: HeifItems, tiles: list[int], factor: int, max_pixels: int) -> Iterator[Any]:
+    """Yield the decoded frame of each tile, in their order."""
+    import av
+    from av.error import FFmpegError
+
+    configurations = {dict(items.properties(tile))[b"hvcC"] for tile in tiles}
+    if len(configurations) != 1 or {items.kinds[tile] for tile in tiles} != {b"hvc1"}:
+        raise _OtherKindError
+    codec: Any = av.CodecContext.create("hevc", "r")
+    codec.extradata, codec.thread_count = configurations.pop(), 1
+    codec.options = {
+        "max_pixels": str(max_pixels),
+        "skip_loop_filter": "all" if factor >= _COARSE_FACTOR else "default",
+    }
+    count, size = 0, None
+    try:
+        for tile in [*tiles, None]:
+            packet = None if tile is None else av.Packet(items.content(tile))
+            for frame in codec.decode(packet):
+                size = size or (frame.width, frame.height)
+                if (frame.width, frame.height) != size or count == len(tiles):
+                    raise _OtherKindError
+                count += 1
+                yield frame
+    except FFmpegError as error:
+        raise _OtherKindError from error
+    if count != len(tiles):
+        raise _OtherKindError
 
 
-def _read_previews(data: bytes, start: int, end: int, found: _Container) -> None:
-    size = "I" if data[start] else "H"
-    for name, at, _ in _boxes(data, start + 4, end):
-        if name == b"thmb":
-            item, count = struct.unpack_from(f">{size}H", data, at)
-            targets = struct.unpack_from(f">{count}{size}", data, at + struct.calcsize(f">{size}H"))
-            if found.primary in targets and data[at - 4 : at] == name:
-                found.previews.append((item, at - 4))
+def _reduced(frame: Any, factor: int) -> Iterator[Image]:
+    """Yield the planes of a frame, luma reduced by a factor and colours to the same size."""
+    from PIL import Image
+
+    if frame.format.name not in _PLAIN_FORMATS:  # more bits, or more colour
+        frame = frame.reformat(format="yuv420p")
+    luma: tuple[int, int] | None = None
+    for number, plane in enumerate(frame.planes):
+        size = plane.width, plane.height
+        image = Image.frombuffer("L", size, plane, "raw", "L", plane.line_size, 1)
+        small = image.reduce(factor if number == 0 else factor // 2) if factor > 1 else image
+        luma = luma or small.size
+        yield small if small.size == luma else small.resize(luma)
 
 
-def _read_associations(data: bytes, at: int, found: _Container) -> None:
-    version, wide = data[at], data[at + 3] & 1
-    [count] = struct.unpack_from(">I", data, at + 4)
-    at += 8
-    for _ in range(count):
-        item, number = struct.unpack_from(">IB" if version else ">HB", data, at)
-        at += 5 if version else 3
-        indices = struct.unpack_from(f">{number}{'H' if wide else 'B'}", data, at)
-        at += number * (2 if wide else 1)
-        mask = 0x7FFF if wide else 0x7F
-        found.associations[item] = [(index & mask) - 1 for index in indices if index & mask]
+def _colours(box: bytes, frame: Any) -> tuple[int, bool]:
+    """Return the code of the colour matrix, and whether all 256 values are used.
+
+    The container's word counts; else the stream's; else those of JPEG.
+    """
+    if box[:4] == b"nclx":
+        _, _, code, flags = struct.unpack_from(">HHHB", box, 4)
+        return int(code), bool(flags & 0x80)
+    code = int(frame.colorspace)
+    is_full = frame.format.name == "yuvj420p" or int(frame.color_range) != 1
+    return code if code in _MATRICES else 2, is_full
+
+
+def _to_rgb(planes: list[Image], weights: tuple[float, float], is_full: bool) -> Image:
+    from PIL import Image
+
+    if is_full and weights == _MATRICES[5]:
+        return Image.merge("YCbCr", planes).convert("RGB")
+    import numpy as np
+
+    luma, blue, red = (np.asarray(plane, np.float32) for plane in planes)
+    scales = (1.0, 1.0) if is_full else (255 / 219, 255 / 224)
+    luma = (luma - (0 if is_full else 16)) * scales[0]
+    blue, red = (blue - 128) * scales[1], (red - 128) * scales[1]
+    of_red, of_blue = weights
+    reds, blues = luma + 2 * (1 - of_red) * red, luma + 2 * (1 - of_blue) * blue
+    greens = (luma - of_red * reds - of_blue * blues) / (1 - of_red - of_blue)
+    return Image.fromarray(np.stack([reds, greens, blues], -1).round().clip(0, 255).astype("uint8"))
+
+
+def _turn(picture: Image, properties: list[tuple[bytes, bytes]]) -> Image:
+    """Apply rotations and reflections, in their order."""
+    from PIL.Image import Transpose
+
+    turns = (None, Transpose.ROTATE_90, Transpose.ROTATE_180, Transpose.ROTATE_270)
+    flips = (Transpose.FLIP_TOP_BOTTOM, Transpose.FLIP_LEFT_RIGHT)
+    for name, content in properties:
+        step = None
+        if name == b"irot":
+            step = turns[content[0] & 3]
+        elif name == b"imir":
+            step = flips[content[0] & 1]
+        picture = picture if step is None else picture.transpose(step)
+    return picture

@@ -35,6 +35,7 @@ from polyglance.vision.pictures import (
     Resize,
     Square,
     decode_picture,
+    decoding_side,
     downscale,
     to_square,
 )
@@ -295,7 +296,7 @@ def make_square(settings: dict[str, Any], data: bytes) -> Iterator[Reply]:
     """Decode the content of a picture file to a square."""
     size = settings["size"]
     decoded = decode_picture(
-        data, settings["path"], min_side=2 * size, max_pixels=settings["max_pixels"]
+        data, settings["path"], min_side=decoding_side(size), max_pixels=settings["max_pixels"]
     )
     square = to_square(decoded.image, size, settings["resize"])
     yield {"frame": square.frame}, square.pixels.tobytes()
