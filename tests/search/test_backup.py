@@ -42,6 +42,11 @@ def test_a_backup_of_a_library_in_use_has_all_that_was_written(tmp_path: Path) -
     with pytest.raises(PolyglanceError, match="--overwrite"):
         back_up(path, copy)
     back_up(path, copy, overwrite=True)
+    diary = copy.with_name("diary.txt")
+    diary.write_text("mine")
+    with pytest.raises(PolyglanceError, match="exists and is no library, and is not replaced"):
+        back_up(path, diary, overwrite=True)
+    assert diary.read_text() == "mine"
 
 
 def test_a_restored_library_gives_no_id_twice(tmp_path: Path) -> None:

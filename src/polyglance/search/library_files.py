@@ -16,7 +16,7 @@ from pathlib import Path
 
 from polyglance.errors import DataError, PolyglanceError, error_reason, printable
 from polyglance.search.salvage import Salvage
-from polyglance.search.sqlite_connection import connect
+from polyglance.search.sqlite_connection import APPLICATION_ID, connect
 from polyglance.search.sqlite_salvage import ID_GAP, salvage
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import LibraryNotFoundError
@@ -45,6 +45,11 @@ def back_up(path: Path, target: Path, *, overwrite: bool = False) -> int:
         # Whoever has the library open would go on writing to the file that was replaced.
         raise PolyglanceError(
             f"{printable(str(target))} is the library itself: name another file for the backup"
+        )
+    if target.exists() and not _is_library(target):
+        raise PolyglanceError(
+            f"{printable(str(target))} exists and is no library, and is not replaced: name another"
+            " file"
         )
     store = SqliteStore(path)
     try:
@@ -119,6 +124,16 @@ def find_damage(path: Path) -> list[str]:
         return list(store.find_damage())
     finally:
         store.close()
+
+
+def _is_library(path: Path) -> bool:
+    """Return whether a file begins as a library does, by SQLite's header."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError:
+        return False
+    return header[68:72] == APPLICATION_ID.to_bytes(4, "big") and header.startswith(b"SQLite")
 
 
 def _copy(store: SqliteStore, path: Path) -> None:
