@@ -4,9 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 # By the hashes of constraints-hashed.txt, which `make lock` writes. `make test HASHES=no` compares
-# versions only, for wheels of another index whose hashes are not in the file. pip compiles one file
-# after another, COMPILE on as many cores as it is given. A few files of packages are templates that
-# no Python compiles.
+# versions only, for wheels of another index whose hashes are not in the file. pip would compile all
+# files, one after another.
 PIP     := $(BIN)/python -m pip install --quiet --no-compile
 ifeq ($(HASHES),no)
 INSTALL := $(PIP) --constraint constraints.txt --build-constraint constraints.txt
@@ -16,10 +15,6 @@ endif
 # What is built from this folder has no hash; all that it requires is installed before.
 PROJECT := $(PIP) --no-deps --no-build-isolation --editable .
 PINNED  := pyproject.toml constraints.txt constraints-hashed.txt
-COMPILE := -$(BIN)/python -m compileall -qq $(VENV)/lib
-# More than half of what the packages contain, and the tests import next to none of it: Python
-# compiles that when it is imported.
-UNUSED  := /(tests?|testing|transformers/models|_inductor|pandas|sklearn|networkx|jieba|mypyc?|pip|setuptools|narwhals|pygments|numpy/distutils|sympy/(physics|stats|parsing|combinatorics)|scipy/signal|ray/(rllib|tune|serve|dashboard|autoscaler|train|llm)|onnxruntime/(transformers|tools|quantization)|onnx/reference|huggingface_hub/(cli|inference)|imageio|tifffile|async_api)/
 
 # A step that failed is not done: pip.txt is written before pip is installed by it.
 .DELETE_ON_ERROR:
@@ -28,9 +23,9 @@ UNUSED  := /(tests?|testing|transformers/models|_inductor|pandas|sklearn|network
 demo: $(VENV)/ready
 	$(BIN)/polyglance demo
 
-# What is checked in seconds comes first. Then types are checked on one core while packages are
-# compiled on the other, where the tests begin as soon as that is done. Both are run to their end,
-# and if one fails, so does this.
+# What is checked in seconds comes first. Then types are checked on one core while tests are
+# collected on the other, where they begin as soon as that is done. Both are run to their end, and if
+# one fails, so does this.
 test: $(VENV)/ready-dev
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory --jobs 2 --keep-going types pytest
@@ -49,9 +44,10 @@ types: $(VENV)/ready-dev
 # test asks for more, threads wait asleep: one that spins keeps the others from work. More workers
 # than cores, because tests of servers, kills and several processes wait much of the time. What is
 # compiled is kept, whatever the machine's habit: tests start the command dozens of times.
-pytest: $(VENV)/compiled
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
-		$(BIN)/pytest -n 3 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest
+
+pytest: $(VENV)/collected
+	$(PYTEST) -n 3 --dist worksteal
 
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
@@ -78,7 +74,8 @@ $(VENV)/ready: $(VENV)/pip.txt
 	$(BIN)/python tools/requirements.py photos > $(VENV)/requirements.txt
 	$(INSTALL) --requirement $(VENV)/requirements.txt
 	$(PROJECT)
-	$(COMPILE) -j 0
+# A few files of packages are templates that no Python compiles.
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	touch $@
 
 # pip prefers a file whose hash an index states to a wheel in a folder of --find-links, and so takes
@@ -93,8 +90,11 @@ $(VENV)/ready-dev: $(VENV)/pip.txt
 	$(PROJECT)
 	touch $@ $(VENV)/ready
 
-$(VENV)/compiled: $(VENV)/ready-dev
-	$(COMPILE) src benchmarks tests/helpers tools -x '$(UNUSED)'
+# One process compiles what tests import, rewrites their assertions and lets Hypothesis read the
+# constants of the code; the workers then find that done, which each would do on its own. An error
+# here is one of the tests, which report it.
+$(VENV)/collected: $(VENV)/ready-dev
+	-$(PYTEST) --collect-only -qq > /dev/null
 	touch $@
 
 clean:
