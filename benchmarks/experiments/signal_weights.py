@@ -111,7 +111,8 @@ def measure(library: Library, queries: Sequence[tuple[str, set[str]]]) -> dict[s
         vector = encoder.encode_texts([text])[0]
         for power, weight in settings:
             ranking.WEIGHTS["name"], ranking.POWER = weight, power
-            asked = signals.ask(text, off=("dates", "places", "text"))
+            off = ("dates", "places", "text")
+            asked = signals.ask(signals.understand(text, off=off), text, off)
             neighbors = index.search(vector, 10, bonus=asked.bonus)
             items = library._store().lookup(neighbors.ids.tolist())
             hits = {item.path for item, _ in items.values()}

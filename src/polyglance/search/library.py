@@ -39,11 +39,9 @@ from polyglance.search.query import (
 from polyglance.search.reranking import NUM_CANDIDATES
 from polyglance.search.scan import is_within, resolve_path
 from polyglance.search.signal_library import SignalLibrary
-from polyglance.search.signals.ranking import rank_hits
 from polyglance.search.store import (
     EXCLUDED,
     SCANNED,
-    LibraryDamagedError,
     Store,
 )
 from polyglance.text.translation.translators import Translator
@@ -164,6 +162,7 @@ class Library(SignalLibrary):
         all_segments: bool = False,
         candidates: int = NUM_CANDIDATES,
         off: Collection[str] = (),
+        stack: bool = False,
     ) -> list[Hit]:
         """Return the best hits for a text, for images, or for both together.
 
@@ -186,6 +185,8 @@ class Library(SignalLibrary):
                 images count by their vectors.
             off: Signals to search without: ``"names"`` of files and folders, ``"dates"`` and
                 ``"places"`` in words, ``"text"`` inside pictures (`polyglance.search.signals`).
+            stack: Of copies, near-duplicates and bursts return the best, with the others in
+                `Hit.stack`.
 
         Returns:
             Up to ``k`` hits, best first.
@@ -195,12 +196,12 @@ class Library(SignalLibrary):
         if offset < 0:
             raise PolyglanceError(f"offset must be 0 or more, not {offset}")
         where = build_filter(folder, kind, since, until)
-        asked = self._ask(text, language, off)
-        if asked is not None:
-            where = asked.restrict(where)
-            text = asked.understood.text if isinstance(text, str) else text
+        understood, asked = self._take_apart(text, language, off), None
         if text is not None:
+            text = understood.text if isinstance(text, str) else text
             text = add_translations(text, language, translators)
+            asked = self._signals().ask(understood, text, off)
+            where = asked.restrict(where)
         vector = query_vector(
             self._encoder(),
             [] if text is None else [text],
@@ -210,17 +211,9 @@ class Library(SignalLibrary):
             language=language,
         )
         reranker = self._reranker() if text is not None else None
-        store, count = self._store(), max(k + offset, candidates) if reranker else k + offset
-        revision = store.revision()
-        with self._lock:
-            bonus = asked.bonus if asked else None
-            neighbors = self._index().search(
-                vector, count, where, one_per_item=not all_segments, bonus=bonus
-            )
-        items = store.lookup(neighbors.ids.tolist())
-        if len(items) < len(neighbors) and store.revision() == revision:  # nobody deleted them
-            raise LibraryDamagedError(self.name, "vectors belong to no item")
-        hits = rank_hits(neighbors, items, asked)
+        count = max(k + offset, candidates) if reranker else k + offset
+        one_per_item = not all_segments
+        hits = self._find(vector, count, where, asked, one_per_item=one_per_item, stack=stack)
         if reranker and text is not None:
             best, others = hits[:candidates], hits[candidates:]
             hits = [*reranker.rerank(best, text, vector, language=language), *others]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from polyglance.encoders.protocol import Vectors
 from polyglance.search.duplicates import Stack
 from polyglance.search.exact import ExactIndex
 from polyglance.search.library_contents import LibraryContents
 from polyglance.search.library_stacks import LibraryStacks
-from polyglance.search.query import MediaRef, QueryText
+from polyglance.search.query import Hit, MediaRef, QueryText
 from polyglance.search.signals.library_signals import LibrarySignals
-from polyglance.search.signals.ranking import SignalQuery
+from polyglance.search.signals.ranking import SignalQuery, rank_hits
 from polyglance.search.signals.understanding import Understood, check_signals
-from polyglance.search.store import VectorRows
+from polyglance.search.store import Filter, LibraryDamagedError, VectorRows
 from polyglance.search.vector_index import VectorIndex
 
 
@@ -83,8 +84,55 @@ class SignalLibrary(LibraryContents):
                 self._open_signals = LibrarySignals(self._store(), self.path)
             return self._open_signals
 
-    def _ask(
+    def _take_apart(
         self, text: QueryText | None, language: str | None, off: Collection[str]
-    ) -> SignalQuery | None:
-        """Prepare the signals of a query, or None if it has no words."""
-        return None if text is None else self._signals().ask(text, language, off)
+    ) -> Understood:
+        """Take a query apart; one in several languages, or without words, stays as it is."""
+        switched_off = check_signals(off)
+        if isinstance(text, str):
+            return self._signals().understand(text, language, switched_off)
+        words = " ".join(text.values()) if text else ""
+        return Understood(words, rest=words)
+
+    def _find(
+        self,
+        vector: Vectors,
+        count: int,
+        where: Filter,
+        asked: SignalQuery | None,
+        *,
+        one_per_item: bool = True,
+        stack: bool = False,
+    ) -> list[Hit]:
+        """Return the best hits of a query.
+
+        Args:
+            vector: The query, ``[width]``.
+            count: How many to return at most.
+            where: Only items that match.
+            asked: The query's signals, or None without words.
+            one_per_item: Return only the best span of a clip.
+            stack: Return only the best of each stack.
+
+        Returns:
+            The hits, best first.
+        """
+        store, wanted = self._store(), count * (2 if stack else 1)
+        while True:
+            revision = store.revision()
+            with self._lock:
+                bonus = asked.bonus if asked else None
+                neighbors = self._index().search(
+                    vector, wanted, where, one_per_item=one_per_item, bonus=bonus
+                )
+            items = store.lookup(neighbors.ids.tolist())
+            if len(items) < len(neighbors) and store.revision() == revision:
+                # Nobody deleted them.
+                raise LibraryDamagedError(self.name, "vectors belong to no item")
+            hits = rank_hits(neighbors, items, asked)
+            if not stack:
+                return hits
+            folded = self._stacks().fold(hits)
+            if len(folded) >= count or len(neighbors) < wanted:
+                return folded[:count]
+            wanted *= 4

@@ -113,26 +113,21 @@ class LibrarySignals:
         return understand(text, date.today(), places=names, language=language, south=south, off=off)
 
     def ask(
-        self, text: QueryText, language: str | None = None, off: Collection[str] = ()
+        self, understood: Understood, text: QueryText, off: Collection[str] = ()
     ) -> SignalQuery:
         """Prepare a search.
 
         Args:
-            text: The query; of one in several languages, only the words of names count.
-            language: Its language if it is known.
+            understood: The query taken apart.
+            text: What the model reads, perhaps in several languages: words that names may have.
             off: Signals that are switched off.
 
         Returns:
             The query with its filters and what items gain.
         """
+        words = text if isinstance(text, str) else " ".join(text.values())
         switched_off = check_signals(off)
-        if isinstance(text, str):
-            understood = self.understand(text, language, switched_off)
-            words = understood.rest
-        else:
-            words = " ".join(text.values())
-            understood = Understood(words, rest=words)
-        return collect(understood, words, self.words(), switched_off)
+        return collect(understood, words if understood.rest else "", self.words(), switched_off)
 
     def _known_places(self) -> tuple[Mapping[str, list[str]], bool]:
         """Return the library's places by their names, and whether most are in the south."""

@@ -30,13 +30,17 @@ from polyglance.search.store import Filter, Ids, Item, Span
 
 Kind = Literal["n", "p", "t"]
 
-WEIGHTS: dict[Signal, float] = {"name": 3.0, "place": 2.0, "text": 3.0, "date": 1.0}
+WEIGHTS: dict[Signal, float] = {"name": 5.0, "place": 3.0, "text": 5.0, "date": 1.0}
 """What each signal adds at most, in standard deviations of the cosine.
 
-Chosen by ``benchmarks/experiments/signal_weights.py`` on validation pictures (docs/search.md).
+The weight of names was chosen by ``benchmarks/experiments/signal_weights.py`` on validation
+pictures: the smallest with which every picture is found by its folder's name alone.
 """
-POWER = 1.0
-"""Above 1, names that have only some of the query's words count less than their share."""
+POWER = 1.5
+"""Names that have only some of the query's words count less than their share.
+
+Chosen together with the weight: names of other pictures push no picture without a name down.
+"""
 MAX_FREQUENCY = 0.5
 """Words that a larger share of the items has are ignored."""
 MAX_DAYS = 1000
