@@ -57,7 +57,7 @@ def test_many_bad_files_are_counted_by_their_reasons(library_path: str, tmp_path
         (tmp_path / "photos" / f"{number}.psd").write_bytes(b"x")
     (tmp_path / "photos" / "torn.jpg").write_bytes(b"x")
     output = run("index", str(tmp_path / "photos"), "--library", library_path)
-    assert "skipped 14 files:\n     13  PSD files are not supported" in output
+    assert "skipped 14 files:\n     13  the format is not supported" in output
     assert "      1  is not a picture of a known kind\n" in output
     assert f"`polyglance library problems -l {library_path}` lists them" in output
     listed = run("library", "problems", "-l", library_path)

@@ -16,6 +16,7 @@ import typer
 from polyglance.cli.addresses import LibraryOption
 from polyglance.cli.hits import path_text
 from polyglance.cli.index import print_skipped_files
+from polyglance.cli.interrupts import kept_if_interrupted
 from polyglance.cli.output import Quiet, console
 from polyglance.errors import PolyglanceError, printable
 
@@ -87,10 +88,14 @@ def classify(
     summary = ", ".join(f"{counts[name]:,} {name}" for name in (*names, NONE) if counts[name])
     print(f"{len(results):,} files: {summary or NONE}", file=sys.stderr)
     if target:
-        put, there = sort_into_folders(results, target.expanduser().resolve(), link=bool(link_to))
+        name = printable(str(target))
+        with kept_if_interrupted(lambda: f"what is in {name} stays; the same command continues"):
+            put, there = sort_into_folders(
+                results, target.expanduser().resolve(), link=bool(link_to)
+            )
         verb = "linked" if link_to else "copied"
         before = f", {there:,} were there already" if there else ""
-        print(f"{printable(str(target))}: {put:,} {verb}{before}", file=sys.stderr)
+        print(f"{name}: {put:,} {verb}{before}", file=sys.stderr)
 
 
 def _check_target(target: Path, folder: Path) -> None:

@@ -64,7 +64,11 @@ def print_json(hits: Sequence[Hit]) -> None:
 
 
 def print_paths(paths: Sequence[Path], end: str = "\n") -> None:
-    """Print each path once, to the byte as the system spells it, for a pipe."""
+    """Print each path once, to the byte as the system spells it; a terminal gets no controls."""
+    if sys.stdout.isatty():
+        for path in dict.fromkeys(paths):
+            print(printable(str(path)))
+        return
     content = b"".join(os.fsencode(path) + end.encode() for path in dict.fromkeys(paths))
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
@@ -122,14 +126,14 @@ def _lines(hits: Sequence[Hit], terminal: Console, *, numbered: bool) -> list[Te
     from rich.text import Text
 
     reranked = any(hit.rerank_score is not None for hit in hits)
-    heading = f"{'rerank  ' if reranked else ''}score  file"
+    heading = f"{'rerank  ' if reranked else ''} score  file"
     width = len(str(len(hits)))
     lines = [Text(f"{'':{width}}  {heading}" if numbered else heading, style="dim")]
     for number, hit in enumerate(hits, start=1):
         cells = [f"{number:>{width}}"] if numbered else []
         if reranked:
             cells.append("      " if hit.rerank_score is None else f"{hit.rerank_score:6.3f}")
-        cells.append(f"{hit.score:5.3f}")
+        cells.append(f"{hit.score:6.3f}")
         line = Text("  ".join([*cells, ""])) + path_text(hit.path, terminal)
         lines.append(line + Text(f"  {_format_span(hit)}") if hit.span else line)
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from polyglance.search.indexing import IndexReport
 
 MAX_NAMED = 3
-"""Bad files that are named, or reasons where there are more files."""
+"""Bad files that are named; of more, only the reasons are."""
+MAX_REASONS = 5
+"""Reasons that are named."""
 
 
 def index(
@@ -77,11 +80,17 @@ def print_skipped_files(report: IndexReport, library: str | None) -> None:
         for bad in report.bad:
             print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
         return
-    reasons = Counter(bad.reason for bad in report.bad).most_common()
+    reasons = Counter(_summarize(bad.reason) for bad in report.bad).most_common()
     print(f"skipped {pluralize(len(report.bad), 'file')}:", file=sys.stderr)
-    for reason, count in reasons[:MAX_NAMED]:
+    for reason, count in reasons[:MAX_REASONS]:
         print(f"{count:>7,}  {reason}", file=sys.stderr)
-    if others := sum(count for _, count in reasons[MAX_NAMED:]):
+    if others := sum(count for _, count in reasons[MAX_REASONS:]):
         print(f"{others:>7,}  for other reasons", file=sys.stderr)
     option = f" -l {shlex.quote(library)}" if library else ""
     print(f"`polyglance library problems{option}` lists them", file=sys.stderr)
+
+
+def _summarize(reason: str) -> str:
+    """Return a reason without what differs from file to file."""
+    reason = re.split(r",|:| \(", reason)[0]
+    return re.sub(r"^\w+ files are", "the format is", reason)

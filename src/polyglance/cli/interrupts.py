@@ -20,7 +20,7 @@ STATUS = 130
 """The exit status of an interrupted command, as shells have it."""
 
 _READS = ("nothing was changed", (
-    "index", "search", "ask", "evaluate", "plan", "library info", "library verify",
+    "index", "search", "classify", "ask", "evaluate", "plan", "library info", "library verify",
     "library problems", "data show", "data formats", "features show",
     "text tokenize", "text align", "text code-switch", "weights list",
 ))  # fmt: skip
@@ -36,10 +36,9 @@ _TRANSLATES = (
     "the translations made so far stay in the cache, and the same command continues",
     ("data translate",),
 )
-_SORTS = ("files that were copied or linked stay, and the same command continues", ("classify",))
 _KEPT = {
     command: sentence
-    for sentence, commands in (_READS, _WRITES_AT_THE_END, _CONTINUES, _TRANSLATES, _SORTS)
+    for sentence, commands in (_READS, _WRITES_AT_THE_END, _CONTINUES, _TRANSLATES)
     for command in commands
 }
 

@@ -30,7 +30,7 @@ def library_info(library: LibraryOption = None) -> None:
     print(f"vectors     {counts.vectors:,}, {model.width} dimensions")
     print(f"model       {model.model} ({model.fingerprint[:8]})")
     print(f"on disk     {info.size / 1e6:.1f} MB, {counts.thumbnails:,} thumbnails")
-    print(f"bad files   {counts.bad:,}")
+    print(f"unreadable  {counts.bad:,}; `polyglance library problems` lists all that is skipped")
     for folder in info.folders:
         print(f"folder      {printable(folder)}")
     for path in info.excluded:
