@@ -20,6 +20,8 @@ DESCRIPTION_FILE = "model.json"
 TEXT, PICTURE, VOCABULARY = FILES = ("text.onnx", "picture.onnx", "vocabulary.xz")
 CONSISTENCY = "consistency.npz"
 """Trained cross-lingual consistency, of some models: see `polyglance.encoders.consistency`."""
+CALIBRATION = "calibration.npz"
+"""Probabilities of a match, of some models: see `polyglance.encoders.calibration`."""
 FEATURES = "features.onnx"
 """In place of ``picture.onnx`` where a model takes features of an external network."""
 FORMAT = 3
@@ -104,7 +106,8 @@ class ModelDescription:
         """A hash of everything that determines the vectors; files count by their checksums."""
         plain = self._plain()
         relevant = {name: plain[name] for name in ("width", "longest", "pictures", "text", "files")}
-        relevant["files"] = {n: file for n, file in plain["files"].items() if n != CONSISTENCY}
+        others = (CONSISTENCY, CALIBRATION)  # which leave the vectors as they are
+        relevant["files"] = {n: file for n, file in plain["files"].items() if n not in others}
         if self.features is not None:
             relevant["features"] = plain["features"]
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.encoders.calibration import Calibration
 from polyglance.encoders.consistency import ConsistencyNetworks
 from polyglance.encoders.half_precision import computes_float16, without_float16
 from polyglance.encoders.inputs import as_list, check_texts, picture_from_memory
 from polyglance.encoders.json_tokenizer import JsonTokenizer
 from polyglance.encoders.model_folder import (
+    CALIBRATION,
     CONSISTENCY,
     FEATURES,
     PICTURE,
@@ -67,6 +69,16 @@ class OnnxEncoder(PicklableEncoder):
     def consistency(self) -> ConsistencyNetworks | None:
         """Trained combination of a query's scores with its translations', or None (CLC-C)."""
         return self._consistency
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What makes probabilities of cosines, or None."""
+        return self._calibration
+
+    def surprisal(self, text: str) -> float | None:
+        """Return how improbable a text's spelling is, in nats per byte; None if unknown."""
+        tokenizer = self._tokenizer
+        return tokenizer.surprisal(text) if isinstance(tokenizer, UnigramTokenizer) else None
 
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
         """See `Encoder.encode_texts`; texts of similar length share a batch."""
@@ -123,6 +135,13 @@ class OnnxEncoder(PicklableEncoder):
             session = self._feature_session
             vectors[batch] = self._run(FEATURES, session, features=padded, lengths=lengths)
         return vectors
+
+    @cached_property
+    def _calibration(self) -> Calibration | None:
+        if CALIBRATION not in self.folder.description.files:
+            return None
+        content = self.folder.read_file(CALIBRATION)
+        return Calibration.from_bytes(content, str(self.folder.path / CALIBRATION))
 
     @cached_property
     def _consistency(self) -> ConsistencyNetworks | None:

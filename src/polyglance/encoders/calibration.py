@@ -1,0 +1,169 @@
+"""Probabilities of a match from cosines, for search.
+
+A cosine alone says little: short queries, other languages and larger libraries have other ones.
+The probability that a picture matches a query is a logistic function of
+
+- the cosine,
+- mean and standard deviation of the query's cosines with a fixed background of pictures, which
+  comes with the model: nonsense resembles everything a little and nothing much,
+- the logarithm of the number of pictures in the library: the best of many is better by chance,
+- how improbable the query's spelling is, in nats per byte above `SURPRISAL_FLOOR`.
+
+`polyglance.evaluation.calibration` fits it, for all queries and for those of each language;
+``polyglance calibrate`` writes it into the model's folder.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.encoders.protocol import Vectors
+from polyglance.errors import DataError
+from polyglance.languages import normalise_language
+
+Floats = NDArray[np.float64]
+
+POOLED = "all"
+"""The name of the coefficients for queries of all languages."""
+PEOPLE = "people"
+"""The name of the direction from pictures without people to pictures with some."""
+SURPRISAL_FLOOR = 2.6
+"""Nats per byte of a query that looks like any other."""
+FEATURES = ("cosine", "background mean", "background deviation", "library size",
+            "cosine x library size", "surprisal")  # fmt: skip
+"""What the coefficients belong to; an intercept follows."""
+_SIZES = (10, 10_000)
+"""Sizes of libraries between which the probability depends on the size."""
+_MAX_SURPRISAL = 3.0
+"""Nats per byte above the floor that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatistics:
+    """What is known of a query before anything is found."""
+
+    mean: float
+    """Of its cosines with the background."""
+    deviation: float
+    surprisal: float
+    """Nats per byte above `SURPRISAL_FLOOR`; 0 if the model does not say."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A model's calibration."""
+
+    background: Vectors
+    """Unit vectors of pictures, ``[n, width]``."""
+    coefficients: Mapping[str, Floats]
+    """By language, and `POOLED`: ``[len(FEATURES) + 1]``."""
+    fold: float
+    """Hits with a lower probability are shown as less certain."""
+    directions: Mapping[str, Vectors] = field(default_factory=dict)
+    """Unit vectors of concepts that words describe badly, ``[width]``: see `PEOPLE`."""
+
+    def statistics(self, query: Vectors, surprisal: float | None = None) -> QueryStatistics:
+        """Compare a query ``[width]`` with the background."""
+        scores = self.background @ query
+        excess = 0.0 if surprisal is None else surprisal - SURPRISAL_FLOOR
+        return QueryStatistics(
+            float(scores.mean()), float(scores.std()), min(max(excess, 0.0), _MAX_SURPRISAL)
+        )
+
+    def probabilities(
+        self,
+        cosines: NDArray[np.floating],
+        query: QueryStatistics,
+        size: int,
+        language: str | None = None,
+    ) -> Floats:
+        """Return the probability that pictures match a query.
+
+        Args:
+            cosines: Of the query with the pictures, ``[n]``.
+            query: The query's statistics.
+            size: The number of pictures in the library.
+            language: The query's language, if it is known.
+
+        Returns:
+            Probabilities, ``[n]``, rising with the cosine.
+        """
+        logits = features(cosines, query, size) @ self.find(language)
+        bounded: Floats = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+        return bounded
+
+    def find(self, language: str | None) -> Floats:
+        """Return the coefficients for queries in a language."""
+        code = POOLED if language is None else normalise_language(language)
+        return self.coefficients.get(code, self.coefficients[POOLED])
+
+    def to_bytes(self) -> bytes:
+        """Return the content of ``calibration.npz``; the background is rounded to 8 bits."""
+        scale = np.abs(self.background).max(1, keepdims=True) / 127
+        arrays: dict[str, NDArray[np.generic]] = {
+            "background": np.round(self.background / scale).astype(np.int8),
+            "fold": np.array(self.fold),
+        }
+        arrays |= {f"language.{code}": value for code, value in self.coefficients.items()}
+        arrays |= {
+            f"direction.{name}": vector.astype(np.float16)
+            for name, vector in self.directions.items()
+        }
+        file = io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, source: str = "calibration.npz") -> Calibration:
+        """Read the content of ``calibration.npz``; ``source`` is used in errors."""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file}
+            coefficients = _with_prefix(arrays, "language.", np.float64)
+            directions = _with_prefix(arrays, "direction.", np.float32)
+            background = _unit(arrays["background"].astype(np.float32))
+            if any(len(value) != len(FEATURES) + 1 for value in coefficients.values()):
+                raise ValueError("it has other features")
+            if POOLED not in coefficients or background.ndim != 2:
+                raise ValueError("a part is missing")
+            return cls(
+                background,
+                coefficients,
+                float(arrays["fold"]),
+                {name: _unit(vector) for name, vector in directions.items()},
+            )
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(
+                f"{source} is not a calibration ({error}): run `polyglance calibrate` again"
+            ) from error
+
+
+def features(cosines: NDArray[np.floating], query: QueryStatistics, size: int) -> Floats:
+    """Return the features of pictures and one query, ``[n, len(FEATURES) + 1]``."""
+    values = np.asarray(cosines, np.float64)
+    magnitude = np.log10(min(max(size, _SIZES[0]), _SIZES[1]))
+    columns = (values, query.mean, query.deviation, magnitude, values * magnitude,
+               query.surprisal, 1.0)  # fmt: skip
+    return np.stack([np.broadcast_to(column, values.shape) for column in columns], -1)
+
+
+def _with_prefix(arrays: Mapping[str, NDArray[np.generic]], prefix: str, kind: type) -> dict[
+    str, NDArray[np.floating]
+]:  # fmt: skip
+    return {
+        name.removeprefix(prefix): array.astype(kind)
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    unit: Vectors = vectors / np.maximum(lengths, 1e-12)
+    return unit
