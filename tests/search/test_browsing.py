@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.store_entries import MODEL_INFO, entry
-from polyglance.search.browsing import REUSE_SECONDS, Browser
+from polyglance.search.browsing import REUSE_SECONDS, SHAPES, STEPS, Browser, Order
 from polyglance.search.postgres.store import PostgresStore
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import Details, Entry, Filter, Store
@@ -24,7 +24,8 @@ def made(number: int) -> Entry:
     chance = random.Random(number)
     base = entry(f"/p/{chance.choice(['', 'a/', 'a/b/', 'ab/'])}{number}.jpg", f"content {number}")
     kind = "clip" if number % 5 == 0 else "picture"
-    item = replace(base.item, taken=chance.choice(DATES), kind=kind, seconds=None)
+    shape = {"width": chance.choice([0, 30, 4000, 30_000]), "height": chance.choice([20, 3000])}
+    item = replace(base.item, taken=chance.choice(DATES), kind=kind, seconds=None, **shape)
     details = Details(camera=chance.choice(["A", "B", None]), place=chance.choice(["Wien", None]))
     if kind == "clip":
         vectors = np.concatenate([base.vectors, base.vectors])
@@ -109,6 +110,18 @@ def test_pages_and_buckets_are_those_of_a_slow_loop(store: Store, where: Filter)
         [(at, media)] = browser.page(view, rank, 1)
         assert at == rank == browser.rank(view, media.id)
         assert media.span is None or media.span[0] == 0.0  # the first of a clip
+
+
+@pytest.mark.parametrize("order", ["taken", "added"])
+def test_shapes_are_aspect_ratios_in_the_order_of_items(store: Store, order: Order) -> None:
+    browser = Browser(lambda: store)
+    view = browser.view(Filter(kind="picture"), order)
+    shapes = browser.shapes(view)
+    assert len(shapes) == len(view) > 40
+    for (_, media), code in zip(browser.page(view, 0, 60), shapes, strict=True):
+        ratio = max(1, media.width) / media.height
+        read = 2 ** ((SHAPES.index(code) - 32) / STEPS)
+        assert read == pytest.approx(min(3.84, max(0.25, ratio)), rel=0.03)
 
 
 def test_what_was_added_last_comes_first(store: Store) -> None:

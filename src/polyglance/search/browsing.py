@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyglance.search.query import MediaRef
 from polyglance.search.store import (
@@ -33,6 +34,12 @@ from polyglance.search.store import (
 Order: TypeAlias = Literal["taken", "added"]
 """The newest first, by when it was taken or when it was added to the library."""
 
+SHAPES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+"""Codes of aspect ratios: the character at 32 is a square, `STEPS` further twice as wide as high.
+
+So a page lays 100,000 pictures out by 100 kB, before it knows anything else of them.
+"""
+STEPS = 16
 REUSE_SECONDS = 2.0
 """How long a view is reused while the library changes."""
 MAX_VIEWS = 64
@@ -55,6 +62,8 @@ class View:
     """How many items the library had."""
     by_unit: dict[BucketUnit, list[Bucket]] = field(default_factory=dict)
     """How many of all items there are of each year, month or day, once asked for."""
+    ratios: list[NDArray[np.uint8]] = field(default_factory=list)
+    """The codes of the aspect ratios of all items by date, once asked for."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -118,6 +127,16 @@ class Browser:
                     return view, _buckets(view, unit)
                 self._current.clear()  # another process has written meanwhile
         raise LibraryUnavailableError("the library is being changed: try again in a moment")
+
+    def shapes(self, view: View) -> str:
+        """Return a character for the aspect ratio of each item of a view; see `SHAPES`."""
+        with self._lock:
+            if not view.ratios:
+                widths, heights = self._store().shapes()
+                if len(widths) != view.num_all:  # another process has written meanwhile
+                    return SHAPES[len(SHAPES) // 2] * len(view)
+                view.ratios.append(_ratio_codes(widths, heights))
+        return view.ratios[0][view.positions].tobytes().decode()
 
     def page(self, view: View, offset: int, limit: int) -> list[tuple[int, MediaRef]]:
         """Return items of a view with their ranks; of a clip, its first span.
@@ -221,6 +240,13 @@ def _buckets(view: View, unit: BucketUnit) -> list[BucketAt]:
     ]
 
 
+def _ratio_codes(widths: Ids, heights: Ids) -> NDArray[np.uint8]:
+    """Return the characters of `SHAPES`; an unknown shape counts as a square."""
+    ratios = np.maximum(widths, 1) / np.maximum(heights, 1)
+    codes = np.rint(len(SHAPES) // 2 + STEPS * np.log2(ratios)).clip(0, len(SHAPES) - 1)
+    return np.frombuffer(SHAPES.encode(), np.uint8)[codes.astype(np.int64)]
+
+
 def _restrict(everything: View, where: Filter, order: Order, store: Store) -> View:
     """Return the part of all items that matches, in order."""
     items, positions = everything.items, everything.positions
@@ -230,7 +256,9 @@ def _restrict(everything: View, where: Filter, order: Order, store: Store) -> Vi
     if order == "added":  # ids rise with every item that is added
         by_id = np.argsort(-items, kind="stable")
         items, positions = items[by_id], positions[by_id]
-    return View(_token(items), items, positions, everything.num_all, everything.by_unit)
+    return View(
+        _token(items), items, positions, everything.num_all, everything.by_unit, everything.ratios
+    )
 
 
 def _token(items: Ids) -> str:

@@ -19,6 +19,8 @@ from polyglance.search.store import Bucket, BucketUnit, Facet, Filter, Ids
 _PREFIXES: dict[BucketUnit, int] = {"year": 4, "month": 7, "day": 10}
 """How many characters of a date name a unit of time."""
 _MAX_FACETS = 500
+_HEIGHTS = 1 << 26
+"""More than any height, so that width and height fit into one number, which is faster to read."""
 
 
 class BrowsingQueries(DetailsQueries):
@@ -32,6 +34,15 @@ class BrowsingQueries(DetailsQueries):
         """Return the ids of all items, the newest first."""
         self._ensure_sound()
         return self.fetch_ids("SELECT id FROM items ORDER BY taken DESC, id DESC")
+
+    def shapes(self) -> tuple[Ids, Ids]:
+        """Return widths and heights of all items, in the order of `timeline`."""
+        self._ensure_sound()
+        both = self.fetch_ids(
+            f"SELECT CAST(width AS bigint) * {_HEIGHTS} + height AS id FROM items"
+            " ORDER BY taken DESC, items.id DESC"
+        )
+        return both // _HEIGHTS, both % _HEIGHTS
 
     def item_ids(self, where: Filter) -> Ids:
         """Return the rising ids of the items that match; of all without conditions."""

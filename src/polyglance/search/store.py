@@ -335,6 +335,9 @@ class Store(Protocol):
     def timeline(self) -> Ids:
         """Return the ids of all items, the newest first."""
 
+    def shapes(self) -> tuple[Ids, Ids]:
+        """Return widths and heights of all items, in the order of `timeline`."""
+
     def item_ids(self, where: Filter) -> Ids:
         """Return the rising ids of the items that match; of all without conditions."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from polyglance.search.browsing import View
+from polyglance.search.browsing import BucketAt, View
 from polyglance.serve import schemas
 from polyglance.serve.errors import HTTPProblem, error_responses
 from polyglance.serve.item_json import items_json
@@ -25,12 +25,24 @@ async def timeline(
     catalog = get_service(request).catalog
 
     def work() -> dict[str, Any]:
-        view, buckets = catalog.browser.timeline(catalog.filter(query), query.unit)
+        browser, where = catalog.browser, catalog.filter(query)
+        if query.sort == "taken":
+            view, buckets = browser.timeline(where, query.unit)
+        else:
+            view = browser.view(where, query.sort)
+            buckets = [BucketAt("", len(view), 0)] if len(view) else []
+        shapes = browser.shapes(view)
         return {
             "snapshot": view.token,
             "total": len(view),
             "buckets": [
-                {"date": one.date, "count": one.count, "offset": one.offset} for one in buckets
+                {
+                    "date": one.date,
+                    "count": one.count,
+                    "offset": one.offset,
+                    "shapes": shapes[one.offset : one.offset + one.count],
+                }
+                for one in buckets
             ],
         }
 

@@ -188,9 +188,13 @@ class ItemPage(BaseModel):
 class TimelineBucket(BaseModel):
     """The items of a year, month or day."""
 
-    date: str = Field(description="2024, 2024-07 or 2024-07-31.")
+    date: str = Field(description="2024, 2024-07 or 2024-07-31; empty if not sorted by date.")
     count: int
-    offset: int = Field(description="Of the first of them in the list by date.")
+    offset: int = Field(description="Of the first of them in the list.")
+    shapes: str = Field(
+        description="A character for the aspect ratio of each item, of `A-Za-z0-9-_`: the one at"
+        " 32 is a square, and 16 further twice as wide as high."
+    )
 
 
 class Timeline(BaseModel):

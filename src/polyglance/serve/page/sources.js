@@ -28,7 +28,7 @@ export class TimelineSource {
     this.failed = new Map();
     this.wanted = [];
     this.sections = buckets.map(({ date, count }) => ({
-      date, count, label: () => (date ? formatMonth(date) : t("noDate")),
+      date, count, label: date ? () => formatMonth(date) : null,
     }));
     this.ratios = new Float32Array(total).fill(UNKNOWN_RATIO);
     for (const { offset, shapes } of buckets) {
