@@ -37,23 +37,21 @@ app = typer.Typer(
     cls=InterruptibleGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Search pictures and videos in any language; train and compare the models.",
+    help="Search pictures and videos in any language: `index` a folder, then `search` or `serve`.",
 )
-app.command()(index.index)
-app.command()(encode.encode)
-app.command()(search.search)
-app.command()(classify.classify)
-app.command()(ask.ask)
-app.command()(explain.explain)
-app.command()(serve.serve)
-app.command()(evaluate.evaluate)
-app.command()(reproduce.reproduce)
-app.command()(plan.plan)
+_SEARCH, _TRAIN = "Search your pictures", "Train and compare models"
+for command in (
+    index.index, search.search, serve.serve, classify.classify, ask.ask, explain.explain,
+    encode.encode,
+):  # fmt: skip
+    app.command(rich_help_panel=_SEARCH)(command)
+app.add_typer(library.app, name="library", rich_help_panel=_SEARCH)
+for command in (evaluate.evaluate, reproduce.reproduce, plan.plan):
+    app.command(rich_help_panel=_TRAIN)(command)
 for group, commands in {
-    "library": library, "data": data, "features": features, "smalr": smalr, "text": text,
-    "weights": weights,
+    "data": data, "features": features, "smalr": smalr, "text": text, "weights": weights,
 }.items():  # fmt: skip
-    app.add_typer(commands.app, name=group)
+    app.add_typer(commands.app, name=group, rich_help_panel=_TRAIN)
 
 _EXTRAS = {
     "torch": "train",
@@ -98,7 +96,7 @@ def _options(
         raise typer.Exit
 
 
-@app.command()
+@app.command(rich_help_panel=_SEARCH)
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page with the hits.")] = Path(
         "demo-output"
@@ -116,7 +114,7 @@ def demo(
     run_demo(lambda: load(model), out, console(), folder=photos, texts=query or ())
 
 
-@app.command()
+@app.command(rich_help_panel=_TRAIN)
 def train(
     recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
     data: Annotated[Path, typer.Option(help="Folder of the recipe's manifests.")],
@@ -146,7 +144,7 @@ def train(
         print(line)
 
 
-@app.command()
+@app.command(rich_help_panel=_TRAIN)
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder of MMP, SMALR, UC2 or M3P.")],
     out: Annotated[Path, typer.Option(help="Model folder to write; replaced if it exists.")],

@@ -15,7 +15,9 @@ from polyglance.cli.index import print_skipped_files
 from polyglance.cli.output import Quiet, pluralize
 from polyglance.errors import PolyglanceError, printable
 
-app = typer.Typer(no_args_is_help=True, help="Libraries of pictures and clips.")
+app = typer.Typer(
+    no_args_is_help=True, help="Look after libraries: problems, backup, repair, export."
+)
 
 
 @app.command("info")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from polyglance.search.library import Library
     from polyglance.search.query import QueryText
 
+FILTERS, OUTPUT = "Filters", "Output"
+TRANSLATION, MODELS = "Several languages", "Models"
+
 
 def search(
     query: Annotated[str | None, typer.Argument(help="A description in any language.")] = None,
@@ -34,48 +37,88 @@ def search(
     ] = None,
     translation: Annotated[
         list[str] | None,
-        typer.Option(help="The query in another language, de:ein Hund; repeatable."),
+        typer.Option(
+            rich_help_panel=TRANSLATION,
+            help="The query in another language, de:ein Hund; repeatable.",
+        ),
     ] = None,
     folder: Annotated[
-        list[Path] | None, typer.Option(help="Only in this folder; repeatable.")
+        list[Path] | None,
+        typer.Option(rich_help_panel=FILTERS, help="Only in this folder; repeatable."),
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="Only picture or only clip.")] = None,
-    since: Annotated[str | None, typer.Option(help="Taken then or later: 2024-07.")] = None,
-    until: Annotated[str | None, typer.Option(help="Taken then or earlier: 2024-07-31.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(rich_help_panel=FILTERS, help="Only picture or only clip.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(rich_help_panel=FILTERS, help="Taken then or later: 2024-07.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(rich_help_panel=FILTERS, help="Taken then or earlier: 2024-07-31.")
+    ] = None,
     language: Annotated[
         str | None,
-        typer.Option(help="Language of the query; for --translate and for models that need it."),
+        typer.Option(
+            rich_help_panel=TRANSLATION,
+            help="Language of the query; for --translate and for models that need it.",
+        ),
     ] = None,
     translate: Annotated[
         str | None,
         typer.Option(
-            help="Translate the query into these languages and combine the scores: de,fr."
+            rich_help_panel=TRANSLATION,
+            help="Translate the query into these languages and combine the scores: de,fr.",
         ),
     ] = None,
     translator: Annotated[
         list[str] | None,
-        typer.Option(help="Translator: words, apertium or a model folder; repeatable."),
+        typer.Option(
+            rich_help_panel=TRANSLATION,
+            help="Translator: words, apertium or a model folder; repeatable.",
+        ),
     ] = None,
     dictionaries: Annotated[
-        list[str] | None, typer.Option(help="Dictionaries for words; default: Debian's FreeDict.")
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=TRANSLATION, help="Dictionaries for words; default: Debian's FreeDict."
+        ),
     ] = None,
     cross_encoder: Annotated[
-        Path | None, typer.Option(help="A trained UC2 or M3P that re-ranks the best hits.")
+        Path | None,
+        typer.Option(
+            rich_help_panel=MODELS, help="A trained UC2 or M3P that re-ranks the best hits."
+        ),
     ] = None,
-    candidates: Annotated[int, typer.Option(min=1, help="Number of hits to re-rank.")] = 50,
+    candidates: Annotated[
+        int, typer.Option(min=1, rich_help_panel=MODELS, help="Number of hits to re-rank.")
+    ] = 50,
     all_segments: Annotated[
         bool, typer.Option("--all-segments", help="All segments of a clip, not only the best.")
     ] = False,
-    model: Annotated[str | None, typer.Option(help="The library's model, if it has moved.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the hits as JSON.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=MODELS, help="The library's model, if it has moved."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the hits as JSON.")
+    ] = False,
     paths: Annotated[
-        bool, typer.Option("--paths", help="Print only the paths, one a line, for pipes.")
+        bool,
+        typer.Option(
+            "--paths", rich_help_panel=OUTPUT, help="Print only the paths, one a line, for pipes."
+        ),
     ] = False,
     null: Annotated[
-        bool, typer.Option("-0", "--null", help="As --paths, each ended by a null byte.")
+        bool,
+        typer.Option(
+            "-0", "--null", rich_help_panel=OUTPUT, help="As --paths, each ended by a null byte."
+        ),
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="No pictures in the terminal.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write the hits to this HTML page.")] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", rich_help_panel=OUTPUT, help="No pictures in the terminal.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(rich_help_panel=OUTPUT, help="Write the hits to this HTML page.")
+    ] = None,
 ) -> None:
     """Find pictures and clips by words in any language, by a picture, or by both."""
     from polyglance.search.library import Library
