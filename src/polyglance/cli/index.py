@@ -48,6 +48,14 @@ def index(
     again: Annotated[
         bool, typer.Option("--again", help="Encode the given FOLDERS anew, unchanged or not.")
     ] = False,
+    ocr: Annotated[
+        bool | None,
+        typer.Option(
+            "--ocr/--no-ocr",
+            help="Read the text inside pictures, too, from now on or no longer;"
+            " needs polyglance[ocr].",
+        ),
+    ] = None,
     max_pixels: MaxPixels = None,
     max_seconds: MaxSeconds = None,
     max_memory: MaxMemory = None,
@@ -68,8 +76,12 @@ def index(
                 if folders
                 else opened.update(thumbnails=thumbnails, quiet=quiet)
             )
+            if ocr is not None:
+                texts = opened.read_texts(ocr, quiet=quiet)
         print_skipped_files(report, library)
         print(f"{opened.name}: {report}; {len(opened):,} in all")
+        if ocr:
+            print(f"{pluralize(texts, 'picture')} with text")
         if report.bad and not len(opened):
             raise typer.Exit(1)
 

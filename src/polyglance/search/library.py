@@ -304,8 +304,7 @@ class Library(SignalLibrary):
             folders = source.places(SCANNED) if trust else sorted(opened.confirmed)
             count = merge_into(store, source, folders)
             self._confirm(store, folders)
-            self._index().build()
-            self.refresh_signals()
+            self._after_indexing()
             return count
         finally:
             if opened is not other:
@@ -339,8 +338,7 @@ class Library(SignalLibrary):
         report = import_shards(store, shards, self.name, folders=folders, quiet=quiet)
         if trust:
             self._confirm(store, folders)
-        self._index().build(quiet=quiet)
-        self.refresh_signals()
+        self._after_indexing(quiet=quiet)
         return report
 
     def verify(self, *, files: bool = False) -> list[str]:
@@ -386,6 +384,5 @@ class Library(SignalLibrary):
             on_progress=progress,
             limits=self._limits,
         ).run(paths)
-        self._index().build(quiet=quiet)
-        self.refresh_signals()
+        self._after_indexing(quiet=quiet)
         return report

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from polyglance.encoders.protocol import Vectors
+from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.search.duplicates import Stack
 from polyglance.search.exact import ExactIndex
 from polyglance.search.library_contents import LibraryContents
 from polyglance.search.library_stacks import LibraryStacks
 from polyglance.search.query import Hit, MediaRef, QueryText
 from polyglance.search.signals.library_signals import LibrarySignals
+from polyglance.search.signals.ocr import TextReader, open_text_reader, read_texts
 from polyglance.search.signals.ranking import SignalQuery, rank_hits
 from polyglance.search.signals.understanding import Understood, check_signals
-from polyglance.search.store import Filter, LibraryDamagedError, VectorRows
+from polyglance.search.sql_store import SqlStore
+from polyglance.search.store import (
+    READ_TEXTS,
+    SETTING,
+    Filter,
+    LibraryDamagedError,
+    VectorRows,
+)
 from polyglance.search.vector_index import VectorIndex
+from polyglance.vision.limited_decoding import DecodeLimits
+
+log = logging.getLogger(__name__)
 
 
 class SignalLibrary(LibraryContents):
@@ -51,6 +64,47 @@ class SignalLibrary(LibraryContents):
         signals = self._signals()
         signals.name_places()
         signals.refresh()
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether indexing also reads the text inside pictures, which `read_texts` switches on."""
+        return READ_TEXTS in self._store().places(SETTING)
+
+    def read_texts(
+        self, on: bool = True, *, reader: TextReader | None = None, quiet: bool = True
+    ) -> int:
+        """Read the text inside pictures from now on, and of those that are in the library.
+
+        Args:
+            on: Or no longer; what was read stays.
+            reader: Returns the text of an image; by default RapidOCR, of the extra ``ocr``.
+            quiet: Show no progress bar.
+
+        Returns:
+            How many pictures had text that was not read before.
+        """
+        store = self._store()
+        if not on:
+            store.drop_places(SETTING, [READ_TEXTS])
+            return 0
+        if not isinstance(store, SqlStore):
+            raise PolyglanceError(f"{self.name} cannot keep texts: use a file, or PostgreSQL")
+        reader = reader or open_text_reader()
+        if not self.reads_texts:
+            store.add_place(SETTING, READ_TEXTS)
+        count = read_texts(store, reader, self._limits or DecodeLimits(), quiet=quiet)
+        self._signals().refresh()
+        return count
+
+    def _after_indexing(self, *, quiet: bool = True) -> None:
+        """Bring up to date what is derived from the items."""
+        self._index().build(quiet=quiet)
+        if self.reads_texts:
+            try:
+                self.read_texts(quiet=quiet)
+            except MissingExtraError as missing:
+                log.warning("%s", missing)
+        self.refresh_signals()
 
     def duplicates(self) -> list[Stack]:
         """Return copies, near-duplicates and bursts; only what is new is compared.

@@ -21,13 +21,17 @@ from numpy.typing import NDArray
 from polyglance.errors import DataError, PolyglanceError
 
 Kind = Literal["picture", "clip"]
-Role = Literal["walked", "left out", "mounted", "last scan"]
+Role = Literal["walked", "left out", "mounted", "last scan", "setting"]
 """What `update` does with a path: scan it for files, skip it, or keep its files when it is away;
-or when it was last scanned (see `polyglance.search.scan.format_scan_time`)."""
+or when it was last scanned (see `polyglance.search.scan.format_scan_time`). A setting is no path
+but the name of what the library does, as `READ_TEXTS`."""
 SCANNED: Final = "walked"
 EXCLUDED: Final = "left out"
 MOUNTED: Final = "mounted"
 LAST_SCAN: Final = "last scan"
+SETTING: Final = "setting"
+READ_TEXTS: Final = "ocr"
+"""The setting of a library whose pictures' texts are read when it is indexed."""
 Span: TypeAlias = tuple[float, float]
 """Start and end of a part of a clip, in seconds."""
 Ids: TypeAlias = NDArray[np.int64]

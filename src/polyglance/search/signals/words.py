@@ -67,12 +67,12 @@ def index_words(text: str) -> set[str]:
 
 def query_words(text: str) -> dict[str, str]:
     """Return the words of a query that may be in a name, each with how it is written there."""
-    return {
-        word: run
-        for run in reversed(_RUN.findall(unicodedata.normalize("NFC", text)))
-        for word in split_words(run)
-        if _is_content(word)
-    }
+    found: dict[str, str] = {}
+    for run in _RUN.findall(unicodedata.normalize("NFC", text)):
+        for word in split_words(run):
+            if _is_content(word):
+                found.setdefault(word, run)
+    return found
 
 
 def _is_content(word: str) -> bool:
