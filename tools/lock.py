@@ -50,7 +50,7 @@ def main() -> None:
     """Write the file."""
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder) / "requirements.in"
-        wanted.write_text("\n".join([*requirements(["dev"]), "pip", "uv"]), encoding="utf-8")
+        wanted.write_text("\n".join([*requirements(["dev", "ocr"]), "pip", "uv"]), encoding="utf-8")
         written = Path(folder) / "pylock.toml"
         subprocess.run(
             [
