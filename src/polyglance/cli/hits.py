@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polyglance.search.library import Library
     from polyglance.search.query import Hit
     from polyglance.search.render.results import QueryResult
+    from polyglance.search.signals.understanding import Understood
 
 _PAGE_SUFFIXES = (".html", ".htm")
 _NO_LINKS = ("dumb", "linux", "vt100", "vt220")
@@ -56,6 +57,16 @@ def write_page(
     result = _render(library, title, language, hits)
     write_html_page(path, [result], title="Polyglance", note=f"{len(hits):,} hits")
     print(f"{printable(str(path))}: {len(hits):,} hits", file=sys.stderr)
+
+
+def print_understood(understood: Understood) -> None:
+    """Print which words of a query became a filter, and how to undo that."""
+    for part in understood.parts:
+        words = "" if part.label == part.text else f" ({printable(part.text)})"
+        print(
+            f"{part.signal}: {printable(part.label)}{words}; --off {part.signal}s searches without",
+            file=sys.stderr,
+        )
 
 
 def print_json(hits: Sequence[Hit]) -> None:
@@ -135,8 +146,21 @@ def _lines(hits: Sequence[Hit], terminal: Console, *, numbered: bool) -> list[Te
             cells.append("      " if hit.rerank_score is None else f"{hit.rerank_score:6.3f}")
         cells.append(f"{hit.score:6.3f}")
         line = Text("  ".join([*cells, ""])) + path_text(hit.path, terminal)
-        lines.append(line + Text(f"  {_format_span(hit)}") if hit.span else line)
+        line = line + Text(f"  {_format_span(hit)}") if hit.span else line
+        lines.append(line + Text(_format_reasons(hit), style="dim"))
     return lines
+
+
+def _format_reasons(hit: Hit) -> str:
+    """Return what else than its pixels speaks for a hit, and how many are stacked under it."""
+    found = [
+        f"{one.signal}: {printable(one.text or '')}"
+        for one in hit.why
+        if one.signal != "picture" and one.score > 0
+    ]
+    if hit.stack:
+        found.append(f"and {len(hit.stack)} like it")
+    return f"  [{'; '.join(found)}]" if found else ""
 
 
 def _render(library: Library, title: str, language: str | None, hits: Sequence[Hit]) -> QueryResult:

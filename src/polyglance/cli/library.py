@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from polyglance.cli.addresses import LibraryOption, refuse_passwords
+from polyglance.cli.duplicates import library_duplicates
 from polyglance.cli.hits import print_paths
 from polyglance.cli.index import print_skipped_files
 from polyglance.cli.output import Quiet, pluralize
@@ -18,6 +19,8 @@ from polyglance.errors import PolyglanceError, printable
 app = typer.Typer(
     no_args_is_help=True, help="Look after libraries: problems, backup, repair, export."
 )
+
+app.command("duplicates")(library_duplicates)
 
 
 @app.command("info")

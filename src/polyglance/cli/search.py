@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyglance.cli.hits import check_page_name, print_hits, print_json, print_paths, write_page
+from polyglance.cli.hits import (
+    check_page_name,
+    print_hits,
+    print_json,
+    print_paths,
+    print_understood,
+    write_page,
+)
 from polyglance.cli.index import LibraryOption
 from polyglance.cli.output import split_names
 from polyglance.errors import PolyglanceError, printable
@@ -94,6 +101,16 @@ def search(
     all_segments: Annotated[
         bool, typer.Option("--all-segments", help="All segments of a clip, not only the best.")
     ] = False,
+    off: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=FILTERS,
+            help="Search without names, dates, places or text (beside pixels); repeatable.",
+        ),
+    ] = None,
+    stack: Annotated[
+        bool, typer.Option("--stack", help="Only the best of copies, near-duplicates and bursts.")
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(rich_help_panel=MODELS, help="The library's model, if it has moved."),
@@ -147,7 +164,11 @@ def search(
             language=language,
             all_segments=all_segments,
             candidates=candidates,
+            off=off or (),
+            stack=stack,
         )
+        if isinstance(text, str):
+            print_understood(opened.understand(text, language, off or ()))
         title = " + ".join([*([query] if query else []), *(path.name for path in picture or ())])
         excluded = [*(exclude or ()), *(path.name for path in exclude_picture or ())]
         title += "".join(f" − {name}" for name in excluded)
