@@ -37,6 +37,8 @@ HNSW_LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 80, 768
 """HNSW's M, efConstruction and efSearch."""
 EF_SEARCH_FILTERED = 1024
 """efSearch for a search with a filter."""
+NUM_SPREAD = 1000
+"""Vectors by which the spread of a query's cosines is estimated."""
 MAX_GAINING = 256
 """Items beside the graph's candidates that are considered for what they gain by a `Bonus`."""
 NUM_SAMPLES = 64
@@ -145,7 +147,7 @@ class ApproximateIndex:
     def _spread(self, query: FloatArray) -> tuple[float, float]:
         """Return mean and standard deviation of a query's cosines, by the first vectors."""
         if self._sample is None:
-            self._sample = next(iter(self._store.rows_after(0))).vectors
+            self._sample = self._store.rows(np.sort(self._ids[:NUM_SPREAD])).vectors
         cosines = self._sample @ query
         return float(cosines.mean()), float(cosines.std())
 

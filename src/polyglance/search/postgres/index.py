@@ -39,6 +39,9 @@ MAX_WIDTH = 2000
 MIN_FETCHED = 64
 """The fewest vectors fetched from the database."""
 
+NUM_SAMPLES = 1000
+"""Vectors by which the spread of cosines is estimated."""
+
 _GRAPH = "vectors_near"
 
 
@@ -106,10 +109,14 @@ class PostgresIndex:
     def _spread(self, query: FloatArray) -> tuple[float, float]:
         """Return mean and standard deviation of a query's cosines, by the first vectors."""
         if self._sample is None or not len(self._sample):
-            rows = next(iter(self._store.rows_after(0)), None)
-            if rows is None:
+            rows = self._store.fetch_all(
+                f"SELECT {self._store.vector_columns} FROM numbers JOIN vectors USING (item, part)"
+                " ORDER BY id LIMIT ?",
+                (NUM_SAMPLES,),
+            )
+            if not rows:
                 return 0.0, 1.0
-            self._sample = rows.vectors
+            self._sample = self._store.vector_rows(rows).vectors
         cosines = self._sample @ query
         return float(cosines.mean()), float(cosines.std())
 
