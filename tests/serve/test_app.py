@@ -277,11 +277,6 @@ def test_integers_are_digits_and_flags_are_true_or_false(client: TestClient, add
 
 def test_openapi_document(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
-    assert set(document["paths"]) == {
-        "/api/search", "/api/pictures", "/api/library", "/api/languages", "/api/items/{item}",
-        "/api/items/{item}/thumbnail", "/api/items/{item}/picture", "/api/items/{item}/clip",
-        "/api/items/{item}/why", "/api/items/{item}/answers",
-    }  # fmt: skip
     assert document["components"]["schemas"]["Problem"]["required"] == ["error"]
     error = document["paths"]["/api/search"]["get"]["responses"]["422"]
     assert error["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")

@@ -13,9 +13,14 @@ from polyglance.serve.uploads import UploadReceiver
 M = TypeVar("M", bound=BaseModel)
 
 
+BODY_SCHEMAS: dict[str, dict[str, Any]] = {}
+"""The JSON schemas of the bodies that `read_json` parses, for the OpenAPI document."""
+
+
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
     """Return the OpenAPI entry of a body in JSON."""
-    schema = model.model_json_schema()
+    BODY_SCHEMAS[model.__name__] = model.model_json_schema()
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 

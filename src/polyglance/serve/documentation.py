@@ -15,6 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from polyglance.serve.auth import COOKIE
+from polyglance.serve.bodies import BODY_SCHEMAS
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -72,6 +73,7 @@ def add_documentation(app: FastAPI, *, protected: bool) -> None:
                 description=_DESCRIPTION,
                 routes=app.routes,
             )
+            document["components"]["schemas"] |= BODY_SCHEMAS
             document["components"]["securitySchemes"] = {
                 "token": {
                     "type": "http",

@@ -33,7 +33,7 @@ MIN_SIDE = 448
 """Large pictures are decoded at a lower resolution, but not below this: twice the models' input."""
 NUM_ANSWERS = 3
 
-router = APIRouter(prefix="/api/items")
+router = APIRouter(prefix="/api/items", tags=["items"])
 
 
 class SupportsExplain(Protocol):
