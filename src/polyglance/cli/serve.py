@@ -60,6 +60,17 @@ def serve(
         Path | None,
         typer.Option(help="A trained vqa model, RUN/model, that answers questions about hits."),
     ] = None,
+    manage: Annotated[
+        bool,
+        typer.Option(
+            help="Let the page add and remove folders, on this machine; never where others can"
+            " reach the server."
+        ),
+    ] = True,
+    watch: Annotated[
+        bool,
+        typer.Option(help="Index new files of the library's folders, where the page can add some."),
+    ] = True,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of the models; default: all cores.")
     ] = None,
@@ -83,6 +94,8 @@ def serve(
             trusted_proxies=trusted_proxy or (),
             explainer=_explainer(cross_encoder) if cross_encoder else None,
             answerer=_answerer(answerer) if answerer else None,
+            manage_folders=manage,
+            watch=watch,
         )
 
 

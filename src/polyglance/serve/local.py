@@ -24,11 +24,11 @@ class LocalAccess:
 
     def __init__(self, *, enabled: bool) -> None:
         """Allow it to whoever is on the machine, or to nobody."""
-        self._enabled = enabled
+        self.enabled = enabled
 
     def allows(self, scope: Scope) -> bool:
         """Return whether a request comes from the machine itself."""
-        if not self._enabled or not scope.get("client"):
+        if not self.enabled or not scope.get("client"):
             return False
         headers = Headers(scope=scope)
         return (

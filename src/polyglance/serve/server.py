@@ -6,7 +6,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from urllib.parse import quote
 
 import uvicorn
@@ -19,6 +19,7 @@ from polyglance.serve.auth import is_loopback
 from polyglance.serve.connections import ConnectionLimits, fit_file_limit, http_protocol
 from polyglance.serve.explain import SupportsAnswer, SupportsExplain
 from polyglance.serve.proxies import PublicUrl, TrustedProxies
+from polyglance.serve.service import Service
 from polyglance.serve.tokens import check_strength
 
 MAX_PENDING = 1024
@@ -40,6 +41,8 @@ def serve(
     trusted_proxies: Sequence[str] = (),
     explainer: SupportsExplain | None = None,
     answerer: SupportsAnswer | None = None,
+    manage_folders: bool = True,
+    watch: bool = True,
 ) -> None:
     """Serve a library until interrupted.
 
@@ -52,6 +55,9 @@ def serve(
         trusted_proxies: Addresses and networks whose ``X-Forwarded-*`` headers are believed.
         explainer: Model that explains hits.
         answerer: Model that answers questions about pictures.
+        manage_folders: Whether folders can be added from the page, on this machine.
+        watch: Whether to index new files of the library's folders; only where folders can be
+            added.
     """
     public = None if public_url is None else PublicUrl.parse(public_url)
     proxies = TrustedProxies(trusted_proxies)
@@ -64,14 +70,18 @@ def serve(
         proxies=proxies,
         explainer=explainer,
         answerer=answerer,
+        manage_folders=manage_folders,
     )
-    app.state.service.catalog.warm_up()
+    service: Service = app.state.service
+    service.catalog.warm_up()
     server_socket = _bind(host, port)
     url = page_url(host, server_socket.getsockname()[1], token, public)
     print(f"Polyglance is at {url}", flush=True)
     config = server_config(app, fit_file_limit(ConnectionLimits()), proxies)
     sys.setswitchinterval(SWITCH_SECONDS)
-    with server_socket, suppress(KeyboardInterrupt):
+    if watch and service.local.enabled:
+        service.watcher.start()
+    with server_socket, suppress(KeyboardInterrupt), closing(service):
         Server(config).run([server_socket])
 
 
