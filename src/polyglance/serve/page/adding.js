@@ -152,9 +152,9 @@ export class Adding {
     $("scan-status").textContent = scanning
       ? total ? t("scanProgress", { n: done, total: formatNumber(total) }) : t("scanLooking", { n: done })
       : [t(words[state]), state === "failed" && error].filter(Boolean).join(" ");
-    const counts = { scanAdded: "added", scanChanged: "changed", scanMoved: "moved", scanRemoved: "removed",
-      scanUnchanged: "unchanged", scanUnreadable: "unreadable" };
-    $("scan-counts").replaceChildren(...(state === "idle" ? [] : Object.entries(counts))
+    const counts = [["scanAdded", "added"], ["scanChanged", "changed"], ["scanMoved", "moved"],
+      ["scanRemoved", "removed"], ["scanUnchanged", "unchanged"], ["scanUnreadable", "unreadable"]];
+    $("scan-counts").replaceChildren(...(state === "idle" ? [] : counts)
       .filter(([, key]) => this.scan[key])
       .map(([message, key]) => {
         const item = document.createElement("li");

@@ -10,6 +10,7 @@ import * as service from "./service.js";
 const PAGE = 100; // items a request
 const MAX_PAGES = 100; // kept in memory
 const MAX_REQUESTS = 3; // at once, so that thumbnails get connections too
+const MAX_ATTEMPTS = 3;
 const UNKNOWN_RATIO = 1.25;
 const SHAPES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const RATIOS = new Map([...SHAPES].map((code, i) => [code.charCodeAt(0), 2 ** ((i - 32) / 16)]));
@@ -25,7 +26,8 @@ export class TimelineSource {
     this.onLoad = this.onStale = () => {};
     this.pages = new Map();
     this.requests = new Set();
-    this.failed = new Map();
+    this.failures = new Map(); // by page
+    this.stale = false;
     this.wanted = [];
     this.sections = buckets.map(({ date, count }) => ({
       date, count, label: date ? () => formatMonth(date) : null,
@@ -73,8 +75,10 @@ export class TimelineSource {
   }
 
   #pump() {
-    while (this.requests.size < MAX_REQUESTS) {
-      const page = this.wanted.find((one) => !this.requests.has(one) && !((this.failed.get(one) ?? 0) > 2));
+    const missing = (page) =>
+      !this.pages.has(page) && !this.requests.has(page) && (this.failures.get(page) ?? 0) < MAX_ATTEMPTS;
+    while (this.requests.size < MAX_REQUESTS && !this.stale) {
+      const page = this.wanted.find(missing);
       if (page === undefined) return;
       this.#fetch(page).catch(() => {}).finally(() => this.#pump());
     }
@@ -88,7 +92,8 @@ export class TimelineSource {
         this.filters, this.sort, { offset: page * PAGE, limit: PAGE, snapshot },
       );
       if (response.snapshot !== snapshot) {
-        this.onStale(); // the library changed
+        if (!this.stale) this.onStale(); // the library changed
+        this.stale = true;
         return;
       }
       const items = new Array(PAGE); // deleted items leave holes
@@ -97,7 +102,7 @@ export class TimelineSource {
       if (this.pages.size > MAX_PAGES) this.pages.delete(this.pages.keys().next().value);
       this.onLoad();
     } catch (error) {
-      this.failed.set(page, (this.failed.get(page) ?? 0) + 1);
+      this.failures.set(page, (this.failures.get(page) ?? 0) + 1);
       throw error;
     } finally {
       this.requests.delete(page);
