@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+Pixels = NDArray[np.uint8]
 TILE = 512
 """Pixels per side of an iPhone's tiles."""
 _VPS, _SPS, _PPS = 32, 33, 34
@@ -33,10 +34,11 @@ class _Item:
 def heic(
     picture: Image.Image,
     *,
-    tile: int = TILE,
+    tile: int | None = TILE,
     crf: int = 24,
     exif: bytes = b"",
     turns: int = 0,
+    mirror: int | None = None,
     preview: int = 0,
     claim: tuple[int, int] | None = None,
 ) -> bytes:
@@ -44,27 +46,20 @@ def heic(
 
     Args:
         picture: RGB.
-        tile: Pixels per side of a tile; a multiple of 16.
+        tile: Pixels per side of a tile, a multiple of 16; None for a picture without tiles, whose
+            sides are multiples of 8.
         crf: How coarsely x265 compresses.
         exif: EXIF block, as Pillow's ``Exif.tobytes`` returns it.
         turns: Counter-clockwise quarter turns for whoever shows it.
+        mirror: Then swap top and bottom (0) or left and right (1).
         preview: Longer side of an embedded preview; 0 for none.
         claim: Size that the header gives instead of the real one.
 
     Returns:
         The content of the file.
     """
-    columns, rows = -(-picture.width // tile), -(-picture.height // tile)
-    padded = np.pad(
-        np.asarray(picture.convert("RGB")),
-        ((0, rows * tile - picture.height), (0, columns * tile - picture.width), (0, 0)),
-        "edge",
-    )
-    tiles = [
-        padded[y * tile : (y + 1) * tile, x * tile : (x + 1) * tile]
-        for y in range(rows)
-        for x in range(columns)
-    ]
+    whole_pixels = np.asarray(picture.convert("RGB"))
+    rows, columns, tiles = _tiles(whole_pixels, tile) if tile else (1, 1, [whole_pixels])
     properties: list[bytes] = []
 
     def add_property(box: bytes) -> int:
@@ -75,13 +70,20 @@ def heic(
     whole = [add_property(_ispe(*size))]
     if turns:
         whole.append(0x80 | add_property(_box(b"irot", bytes([turns % 4]))))
+    if mirror is not None:
+        whole.append(0x80 | add_property(_box(b"imir", bytes([mirror]))))
     colours = add_property(_box(b"colr", b"nclx" + struct.pack(">HHHB", 1, 13, 6, 0x80)))
     configuration, samples = _compress(tiles, crf)
-    shared = [add_property(_ispe(tile, tile)), 0x80 | add_property(configuration), colours]
-    grid = struct.pack(">BBBBII", 0, 1, rows - 1, columns - 1, *size)
-    items = [_Item(_GRID, grid, [*whole, colours])]
-    items += [_Item(_PICTURE, sample, shared, hidden=True) for sample in samples]
-    references = _reference(b"dimg", 1, range(2, len(items) + 1))
+    configured = 0x80 | add_property(configuration)
+    references = b""
+    if tile is None:
+        items = [_Item(_PICTURE, samples[0], [*whole, configured, colours])]
+    else:
+        grid = struct.pack(">BBBBII", 0, 1, rows - 1, columns - 1, *size)
+        shared = [add_property(_ispe(tile, tile)), configured, colours]
+        items = [_Item(_GRID, grid, [*whole, colours])]
+        items += [_Item(_PICTURE, sample, shared, hidden=True) for sample in samples]
+        references = _reference(b"dimg", 1, range(2, len(items) + 1))
     if preview:
         small = picture.convert("RGB").copy()
         small.thumbnail((preview, preview))
@@ -95,13 +97,23 @@ def heic(
     return _container(items, properties, references)
 
 
-def _even(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _tiles(pixels: Pixels, side: int) -> tuple[int, int, list[Pixels]]:
+    """Return the numbers of rows and columns, and tiles; the last ones repeat the edge."""
+    height, width = pixels.shape[:2]
+    rows, columns = -(-height // side), -(-width // side)
+    margins = ((0, rows * side - height), (0, columns * side - width), (0, 0))
+    padded = np.pad(pixels, margins, "edge")
+    places = ((y * side, x * side) for y in range(rows) for x in range(columns))
+    return rows, columns, [padded[y : y + side, x : x + side] for y, x in places]
+
+
+def _even(pixels: Pixels) -> Pixels:
     """Repeat the last row and column to a multiple of eight, which the encoder needs."""
     height, width = pixels.shape[:2]
     return np.pad(pixels, ((0, -height % 8), (0, -width % 8), (0, 0)), "edge")
 
 
-def _compress(pictures: Sequence[NDArray[np.uint8]], crf: int) -> tuple[bytes, list[bytes]]:
+def _compress(pictures: Sequence[Pixels], crf: int) -> tuple[bytes, list[bytes]]:
     """Return the decoder configuration of pictures of one size, and each as one sample."""
     import av
 

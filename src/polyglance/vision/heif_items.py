@@ -44,7 +44,7 @@ class HeifItems:
 def read_items(data: bytes) -> HeifItems:
     """Read the boxes of a file; raise ValueError, LookupError or struct.error if one is broken."""
     found = HeifItems(data)
-    _, start, end = next(box for box in _boxes(data, 0, len(data)) if box[0] == b"meta")
+    start, end = {name: (at, stop) for name, at, stop in _boxes(data, 0, len(data))}[b"meta"]
     boxes = {name: (at, stop) for name, at, stop in _boxes(data, start + 4, end)}
     at, _ = boxes[b"pitm"]
     found.primary = int.from_bytes(data[at + 4 : at + (8 if data[at] else 6)], "big")

@@ -73,7 +73,7 @@ def open_raw(
             sizes = raw.sizes
             full = sizes.width, sizes.height
             preview = _preview(raw)
-            exif = _read_exif(data, preview)
+            exif = read_raw_exif(data, preview)
             turn = _FLIPS.get(sizes.flip, 1)
             upright = full[::-1] if turn in SIDEWAYS else full
             if preview is not None and min(preview.size) >= MIN_PREVIEW_SIDE:
@@ -91,6 +91,8 @@ def open_raw(
             pixels = raw.postprocess(half_size=True, use_camera_wb=True, output_bps=8, user_flip=0)
     except rawpy.LibRawFileUnsupportedError:
         raise NotRawError("is not a RAW file of a known camera") from None
+    except rawpy.LibRawIOError:
+        raise RawError("the RAW file is truncated") from None
     except rawpy.LibRawUnsufficientMemoryError as error:
         raise MemoryError from error
     except rawpy.LibRawError as error:
@@ -125,7 +127,7 @@ def _preview(raw: Any) -> Any:
     return None
 
 
-def _read_exif(data: bytes, preview: Any) -> Exif:
+def read_raw_exif(data: bytes, preview: Any) -> Exif:
     """Return the EXIF block of a file, or else that of its preview."""
     from PIL import Image
 
