@@ -20,6 +20,7 @@ from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.utils.ragged import ragged_arange
 from polyglance.vision.store import FeatureStore
+from polyglance.vision.tokens import UNLABELLED
 
 Indices = NDArray[np.int64]
 
@@ -186,6 +187,7 @@ class RegionTable:
             label = np.full(len(dense), NO_LABEL, np.int64)
             if store.info.labels:
                 label = tokens.label_ids[:, 0].astype(np.int64)
+                label[label == UNLABELLED] = NO_LABEL
             counts = tokens.lengths
             if prepend_global:
                 dense = np.insert(dense, first, tokens.dense_global(), axis=0)

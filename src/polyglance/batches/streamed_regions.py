@@ -22,6 +22,7 @@ from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.utils.ragged import ragged_arange
 from polyglance.vision.store_reader import Reads, StoreReader
+from polyglance.vision.tokens import UNLABELLED
 
 Indices = NDArray[np.int64]
 
@@ -129,7 +130,8 @@ class StreamedRegions:
             for small in self._small
             or ({"label_ids": _read_small(r, "label_ids")} for r in self.readers)
         ]
-        return max((int(some.max()) for some in labels if len(some)), default=NO_LABEL)
+        highest = (some[some != UNLABELLED].max(initial=0) for some in labels if len(some))
+        return max(map(int, highest), default=NO_LABEL)
 
     @property
     def is_local(self) -> bool:
@@ -163,6 +165,7 @@ class StreamedRegions:
                 reads += self._read(
                     number, items, lengths[chosen], starts[chosen], out, labels.numpy()
                 )
+        labels[labels == UNLABELLED] = NO_LABEL
         return StoredRegions(
             values,
             scales if self._dtype == "int8" else None,
@@ -177,7 +180,7 @@ class StreamedRegions:
         """Read the most probable labels of images' regions and their probabilities.
 
         Returns:
-            ``(regions, k)`` each; `NO_LABEL` and 0 for global regions.
+            ``(regions, k)`` each; `NO_LABEL` and 0 for regions without a label.
         """
         lengths, first = self.lengths[images], int(self.prepend_global)
         starts = np.cumsum(lengths) - lengths
@@ -196,6 +199,7 @@ class StreamedRegions:
                 labels = np.empty((len(rows), reader.info.labels), dtype)
                 reader.read(name, items, counts, labels, places)
                 target[rows] = labels[:, :k]
+        ids[ids == UNLABELLED] = NO_LABEL
         return torch.from_numpy(ids), torch.from_numpy(probabilities)
 
     def take(

@@ -29,6 +29,11 @@ def features_extract(
     labels_by: Annotated[
         str | None, typer.Option(help="Backbone for the labels; default: the same.")
     ] = None,
+    detector: Annotated[
+        str | None, typer.Option(help="Add a detector's objects: ssdlite-mobilenet-v2.")
+    ] = None,
+    objects: Annotated[int, typer.Option(help="Most objects per picture.")] = 10,
+    min_score: Annotated[float, typer.Option(help="Drop objects below this score.")] = 0.3,
     dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: all cores.")] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
@@ -49,6 +54,9 @@ def features_extract(
         grid=grid,
         labels=labels,
         labels_by=labels_by,
+        detector=detector,
+        objects=objects,
+        min_score=min_score,
         dtype=dtype,  # type: ignore[arg-type]
     )
     problems = Problems(strict=strict)
@@ -148,3 +156,26 @@ def features_show(
         tokens = opened[key]
         table.add_row(key, str(len(tokens)), ", ".join(commonest_labels(tokens)))
     console().print(table)
+
+
+@app.command("mentions")
+def features_mentions(
+    store: Annotated[Path, typer.Argument(help="A feature store with labels.")],
+    manifest: Annotated[Path, typer.Argument(help="Captions of its pictures.")],
+    classes: Annotated[str, typer.Option(help="What labels are: coco or imagenet.")] = "coco",
+    strict: Strict = False,
+) -> None:
+    """Print how many captions mention a label of their picture, by language."""
+    from polyglance.records import read_manifest
+    from polyglance.vision.label_mentions import count_mentions
+    from polyglance.vision.store import FeatureStore
+
+    problems = Problems(strict=strict)
+    records = read_manifest(manifest, problems)
+    counts = count_mentions(records, FeatureStore(store), classes)  # type: ignore[arg-type]
+    print_skipped(problems)
+    if not counts:
+        print(f"{manifest} has no caption of a picture in {store}, in a language with names")
+        raise typer.Exit(1)
+    for language, found in counts.items():
+        print(f"{language}: {found.share:.1%} of {found.captions:,} captions")

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from polyglance import weights
 from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.utils.bounded import parse_json
-from polyglance.vision.pictures import Square
+from polyglance.vision.pictures import Box, Square
 from polyglance.vision.tokens import VisualTokens, grid_boxes
+
+Boxes = NDArray[np.float32]
 
 
 class Backbone(Protocol):
@@ -126,10 +128,18 @@ def encode_squares(
             row[:] = square.pixels
         tokens = backbone.encode(pixels, grid=grid, labels=labels)
         encoded += [
-            replace(token, boxes=grid_boxes(grid, square.frame))
+            replace(token, boxes=_boxes_of_whole(token.boxes, grid, square.frame))
             for token, square in zip(tokens, batch, strict=False)
         ]
     return encoded
+
+
+def _boxes_of_whole(boxes: Boxes, grid: int, frame: Box) -> Boxes:
+    """Return the boxes of a cropped picture in fractions of the whole one; cells come first."""
+    left, top, right, bottom = frame
+    size = np.array([right - left, bottom - top] * 2, np.float32)
+    objects = boxes[grid * grid :] * size + np.array([left, top] * 2, np.float32)
+    return np.concatenate([grid_boxes(grid, frame), objects])
 
 
 def _efficientnet_lite(name: str, size: int, threads: int | None, device: str) -> Backbone:

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from polyglance import weights
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.utils.fingerprint import file_sha256
 from polyglance.vision.devices import check_device
 from polyglance.vision.labels import object_names
 from polyglance.vision.ssdlite import Network
@@ -37,6 +40,8 @@ class Detections:
     """(n,): from 0 to 1."""
     boxes: Floats
     """(n, 4): left, top, right and bottom in fractions of the picture."""
+    class_scores: Floats | None = None
+    """(n, classes): the scores of all classes for each box, from 0 to 1."""
 
     def __len__(self) -> int:
         return len(self.class_ids)
@@ -66,41 +71,65 @@ class Detector:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path} is not a detector ({error})") from error
         self.name, self.class_names = folder, names
+        self.fingerprint = file_sha256(path / "model.safetensors")
         self.min_score, self.max_objects = min_score, max_objects
-        self._has_name = np.array([name is not None for name in names])
+        self._has_name = torch.tensor([name is not None for name in names])
         self.device = torch.device(device)
 
     @torch.inference_mode()
     def detect(self, pictures: NDArray[np.uint8]) -> list[Detections]:
-        """Return the objects of each of (n, size, size, RGB) pictures."""
+        """Return the objects of each of (n, side, side, RGB) pictures, resized where need be."""
         detections: list[Detections] = []
         for start in range(0, len(pictures), _BATCH_SIZE):
             block = pictures[start : start + _BATCH_SIZE]
             pixels = torch.from_numpy(np.require(block, requirements=["C", "W"]))
-            scaled = pixels.to(self.device, torch.float32) * (2 / 255) - 1
-            boxes, scores = self.network(scaled.permute(0, 3, 1, 2))
-            pairs = zip(boxes.cpu().numpy(), scores.cpu().numpy(), strict=True)
-            detections += [self._select(*pair) for pair in pairs]
+            scaled = pixels.to(self.device, torch.float32).permute(0, 3, 1, 2) * (2 / 255) - 1
+            if scaled.shape[-1] != self.size:
+                scaled = F.interpolate(
+                    scaled, size=(self.size, self.size), mode="bilinear", antialias=True
+                )
+            detections += self._select(*self.network(scaled))
         return detections
 
-    def _select(self, boxes: Floats, scores: Floats) -> Detections:
-        """Return the best boxes of (anchors, 4) and (anchors, classes) scores."""
-        anchors, class_ids = np.nonzero((scores >= self.min_score) & self._has_name)
-        scores = scores[anchors, class_ids]
-        order = np.argsort(-scores, kind="stable")
-        best = order[
-            _non_maximum_suppression(boxes[anchors[order]], class_ids[order], self.max_objects)
-        ]
-        return Detections(class_ids[best].astype(np.int64), scores[best], boxes[anchors[best]])
+    def _select(self, boxes: Tensor, scores: Tensor) -> list[Detections]:
+        """Return the best of (n, anchors, 4) boxes by (n, anchors, classes) scores."""
+        found = (scores >= self.min_score) & self._has_name.to(scores.device)
+        pictures, anchors, class_ids = found.nonzero(as_tuple=True)
+        # Few of the boxes leave the device.
+        chosen_boxes, chosen_scores = boxes[pictures, anchors].cpu(), scores[pictures, anchors]
+        class_scores, own_classes = chosen_scores.cpu().numpy(), class_ids.cpu().numpy()
+        own_scores = class_scores[np.arange(len(own_classes)), own_classes]
+        ends = np.cumsum(np.bincount(pictures.cpu().numpy(), minlength=len(boxes)))
+        detections = []
+        for first, last in zip(np.insert(ends[:-1], 0, 0), ends, strict=True):
+            order = first + np.argsort(-own_scores[first:last], kind="stable")
+            best = order[
+                _non_maximum_suppression(
+                    chosen_boxes.numpy()[order], own_classes[order], self.max_objects
+                )
+            ]
+            detections.append(
+                Detections(
+                    own_classes[best],
+                    own_scores[best],
+                    chosen_boxes.numpy()[best],
+                    class_scores[best],
+                )
+            )
+        return detections
 
 
 def open_detector(
-    name: str = "ssdlite-mobilenet-v2", *, min_score: float = 0.15, device: str = "cpu"
+    name: str = "ssdlite-mobilenet-v2",
+    *,
+    min_score: float = 0.15,
+    max_objects: int = 100,
+    device: str = "cpu",
 ) -> Detector:
-    """Load a detector by name, or from a folder of its weights."""
+    """Load a detector by name, or from a folder of its weights; see `Detector`."""
     if name in weights.ENTRIES and name not in DETECTORS:
         raise PolyglanceError(f"{name} is not a detector: give {' or '.join(DETECTORS)}")
-    return Detector(name, device=device, min_score=min_score)
+    return Detector(name, device=device, min_score=min_score, max_objects=max_objects)
 
 
 DETECTORS = ("ssdlite-mobilenet-v2",)

@@ -49,6 +49,7 @@ from polyglance.vision.tokens import VisualTokens, feature_key
 MAX_GRID = 64
 """Cells per side: more than any backbone's feature map has at the largest size."""
 MAX_BATCH = 1024
+MAX_OBJECTS = 100
 
 T = TypeVar("T")
 
@@ -68,6 +69,12 @@ class ExtractionSettings:
     """Number of most likely classes kept per token; 0 for none."""
     labels_by: str | None = None
     """The backbone that provides the labels; None for the one that provides the features."""
+    detector: str | None = None
+    """A detector whose objects follow the cells as further tokens; only they have labels then."""
+    objects: int = 10
+    """Maximum number of a picture's objects."""
+    min_score: float = 0.3
+    """Objects below this score of the detector are dropped."""
     dtype: StoredDtype = "int8"
     shard_size: int = 256
     """Items per file: what an interruption costs at most; readers keep every file open."""
@@ -130,10 +137,25 @@ def extract(
     items = find_items(source, problems)
     if any(item.video for item in items):
         require_video()
+        if settings.detector is not None:
+            raise PolyglanceError(
+                "a detector finds objects in pictures, and there are clips among these: give"
+                " pictures alone, or no detector"
+            )
     open_ = partial(open_backbone, size=settings.size, threads=threads, device=device)
     backbone = open_(settings.backbone)
     if settings.labels_by is not None:
         backbone = LabelledBackbone(backbone, open_(settings.labels_by))
+    if settings.detector is not None:
+        from polyglance.vision.objects import detected_backbone  # needs torch
+
+        backbone = detected_backbone(
+            backbone,
+            settings.detector,
+            max_objects=settings.objects,
+            min_score=settings.min_score,
+            device=device,
+        )
     by_key = {item.key: item for item in items}
     keys = list(by_key)
     info = StoreInfo(
@@ -314,6 +336,16 @@ def _check(settings: ExtractionSettings, threads: int) -> None:
         raise PolyglanceError(
             "several views of a picture are averaged into one vector: set grid to 1 and labels to 0"
         )
+    check_range("objects", settings.objects, 1, MAX_OBJECTS)
+    if settings.detector is not None:
+        if not 0 < settings.min_score < 1:
+            raise PolyglanceError(
+                f"min_score must be a number from 0 to 1, not {settings.min_score:g}"
+            )
+        if settings.labels_by is not None or settings.views != "one":
+            raise PolyglanceError(
+                "a detector labels its own objects in one view: leave out labels_by and views"
+            )
     literals = {"resize": Resize, "dtype": StoredDtype, "views": Views}
     for name, choices in ((name, get_args(literal)) for name, literal in literals.items()):
         if getattr(settings, name) not in choices:
@@ -326,7 +358,11 @@ def _settings_of(settings: ExtractionSettings) -> dict[str, object]:
 
     So stores made before a setting existed can still be continued.
     """
-    omitted_defaults = {"views": "one", "labels_by": None}
+    omitted_defaults: dict[str, object] = {"views": "one", "labels_by": None}
+    if settings.detector is None:
+        omitted_defaults |= {
+            name: getattr(settings, name) for name in ("detector", "objects", "min_score")
+        }
     return {
         name: value
         for name, value in asdict(settings).items()

@@ -14,6 +14,9 @@ from polyglance.vision.pictures import Box
 
 Floats = NDArray[np.floating[Any]]
 
+UNLABELLED = np.iinfo(np.uint16).max
+"""Stands for a class where a token has none, such as a grid cell beside a detector's objects."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VisualTokens:
@@ -30,7 +33,8 @@ class VisualTokens:
     global_feature: Floats
     """(width,): one vector of the whole picture or clip."""
     label_ids: NDArray[np.uint16]
-    """(n, k): the k most likely classes of each token, most likely first; k may be 0."""
+    """(n, k): the k most likely classes of each token, most likely first; k may be 0. All are
+    `UNLABELLED` for a token without a label."""
     label_probs: NDArray[np.float16]
     """(n, k): the probabilities of those classes among all classes."""
     spans: NDArray[np.float32]

@@ -67,8 +67,12 @@ class TorchBackbone(ABC):
     @torch.inference_mode()
     def encode(self, pictures: NDArray[np.uint8], *, grid: int, labels: int) -> list[VisualTokens]:
         """See `Backbone.encode`."""
+        return self.pool(self.feature_map(pictures), grid=grid, labels=labels)
+
+    @torch.inference_mode()
+    def pool(self, cells: Tensor, *, grid: int, labels: int) -> list[VisualTokens]:
+        """Return the tokens of (n, rows, columns, channels) maps, as `encode` does."""
         with torch_num_threads(self.threads):
-            cells = self.feature_map(pictures)
             means = cells.mean((1, 2))
             if cells.shape[1:3] != (grid, grid):
                 down = torch.from_numpy(pooling_weights(grid, cells.shape[1])).to(self.device)
@@ -82,7 +86,7 @@ class TorchBackbone(ABC):
         boxes, spans = grid_boxes(grid), zero_spans(grid * grid)
         return [
             VisualTokens(features[i], boxes, global_features[i], ids[i], probs[i], spans)
-            for i in range(len(pictures))
+            for i in range(len(features))
         ]
 
     @torch.inference_mode()

@@ -18,7 +18,7 @@ from polyglance.nn.packing import Packing
 from polyglance.recipes.run_folder import name_missing
 from polyglance.records import read_lines
 from polyglance.text.dictionaries import Dictionary, dictionary_exists, open_dictionary
-from polyglance.vision.labels import LABEL_LANGUAGES, label_names
+from polyglance.vision.labels import LabelClasses, label_languages, label_names
 
 Indices = NDArray[np.int64]
 ENGLISH = "en"
@@ -34,8 +34,10 @@ class LabelNamesConfig:
     names: str | None = None
     """A table inside the data folder: a row a label, a column a language headed by its code. Or
     UC2's folder ``object_labels``: ``img_label_objects.txt`` in English and
-    ``img_label_objects_de.txt`` and so on, a label a line. None for ImageNet's classes, with which
-    our own extraction labels regions."""
+    ``img_label_objects_de.txt`` and so on, a label a line. None for the names of `classes`."""
+    classes: LabelClasses = "imagenet"
+    """With which our own extraction labels regions: ``imagenet`` for grid cells, ``coco`` for a
+    detector's objects."""
     background: bool = False
     """Whether the store's class 0 is the background, so that names begin with class 1: true for
     UNITER's soft labels, false for the object ids of VOLTA and LXMERT."""
@@ -69,8 +71,9 @@ def load_label_names(config: LabelNamesConfig, languages: Sequence[str], data: P
         if config.background:
             known = {code: [_BACKGROUND, *names] for code, names in known.items()}
     else:
-        codes = [code for code in (ENGLISH, *languages) if code in LABEL_LANGUAGES]
-        known = {code: [names[0] for names in label_names(code)] for code in codes}
+        named = label_languages(config.classes)
+        codes = [code for code in (ENGLISH, *languages) if code in named]
+        known = {code: [n[0] for n in label_names(code, config.classes)] for code in codes}
     english = known.get(ENGLISH)
     if english is None:
         raise PolyglanceError(f"{config.names}: names of labels need an English column: add one")
@@ -103,7 +106,11 @@ def missing_dictionaries(
     """
     if config.dictionaries is None:
         return []
-    known = LABEL_LANGUAGES if config.names is None else read_label_names(data / config.names)
+    known: Iterable[str] = (
+        label_languages(config.classes)
+        if config.names is None
+        else read_label_names(data / config.names)
+    )
     paths = [_dictionary(config, code, data) for code in languages if code not in (ENGLISH, *known)]
     return name_missing(
         [path for path in paths if not dictionary_exists(path)],

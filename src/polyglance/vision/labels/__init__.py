@@ -1,7 +1,7 @@
 """Class names of ImageNet and COCO (see NOTICE beside this file).
 
-A backbone labels every cell of a picture with ImageNet's thousand classes; UC2 names them
-in the caption's language. Detectors find objects of COCO's eighty classes.
+A backbone labels every cell of a picture with ImageNet's thousand classes, a detector its
+objects with COCO's eighty; UC2 names them in the caption's language.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -16,13 +17,26 @@ from polyglance.errors import PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.vision.tokens import VisualTokens
 
+LabelClasses = Literal["imagenet", "coco"]
 LABEL_LANGUAGES = ("en", "ar", "es", "fr", "he", "ru", "zh")
+"""Languages with names of ImageNet's classes; COCO's have more (`label_languages`)."""
+_FILES: dict[LabelClasses, str] = {"imagenet": "imagenet.json", "coco": "coco_names.json"}
+
+
+def label_languages(classes: LabelClasses = "imagenet") -> tuple[str, ...]:
+    """Return the languages in which classes have names."""
+    return tuple(sorted(_all_names(classes)))
 
 
 @cache
-def label_names(language: str = "en") -> tuple[tuple[str, ...], ...]:
-    """Return the names of each ImageNet class in a language, the most common first."""
-    names = _all_names()
+def label_names(
+    language: str = "en", classes: LabelClasses = "imagenet"
+) -> tuple[tuple[str, ...], ...]:
+    """Return the names of each class in a language, the most common first.
+
+    Of COCO these are the eighty classes that have names, in the order of their numbers.
+    """
+    names = _all_names(classes)
     code = normalise_language(language)
     if code not in names:
         known = ", ".join(sorted(names))
@@ -38,8 +52,8 @@ def commonest_labels(tokens: VisualTokens, count: int = 3, language: str = "en")
 
 
 @cache
-def _all_names() -> dict[str, list[str]]:
-    path = Path(__file__).with_name("imagenet.json")
+def _all_names(classes: LabelClasses) -> dict[str, list[str]]:
+    path = Path(__file__).with_name(_FILES[classes])
     names: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
     return names
 
