@@ -27,6 +27,8 @@ _SCALARS = {
 _KEPT = 50_000
 """Characters up to which a parsed text is kept."""
 _ODD_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
+_MAX_DEPTH = 1000
+"""Levels of nesting that libyaml is given: it crashes with tens of thousands."""
 
 
 def parse(text: str, source: str) -> Any:
@@ -36,7 +38,9 @@ def parse(text: str, source: str) -> Any:
     try:
         return deepcopy(_parse(text)) if len(text) <= _KEPT else _parse.__wrapped__(text)
     except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        # To libyaml, a text ends on the line after its last one.
+        last = len(text.splitlines()) - 1
+        line = f":{min(error.problem_mark.line, last) + 1}" if error.problem_mark else ""
         raise PolyglanceError(f"{source}{line}: not valid YAML ({error.problem})") from error
     except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError) as error:
         # PyYAML raises the last three on explicit tags such as !!float "".
@@ -45,10 +49,18 @@ def parse(text: str, source: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _parse(text: str) -> Any:
-    """Keep what was parsed: a plan opens the same recipe for every run, at 30 ms each."""
+    """Keep what was parsed: a plan opens the same recipe for every run."""
     import yaml
 
-    return yaml.load(text, Loader=_loader())
+    return yaml.load(text, Loader=_loader(fast=_depth_limit(text) <= _MAX_DEPTH))
+
+
+def _depth_limit(text: str) -> int:
+    """Return a number of levels that a text's nesting cannot exceed.
+
+    A level of a block is a column further right, one in brackets takes a bracket.
+    """
+    return max(map(len, text.splitlines()), default=0) + text.count("[") + text.count("{")
 
 
 def write(value: Any) -> str:
@@ -64,21 +76,26 @@ def _add_scalar_rules(cls: Any) -> None:
 
 
 @cache
-def _loader() -> type[yaml.SafeLoader]:
-    """Build a safe loader with the scalars of YAML 1.2 that refuses duplicate keys."""
+def _loader(*, fast: bool) -> type[yaml.SafeLoader]:
+    """Build a safe loader with the scalars of YAML 1.2 that refuses duplicate keys.
+
+    The fast one is of libyaml, ten times as fast, where PyYAML was built with it.
+    """
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if fast else yaml.SafeLoader
+
+    class Loader(base):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            mapping = super().construct_mapping(node, deep)
+            mapping: dict[Any, Any] = super().construct_mapping(node, deep)
             if len(mapping) < len(node.value):
                 raise yaml.MarkedYAMLError(None, None, "a key is given twice", node.start_mark)
             return mapping
 
         def construct_int(self, node: yaml.ScalarNode) -> int:
-            digits = self.construct_scalar(node).replace("_", "")
+            digits: str = self.construct_scalar(node).replace("_", "")
             return int(digits, 0 if digits[:2] in ("0o", "0x") else 10)
 
     _add_scalar_rules(Loader)
