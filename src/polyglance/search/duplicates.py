@@ -18,7 +18,7 @@ import os
 import tempfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -156,13 +156,14 @@ def group(pairs: Pairs) -> list[tuple[StackKind, list[int]]]:
             number = parents[number]
         return number
 
-    for first, second, _ in pairs.tolist():
-        low, high = sorted((root(first), root(second)))
-        parents[high] = low
     kinds: dict[int, int] = defaultdict(int)
+    # The closest first: copies of one second are copies, not a burst.
+    for first, second, kind in sorted(pairs.tolist(), key=lambda pair: pair[2]):
+        low, high = sorted((root(first), root(second)))
+        if low != high:
+            parents[high] = low
+            kinds[low] = max(kinds[low], kinds[high], kind)
     members: dict[int, list[int]] = defaultdict(list)
-    for first, _, kind in pairs.tolist():
-        kinds[root(first)] = max(kinds[root(first)], kind)
     for number in sorted(parents):
         members[root(number)].append(number)
     return [(KINDS[kinds[one]], ids) for one, ids in members.items()]
@@ -223,17 +224,6 @@ def seconds_of(dates: Sequence[str]) -> NDArray[np.int64]:
         except ValueError:
             values[place] = -(10**6) * (place + 10**6)
     return values
-
-
-def keep_first(order: Iterable[int], stacks: dict[int, tuple[int, ...]]) -> list[int]:
-    """Return ids in their order, of each stack only the first; ``stacks`` has an id's stack."""
-    seen: set[int] = set()
-    kept = []
-    for number in order:
-        if number not in seen:
-            kept.append(number)
-            seen.update(stacks.get(number, ()))
-    return kept
 
 
 def select_rows(rows: VectorRows, ids: Ids) -> VectorRows:

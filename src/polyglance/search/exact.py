@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from polyglance.search.store import Filter, Ids, LibraryDamagedError, Store, VectorRows
 
 FloatArray = NDArray[np.float32]
+MIN_DEVIATION = 0.02
+"""The smallest standard deviation of cosines by which a `Bonus` is multiplied."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +143,8 @@ def top_rows(
     scores, gains = cosines, None
     if bonus is not None and len(rows):
         spread = spread or (float(cosines.mean()), float(cosines.std()))
-        gains = bonus.of(rows.items) * np.float32(spread[1])
+        # A few pictures may all be equally far from a query.
+        gains = bonus.of(rows.items) * np.float32(max(spread[1], MIN_DEVIATION))
         scores = cosines + gains
     if mask is None:
         best = top_k_per_group(scores, groups, k)
