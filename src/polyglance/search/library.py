@@ -14,43 +14,29 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from polyglance.encoders import Picture
-from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError, printable
 from polyglance.search.confirmed_folders import confirm_folders, confirmed_folders
 from polyglance.search.indexing import Indexer, IndexReport, delete_in_batches
 from polyglance.search.merge import merge_into
 from polyglance.search.query import (
-    DateLike,
-    Hit,
-    ImageQuery,
-    MediaRef,
-    OneOrMore,
     PathLike,
-    QueryText,
-    add_translations,
-    as_list,
-    build_filter,
-    query_vector,
 )
-from polyglance.search.reranking import NUM_CANDIDATES
 from polyglance.search.scan import is_within, resolve_path
-from polyglance.search.signal_library import SignalLibrary
+from polyglance.search.searching import SearchableLibrary
 from polyglance.search.store import (
     EXCLUDED,
     SCANNED,
     Store,
 )
-from polyglance.text.translation.translators import Translator
 from polyglance.utils.progress import ProgressCallback
 
 log = logging.getLogger(__name__)
 
 
-class Library(SignalLibrary):
+class Library(SearchableLibrary):
     """Pictures and clips, searched by what they show. Threads may share a library."""
 
     def add(
@@ -143,81 +129,6 @@ class Library(SignalLibrary):
         return self._update_paths(
             store, inside, thumbnails=thumbnails, quiet=quiet, progress=progress
         )
-
-    def search(
-        self,
-        text: QueryText | None = None,
-        *,
-        picture: OneOrMore[ImageQuery] = None,
-        exclude: OneOrMore[QueryText] = None,
-        exclude_picture: OneOrMore[ImageQuery] = None,
-        k: int = 20,
-        offset: int = 0,
-        folder: OneOrMore[PathLike] = None,
-        kind: str | None = None,
-        since: DateLike = None,
-        until: DateLike = None,
-        language: str | None = None,
-        translators: Sequence[Translator] = (),
-        all_segments: bool = False,
-        candidates: int = NUM_CANDIDATES,
-        off: Collection[str] = (),
-        stack: bool = False,
-    ) -> list[Hit]:
-        """Return the best hits for a text, for images, or for both together.
-
-        Args:
-            text: Words in any language, or the same in several, by language: then the average
-                counts.
-            picture: Find what looks like these images.
-            exclude: Words for what should not be shown.
-            exclude_picture: Images of what should not be shown.
-            k: The maximum number of hits.
-            offset: Leave out so many of the best.
-            folder: Only files in these folders.
-            kind: Only ``"picture"`` or ``"clip"``.
-            since: Only files taken then or later.
-            until: Only files taken then or earlier.
-            language: The language of texts that do not say theirs.
-            translators: Translate ``text`` from ``language``, and average over all languages.
-            all_segments: Return every good span of a clip, not only the best.
-            candidates: How many of the best hits a re-ranker scores. It scores ``text`` alone;
-                images count by their vectors.
-            off: Signals to search without: ``"names"`` of files and folders, ``"dates"`` and
-                ``"places"`` in words, ``"text"`` inside pictures (`polyglance.search.signals`).
-            stack: Of copies, near-duplicates and bursts return the best, with the others in
-                `Hit.stack`.
-
-        Returns:
-            Up to ``k`` hits, best first.
-        """
-        if k < 1:
-            raise PolyglanceError(f"k must be 1 or more, not {k}")
-        if offset < 0:
-            raise PolyglanceError(f"offset must be 0 or more, not {offset}")
-        where = build_filter(folder, kind, since, until)
-        understood, asked = self._take_apart(text, language, off), None
-        if text is not None:
-            text = understood.text if isinstance(text, str) else text
-            text = add_translations(text, language, translators)
-            asked = self._signals().ask(understood, text, off)
-            where = asked.restrict(where)
-        vector = query_vector(
-            self._encoder(),
-            [] if text is None else [text],
-            self._with_vectors(picture),
-            exclude=as_list(exclude),
-            exclude_pictures=self._with_vectors(exclude_picture),
-            language=language,
-        )
-        reranker = self._reranker() if text is not None else None
-        count = max(k + offset, candidates) if reranker else k + offset
-        one_per_item = not all_segments
-        hits = self._find(vector, count, where, asked, one_per_item=one_per_item, stack=stack)
-        if reranker and text is not None:
-            best, others = hits[:candidates], hits[candidates:]
-            hits = [*reranker.rerank(best, text, vector, language=language), *others]
-        return hits[offset : offset + k]
 
     def remove(self, *paths: PathLike) -> int:
         """Delete files and folders from the library, not from the disk; return how many files.
@@ -359,11 +270,6 @@ class Library(SignalLibrary):
             confirm_folders(store.model_info.library, self.name, paths)
         except PolyglanceError as error:
             log.warning("%s", error)
-
-    def _with_vectors(self, pictures: OneOrMore[ImageQuery]) -> list[Picture | Vectors]:
-        """Replace references into the library by their vectors."""
-        images: list[ImageQuery] = as_list(pictures)
-        return [self.vector(one) if isinstance(one, MediaRef) else one for one in images]
 
     def _update_paths(
         self,

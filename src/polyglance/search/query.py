@@ -1,7 +1,7 @@
 """Build the query vector of a search from text and images, and the filter on items.
 
-Each part is a unit vector. Wanted parts are added, excluded ones subtracted with half the
-weight, and the sum is normalised: a hit's score is its cosine with that vector.
+Each part is a unit vector. Wanted parts are added, each with its weight, excluded ones subtracted
+with half the weight, and the sum is normalised: a hit's score is its cosine with that vector.
 
 A query in several languages is the average of its versions: SMALR's cross-lingual consistency
 (CLC-A, section 3.4), since scores are linear in the query vector. A model with trained
@@ -110,6 +110,11 @@ class Hit(MediaRef):
     """The re-ranker's score (`polyglance.search.reranking`), or None where it was not applied;
     hits that have one come first, sorted by it."""
 
+    probability: float | None = None
+    """Probability that it matches the query, where the model is calibrated for such queries
+    (`polyglance.encoders.calibration`)."""
+    above_fold: bool | None = None
+    """Whether it fits well; others are less certain. None where the probability is unknown."""
     why: tuple[Reason, ...] = ()
     """What speaks for it, the strongest first; see `polyglance.search.signals`."""
     stack: tuple[MediaRef, ...] = ()
@@ -127,6 +132,9 @@ class Hit(MediaRef):
             "height": self.height,
             "seconds": self.seconds,
         }
+        if self.probability is not None:
+            values["probability"] = round(self.probability, 4)
+            values["above_fold"] = self.above_fold
         if self.rerank_score is not None:
             values["rerank_score"] = round(self.rerank_score, 4)
         if self.why:
@@ -139,6 +147,19 @@ class Hit(MediaRef):
         return values
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedQuery:
+    """The vector of a query, and what it was made of."""
+
+    vector: Vectors
+    """Unit vector, ``[width]``."""
+    wanted: Vectors | None
+    """Unit vector of what is wanted, ``[width]``; None if the query only excludes."""
+    length: float
+    """By what the sum of all parts was divided: the cosine with ``vector`` times this is the
+    cosine with ``wanted`` minus what exclusions take away."""
+
+
 def query_vector(
     encoder: Encoder,
     texts: Sequence[QueryText] = (),
@@ -148,24 +169,57 @@ def query_vector(
     exclude_pictures: Sequence[Picture | Vectors] = (),
     language: str | None = None,
 ) -> Vectors:
+    """Return the unit vector of a query, ``[width]``; see `encode_query`."""
+    return encode_query(
+        encoder,
+        texts,
+        pictures,
+        exclude=exclude,
+        exclude_pictures=exclude_pictures,
+        language=language,
+    ).vector
+
+
+def encode_query(
+    encoder: Encoder,
+    texts: Sequence[QueryText] = (),
+    pictures: Sequence[Picture | Vectors] = (),
+    *,
+    weights: Sequence[float] | None = None,
+    exclude: Sequence[QueryText] = (),
+    exclude_pictures: Sequence[Picture | Vectors] = (),
+    exclude_weights: Sequence[float] | None = None,
+    language: str | None = None,
+) -> EncodedQuery:
     """Encode a query.
 
     Args:
         encoder: The library's model.
         texts: What is wanted, in words.
         pictures: What is wanted, as images or their vectors.
+        weights: Of texts and then pictures; default: 1 each.
         exclude: What is not wanted, in words.
         exclude_pictures: What is not wanted, as images or their vectors.
+        exclude_weights: Of excluded texts and then pictures; default: 1 each.
         language: The language of texts that do not say theirs.
 
     Returns:
-        A unit vector, ``[width]``.
+        The query's vector. One that only excludes is the opposite of what it excludes.
     """
-    wanted = _encode_parts(encoder, texts, pictures, language)
-    if not len(wanted):
+    count = len(texts) + len(pictures)
+    parts = _encode_parts(
+        encoder, [*texts, *exclude], [*pictures, *exclude_pictures], language, len(texts), count
+    )
+    factors = np.ones(count, np.float32) if weights is None else np.array(weights, np.float32)
+    taken = np.ones(len(parts) - count, np.float32)
+    if exclude_weights is not None:
+        taken = np.array(exclude_weights, np.float32)
+    if not len(parts):
         raise PolyglanceError("the query is empty: give a text, a picture or both")
-    excluded = _encode_parts(encoder, exclude, exclude_pictures, language)
-    return _normalize(_normalize(wanted.sum(0)) - EXCLUDE_WEIGHT * excluded.sum(0))
+    excluded = EXCLUDE_WEIGHT * (taken @ parts[count:])
+    wanted = _normalize(factors @ parts[:count]) if count else None
+    total: Vectors = -excluded if wanted is None else wanted - excluded
+    return EncodedQuery(_normalize(total), wanted, float(np.linalg.norm(total)))
 
 
 def add_translations(
@@ -207,21 +261,31 @@ def _encode_parts(
     texts: Sequence[QueryText],
     pictures: Sequence[Picture | Vectors],
     language: str | None,
+    num_texts: int,
+    num_wanted: int,
 ) -> Vectors:
-    """Return a unit vector for each part, ``[len(texts) + len(pictures), width]``."""
-    parts = [_text_vector(encoder, text, language) for text in texts]
-    parts += [picture for picture in pictures if is_vector(picture)]
+    """Return a unit vector for each part, ``[len(texts) + len(pictures), width]``.
+
+    In the order: the first ``num_texts`` texts, the pictures that complete ``num_wanted`` parts,
+    then the other texts and pictures.
+    """
+    plain = [text for text in texts if isinstance(text, str)]
+    if not all(text.strip() for text in plain):
+        raise PolyglanceError("the query is empty: give a text, a picture or both")
+    encoded = iter(encoder.encode_texts(plain, language=language) if plain else ())
+    words = [
+        _normalize(next(encoded)) if isinstance(text, str) else _translated_vector(encoder, text)
+        for text in texts
+    ]
     images = [picture for picture in pictures if not is_vector(picture)]
-    if images:
-        parts += list(encoder.encode_pictures(cast("list[Picture]", images)))
+    seen = iter(encoder.encode_pictures(cast("list[Picture]", images)) if images else ())
+    shown = [picture if is_vector(picture) else next(seen) for picture in pictures]
+    middle = num_wanted - num_texts
+    parts = [*words[:num_texts], *shown[:middle], *words[num_texts:], *shown[middle:]]
     return np.array(parts, np.float32).reshape(-1, encoder.width)
 
 
-def _text_vector(encoder: Encoder, text: QueryText, language: str | None) -> Vectors:
-    if isinstance(text, str):
-        if not text.strip():
-            raise PolyglanceError("the query is empty: give a text, a picture or both")
-        return _normalize(encoder.encode_texts([text], language=language)[0])
+def _translated_vector(encoder: Encoder, text: Mapping[str, str]) -> Vectors:
     if not any(words.strip() for words in text.values()):
         raise PolyglanceError("the query is empty in all languages: give a text in at least one")
     by_language = {code: [words] for code, words in text.items()}

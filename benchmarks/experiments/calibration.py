@@ -1,0 +1,99 @@
+"""Calibrate the default model on validation pictures, and measure it on others.
+
+Pictures: flickr8k/val, the last 1,000 of coco/train (the recipe's validation pictures) and
+pictures of COCO that the model was not trained on. Half of them fit the calibration, libraries
+of 10 to 3,000 of the other half are asked: captions whose picture is there, captions that share
+nothing with any picture, names of classes, nonsense.
+
+    python -m benchmarks.experiments.calibration --data DATA --coco COCO [--write]
+
+``--coco`` has the pictures of DATA/more (see its README). Writes results/calibration.json;
+``--write`` also writes the calibration into the model's folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import polyglance
+from benchmarks.results_io import write_results
+from polyglance.encoders.protocol import Vectors
+from polyglance.evaluation.calibration_data import (
+    LabelledPicture,
+    calibrate,
+    encode_calibration_data,
+    read_labelled_pictures,
+)
+from polyglance.export.calibration import write_calibration
+
+NAMES = Path(__file__).parent / "class_names.json"
+MORE = {"coco-en-human": 3600, "coco-zh-human": 500, "coco-nl-mt": 500, "coco-vi-human": 200,
+        "coco-fa-mt": 300}  # fmt: skip
+"""Manifests of pictures that the model was not trained on, and how many of each are taken."""
+NUM_VALIDATION = 1000
+"""Pictures at the end of coco/train that the recipe holds out."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--coco", type=Path, required=True, help="folder of images/*.webp")
+    parser.add_argument("--cache", type=Path, help="vectors of pictures, .npz")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    pictures = held_out_pictures(options.data, options.coco)
+    vectors = encode_pictures(pictures, options.cache)
+    names = json.loads(NAMES.read_text())
+    data = encode_calibration_data(
+        polyglance.load(), pictures, vectors, names=names, captions_per_picture=2
+    )
+    calibration, report = calibrate(data)
+    if options.write:
+        write_calibration(polyglance.load().folder.path, calibration)
+    write_results("calibration", {"pictures": len(pictures), **report})
+    for kind in ("match", "nonsense", "absent", "label", "label absent"):
+        print(kind, report[kind]["count"], report[kind]["above"])
+
+
+def held_out_pictures(data: Path, coco: Path) -> list[LabelledPicture]:
+    """Return the pictures that the model was not trained on, with captions and labels."""
+    labels = [data / "more" / "coco-labels.jsonl.xz"]
+    train = read_labelled_pictures([data / "coco" / "train.jsonl"], labels)
+    trained = {picture.path.stem for picture in train}
+    chosen = [*read_labelled_pictures([data / "flickr8k" / "val.jsonl"]), *train[-NUM_VALIDATION:]]
+    drawn, generator = set[str](), random.Random(7)
+    for manifest, count in MORE.items():
+        more = read_labelled_pictures([data / "more" / f"{manifest}.jsonl.xz"], labels)
+        new = {one.path.stem: one for one in more if one.path.stem not in trained | drawn}
+        stems = generator.sample(sorted(new), count)
+        drawn |= set(stems)
+        chosen += [
+            replace(new[stem], path=coco / "images" / new[stem].path.name) for stem in stems
+        ]
+    return chosen
+
+
+def encode_pictures(pictures: list[LabelledPicture], cache: Path | None) -> Vectors:
+    """Encode pictures, or read their vectors from a cache, ``[n, width]``."""
+    known: dict[str, Vectors] = {}
+    if cache is not None and cache.exists():
+        with np.load(cache) as file:
+            known = dict(zip(file["names"].tolist(), file["vectors"], strict=True))
+    missing = [picture.path for picture in pictures if picture.path.stem not in known]
+    if missing:
+        print(f"encoding {len(missing)} pictures", flush=True)
+        vectors = polyglance.load().encode_pictures(missing)
+        known |= dict(zip((path.stem for path in missing), vectors, strict=True))
+        if cache is not None:
+            np.savez(cache, names=np.array(list(known)), vectors=np.array(list(known.values())))
+    return np.array([known[picture.path.stem] for picture in pictures], np.float32)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,336 @@
+"""Fit and measure `Calibration`: queries with known answers, asked of sampled libraries.
+
+A trial asks one query of a library of random pictures and keeps the first ten:
+
+- ``match``: a caption's own picture is among others, and in half of the trials is the only one
+  that shares anything with it. In a library of fewer than 100 pictures the picture counts if it
+  is among the first tenth: anything is among the first ten of ten. Whether other hits match is
+  unknown; they do not count.
+- ``absent``: no picture of the library shares a label with the caption's picture.
+- ``label``: the name of a class, where labels say which hits match; without any, ``label absent``.
+- ``nonsense``: no hit matches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.encoders.calibration import (
+    PEOPLE,
+    POOLED,
+    Calibration,
+    Floats,
+    QueryStatistics,
+    features,
+)
+from polyglance.encoders.protocol import Vectors
+from polyglance.errors import PolyglanceError
+
+TrialKind = Literal["match", "absent", "label", "label absent", "nonsense"]
+NUM_HITS = 10
+SIZES = (10, 30, 100, 300, 1000, 3000)
+"""Sizes of sampled libraries."""
+PERSON = "person"
+"""The label of pictures with people."""
+_MIN_LEFT = 5
+"""Pictures that must be left in a library."""
+_NEGATIVES: dict[TrialKind, float] = {
+    "nonsense": 0.4, "absent": 0.25, "label": 0.2, "label absent": 0.15,
+}  # fmt: skip
+"""Shares of the hits that do not match in the fit; those that match weigh as much together."""
+_RIDGE, _LANGUAGE_RIDGE = 0.01, 20.0
+"""Penalties on coefficients, and on those of a language as far as they differ from all others'."""
+_PROBE_RIDGE = 10.0
+_FOLD_SIZE = 100
+"""The fold is chosen on libraries of at least this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationQuery:
+    """A query with a known answer."""
+
+    text: str
+    language: str | None
+    kind: Literal["caption", "label", "nonsense"]
+    picture: int = -1
+    """The picture that a caption describes."""
+    label: int = -1
+    """The class that a label names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationData:
+    """Pictures and queries, encoded."""
+
+    pictures: Vectors
+    """``[n, width]``."""
+    labels: NDArray[np.bool_]
+    """``[n, classes]``; pictures without any are never part of a library without something."""
+    names: tuple[str, ...]
+    """Of the classes."""
+    queries: Sequence[CalibrationQuery]
+    texts: Vectors
+    """Of the queries, ``[len(queries), width]``."""
+    surprisals: Sequence[float | None]
+    """Of the queries; see `OnnxEncoder.surprisal`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """The first hits of a query in one library."""
+
+    query: int
+    size: int
+    kind: TrialKind
+    cosines: Floats
+    matches: Floats
+    """1 for a match, 0 for none, NaN where unknown."""
+
+
+def make_trials(
+    data: CalibrationData,
+    pictures: NDArray[np.bool_],
+    queries: Iterable[int],
+    generator: np.random.Generator,
+    sizes: Sequence[int] = SIZES,
+) -> list[Trial]:
+    """Ask queries of libraries.
+
+    Args:
+        data: Pictures and queries.
+        pictures: The pictures of which libraries are made, ``[n]``.
+        queries: Which queries to ask; a caption of another picture is skipped.
+        generator: Draws the libraries.
+        sizes: The sizes of libraries; one is drawn for each query.
+
+    Returns:
+        One trial for a query of nonsense, and up to two for others.
+    """
+    labelled = data.labels.any(1)
+    pool = np.flatnonzero(pictures & labelled)
+    if len(pool) < min(sizes):
+        raise PolyglanceError(
+            f"calibration needs at least {min(sizes)} pictures with labels, not {len(pool)}"
+        )
+    trials = list[Trial]()
+    for number in queries:
+        query = data.queries[number]
+        size = min(int(generator.choice(sizes)), len(pool))
+        library = generator.choice(pool, size, replace=False)
+        if query.kind == "nonsense":
+            trials.append(_ask(data, number, library, size, "nonsense"))
+        elif query.kind == "label":
+            having = data.labels[library, query.label]
+            if having.any():
+                trials.append(_ask(data, number, library, size, "label"))
+            if (~having).sum() >= _MIN_LEFT:
+                trials.append(_ask(data, number, library[~having], size, "label absent"))
+        elif pictures[query.picture] and labelled[query.picture]:
+            shares = data.labels[library][:, data.labels[query.picture]].any(1)
+            others = library[~shares]
+            rest = others if generator.random() < 0.5 else library[1:]
+            own = np.union1d(rest, [query.picture])
+            trials.append(_ask(data, number, own, size, "match"))
+            if len(others) >= _MIN_LEFT:
+                trials.append(_ask(data, number, others, size, "absent"))
+    return trials
+
+
+def _ask(
+    data: CalibrationData, number: int, library: NDArray[np.intp], size: int, kind: TrialKind
+) -> Trial:
+    query = data.queries[number]
+    cosines = data.pictures[library] @ data.texts[number]
+    count = min(NUM_HITS, max(1, size // 10)) if kind == "match" else NUM_HITS
+    best = np.argsort(-cosines, kind="stable")[:count]
+    hits = library[best]
+    if kind == "match":
+        matches = np.where(hits == query.picture, 1.0, np.nan)
+    elif kind == "label":
+        matches = data.labels[hits, query.label].astype(np.float64)
+    else:
+        matches = np.zeros(len(hits))
+    return Trial(number, size, kind, cosines[best].astype(np.float64), matches)
+
+
+def fit_calibration(
+    data: CalibrationData,
+    trials: Sequence[Trial],
+    background: Vectors,
+    *,
+    people: NDArray[np.bool_] | None = None,
+    recall: float = 0.92,
+) -> Calibration:
+    """Fit probabilities to trials by logistic regression.
+
+    Args:
+        data: Pictures and queries.
+        trials: What to fit.
+        background: Vectors of pictures that come with the model, ``[m, width]``.
+        people: The pictures by which the direction of people is fitted, ``[n]``.
+        recall: The share of matches above the fold in libraries of each size.
+
+    Returns:
+        The calibration.
+    """
+    plain = Calibration(background, {}, 0.0)
+    statistics = _statistics(plain, data)
+    rows, matches, weights, languages = [], [], [], []
+    totals: defaultdict[tuple[TrialKind, bool], int] = defaultdict(int)
+    chosen = [(trial, _chosen(trial)) for trial in trials]
+    for trial, mask in chosen:
+        for value in trial.matches[mask].tolist():
+            totals[trial.kind, value > 0] += 1
+    num_matches = sum(count for (_, match), count in totals.items() if match)
+    for trial, mask in chosen:
+        found = trial.matches[mask]
+        rows.append(features(trial.cosines[mask], statistics[trial.query], trial.size))
+        matches.append(found)
+        share = _NEGATIVES.get(trial.kind, 0.0) / max(1, totals[trial.kind, False])
+        weights.append(np.where(found > 0, 1 / max(1, num_matches), share))
+        languages += [data.queries[trial.query].language] * len(found)
+    x, y, w = np.concatenate(rows), np.concatenate(matches), np.concatenate(weights)
+    w = w * len(w) / w.sum()
+    center, scale = x.mean(0), x.std(0)
+    center[-1], scale[-1] = 0.0, 1.0
+    standard = (x - center) / np.where(scale > 0, scale, 1)
+    pooled = _logistic(standard, y, w, np.zeros(x.shape[1]), _RIDGE)
+    coefficients = {POOLED: pooled}
+    codes = np.array([code or "" for code in languages])
+    for code in sorted({*codes.tolist()} - {""}):
+        own = codes == code
+        if (y[own] > 0).any() and (y[own] == 0).any():
+            coefficients[code] = _logistic(standard[own], y[own], w[own], pooled, _LANGUAGE_RIDGE)
+    calibration = Calibration(
+        background,
+        {code: _unstandardise(value, center, scale) for code, value in coefficients.items()},
+        0.0,
+        {} if people is None else {PEOPLE: people_direction(data, people)},
+    )
+    fold = choose_fold(calibration, data, trials, recall)
+    return Calibration(background, calibration.coefficients, fold, calibration.directions)
+
+
+def people_direction(data: CalibrationData, pictures: NDArray[np.bool_]) -> Vectors:
+    """Return the direction from pictures without people to those with, by ridge regression."""
+    if PERSON not in data.names:
+        raise PolyglanceError(f"no picture has the label {PERSON!r}: give labels that include it")
+    x = data.pictures[pictures].astype(np.float64)
+    y = data.labels[pictures, data.names.index(PERSON)].astype(np.float64)
+    weights = np.linalg.solve(x.T @ x + _PROBE_RIDGE * np.eye(x.shape[1]), x.T @ (y - y.mean()))
+    unit: Vectors = (weights / np.linalg.norm(weights)).astype(np.float32)
+    return unit
+
+
+def choose_fold(
+    calibration: Calibration, data: CalibrationData, trials: Sequence[Trial], recall: float
+) -> float:
+    """Return the highest probability above which enough matches are, at every size."""
+    by_size = defaultdict[int, list[float]](list)
+    for trial, probabilities in judge(calibration, data, trials):
+        if trial.kind == "match" and trial.size >= _FOLD_SIZE:
+            by_size[trial.size] += probabilities[trial.matches > 0].tolist()
+    quantiles = [np.quantile(values, 1 - recall) for values in by_size.values() if values]
+    return float(np.round(min(quantiles), 3)) if quantiles else 0.5
+
+
+def judge(
+    calibration: Calibration, data: CalibrationData, trials: Sequence[Trial]
+) -> list[tuple[Trial, Floats]]:
+    """Return each trial with the probabilities of its hits."""
+    statistics = _statistics(calibration, data)
+    return [
+        (
+            trial,
+            calibration.probabilities(
+                trial.cosines,
+                statistics[trial.query],
+                trial.size,
+                data.queries[trial.query].language,
+            ),
+        )
+        for trial in trials
+    ]
+
+
+def summarise(
+    calibration: Calibration, data: CalibrationData, trials: Sequence[Trial]
+) -> dict[str, Any]:
+    """Return which share of matches, and of queries without one, have hits above the fold.
+
+    Returns:
+        For each kind of trial its number and the share above the fold, in all, by size of the
+        library and by language; and how far probabilities are from the truth on labels.
+    """
+    judged = judge(calibration, data, trials)
+    groups = defaultdict[tuple[str, str, str], list[bool]](list)
+    bins = defaultdict[int, list[tuple[float, float]]](list)
+    for trial, probabilities in judged:
+        language = data.queries[trial.query].language or "unknown"
+        if trial.kind in ("match", "label"):
+            above = (probabilities[trial.matches > 0] >= calibration.fold).tolist()
+        else:
+            above = [bool((probabilities >= calibration.fold).any())]
+        for group in (("all", ""), ("library size", str(trial.size)), ("language", language)):
+            groups[trial.kind, *group] += above
+        if trial.kind == "label":
+            for probability, match in zip(probabilities, trial.matches, strict=True):
+                bins[int(probability * 10)].append((float(probability), float(match)))
+    report: dict[str, Any] = {"fold": calibration.fold}
+    for (kind, axis, value), found in sorted(groups.items()):
+        if found:
+            entry = {"count": len(found), "above": round(float(np.mean(found)), 4)}
+            place = report.setdefault(kind, {})
+            if axis == "all":
+                place |= entry
+            else:
+                place.setdefault(axis, {})[value] = entry
+    report["reliability"] = [
+        {
+            "count": len(pairs),
+            "probability": round(float(np.mean([one for one, _ in pairs])), 3),
+            "matches": round(float(np.mean([one for _, one in pairs])), 3),
+        }
+        for _, pairs in sorted(bins.items())
+    ]
+    return report
+
+
+def _chosen(trial: Trial) -> NDArray[np.bool_]:
+    """Return which hits take part in the fit: known ones, of queries without a match the best."""
+    known: NDArray[np.bool_] = ~np.isnan(trial.matches)
+    return known if trial.kind in ("match", "label") else known & (np.arange(len(known)) < 3)
+
+
+def _statistics(calibration: Calibration, data: CalibrationData) -> list[QueryStatistics]:
+    return [
+        calibration.statistics(vector, surprisal)
+        for vector, surprisal in zip(data.texts, data.surprisals, strict=True)
+    ]
+
+
+def _logistic(x: Floats, y: Floats, weights: Floats, prior: Floats, ridge: float) -> Floats:
+    """Fit by Newton's method, with a penalty on the distance from a prior ``[features]``."""
+    value = prior.copy()
+    penalty = np.full(x.shape[1], ridge)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(x @ value, -30, 30)))
+        gradient = x.T @ (weights * (p - y)) + penalty * (value - prior)
+        hessian = (x * (weights * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
+        step = np.linalg.solve(hessian, gradient)
+        value = value - step
+        if np.abs(step).max() < 1e-8:
+            break
+    return value
+
+
+def _unstandardise(value: Floats, center: Floats, scale: Floats) -> Floats:
+    raw = value / np.where(scale > 0, scale, 1)
+    raw[-1] = value[-1] - float(raw[:-1] @ center[:-1])
+    return raw

@@ -1,0 +1,116 @@
+"""Give hits the probability that they match, and find the fold (`polyglance.encoders.calibration`).
+
+An exclusion lowers the cosine of what is wanted by half of that of what is excluded; the
+probability is that of the lowered cosine. A query that only excludes is matched by what does not
+show the excluded thing. What a file's name, date, place or text adds to a hit's rank counts like a
+higher cosine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from polyglance.encoders import Encoder
+from polyglance.encoders.calibration import PEOPLE, Calibration, QueryStatistics
+from polyglance.encoders.protocol import Vectors
+from polyglance.search.query import EncodedQuery, QueryText
+from polyglance.search.results import SearchResults
+from polyglance.text.negation import PEOPLE as PEOPLE_WORDS
+
+
+def exclusion_vectors(
+    encoder: Encoder, excluded: Sequence[QueryText]
+) -> tuple[list[QueryText], list[Vectors]]:
+    """Replace words for people by the direction of people, if the model's calibration has it.
+
+    Returns:
+        Other texts, and vectors ``[width]``.
+    """
+    calibration = _calibration(encoder)
+    direction = None if calibration is None else calibration.directions.get(PEOPLE)
+    if direction is None:
+        return list(excluded), []
+    people = [
+        isinstance(text, str) and text.strip().casefold() in PEOPLE_WORDS for text in excluded
+    ]
+    words = [text for text, is_people in zip(excluded, people, strict=True) if not is_people]
+    return words, [direction] * sum(people)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """Judges the hits of one query."""
+
+    calibration: Calibration
+    query: EncodedQuery
+    statistics: QueryStatistics
+    language: str | None
+
+    @classmethod
+    def of(
+        cls,
+        encoder: Encoder,
+        query: EncodedQuery,
+        text: QueryText | None,
+        excluded: Sequence[QueryText],
+        language: str | None,
+    ) -> Self | None:
+        """Prepare for the hits of a query of words.
+
+        Args:
+            encoder: The library's model.
+            query: The query's vectors.
+            text: What is wanted, in words; None if nothing is.
+            excluded: What is not.
+            language: The query's language, if it is known.
+
+        Returns:
+            The judge, or None if the model is not calibrated.
+        """
+        calibration = _calibration(encoder)
+        if calibration is None or (text is None and not excluded):
+            return None
+        vector = -query.vector if query.wanted is None else query.wanted
+        words = text if isinstance(text, str) else None
+        surprisal = getattr(encoder, "surprisal", None)
+        nats = surprisal(words) if surprisal is not None and words else None
+        code = language if isinstance(text, str) or text is None else None
+        return cls(calibration, query, calibration.statistics(vector, nats), code)
+
+    def judge(self, results: SearchResults, size: int) -> SearchResults:
+        """Give hits their probabilities, and results their fold.
+
+        Args:
+            results: Hits, best first.
+            size: The number of pictures in the library.
+
+        Returns:
+            The same hits in the same order.
+        """
+        only_excludes = self.query.wanted is None
+        scale = -1.0 if only_excludes else self.query.length
+        cosines = np.array([hit.score * scale for hit in results], np.float64)
+        if not only_excludes:
+            gains = [
+                sum(one.score for one in hit.why if one.signal != "picture") for hit in results
+            ]
+            cosines = cosines + np.array(gains) * self.statistics.deviation
+        found = self.calibration.probabilities(cosines, self.statistics, size, self.language)
+        probabilities = (1 - found if only_excludes else found).tolist()
+        fold = self.calibration.fold
+        results[:] = [
+            replace(hit, probability=probability, above_fold=probability >= fold)
+            for hit, probability in zip(results, probabilities, strict=True)
+        ]
+        below = (place for place, value in enumerate(probabilities) if value < fold)
+        results.fold = next(below, len(results))
+        return results
+
+
+def _calibration(encoder: Encoder) -> Calibration | None:
+    calibration: Calibration | None = getattr(encoder, "calibration", None)
+    return calibration

@@ -1,0 +1,150 @@
+"""Read what a user typed: exclusions, weights, quotes and typing mistakes.
+
+beach without people      exclusion in words (`polyglance.text.negation`)
+beach -people -"red car"  explicit exclusion
+beach^2 sunset            twice the weight for "beach"
+"no parking"              taken literally: neither corrected nor an exclusion
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from polyglance.errors import PolyglanceError
+from polyglance.text.negation import split_negation
+from polyglance.text.spelling import guess_language, shipped_speller, shipped_word_lists
+
+T = TypeVar("T")
+MAX_WEIGHT = 100.0
+_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
+_TERM = re.compile(
+    r"""(?<!\S)(?P<minus>[-−](?=["\w]))?
+        (?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"^]+))
+        (?:\^(?P<weight>-?\d+(?:[.,]\d+)?))?(?=\s|$)""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted(Generic[T]):
+    """A part of a query that counts more or less than others, whose weight is 1."""
+
+    part: T
+    weight: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= MAX_WEIGHT:
+            raise PolyglanceError(
+                f"a weight is above 0 and at most {MAX_WEIGHT:g}, not {self.weight:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """A query taken apart."""
+
+    wanted: tuple[Weighted[str], ...]
+    excluded: tuple[str, ...] = ()
+    language: str | None = None
+    """As given, or as guessed."""
+    searched_for: str | None = None
+    """The corrected query, if it was corrected."""
+
+    @property
+    def text(self) -> str:
+        """What is wanted, as one text."""
+        return " ".join(one.part for one in self.wanted)
+
+
+def parse_query(
+    text: str,
+    language: str | None = None,
+    *,
+    correct: bool = True,
+    literal: bool = False,
+    known: Callable[[Sequence[str]], Collection[str]] | None = None,
+) -> ParsedQuery:
+    """Take a query apart.
+
+    Args:
+        text: What the user typed.
+        language: Its language; by default it is guessed.
+        correct: Correct words with typing mistakes.
+        literal: Take the text as it is: no exclusions, weights and corrections.
+        known: Returns which words are spelled right though no list has them, such as names in a
+            library.
+
+    Returns:
+        What is wanted and what is not. A query of nothing but spaces is wanted as it is.
+    """
+    if literal:
+        code = language or guess_language(text, shipped_word_lists())
+        return ParsedQuery((Weighted(text, 1.0),), (), code)
+    weighted, excluded, rest = _split_terms(text.translate(_QUOTES))
+    plain = " ".join(part for part, quoted in rest if not quoted)
+    words = " ".join([plain, *(one.part for one in weighted)])
+    speller = shipped_speller()
+    if correct:
+        correction = speller.correct(plain or words, language)
+        code = correction.language
+        changes = dict(correction.changes)
+        for typed in known(list(changes)) if known is not None and changes else ():
+            changes.pop(typed, None)
+    else:
+        code, changes = language or guess_language(words, shipped_word_lists()), {}
+    wanted = list[str]()
+    for part, quoted in rest:
+        if quoted:
+            wanted.append(part)
+            continue
+        negated = split_negation(_replace_words(part, changes), code)
+        wanted += [negated.wanted] if negated.wanted else []
+        excluded += negated.excluded
+    joined = " ".join(wanted).strip()
+    parts = [Weighted(joined, 1.0)] if joined else []
+    parts += [Weighted(_replace_words(one.part, changes), one.weight) for one in weighted]
+    if not parts and not excluded:
+        parts = [Weighted(text, 1.0)]
+    searched_for = _replace_words(text, changes) if changes else None
+    return ParsedQuery(tuple(parts), tuple(excluded), code, searched_for)
+
+
+def weighted_parts(parts: Sequence[T | Weighted[T]]) -> tuple[list[T], list[float]]:
+    """Return parts and their weights; one that says none has weight 1."""
+    bare = [one.part if isinstance(one, Weighted) else one for one in parts]
+    return bare, [one.weight if isinstance(one, Weighted) else 1.0 for one in parts]
+
+
+def parse_weight(text: str) -> tuple[str, float]:
+    """Split ``name^2`` into a name and its weight; without one it is 1."""
+    match = re.fullmatch(r"(.+)\^(\d+(?:\.\d+)?)", text, re.DOTALL)
+    return (match[1], Weighted(match[1], float(match[2])).weight) if match else (text, 1.0)
+
+
+def _split_terms(text: str) -> tuple[list[Weighted[str]], list[str], list[tuple[str, bool]]]:
+    """Return weighted terms, excluded ones, and the rest: texts, and whether they were quoted."""
+    weighted, excluded, rest, at = list[Weighted[str]](), list[str](), list[tuple[str, bool]](), 0
+    for match in _TERM.finditer(text):
+        term = (match["quoted"] if match["plain"] is None else match["plain"]).strip()
+        weight = float((match["weight"] or "1").replace(",", "."))
+        if not term or not (match["minus"] or match["weight"] or match["quoted"] is not None):
+            continue
+        rest.append((text[at : match.start()].strip(), False))
+        at = match.end()
+        if match["minus"] or weight < 0:
+            excluded.append(term)
+        elif match["weight"]:
+            weighted.append(Weighted(term, weight))
+        else:
+            rest.append((term, True))
+    rest.append((text[at:].strip(), False))
+    return weighted, excluded, [one for one in rest if one[0]]
+
+
+def _replace_words(text: str, changes: dict[str, str]) -> str:
+    for typed, fixed in changes.items():
+        text = re.sub(rf"(?<!\w){re.escape(typed)}(?!\w)", lambda _, new=fixed: new, text)
+    return text

@@ -1,0 +1,180 @@
+"""The part of `Library` that searches: from what a user typed to hits with probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
+from typing import cast
+
+from polyglance.encoders import Picture
+from polyglance.encoders.protocol import Vectors
+from polyglance.errors import PolyglanceError
+from polyglance.search.judging import Judge, exclusion_vectors
+from polyglance.search.query import (
+    DateLike,
+    ImageQuery,
+    MediaRef,
+    OneOrMore,
+    PathLike,
+    QueryText,
+    add_translations,
+    as_list,
+    build_filter,
+    encode_query,
+)
+from polyglance.search.query_syntax import Weighted, parse_query, weighted_parts
+from polyglance.search.reranking import NUM_CANDIDATES
+from polyglance.search.results import SearchResults
+from polyglance.search.signal_library import SignalLibrary
+from polyglance.search.signals.words import query_words
+from polyglance.text.translation.translators import Translator
+
+
+class SearchableLibrary(SignalLibrary):
+    """Searches by words, pictures and both."""
+
+    _counted: tuple[Hashable, int] | None = None
+
+    def search(
+        self,
+        text: QueryText | None = None,
+        *,
+        picture: OneOrMore[ImageQuery | Weighted[ImageQuery]] = None,
+        exclude: OneOrMore[QueryText] = None,
+        exclude_picture: OneOrMore[ImageQuery | Weighted[ImageQuery]] = None,
+        k: int = 20,
+        offset: int = 0,
+        min_score: float | None = None,
+        folder: OneOrMore[PathLike] = None,
+        kind: str | None = None,
+        since: DateLike = None,
+        until: DateLike = None,
+        camera: OneOrMore[str] = None,
+        place: OneOrMore[str] = None,
+        language: str | None = None,
+        correct: bool = True,
+        literal: bool = False,
+        translators: Sequence[Translator] = (),
+        all_segments: bool = False,
+        candidates: int = NUM_CANDIDATES,
+        off: Collection[str] = (),
+        stack: bool = False,
+    ) -> SearchResults:
+        """Return the best hits for a text, for images, or for both together.
+
+        Args:
+            text: Words in any language, or the same in several, by language: then the average
+                counts. ``beach without people``, ``beach -people``, ``beach^2 dog`` and
+                ``"no parking"`` are understood (`polyglance.search.query_syntax`).
+            picture: Find what looks like these images; ``Weighted(image, 2)`` counts twice.
+            exclude: Words for what should not be shown.
+            exclude_picture: Images of what should not be shown.
+            k: The maximum number of hits.
+            offset: Leave out so many of the best.
+            min_score: Leave out hits with a lower probability, or with a lower cosine where there
+                are no probabilities.
+            folder: Only files in these folders.
+            kind: Only ``"picture"`` or ``"clip"``.
+            since: Only files taken then or later.
+            until: Only files taken then or earlier.
+            camera: Only files taken with one of these, by the names that the library has.
+            place: Only files taken at one of these, by the names that the library has.
+            language: The language of texts that do not say theirs.
+            correct: Correct typing mistakes in ``text``.
+            literal: Take ``text`` as it is: no exclusions, weights and corrections.
+            translators: Translate ``text`` from ``language``, and average over all languages.
+            all_segments: Return every good span of a clip, not only the best.
+            candidates: How many of the best hits a re-ranker scores. It scores ``text`` alone;
+                images count by their vectors.
+            off: Signals to search without: ``"names"`` of files and folders, ``"dates"`` and
+                ``"places"`` in words, ``"text"`` inside pictures (`polyglance.search.signals`).
+            stack: Of copies, near-duplicates and bursts return the best, with the others in
+                `Hit.stack`.
+
+        Returns:
+            Up to ``k`` hits, best first, and how many of them fit well.
+        """
+        if k < 1:
+            raise PolyglanceError(f"k must be 1 or more, not {k}")
+        if offset < 0:
+            raise PolyglanceError(f"offset must be 0 or more, not {offset}")
+        where = replace(
+            build_filter(folder, kind, since, until),
+            cameras=None if camera is None else tuple(as_list(camera)),
+            places=None if place is None else tuple(as_list(place)),
+        )
+        understood, asked, parsed = self._take_apart(text, language, off), None, None
+        if text is not None:
+            if isinstance(text, str):
+                text = understood.text
+                if not translators:
+                    parsed = parse_query(
+                        text, language, correct=correct, literal=literal, known=self._have_words
+                    )
+                    text = parsed.text
+            text = add_translations(text, language, translators)
+            asked = self._signals().ask(understood, text, off)
+            where = asked.restrict(where)
+        encoder = self._encoder()
+        wanted: list[QueryText | Weighted[QueryText]] = [] if text is None else [text]
+        if parsed is not None:
+            wanted = cast("list[QueryText | Weighted[QueryText]]", list(parsed.wanted))
+        texts, text_weights = weighted_parts(wanted)
+        pictures, weights = weighted_parts(as_list(picture))
+        unwanted, unwanted_weights = weighted_parts(as_list(exclude_picture))
+        excluded = [*as_list(exclude), *(parsed.excluded if parsed else ())]
+        words, directions = exclusion_vectors(encoder, excluded)
+        query = encode_query(
+            encoder,
+            texts,
+            self._with_vectors(pictures),
+            weights=[*text_weights, *weights],
+            exclude=words,
+            exclude_pictures=[*directions, *self._with_vectors(unwanted)],
+            exclude_weights=[1.0] * len(excluded) + unwanted_weights,
+            language=language,
+        )
+        reranker = self._reranker() if text else None
+        count = max(k + offset, candidates) if reranker else k + offset
+        one_per_item = not all_segments
+        hits = self._find(query.vector, count, where, asked, one_per_item=one_per_item, stack=stack)
+        if reranker and text:
+            best, others = hits[:candidates], hits[candidates:]
+            hits = [*reranker.rerank(best, text, query.vector, language=language), *others]
+        code = language if parsed is None else parsed.language
+        only_filters = bool(understood.parts) and not understood.rest
+        judge = None
+        if not pictures and not unwanted and not only_filters:
+            judge = Judge.of(encoder, query, text or None, excluded, code)
+        results = SearchResults(
+            hits,
+            searched_for=parsed.searched_for if parsed else None,
+            excluded=parsed.excluded if parsed else (),
+            language=code,
+        )
+        if judge is not None:
+            results = judge.judge(results, self._size())
+        page = results.cut(offset, k, min_score)
+        page.understood = understood.parts
+        return page
+
+    def _size(self) -> int:
+        """Return the number of vectors, which is read again after a change."""
+        store = self._store()
+        revision = store.revision()
+        if self._counted is None or self._counted[0] != revision:
+            self._counted = revision, sum(store.vector_counts(0))
+        return self._counted[1]
+
+    def _have_words(self, words: Sequence[str]) -> set[str]:
+        """Return those words that names, places or texts of the library have."""
+        index = self._signals().words()
+        if index is None:
+            return set()
+        terms = {term: word for word in words for term in query_words(word)}
+        found = index.postings([f"{kind}:{term}" for kind in "npt" for term in terms])
+        return {terms[name.partition(":")[2]] for name in found}
+
+    def _with_vectors(self, pictures: Sequence[ImageQuery]) -> list[Picture | Vectors]:
+        """Replace references into the library by their vectors."""
+        return [self.vector(one) if isinstance(one, MediaRef) else one for one in pictures]
