@@ -108,7 +108,7 @@ class LibraryStacks:
         ]
 
     def _members(self, ids: Sequence[int]) -> dict[int, MediaRef]:
-        found = {}
+        found: dict[int, MediaRef] = {}
         for start in range(0, len(ids), 1000):
             block = self._store.lookup(ids[start : start + 1000])
             found |= {one: MediaRef.from_item(one, *item) for one, item in block.items()}

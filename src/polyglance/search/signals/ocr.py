@@ -6,16 +6,15 @@ two cores, so that texts are read only if asked for: ``polyglance index --ocr``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.search.files import read_content
 from polyglance.search.limited_decoding import decode_for_library
-from polyglance.search.sql_store import SqlStore
 from polyglance.search.store import Details
 from polyglance.utils.progress import progress
 from polyglance.vision.limited_decoding import DecodeLimits
@@ -33,6 +32,19 @@ MIN_CONFIDENCE = 0.6
 MAX_CHARACTERS = 10_000
 BATCH_SIZE = 16
 """Texts that are stored together."""
+
+
+class TextStore(Protocol):
+    """The store of a library, as far as texts are concerned."""
+
+    def fetch_all(self, statement: str, values: Any = ()) -> list[Any]:
+        """Return all rows of a query."""
+
+    def details(self, paths: Sequence[str]) -> dict[str, Details]:
+        """Return the details of these items, by path."""
+
+    def put_details(self, details: Mapping[str, Details]) -> None:
+        """Replace the details of items, by path."""
 
 
 def open_text_reader() -> TextReader:
@@ -54,7 +66,7 @@ def open_text_reader() -> TextReader:
 
 
 def read_texts(
-    store: SqlStore,
+    store: TextStore,
     reader: TextReader,
     limits: DecodeLimits,
     *,
@@ -109,7 +121,7 @@ def _texts(
         yield path, reader(picture.image)
 
 
-def _store(store: SqlStore, texts: dict[str, str]) -> None:
+def _store(store: TextStore, texts: dict[str, str]) -> None:
     if texts:
         known = store.details(list(texts))
         store.put_details(
