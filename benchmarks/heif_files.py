@@ -178,11 +178,15 @@ def _container(items: list[_Item], properties: list[bytes], references: bytes) -
     )
     ftyp = _box(b"ftyp", b"heic", bytes(4), b"mif1heic")
 
+    places: dict[bytes, int] = {}  # equal contents are written once
+    for item in items:
+        places.setdefault(item.content, sum(map(len, places)))
+
     def meta(start: int) -> bytes:
         locations = b""
         for number, item in enumerate(items, 1):
-            locations += struct.pack(">HHHII", number, 0, 1, start, len(item.content))
-            start += len(item.content)
+            place = start + places[item.content]
+            locations += struct.pack(">HHHII", number, 0, 1, place, len(item.content))
         return _box(
             b"meta",
             bytes(4),
@@ -195,7 +199,7 @@ def _container(items: list[_Item], properties: list[bytes], references: bytes) -
         )
 
     start = len(ftyp) + len(meta(0)) + 8
-    return ftyp + meta(start) + _box(b"mdat", *(item.content for item in items))
+    return ftyp + meta(start) + _box(b"mdat", *places)
 
 
 def _box(kind: bytes, *content: bytes) -> bytes:

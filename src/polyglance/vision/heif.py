@@ -91,7 +91,7 @@ def decode_reduced(data: bytes, *, min_side: int, max_pixels: int) -> Image | No
 def _decode(items: HeifItems, size: tuple[int, int], factor: int, max_pixels: int) -> Image:
     from PIL import Image
 
-    columns, tiles = 1, [items.primary]
+    rows, columns, tiles = 1, 1, [items.primary]
     if items.kinds[items.primary] == b"grid":
         grid = items.content(items.primary)
         rows, columns = grid[2] + 1, grid[3] + 1
@@ -108,6 +108,8 @@ def _decode(items: HeifItems, size: tuple[int, int], factor: int, max_pixels: in
     planes = [Image.new("L", (-(-size[0] // factor), -(-size[1] // factor))) for _ in range(3)]
     code, is_full = 0, True
     for place, frame in enumerate(_frames(items, tiles, factor, max_pixels)):
+        if frame.width * columns < size[0] or frame.height * rows < size[1]:
+            raise _OtherKindError  # tiles that leave a part empty
         left, top = place % columns * frame.width, place // columns * frame.height
         if (frame.width % factor or frame.height % factor) and len(tiles) > 1:
             raise _OtherKindError

@@ -178,6 +178,8 @@ def _read(
         ) from None
     except Image.DecompressionBombError:
         raise PictureError(f"{path}: claims to have too many pixels to be decoded") from None
+    except ImportError as error:  # the limit on memory has no room for the decoder's libraries
+        raise MemoryError from error
     except raw.RawError as error:
         raise PictureError(f"{path}: {error}") from error
     except OSError as error:
@@ -219,12 +221,15 @@ def _open_heif(
     source: Path | io.BytesIO, path: Path, min_side: int | None, max_pixels: int
 ) -> tuple[Image.Image, tuple[int, int], Image.Exif]:
     """Open a HEIC file; decoders turn it upright."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     if not heif.can_read_heif():
         raise PictureError(f"{path}: {MISSING_PHOTOS_EXTRA}")
     heif.register()
-    opened: Image.Image = Image.open(source, formats=(heif.FORMAT,))
+    try:
+        opened: Image.Image = Image.open(source, formats=(heif.FORMAT,))
+    except UnidentifiedImageError:
+        raise PictureError(f"{path}: the HEIC file is damaged or incomplete") from None
     full, exif = opened.size, exif_of(opened)
     if min_side is not None:
         data = source.read_bytes() if isinstance(source, Path) else source.getvalue()
