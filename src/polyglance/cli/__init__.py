@@ -13,6 +13,7 @@ import typer
 from polyglance import __version__
 from polyglance.cli import (
     ask,
+    calibrate,
     classify,
     data,
     encode,
@@ -46,7 +47,7 @@ for command in (
 ):  # fmt: skip
     app.command(rich_help_panel=_SEARCH)(command)
 app.add_typer(library.app, name="library", rich_help_panel=_SEARCH)
-for command in (evaluate.evaluate, reproduce.reproduce, plan.plan):
+for command in (evaluate.evaluate, reproduce.reproduce, plan.plan, calibrate.calibrate):
     app.command(rich_help_panel=_TRAIN)(command)
 for group, commands in {
     "data": data, "features": features, "smalr": smalr, "text": text, "weights": weights,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polyglance.search.library import Library
     from polyglance.search.query import Hit
     from polyglance.search.render.results import QueryResult
+    from polyglance.search.results import SearchResults
     from polyglance.search.signals.understanding import Understood
 
 _PAGE_SUFFIXES = (".html", ".htm")
@@ -67,6 +68,18 @@ def print_understood(understood: Understood) -> None:
             f"{part.signal}: {printable(part.label)}{words}; --off {part.signal}s searches without",
             file=sys.stderr,
         )
+
+
+def print_query(results: SearchResults) -> None:
+    """Print how a query was corrected and what it excludes, and whether anything fits."""
+    if results.searched_for is not None:
+        text = printable(results.searched_for)
+        print(f"searched for: {text} (--no-correct searches as typed)", file=sys.stderr)
+    if results.excluded:
+        parts = ", ".join(map(printable, results.excluded))
+        print(f"without: {parts} (--literal searches as typed)", file=sys.stderr)
+    if results.nothing_fits:
+        print("nothing fits well; the nearest:", file=sys.stderr)
 
 
 def print_json(hits: Sequence[Hit]) -> None:
@@ -137,17 +150,24 @@ def _lines(hits: Sequence[Hit], terminal: Console, *, numbered: bool) -> list[Te
     from rich.text import Text
 
     reranked = any(hit.rerank_score is not None for hit in hits)
-    heading = f"{'rerank  ' if reranked else ''} score  file"
+    judged = any(hit.probability is not None for hit in hits)
+    heading = f"{'rerank  ' if reranked else ''}{' match' if judged else 'cosine'}  file"
     width = len(str(len(hits)))
     lines = [Text(f"{'':{width}}  {heading}" if numbered else heading, style="dim")]
+    fold = getattr(hits, "fold", None)
     for number, hit in enumerate(hits, start=1):
+        if number - 1 == fold:
+            lines.append(Text("less certain:", style="dim"))
         cells = [f"{number:>{width}}"] if numbered else []
         if reranked:
             cells.append("      " if hit.rerank_score is None else f"{hit.rerank_score:6.3f}")
-        cells.append(f"{hit.score:6.3f}")
-        line = Text("  ".join([*cells, ""])) + path_text(hit.path, terminal)
-        line = line + Text(f"  {_format_span(hit)}") if hit.span else line
-        lines.append(line + Text(_format_reasons(hit), style="dim"))
+        judged = hit.probability is not None
+        cells.append(f"{hit.probability:>6.0%}" if judged else f"{hit.score:6.3f}")
+        line = Text("  ".join([*cells, ""]))
+        if hit.span:
+            line.append(f"{_format_span(hit)}  ")
+        line.append(_format_reasons(hit), style="dim")
+        lines.append(line + path_text(hit.path, terminal))
     return lines
 
 
@@ -160,7 +180,7 @@ def _format_reasons(hit: Hit) -> str:
     ]
     if hit.stack:
         found.append(f"and {len(hit.stack)} like it")
-    return f"  [{'; '.join(found)}]" if found else ""
+    return f"[{'; '.join(found)}]  " if found else ""
 
 
 def _render(library: Library, title: str, language: str | None, hits: Sequence[Hit]) -> QueryResult:

@@ -14,6 +14,7 @@ from polyglance.cli.hits import (
     print_hits,
     print_json,
     print_paths,
+    print_query,
     print_understood,
     write_page,
 )
@@ -23,18 +24,23 @@ from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
     from polyglance.search.library import Library
-    from polyglance.search.query import QueryText
+    from polyglance.search.query import ImageQuery, QueryText
+    from polyglance.search.query_syntax import Weighted
 
 FILTERS, OUTPUT = "Filters", "Output"
 TRANSLATION, MODELS = "Several languages", "Models"
 
 
 def search(
-    query: Annotated[str | None, typer.Argument(help="A description in any language.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[QUERY]...", help="A description in any language."),
+    ] = None,
     library: LibraryOption = None,
     count: Annotated[int, typer.Option("-k", min=1, help="Number of hits (top-k).")] = 20,
     picture: Annotated[
-        list[Path] | None, typer.Option(help="Similar to this picture; repeatable.")
+        list[Path] | None,
+        typer.Option(help="Similar to this picture; a.jpg^2 counts twice; repeatable."),
     ] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(help="Exclude what matches these words; repeatable.")
@@ -42,6 +48,17 @@ def search(
     exclude_picture: Annotated[
         list[Path] | None, typer.Option(help="Unlike this picture; repeatable.")
     ] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(min=-1, max=1, help="Only hits with at least this probability, such as 0.5."),
+    ] = None,
+    correct: Annotated[
+        bool, typer.Option("--correct/--no-correct", help="Correct typing mistakes.")
+    ] = True,
+    literal: Annotated[
+        bool,
+        typer.Option("--literal", help="Take the query as it is: no -word, ^2, without, typos."),
+    ] = False,
     translation: Annotated[
         list[str] | None,
         typer.Option(
@@ -140,6 +157,7 @@ def search(
     """Find pictures and clips by words in any language, by a picture, or by both."""
     from polyglance.search.library import Library
 
+    query = " ".join(words) if words else None
     if as_json and (paths or null):
         raise PolyglanceError("--json and --paths exclude each other: give one of them")
     if html:
@@ -153,10 +171,13 @@ def search(
         _warn_unknown_folders(opened, folder or ())
         hits = opened.search(
             text,
-            picture=picture,
+            picture=_weighted(picture or ()),
             exclude=exclude,
-            exclude_picture=exclude_picture,
+            exclude_picture=_weighted(exclude_picture or ()),
             k=count,
+            min_score=min_score,
+            correct=correct,
+            literal=literal,
             folder=folder,
             kind=kind,
             since=since,
@@ -179,9 +200,22 @@ def search(
         elif paths or null:
             print_paths([hit.path for hit in hits], "\0" if null else "\n")
         elif hits:
+            print_query(hits)
             print_hits(opened, title, language, hits, plain=plain)
         if not hits and not as_json:
-            print("nothing found: try other words or fewer filters", file=sys.stderr)
+            what = "" if min_score is None else ", or a lower --min-score"
+            print(f"nothing found: try other words or fewer filters{what}", file=sys.stderr)
+
+
+def _weighted(pictures: Sequence[Path]) -> list[ImageQuery | Weighted[ImageQuery]]:
+    """Return pictures with their weights: ``a.jpg^2``, unless a file has that very name."""
+    from polyglance.search.query_syntax import Weighted, parse_weight
+
+    found: list[ImageQuery | Weighted[ImageQuery]] = []
+    for path in pictures:
+        name, weight = (str(path), 1.0) if path.exists() else parse_weight(str(path))
+        found.append(Weighted(Path(name), weight) if weight != 1.0 else Path(name))
+    return found
 
 
 def _warn_unknown_folders(library: Library, folders: Sequence[Path]) -> None:
