@@ -107,7 +107,7 @@ def _get(exif: Exif, tag: int, ifd: int | None = None) -> Any:
 
 def _clean(text: Any) -> str:
     words = "".join(letter if letter.isprintable() else " " for letter in str(text or ""))
-    return " ".join(words.split())[:_MAX_NAME]
+    return " ".join(words.split())[:_MAX_NAME].strip()
 
 
 def _date(exif: Exif) -> str | None:
