@@ -78,5 +78,5 @@ def test_a_folder_is_no_library(tmp_path: Path) -> None:
     for arguments in (["search", "x"], ["index", str(tmp_path / "photos")], ["library", "repair"]):
         done = CliRunner().invoke(app, [*arguments, "-l", str(tmp_path / "photos")])
         assert isinstance(done.exception, PolyglanceError), done.exception
-        assert "folder" in str(done.exception)
+        assert "is a folder, and a library is a file" in str(done.exception)
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["a.png"]

@@ -65,6 +65,15 @@ def test_many_bad_files_are_counted_by_their_reasons(library_path: str, tmp_path
     assert "torn.jpg: is not a picture" in listed
 
 
+def test_a_named_file_that_is_no_picture_is_reported(library_path: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("x")
+    files = [str(tmp_path / "notes.txt"), str(tmp_path / "folder")]
+    done = CliRunner().invoke(app, ["index", *files, "-l", library_path])
+    assert done.stderr == f"skipped {files[0]}: is no picture or clip, by the end of its name\n"
+
+
 def test_no_readable_picture_exits_with_status_1(library_path: str, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "torn.jpg").write_bytes(b"x")
@@ -81,7 +90,12 @@ def test_errors_are_one_sentence(
     assert "no such file or folder" in error_of(
         capsys, monkeypatch, "index", str(tmp_path / "nothing"), "-l", library_path
     )
-    assert "there is no library here" in error_of(capsys, monkeypatch, "index", "-l", library_path)
+    place = f"{library_path} with a space"
+    advice = error_of(capsys, monkeypatch, "index", "-l", place)
+    assert "there is no library here" in advice
+    assert f"`polyglance index FOLDER --library '{place}'` creates one" in advice
+    monkeypatch.setenv("POLYGLANCE_LIBRARY", library_path)
+    assert "`polyglance index FOLDER` creates one" in error_of(capsys, monkeypatch, "search", "a")
     assert "there is no model 'x'" in error_of(
         capsys, monkeypatch, "index", *FILES, "-l", library_path, "--model", "x"
     )

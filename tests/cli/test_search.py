@@ -122,6 +122,10 @@ def test_a_page_links_to_the_files_and_replaces_only_pages(place: str, tmp_path:
     assert not (tmp_path / "s.pdf").exists()
 
 
+def test_words_need_no_quotes(place: str) -> None:
+    assert hits(place, "a", "white", "duck") == hits(place, "a white duck")
+
+
 def test_paths_for_pipes(place: str) -> None:
     paths = [str(FOLDER / f"{name}.webp") for name in hits(place, "a duck", "-k", "2")]
     assert run("a duck", "-l", place, "-k", "2", "--paths") == "".join(f"{p}\n" for p in paths)

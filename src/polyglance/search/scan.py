@@ -147,6 +147,8 @@ def _scan_file(path: str, root: str, name: str) -> Iterator[ScannedFile | BadFil
     if suffix in UNSUPPORTED_SUFFIXES:
         yield BadFile(path, f"{suffix[1:].upper()} files are not supported: convert it to JPEG")
     if kind is None:
+        if path == root and suffix not in UNSUPPORTED_SUFFIXES:  # somebody asks for this file
+            yield BadFile(path, "is no picture or clip, by the end of its name")
         return
     if kind == "picture" and not pictures.can_read_suffix(suffix):
         yield BadFile(path, pictures.MISSING_PHOTOS_EXTRA)

@@ -52,6 +52,11 @@ class SqliteConnection:
         self._lock = threading.RLock()
         self._writes = 0
         self._stamp: tuple[int, ...] | None = None
+        if self.path.is_dir():
+            raise PolyglanceError(
+                f"{self._name} is a folder, and a library is a file: give a name in it, such as"
+                f" {printable(str(self.path / 'my.polyglance'))}"
+            )
         if model_info is None and not self.path.is_file():
             raise LibraryNotFoundError(self._name)
         self.read_only = self.path.is_file() and not _is_writable(self.path)

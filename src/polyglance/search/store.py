@@ -11,6 +11,7 @@ ids. And a write is atomic and may be repeated: concurrent writers need no other
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -44,9 +45,11 @@ class LibraryNotFoundError(PolyglanceError):
     """There is no library at the given place."""
 
     def __init__(self, place: str) -> None:
+        from polyglance.search.backends import default_library  # which imports this module
+
+        option = "" if place == str(default_library()) else f" --library {shlex.quote(place)}"
         super().__init__(
-            f"{place}: there is no library here; `polyglance index FOLDER --library {place}`"
-            " creates one"
+            f"{place}: there is no library here; `polyglance index FOLDER{option}` creates one"
         )
 
 
@@ -54,7 +57,7 @@ class LibraryDamagedError(DataError):
     """A part of a library is not what was written there."""
 
     def __init__(self, library: str | None, what: str) -> None:
-        option = f" --library {library}" if library else ""
+        option = f" --library {shlex.quote(library)}" if library else ""
         super().__init__(
             f"{library or 'the library'} is damaged ({what}): `polyglance library repair{option}`"
             " keeps what can be read and indexes the rest again"
