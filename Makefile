@@ -4,19 +4,23 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 # By the hashes of constraints-hashed.txt, which `make lock` writes. `make test HASHES=no` compares
-# versions only, for wheels of another index whose hashes are not in the file. pip would compile all
-# files, one after another.
+# versions only, for wheels of another index whose hashes are not in the file. uv installs on all
+# cores, from the indexes of pip's settings.
 PIP     := $(BIN)/python -m pip install --quiet --no-compile
+UV      := eval "$$($(BIN)/python tools/uv_settings.py)" && $(BIN)/uv pip install --quiet \
+	--python $(BIN)/python --index-strategy unsafe-best-match
 ifeq ($(HASHES),no)
-INSTALL := $(PIP) --constraint constraints.txt --build-constraint constraints.txt
+LOCK    := constraints.txt
 else
-INSTALL := $(PIP) --require-hashes --constraint constraints-hashed.txt --build-constraint constraints-hashed.txt
+LOCK    := constraints-hashed.txt
+UV      += --require-hashes
 endif
+INSTALL := $(UV) --build-constraint $(LOCK)
 # What is built from this folder has no hash; all that it requires is installed before.
 PROJECT := $(PIP) --no-deps --no-build-isolation --editable .
 PINNED  := pyproject.toml constraints.txt constraints-hashed.txt
 
-# A step that failed is not done: pip.txt is written before pip is installed by it.
+# A step that failed is not done: a list is written before it is installed.
 .DELETE_ON_ERROR:
 .PHONY: demo test check lint types pytest format lock sbom clean
 
@@ -55,7 +59,6 @@ format: $(VENV)/ready-dev
 
 # Ask the package index for the hashes of all files, after a change of constraints.txt.
 lock: $(VENV)/ready-dev
-	$(INSTALL) uv
 	$(BIN)/python -m tools.lock
 
 # What is installed, as CycloneDX: sbom.cdx.json.
@@ -65,28 +68,27 @@ sbom: $(VENV)/ready-dev
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# Earlier versions of pip do not take hashes from constraints.
-$(VENV)/pip.txt: $(VENV)/bin/python $(PINNED)
-	sed -n '/^pip==/,/[^\\]$$/p' constraints-hashed.txt > $@
+$(VENV)/installers.txt: $(VENV)/bin/python $(PINNED)
+	sed -n '/^pip==/,/[^\\]$$/p; /^uv==/,/[^\\]$$/p' constraints-hashed.txt > $@
 	$(PIP) --require-hashes --requirement $@
 
-$(VENV)/ready: $(VENV)/pip.txt
+$(VENV)/ready: $(VENV)/installers.txt
 	$(BIN)/python tools/requirements.py photos > $(VENV)/requirements.txt
-	$(INSTALL) --requirement $(VENV)/requirements.txt
+	$(INSTALL) --constraint $(LOCK) --requirement $(VENV)/requirements.txt
 	$(PROJECT)
 # A few files of packages are templates that no Python compiles.
 	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	touch $@
 
-# pip prefers a file whose hash an index states to a wheel in a folder of --find-links, and so takes
-# torch with CUDA, whose 3 GB no test uses. One without, which satisfies the same pin and has its
-# hash among the same hashes, is asked for first.
-$(VENV)/ready-dev: $(VENV)/pip.txt
-	sed -n '/^torch==/,/[^\\]$$/p' constraints-hashed.txt | sed 's/^torch==[^ ]*/&+cpu/' > $(VENV)/torch-cpu.txt
-	$(PIP) --require-hashes --no-deps --requirement $(VENV)/torch-cpu.txt 2> /dev/null || \
-		echo "pip finds no torch without CUDA here: the one with CUDA is installed"
+# The hashes of torch are also those of its wheels without CUDA, which satisfy the same pin: where an
+# index or a folder has one, 3 GB that no test uses are not installed.
+$(VENV)/ready-dev: $(VENV)/installers.txt
 	$(BIN)/python tools/requirements.py dev > $(VENV)/requirements-dev.txt
-	$(INSTALL) --requirement $(VENV)/requirements-dev.txt
+	sed 's/^torch==[^ ]*/&+cpu/' $(LOCK) > $(VENV)/constraints-cpu.txt
+	sed 's/^torch==[^ ]*/&+cpu/' $(VENV)/requirements-dev.txt > $(VENV)/requirements-cpu.txt
+	$(INSTALL) --constraint $(VENV)/constraints-cpu.txt --requirement $(VENV)/requirements-cpu.txt 2> /dev/null || \
+		{ echo "There is no torch without CUDA here: the one with CUDA is installed."; \
+		$(INSTALL) --constraint $(LOCK) --requirement $(VENV)/requirements-dev.txt; }
 	$(PROJECT)
 	touch $@ $(VENV)/ready
 

@@ -17,8 +17,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tools import lock
-from tools.requirements import requirements
+from tools.requirements import pinned, requirements
 from tools.sbom import bill_of_materials, locked_hashes
+from tools.uv_settings import uv_settings
 
 ROOT = Path(__file__).parent.parent
 LOCK = (ROOT / "constraints-hashed.txt").read_text(encoding="utf-8")
@@ -47,6 +48,36 @@ def test_whatever_the_project_requires_is_pinned() -> None:
     for line in requirements(["dev"]):
         requirement = Requirement(line)
         assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+def test_what_is_installed_is_asked_for_by_version() -> None:
+    lines = requirements(["dev"])
+    locked = pins(LOCK)
+    for line, exact in zip(lines, pinned(lines), strict=True):
+        wanted, given = Requirement(line), Requirement(exact)
+        assert (given.name, given.extras, given.marker) == (
+            wanted.name, wanted.extras, wanted.marker
+        )  # fmt: skip
+        assert str(given.specifier) == f"=={locked[canonicalize_name(wanted.name)]}"
+
+
+def test_uv_uses_the_indexes_of_pip() -> None:
+    listed = """\
+:env:.find-links='/wheels'
+global.cert='/etc/certificates.pem'
+global.extra-index-url='\\nfile:///one\\nfile:///two'
+global.find-links='/others'
+global.index-url='https://internal/simple'
+global.timeout='60'
+install.no-index='true'
+"""
+    assert uv_settings(listed, {"SSL_CERT_FILE": "/own.pem"}) == {
+        "UV_DEFAULT_INDEX": "https://internal/simple",
+        "UV_INDEX": "file:///one file:///two",
+        "UV_FIND_LINKS": "/wheels",  # pip's variables count more than its files
+        "UV_NO_INDEX": "true",
+    }
+    assert uv_settings("", {}) == {}
 
 
 def test_the_build_back_end_is_pinned() -> None:

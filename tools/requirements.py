@@ -2,8 +2,9 @@
 
     python tools/requirements.py dev
 
-pip cannot compare a project in a folder with a hash, only what it requires: the Makefile installs
-these first, by the hashes of constraints-hashed.txt, and then the project alone.
+A project in a folder cannot be compared with a hash, only what it requires: the Makefile installs
+these first, by the hashes of constraints-hashed.txt, and then the project alone. Each has the
+version of constraints.txt, which uv asks for where hashes are required.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 _BUILDING = ("editables",)
 """What the build back end asks for when a project is installed from its folder."""
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.MULTILINE)
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(\[[^\]]*\])?[^;]*?(\s*;.*)?")
 
 
 def requirements(extras: list[str], root: Path = ROOT) -> list[str]:
@@ -41,5 +44,20 @@ def requirements(extras: list[str], root: Path = ROOT) -> list[str]:
     return list(found)
 
 
+def pinned(lines: list[str], root: Path = ROOT) -> list[str]:
+    """Return requirements with the versions that constraints.txt pins, extras and markers kept."""
+    text = (root / "constraints.txt").read_text(encoding="utf-8")
+    versions = {_canonical(name): pin for name, pin in _PIN.findall(text)}
+    found = []
+    for line in lines:
+        name, extras, marker = _REQUIREMENT.fullmatch(line).groups(default="")  # type: ignore[union-attr]
+        found.append(f"{name}{extras}=={versions[_canonical(name)]}{marker}")
+    return found
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 if __name__ == "__main__":
-    print("\n".join(requirements(sys.argv[1:])))
+    print("\n".join(pinned(requirements(sys.argv[1:]))))
