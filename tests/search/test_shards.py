@@ -10,7 +10,7 @@ import pytest
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.bulk.shards import ShardFolder, ShardPlan
 from polyglance.search.scan import ScannedFile
-from polyglance.search.store import BadFile, Entry, FileSignature, Item
+from polyglance.search.store import BadFile, Details, Entry, FileSignature, Item
 
 FILES = [
     ScannedFile(f"/p/{number}.jpg", "picture", FileSignature(number, 10**18)) for number in range(5)
@@ -78,6 +78,21 @@ def test_a_shard_is_plain_parquet(folder: ShardFolder) -> None:
     assert row["vectors"] == [[0.5, 0.25, 1.0]]
     assert row["taken"] == "2024-07-31T18:05:00"
     assert json.loads(table.schema.metadata[b"polyglance"])["model"] == "m"
+
+
+def test_what_a_camera_wrote_is_kept(folder: ShardFolder) -> None:
+    item = Item("/p/a.jpg", "picture", FileSignature(7, 8), "hash", "2024-07-31T18:05:00", 640, 480)
+    details = Details(latitude=48.1, longitude=11.5, camera="Canon EOS R5")
+    folder.write_shard(0, [Entry(item, np.array([[0.5, 0.25, 1.0]], np.float32), details=details)])
+    [entry] = folder.read_shard(0)
+    assert isinstance(entry, Entry)
+    assert entry.details == details
+    path = folder.path / "shards" / "000000.parquet"  # as an earlier version wrote it
+    table = pyarrow.parquet.read_table(path).drop_columns(["latitude", "longitude", "camera"])
+    pyarrow.parquet.write_table(table, path, write_page_checksum=True)
+    [entry] = folder.read_shard(0)
+    assert isinstance(entry, Entry)
+    assert entry.details == Details()
 
 
 def test_an_unfinished_list_is_made_again(tmp_path: Path) -> None:

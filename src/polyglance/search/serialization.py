@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -58,6 +58,19 @@ def details_to_row(details: Details, added: str | None) -> tuple[Any, ...]:
 def details_from_row(row: Sequence[Any]) -> Details:
     """Convert a row of the columns after ``item`` to details."""
     return Details(*row)
+
+
+def details_to_fields(details: Details | None) -> dict[str, Any]:
+    """Return what a file says about itself, as shards hold it."""
+    latitude, longitude, camera = details_to_row(details or Details(), None)[1:4]
+    return {"latitude": latitude, "longitude": longitude, "camera": camera}
+
+
+def details_from_fields(fields: Mapping[str, Any]) -> Details:
+    """Return details from `details_to_fields`; shards of earlier versions lack the fields."""
+    latitude, longitude, camera = map(fields.get, ("latitude", "longitude", "camera"))
+    place = (None, None) if latitude is None else (float(latitude), float(longitude))
+    return Details(None, *place, None if camera is None else str(camera))
 
 
 def utc_now() -> str:

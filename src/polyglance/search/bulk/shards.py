@@ -36,6 +36,7 @@ from polyglance.errors import (
     error_reason,
     printable,
 )
+from polyglance.search import serialization
 from polyglance.search.scan import ScannedFile
 from polyglance.search.serialization import ITEM_FIELDS, item_from_row, item_to_row
 from polyglance.search.store import BadFile, Entry, FileSignature, Item, ModelInfo
@@ -337,7 +338,8 @@ def _shard_table(files: Sequence[EncodedFile], plan: ShardPlan) -> pa.Table:
          ("mtime_ns", pa.int64()), ("content", pa.string()), ("taken", pa.string()),
          ("width", pa.int32()), ("height", pa.int32()), ("seconds", pa.float64()),
          ("spans", pa.list_(pa.list_(pa.float64(), 2))), ("thumbnail", pa.binary()),
-         ("reason", pa.string())]
+         ("reason", pa.string()), ("latitude", pa.float64()), ("longitude", pa.float64()),
+         ("camera", pa.string())]
     )  # fmt: skip
     table = pa.Table.from_pylist(rows, schema)
     table = table.append_column("vectors", pa.ListArray.from_arrays(offsets, vectors))
@@ -350,7 +352,8 @@ def _row_without_vectors(file: EncodedFile) -> dict[str, Any]:
         signature = file.signature._asdict() if file.signature else {}
         return {"path": file.path, **signature, "reason": file.reason}
     item = dict(zip(ITEM_FIELDS, item_to_row(file.item), strict=True))
-    return {**item, "spans": file.spans, "thumbnail": file.thumbnail}
+    details = serialization.details_to_fields(file.details)
+    return {**item, **details, "spans": file.spans, "thumbnail": file.thumbnail}
 
 
 def _check_plan(plan: ShardPlan) -> None:
@@ -392,5 +395,6 @@ def _encoded_files(table: pa.Table, width: int) -> list[EncodedFile]:
         vectors = flat[offsets[number] : offsets[number + 1]].astype(np.float32)
         spans = tuple((start, stop) for start, stop in row["spans"])
         _check_item(item, len(vectors), len(spans))
-        files.append(Entry(item, vectors, spans, row["thumbnail"]))
+        details = serialization.details_from_fields(row)
+        files.append(Entry(item, vectors, spans, row["thumbnail"], details))
     return files
