@@ -296,16 +296,20 @@ def test_voltas_fine_tuned_models_pool_with_relu() -> None:
     pooled = (pooled + PUBLISHED["roberta.pooler.dense.bias"]).relu()
     head = weights["clfs_dict.TASK8.weight"][0], weights["clfs_dict.TASK8.bias"]
     assert_scores(model, pooled @ head[0] + head[1])
+    # VOLTA's copy of UC2's own weights, which were trained with tanh and which it pools with relu
+    copied = volta(PUBLISHED)
+    assert convert_uc2(copied).config.pooling == "tanh"
+    assert convert_uc2(copied, pooling="relu").config.pooling == "relu"
 
 
 @torch.no_grad()
-def test_voltas_own_uniter_has_five_numbers_per_box_and_no_matching_head() -> None:
-    weights = volta(PUBLISHED)
+def test_voltas_own_uniter_has_five_numbers_per_box_and_two_poolers() -> None:
+    weights, pooled_size = volta(PUBLISHED), 2 * WIDTH
     for name in [n for n in weights if "pooler" in n or "bi_seq" in n]:
         del weights[name]
-    weights |= filled(dict(linear("bert.t_pooler.dense", 64, WIDTH)))
-    weights |= filled(dict(linear("bert.v_pooler.dense", 64, WIDTH)))
-    weights |= filled(dict(linear("cls.bi_seq_relationship", 2, 64)))
+    weights |= filled(dict(linear("bert.t_pooler.dense", pooled_size, WIDTH)), seed=2)
+    weights |= filled(dict(linear("bert.v_pooler.dense", pooled_size, WIDTH)), seed=3)
+    weights |= filled(dict(linear("cls.bi_seq_relationship", 2, pooled_size)), seed=4)
     box = "bert.embeddings.image_location_embeddings.weight"
     seven = weights[box].clone()
     weights[box] = seven[:, [0, 1, 2, 3, 6]]
@@ -313,14 +317,19 @@ def test_voltas_own_uniter_has_five_numbers_per_box_and_no_matching_head() -> No
     kinds = weights.pop("bert.embeddings.new_token_type_embeddings.weight")
     weights["bert.embeddings.token_type_embeddings.weight"] = kinds[:1]
     weights["bert.embeddings.image_token_type_embeddings.weight"] = kinds[1:]
-    with pytest.raises(DataError, match="lacks the heads match, pooler: set allow_missing_heads"):
-        convert_uc2(weights)
-    model = convert_uc2(weights, allow_missing_heads=True)
+    without = {name: value for name, value in weights.items() if "v_pooler.dense.b" not in name}
+    with pytest.raises(DataError, match="lacks the head pooler: set allow_missing_heads"):
+        convert_uc2(without)
+    model = convert_uc2(weights)
     seven[:, 4:6] = 0
     other = PUBLISHED | {"roberta.img_embeddings.pos_linear.weight": seven}
     output = model(TEXT, REGIONS)
     _, words = slow_score(other, "roberta", first=2, eps=(1e-12, 1e-12))
     torch.testing.assert_close(model.word_logits(output.text)[1], words, rtol=0, atol=1e-4)
+    for ours, part in ((model.pooler.text, "t"), (model.pooler.image, "v")):
+        assert torch.equal(ours.weight, weights[f"bert.{part}_pooler.dense.weight"])
+    assert torch.equal(model.match.bias, weights["cls.bi_seq_relationship.bias"])
+    assert (model.config.pooling, model.config.pooler_size) == ("relu", pooled_size)
 
 
 @torch.no_grad()

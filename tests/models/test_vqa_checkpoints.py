@@ -17,9 +17,13 @@ from polyglance.nn.packing import Packing
 VISUAL_WIDTH, ANSWERS = 6, 5
 
 
-@pytest.mark.parametrize("head", ["vqa_output", "clfs_dict.TASK1.logit_fc"])
-def test_logits_equal_a_slow_published_head(head: str) -> None:
-    published = uc2_vqa_parameters(head)
+@pytest.mark.parametrize(
+    ("head", "head_width"),
+    # VOLTA's copy of UC2 has an inner layer of the hidden size, all others of twice that.
+    [("vqa_output", 128), ("clfs_dict.TASK1.logit_fc", 64)],
+)
+def test_logits_equal_a_slow_published_head(head: str, head_width: int) -> None:
+    published = uc2_vqa_parameters(head, width=64, head_width=head_width)
     model = convert_vqa(published)
     question = Text(torch.tensor([0, 5, 6, 2]), Packing.of([4]))
     boxes = torch.tensor([[0.1, 0.1, 0.5, 0.6], [0.2, 0.0, 0.9, 1.0]])
@@ -65,3 +69,10 @@ def test_a_checkpoint_without_a_head_is_named(tmp_path: Path) -> None:
     del published["vqa_output.2.bias"]
     with pytest.raises(DataError, match="incomplete"):
         convert_vqa(published)
+
+
+def test_a_head_without_its_pooler_is_refused_and_never_reads_a_random_one() -> None:
+    published = uc2_vqa_parameters()
+    body = {name: value for name, value in published.items() if "pooler" not in name}
+    with pytest.raises(DataError, match="no pooler, which that head reads"):
+        convert_vqa(body)

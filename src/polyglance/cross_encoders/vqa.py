@@ -63,6 +63,8 @@ class VQAConfig(ModelFolderConfig):
     loss: AnswerLoss
     answer_embeddings: bool = True
     """Whether the model compares a predicted vector with one of each answer."""
+    head_width: int | None = None
+    """Of the head's inner layer; None for twice the hidden size."""
     projection_heads: ProjectionHeadsConfig | None = None
     """Of a model that compares answers with the image in a dual encoder's space."""
     object_tags: ObjectTagsConfig | None = None
@@ -175,6 +177,7 @@ class VQA:
                 model = VQAModel(
                     UC2(config.model),
                     len(answers),
+                    head_width=config.head_width,
                     answer_embeddings=config.answer_embeddings,
                     similarity=config.projection_heads,
                 )

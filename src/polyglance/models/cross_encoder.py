@@ -60,7 +60,8 @@ class CrossEncoderOutput:
     regions: Tensor | None
     """``(regions, hidden_size)``."""
     pooled: Tensor
-    """``(pairs, hidden_size)``: the first vector of each sequence, which represents the pair."""
+    """``(pairs, hidden_size)``: the first vector of each sequence, which represents the pair; in
+    mUNITER and xUNITER followed by the first region's, ``(pairs, 2 * hidden_size)``."""
     translation: Tensor | None = None
     """``(sub-words, hidden_size)`` of the second sentences, if any."""
 

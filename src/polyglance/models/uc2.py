@@ -20,7 +20,8 @@ embeddings. `UC2Config.variant` chooses between the paper and its published code
 
 In both, a region's feature and location each have a projection and a layer norm. The published
 code adds 1e-12 to the variance in the transformer's norms, and 1e-5 in all others
-(`reference_encoder`).
+(`reference_encoder`). mUNITER and xUNITER, which VOLTA trained, are this model with two poolers
+(`UC2Config.image_pooler`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from polyglance.config import validate_fields
+from polyglance.errors import PolyglanceError
 from polyglance.models.cross_encoder import (
     CrossEncoderModel,
     CrossEncoderOutput,
@@ -58,6 +60,12 @@ class UC2Config:
     variant: Variant = "paper"
     pooling: Pooling = "tanh"
     """Activation of the reference variant's pooler; VOLTA fine-tunes with ``relu``."""
+    image_pooler: bool = False
+    """Whether the reference variant pools <s> and the first region, and multiplies the two, as
+    VOLTA's own UNITERs (mUNITER, xUNITER), whose first region is the whole image."""
+    pooler_size: int | None = None
+    """Outputs of the reference variant's pooler, 1024 in VOLTA's own UNITERs; None for the hidden
+    size."""
     word_transform: bool = False
     """Whether the paper's variant predicts words with the head of XLM-R, which has a linear layer,
     GELU and a layer norm before the word embeddings; the reference variant always does."""
@@ -66,7 +74,18 @@ class UC2Config:
     adopts, or ``continue`` after the first sentence's; None for the variant's own."""
 
     def __post_init__(self) -> None:
-        validate_fields(self, lambda value: value >= 1, "1 or more", "visual_width")
+        sizes = ("visual_width", "pooler_size")
+        validate_fields(self, lambda value: value >= 1, "1 or more", *sizes)
+        if self.variant == "paper" and (self.image_pooler or self.pooler_size is not None):
+            raise PolyglanceError(
+                "image_pooler and pooler_size are of the reference variant: set variant to"
+                " reference, or leave them out"
+            )
+
+    @property
+    def pooled_size(self) -> int:
+        """The size of a pair's vector that heads take."""
+        return self.pooler_size or self.encoder.hidden_size
 
 
 def reference_encoder(config: EncoderConfig) -> EncoderConfig:
@@ -107,10 +126,12 @@ class UC2(CrossEncoderModel):
         self.word_transform = word_transform(width, eps) if transforms else nn.Identity()
         self.word_bias = nn.Parameter(torch.zeros(config.encoder.vocab_size))
         activation = nn.Tanh() if config.pooling == "tanh" else nn.ReLU()
-        self.pooler = (
-            nn.Sequential(bert_linear(width, width), activation) if reference else nn.Identity()
-        )
-        self.match = bert_linear(width, 2 if reference else 1)
+        self.pooler: nn.Module = nn.Identity()
+        if config.image_pooler:
+            self.pooler = ProductPooler(width, config.pooled_size, activation)
+        elif reference:
+            self.pooler = nn.Sequential(bert_linear(width, config.pooled_size), activation)
+        self.match = bert_linear(config.pooled_size, 2 if reference else 1)
 
     # Input embeddings
 
@@ -169,7 +190,25 @@ class UC2(CrossEncoderModel):
         of_text, of_translation, of_regions = (
             None if part is None else out[next(remaining)] for part in inputs
         )
-        return CrossEncoderOutput(of_text, of_regions, joint.packing.first(out), of_translation)
+        pooled = joint.packing.first(out)
+        if self.config.image_pooler:  # without an image there is nothing to match
+            image = torch.zeros_like(pooled)
+            if images is not None and of_regions is not None:
+                image = images.packing.first(of_regions)
+            pooled = torch.cat([pooled, image], dim=1)
+        return CrossEncoderOutput(of_text, of_regions, pooled, of_translation)
+
+    def encode_pair(self, text: Text, images: PackedRows) -> Tensor:
+        """Return `CrossEncoderOutput.pooled`; the last layer ends in the rows in use alone."""
+        if not self.config.image_pooler:
+            return super().encode_pair(text, images)
+        pairs = self.join(self.embed_text(text, images), images)
+        _, of_regions = self.split(pairs, images.packing)
+        first = pairs.packing.cu_seqlens[:-1].long()
+        first_region = of_regions[images.packing.cu_seqlens[:-1].long()]
+        wanted = torch.stack([first, first_region], dim=1).flatten()
+        out = self.encoder.contextualise(pairs.rows, pairs.packing, output_rows=wanted)
+        return out.view(len(pairs.packing), -1)
 
     def encode_positions(
         self,
@@ -233,6 +272,21 @@ class UC2(CrossEncoderModel):
         """Return what early adaptation trains: region projections and their norms."""
         parts = (self.region_feature, self.feature_norm, self.region_box, self.box_norm)
         return [parameter for part in parts for parameter in part.parameters()]
+
+
+class ProductPooler(nn.Module):
+    """The product of a pooler of <s> and one of the first region, as in VOLTA's own UNITERs."""
+
+    def __init__(self, width: int, pooled_size: int, activation: nn.Module) -> None:
+        super().__init__()
+        self.text, self.image = bert_linear(width, pooled_size), bert_linear(width, pooled_size)
+        self.activation = activation
+
+    def forward(self, first: Tensor) -> Tensor:
+        """Pool ``(pairs, 2 * hidden_size)``, the vectors of <s> and of the first region."""
+        text, image = first.chunk(2, dim=1)
+        pooled: Tensor = self.activation(self.text(text)) * self.activation(self.image(image))
+        return pooled
 
 
 def _concat_all(parts: Sequence[PackedRows]) -> tuple[PackedRows, list[Tensor]]:

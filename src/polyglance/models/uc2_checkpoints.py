@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,7 +30,7 @@ from polyglance.models.published_checkpoints import (
     load_parameters,
     read_checkpoint,
 )
-from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.uc2 import UC2, Pooling, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.nn.meta import on_meta_device
 
@@ -78,42 +79,50 @@ _LAYER_PARTS = {
 }
 
 
-def load_uc2(path: str | Path, *, allow_missing_heads: bool = False) -> UC2:
+def load_uc2(
+    path: str | Path, *, allow_missing_heads: bool = False, pooling: Pooling | None = None
+) -> UC2:
     """Load a published checkpoint file. Nothing but tensors and numbers is unpickled.
 
     Args:
         path: the file.
         allow_missing_heads: see `convert_uc2`.
+        pooling: see `convert_uc2`.
 
     Returns:
         The model, in evaluation mode.
     """
     parameters = read_checkpoint(path).parameters
-    return convert_uc2(parameters, allow_missing_heads=allow_missing_heads)
+    return convert_uc2(parameters, allow_missing_heads=allow_missing_heads, pooling=pooling)
 
 
-def convert_uc2(published: Mapping[str, Tensor], *, allow_missing_heads: bool = False) -> UC2:
+def convert_uc2(
+    published: Mapping[str, Tensor],
+    *,
+    allow_missing_heads: bool = False,
+    pooling: Pooling | None = None,
+) -> UC2:
     """Build a model of the ``reference`` variant with these parameters, in any naming scheme.
 
     A head fine-tuned for retrieval replaces the matching head's positive class. VOLTA's own
-    UNITERs match with two poolers, of words and of regions: these are dropped, and the model
-    must be fine-tuned to match; the five numbers of their boxes are five of our seven. VOLTA's
-    files lack the vector of masked regions, which is then zero, as before training.
+    UNITERs match with two poolers, of words and of the first region, which is the whole image
+    (``prepend_global`` in recipes); the five numbers of their boxes are five of our seven.
+    VOLTA's files lack the vector of masked regions, which is then zero, as before training.
 
     Args:
         published: parameters by name.
         allow_missing_heads: initialise the pooler and the heads of matching and words anew where
             the checkpoint lacks them, as fine-tuned ones do; otherwise that is an error.
+        pooling: the pooler's activation; None for the one that it was trained with: ``relu`` in
+            what VOLTA trained, else ``tanh``, also in VOLTA's copy of UC2's own weights.
 
     Returns:
         The model, in evaluation mode.
     """
     is_volta = any(".attention_self." in name for name in published)
     weights = _uc2_names(published, is_volta)
-    if any(name.startswith("v_pooler.") for name in weights):
-        heads = ("v_pooler.", "pooler.", "itm_output.", "clfs_dict.")
-        weights = {name: value for name, value in weights.items() if not name.startswith(heads)}
     config = _config(weights, is_volta)
+    config = config if pooling is None else replace(config, pooling=pooling)
     with on_meta_device():
         model = UC2(config)
     return load_parameters(
@@ -171,9 +180,15 @@ def _config(weights: Mapping[str, Tensor], is_volta: bool) -> UC2Config:
         visual_width = weights["img_embeddings.img_linear.weight"].shape[1]
     except (KeyError, ValueError) as error:
         raise DataError(f"this is not a checkpoint of UC2 or UNITER ({error})") from error
-    from_volta = any(name.startswith("clfs_dict.") for name in weights)
+    trained_by_volta = any(name.startswith(("clfs_dict.", "v_pooler.")) for name in weights)
+    pooler = weights.get("pooler.dense.weight")
     return UC2Config(
-        encoder, visual_width, variant="reference", pooling="relu" if from_volta else "tanh"
+        encoder,
+        visual_width,
+        variant="reference",
+        pooling="relu" if trained_by_volta else "tanh",
+        image_pooler=any(name.startswith("v_pooler.") for name in weights),
+        pooler_size=None if pooler is None or len(pooler) == hidden_size else len(pooler),
     )
 
 
@@ -181,6 +196,9 @@ def _rename(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]
     """Return the parameters under our names, with queries, keys and values concatenated."""
     renaming = ParameterRenaming(weights)
     remaining, renamed = renaming.remaining, renaming.renamed
+    if any(name.startswith("v_pooler.") for name in weights):
+        renaming.move("pooler.dense", "pooler.text")
+        renaming.move("v_pooler.dense", "pooler.image")
     for theirs, ours in _PARTS.items():
         renaming.move(theirs, ours)
     for number in range(num_layers):

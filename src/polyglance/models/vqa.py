@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from polyglance.models.projection_heads import ProjectionHeads, ProjectionHeadsConfig
 from polyglance.models.uc2 import UC2
-from polyglance.nn.packed_pairs import Regions, Text, encode_first
+from polyglance.nn.packed_pairs import Regions, Text
 
 _INITIAL_WEIGHT = 0.1
 """Weight of one standard deviation of similarity before training."""
@@ -76,6 +76,7 @@ class VQAModel(nn.Module):
         cross_encoder: UC2,
         answers: int,
         *,
+        head_width: int | None = None,
         dropout: float = 0.0,
         answer_embeddings: bool = True,
         similarity: ProjectionHeadsConfig | None = None,
@@ -85,6 +86,7 @@ class VQAModel(nn.Module):
         Args:
             cross_encoder: encodes question and image.
             answers: the number of classes.
+            head_width: of the head's inner layer; None for twice the hidden size.
             dropout: on the head's input.
             answer_embeddings: compare a predicted vector with one of each answer; False for
                 the paper's classifier alone.
@@ -94,14 +96,15 @@ class VQAModel(nn.Module):
         self.cross_encoder = cross_encoder
         encoder = cross_encoder.config.encoder
         width, eps = encoder.hidden_size, encoder.embedding_eps
+        self.head_width = 2 * width if head_width is None else head_width
         self.head = nn.Sequential(
             nn.Dropout(dropout),
-            nn.Linear(width, 2 * width),
+            nn.Linear(cross_encoder.config.pooled_size, self.head_width),
             nn.GELU(),
-            nn.LayerNorm(2 * width, eps),
-            nn.Linear(2 * width, answers),
+            nn.LayerNorm(self.head_width, eps),
+            nn.Linear(self.head_width, answers),
         )
-        self.answer_projection = nn.Linear(2 * width, width) if answer_embeddings else None
+        self.answer_projection = nn.Linear(self.head_width, width) if answer_embeddings else None
         self.answer_embeddings = (
             nn.Parameter(torch.zeros(answers, width)) if answer_embeddings else None
         )
@@ -111,7 +114,7 @@ class VQAModel(nn.Module):
                 nn.init.zeros_(layer.bias)
         self.similarity = None if similarity is None else AnswerSimilarity(similarity, answers)
         if similarity is not None:
-            self.similarity_weight = nn.Linear(2 * width, 1)
+            self.similarity_weight = nn.Linear(self.head_width, 1)
             nn.init.zeros_(self.similarity_weight.weight)
             nn.init.constant_(self.similarity_weight.bias, _INITIAL_WEIGHT)
 
@@ -140,9 +143,8 @@ class VQAModel(nn.Module):
         The last layer is computed for <s> alone, the only vector in use.
         """
         model = self.cross_encoder
-        text, images = model.embed_text(questions), model.embed_regions(regions)
         *layers, classifier = self.head
-        hidden = model.pooler(encode_first(model.encoder, model.join(text, images)))
+        hidden = model.pooler(model.encode_pair(questions, model.embed_regions(regions)))
         for layer in layers:
             hidden = layer(hidden)
         logits: Tensor = classifier(hidden)

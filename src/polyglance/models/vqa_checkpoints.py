@@ -1,8 +1,9 @@
 """Convert published question-answering checkpoints: UC2's and UNITER's own, and VOLTA's.
 
-All three have the same head on the pooled vector of <s>: linear, GELU, layer norm, linear. UC2
+All three have the same head on the pooled vector of a pair: linear, GELU, layer norm, linear. UC2
 and UNITER call it ``vqa_output``, VOLTA ``clfs_dict.TASK1.logit_fc`` with the number of the task.
-The order of its classes is that of the ``ans2label.json`` that the model was trained with.
+Its inner layer has twice the hidden size, in VOLTA's copy of UC2 once that. The order
+of its classes is that of the ``ans2label.json`` that the model was trained with.
 """
 
 from __future__ import annotations
@@ -58,12 +59,17 @@ def convert_vqa(published: Mapping[str, Tensor], *, task: str | None = None) -> 
     if not head:
         raise DataError("this checkpoint has no head that answers questions")
     cross_encoder = convert_uc2(published, allow_missing_heads=True)
-    model = VQAModel(cross_encoder, len(head["4.bias"]), answer_embeddings=False)
+    model = VQAModel(
+        cross_encoder,
+        len(head["4.bias"]),
+        head_width=len(head["1.bias"]),
+        answer_embeddings=False,
+    )
     shapes = {name: tuple(value.shape) for name, value in model.head.state_dict().items()}
     if shapes != {name: tuple(value.shape) for name, value in head.items()}:
         raise DataError(
-            "the head that answers questions is not linear, GELU, layer norm and linear of twice"
-            " the hidden size"
+            "the head that answers questions is not linear, GELU, layer norm and linear on the"
+            " checkpoint's pooler: load the file as it was published"
         )
     model.head.load_state_dict(head)
     return model.eval()
@@ -91,4 +97,9 @@ def vqa_head(published: Mapping[str, Tensor], *, task: str | None = None) -> dic
     head = next(iter(heads.values()), {})
     if head and len(head) < 2 * len(_OUR_LAYER):
         raise DataError("the head that answers questions is incomplete")
+    if head and not any("pooler.dense." in name for name in published):
+        raise DataError(
+            "the checkpoint has a head that answers questions and no pooler, which that head"
+            " reads: load the file as it was published"
+        )
     return head

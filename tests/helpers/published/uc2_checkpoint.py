@@ -16,11 +16,14 @@ def uc2_vqa_parameters(
     positions: int = 16,
     visual_width: int = 6,
     answers: int = 5,
+    head_width: int | None = None,
 ) -> dict[str, Tensor]:
     """Return parameters under the published names: no heads of words and matching.
 
-    ``head`` is UC2's name of the answers' head, or VOLTA's, ``clfs_dict.TASK1.logit_fc``.
+    ``head`` is UC2's name of the answers' head, or VOLTA's, ``clfs_dict.TASK1.logit_fc``;
+    its inner layer has ``head_width``, by default twice the hidden size.
     """
+    inner = head_width or 2 * width
     layer, image = "roberta.encoder.layer.0", "roberta.img_embeddings"
     shapes: Shapes = {
         "roberta.embeddings.word_embeddings.weight": (words, width),
@@ -32,9 +35,9 @@ def uc2_vqa_parameters(
         **_linear(f"{layer}.intermediate.dense", 4 * width, width),
         **_linear(f"{layer}.output.dense", width, 4 * width),
         **_linear("roberta.pooler.dense", width, width),
-        **_linear(f"{head}.0", 2 * width, width),
-        **_norm(f"{head}.2", 2 * width),
-        **_linear(f"{head}.3", answers, 2 * width),
+        **_linear(f"{head}.0", inner, width),
+        **_norm(f"{head}.2", inner),
+        **_linear(f"{head}.3", answers, inner),
     }
     for part in ("self.query", "self.key", "self.value", "output.dense"):
         shapes |= _linear(f"{layer}.attention.{part}", width, width)

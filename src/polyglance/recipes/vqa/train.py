@@ -17,7 +17,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.projection_heads import load_projection_heads
 from polyglance.models.published_checkpoints import read_checkpoint
 from polyglance.models.uc2 import UC2, UC2Config, reference_encoder
-from polyglance.models.uc2_checkpoints import load_uc2
+from polyglance.models.uc2_checkpoints import convert_uc2
 from polyglance.models.vqa import VQAModel
 from polyglance.models.vqa_checkpoints import vqa_head
 from polyglance.nn.packing import Packing
@@ -96,12 +96,17 @@ def train(recipe: VQARecipe, data: Path, run: Path, *, device: str = "cpu") -> d
 def build_model(recipe: VQARecipe, data: VQAData) -> VQAModel:
     """Build a classifier on UC2, on a pretrained text encoder or a published checkpoint."""
     width, published = data.train.regions.width, published_checkpoint(recipe)
+    head_width = None
     if published is not None:
         if recipe.variant != "reference":
             raise PolyglanceError(
                 f"{published} is a checkpoint of the published code: set variant to reference"
             )
-        cross_encoder = load_uc2(published, allow_missing_heads=True)
+        parameters = read_checkpoint(published).parameters
+        cross_encoder = convert_uc2(parameters, allow_missing_heads=True)
+        head = vqa_head(parameters, task=recipe.published_task)
+        if head and recipe.answers.classes is not None:
+            head_width = len(head["1.bias"])
         check_published(published, cross_encoder, data.tokenizer, width)
         set_dropout(cross_encoder, recipe.dropout)
         torch.manual_seed(recipe.loop.seed)
@@ -123,6 +128,7 @@ def build_model(recipe: VQARecipe, data: VQAData) -> VQAModel:
     return VQAModel(
         cross_encoder,
         len(data.vocabulary),
+        head_width=head_width,
         dropout=recipe.head_dropout,
         answer_embeddings=recipe.answers.embeddings,
         similarity=similarity,
@@ -227,6 +233,7 @@ def write_model_folder(folder: Path, recipe: VQARecipe, model: VQAModel, data: V
         answers=dict(data.vocabulary.by_language),
         loss=recipe.loss,
         answer_embeddings=recipe.answers.embeddings,
+        head_width=model.head_width,
         image_backbone=recipe.image_backbone,
         projection_heads=None
         if model.similarity is None
