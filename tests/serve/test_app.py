@@ -103,8 +103,9 @@ def test_excluded_words_and_pictures(client: TestClient) -> None:
     with_dogs = names(client, q="a dog", limit=4)
     assert "dogs-at-door" in with_dogs
     assert names(client, q="a dog", **{"not": "a door"}, limit=4) != with_dogs
-    first = first_id(client, "a dog")
-    assert names(client, q="a dog", unlike=first, limit=1) != names(client, q="a dog", limit=1)
+    pixels = {"q": "a dog", "off": "names", "limit": 1}  # a file is called dogs-at-door
+    first = first_id(client, "a dog", off="names")
+    assert names(client, unlike=first, **pixels) != names(client, **pixels)
 
 
 def test_filters(client: TestClient) -> None:
@@ -203,7 +204,8 @@ def test_interface_languages_have_a_direction(client: TestClient) -> None:
 
 def test_item_info_equals_the_hit(client: TestClient) -> None:
     hit = client.get("/api/search", params={"q": "a horse", "limit": 1}).json()["hits"][0]
-    del hit["score"]
+    for name in ("score", "probability", "why", "stack"):
+        del hit[name]
     assert client.get(f"/api/items/{hit['id']}").json() == hit
     assert (hit["folder"], hit["name"]) == ("holiday/animals", "horse.webp")
 
@@ -280,3 +282,47 @@ def test_openapi_document(client: TestClient) -> None:
     assert document["components"]["schemas"]["Problem"]["required"] == ["error"]
     error = document["paths"]["/api/search"]["get"]["responses"]["422"]
     assert error["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")
+
+
+def test_hits_say_how_certain_they_are_and_why(client: TestClient) -> None:
+    found = client.get("/api/search", params={"q": "a horse", "limit": 5}).json()
+    [first, *_] = found["hits"]
+    assert first["name"] == "horse.webp"
+    assert "name" in [reason["signal"] for reason in first["why"]]
+    plain = client.get("/api/search", params={"q": "a horse", "limit": 5, "off": "names"}).json()
+    assert not any(one["signal"] == "name" for hit in plain["hits"] for one in hit["why"])
+    if found["fold"] is not None:
+        assert found["fits"] is (found["fold"] > 0)
+        assert all(0 <= hit["probability"] <= 1 for hit in found["hits"])
+    misspelt = client.get("/api/search", params={"q": "a hrose on a meadow", "limit": 1}).json()
+    assert misspelt["corrected"] in (None, "a horse on a meadow")
+    excluding = client.get("/api/search", params={"q": "animals without birds"}).json()
+    assert excluding["understood"]["without"] == ["birds"]
+    literal = client.get("/api/search", params={"q": "animals without birds", "literal": "true"})
+    assert (literal.json()["understood"] or {}).get("without", []) == []
+    certain = client.get("/api/search", params={"q": "a horse", "min_score": "1"}).json()
+    assert certain["hits"] == []
+    for bad in ("nan", "1_0", "2", "-1", "inf"):
+        response = client.get("/api/search", params={"q": "a horse", "min_score": bad})
+        assert response.status_code == 422
+
+
+def test_pictures_have_weights(client: TestClient) -> None:
+    horse, owl = (first_id(client, name, off="names") for name in ("a horse", "an owl"))
+    pictures = {"like": [horse, owl], "limit": 1}
+    assert names(client, **pictures, like_weight=["10", "1"]) == ["horse"]
+    assert names(client, **pictures, like_weight=["1", "10"]) == ["owl"]
+    wrong = client.get("/api/search", params={**pictures, "like_weight": ["1"]})
+    assert wrong.status_code == 422
+
+
+def test_hits_are_filtered_by_camera_and_place(client: TestClient) -> None:
+    assert names(client, q="a horse", camera="none such") == []
+    assert names(client, q="a horse", place="none such") == []
+
+
+def test_stacks_hold_the_item_itself(client: TestClient) -> None:
+    horse = first_id(client, "a horse")
+    items = client.get(f"/api/items/{horse}/stack").json()["items"]
+    assert items[0]["id"] == horse
+    assert client.get("/api/items/999999/stack").status_code == 404

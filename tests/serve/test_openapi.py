@@ -33,7 +33,7 @@ PATHS = (
     "/api/items/{item}/why", "/api/items/{item}/answers", "/api/embed", "/api/timeline",
     "/api/items", "/api/folders", "/api/facets", "/api/items/{item}/details",
     "/api/items/{item}/similar", "/api/items/{item}/neighbors", "/api/items/{item}/file",
-    "/api/items/{item}/reveal",
+    "/api/items/{item}/reveal", "/api/items/{item}/stack",
 )  # fmt: skip
 MANAGED = (
     "folders", "directories", "watching", "scan", "scan/events", "unreadable",

@@ -16,7 +16,7 @@ from polyglance.serve.errors import HTTPProblem, error_responses, install_error_
 from polyglance.serve.explain import SupportsAnswer, SupportsExplain
 from polyglance.serve.explain import router as explain_router
 from polyglance.serve.head import HeadMiddleware
-from polyglance.serve.item_json import binary, items_json
+from polyglance.serve.item_json import binary, items_json, understood_json
 from polyglance.serve.limits import CLIENT
 from polyglance.serve.local import LocalAccess
 from polyglance.serve.proxies import PublicUrl, TrustedProxies
@@ -106,21 +106,35 @@ async def search(
         kind=query.kind,
         since=query.since,
         until=query.until,
+        cameras=query.camera,
+        places=query.place,
         language=query.language,
         all_segments=query.spans,
+        like_weights=query.like_weight,
+        unlike_weights=query.unlike_weight,
+        min_score=query.min_score,
+        off=query.off,
+        correct=query.correct,
+        literal=query.literal,
+        stack=query.stack,
     )
     end = min(query.offset + query.limit, schemas.MAX_HITS)
     service = get_service(request)
 
-    def work() -> list[dict[str, Any]]:
+    def work() -> dict[str, Any]:
         # One hit more than needed tells whether there is another page.
-        hits = service.catalog.search(search_request, end + 1)
-        return items_json(service.catalog, hits[query.offset :])
+        results = service.catalog.search(search_request, end + 1)
+        return {
+            "hits": items_json(service.catalog, results[query.offset : end]),
+            "more": end < len(results) and end < schemas.MAX_HITS,
+            "fold": results.fold,
+            "fits": None if results.fold is None else not results.nothing_fits,
+            "corrected": results.searched_for,
+            "understood": understood_json(results),
+        }
 
-    hits = await service.search_limiter.run(work)
     response.headers["cache-control"] = "no-store"
-    count = end - query.offset
-    return {"hits": hits[:count], "more": len(hits) > count and end < schemas.MAX_HITS}
+    return await service.search_limiter.run(work)
 
 
 @router.post(

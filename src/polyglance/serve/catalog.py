@@ -22,7 +22,9 @@ from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.search.browsing import Browser
 from polyglance.search.library import Library
-from polyglance.search.query import Hit, MediaRef, build_filter
+from polyglance.search.query import ImageQuery, MediaRef, build_filter
+from polyglance.search.query_syntax import Weighted
+from polyglance.search.results import SearchResults
 from polyglance.search.scan import CLIP_SUFFIXES, IMAGE_SUFFIXES, is_within
 from polyglance.search.store import BadFile, Counts, Filter, Kind, LibraryUnavailableError
 from polyglance.serve.errors import HTTPProblem
@@ -48,8 +50,19 @@ class SearchRequest:
     kind: str | None = None
     since: str | None = None
     until: str | None = None
+    cameras: Sequence[str] = ()
+    places: Sequence[str] = ()
     language: str | None = None
     all_segments: bool = False
+    like_weights: Sequence[float] = ()
+    unlike_weights: Sequence[float] = ()
+    """One for each picture, or none."""
+    min_score: float | None = None
+    off: Sequence[str] = ()
+    """Signals that are switched off."""
+    correct: bool = True
+    literal: bool = False
+    stack: bool = False
 
 
 class FilterRequest(Protocol):
@@ -108,7 +121,7 @@ class LibraryCatalog:
         cameras, places = tuple(request.camera) or None, tuple(request.place) or None
         return replace(where, cameras=cameras, places=places)
 
-    def search(self, request: SearchRequest, count: int) -> list[Hit]:
+    def search(self, request: SearchRequest, count: int) -> SearchResults:
         """Return the best ``count`` hits, the best first."""
         folders = self._folders(request.folders)
         try:
@@ -118,16 +131,23 @@ class LibraryCatalog:
         try:
             return self._library.search(
                 request.text,
-                picture=[self._picture(picture) for picture in request.like],
+                picture=self._pictures(request.like, request.like_weights),
                 exclude=request.without,
-                exclude_picture=[self._picture(picture) for picture in request.unlike],
+                exclude_picture=self._pictures(request.unlike, request.unlike_weights),
                 k=count,
                 folder=folders,
                 kind=request.kind,
                 since=request.since,
                 until=request.until,
+                camera=request.cameras or None,
+                place=request.places or None,
                 language=request.language,
                 all_segments=request.all_segments,
+                min_score=request.min_score,
+                off=request.off,
+                correct=request.correct,
+                literal=request.literal,
+                stack=request.stack,
             )
         except (DataError, LibraryUnavailableError):
             raise
@@ -232,6 +252,24 @@ class LibraryCatalog:
             )
             for folder in self._library.confirmed
         )
+
+    def _pictures(
+        self, refs: Sequence[str], weights: Sequence[float]
+    ) -> list[ImageQuery | Weighted[ImageQuery]]:
+        """Return pictures of a search, with their weights if they have some."""
+        if weights and len(weights) != len(refs):
+            raise HTTPProblem(422, "like_weight: give one for each picture, or none.")
+        pictures = [self._picture(ref) for ref in refs]
+        if not weights:
+            return list(pictures)
+        return [
+            Weighted(picture, weight)
+            for picture, weight in zip(pictures, weights, strict=True)
+        ]
+
+    def stack(self, item: int) -> list[MediaRef]:
+        """Return an item with its copies, near-duplicates and the rest of its burst."""
+        return self._library.stack_of(self.get(item))
 
     def _picture(self, ref: str) -> MediaRef | Vectors:
         return self.get(int(ref)) if ref.isdecimal() else decode_token(ref, self.manifest.width)

@@ -64,7 +64,7 @@ class Embeddings(BaseModel):
     },
     openapi_extra={"requestBody": json_body(EmbedRequest)},
 )
-async def embed(request: Request) -> Any:
+async def embed(request: Request, response: Response) -> Any:
     """Return the vectors of texts and pictures, which nobody else gets to see."""
     service = get_service(request)
     body = await read_json(request, service.uploads, EmbedRequest)
@@ -74,14 +74,13 @@ async def embed(request: Request) -> Any:
     for encoded in body.pictures:
         pictures.append(await service.upload_limiter.run(_decode, service, encoded, CLIENT.get()))
     vectors = await service.search_limiter.run(_encode, service, body, pictures)
-    headers = {"cache-control": "no-store"}
+    num_texts, manifest = len(body.texts), service.catalog.manifest
+    response.headers["cache-control"] = "no-store"
     if RAW in request.headers.get("accept", ""):
         raw = np.ascontiguousarray(vectors, "<f4").tobytes()
-        manifest = service.catalog.manifest
-        headers |= {"x-vector-width": str(manifest.width)}
+        headers = {"cache-control": "no-store", "x-vector-width": str(manifest.width)}
         return Response(raw, media_type=RAW, headers=headers)
     listed = vectors.astype(float).round(7).tolist()
-    num_texts, manifest = len(body.texts), service.catalog.manifest
     return {
         "model": manifest.model,
         "width": manifest.width,

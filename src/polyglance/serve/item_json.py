@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from polyglance.search.query import Hit, MediaRef
+from polyglance.search.results import SearchResults
 from polyglance.serve.catalog import LibraryCatalog
 
 
@@ -29,10 +30,36 @@ def items_json(catalog: LibraryCatalog, pieces: Sequence[MediaRef]) -> list[dict
             "height": piece.height,
             "seconds": piece.seconds,
             "span": piece.span,
-            **({"score": round(piece.score, 4)} if isinstance(piece, Hit) else {}),
+            **(_hit_json(piece) if isinstance(piece, Hit) else {}),
         }
         for piece, (folder, name) in zip(pieces, catalog.display_names(pieces), strict=True)
     ]
+
+
+def _hit_json(hit: Hit) -> dict[str, Any]:
+    return {
+        "score": round(hit.score, 4),
+        "probability": None if hit.probability is None else round(hit.probability, 4),
+        "why": [
+            {"signal": one.signal, "text": one.text, "score": round(one.score, 3)}
+            for one in hit.why
+        ],
+        "stack": 1 + len(hit.stack),
+    }
+
+
+def understood_json(results: SearchResults) -> dict[str, Any] | None:
+    """Return what a query was understood as, or None if all of it was taken as it is."""
+    dates = [part for part in results.understood if part.signal == "date"]
+    places = [part.label for part in results.understood if part.signal == "place"]
+    if not (dates or places or results.excluded):
+        return None
+    return {
+        "since": min((part.since for part in dates if part.since), default=None),
+        "until": max((part.until for part in dates if part.until), default=None),
+        "place": ", ".join(places) or None,
+        "without": list(results.excluded),
+    }
 
 
 def with_offset(taken: datetime) -> datetime:

@@ -71,6 +71,17 @@ async def similar_items(
     return {"hits": await get_service(request).search_limiter.run(work)}
 
 
+@router.get("/stack", response_model=schemas.StackedItems, responses=error_responses(404, 503))
+async def stacked_items(request: Request, item: schemas.ItemId) -> dict[str, Any]:
+    """Return the copies and near-duplicates of an item, and the rest of its burst."""
+    catalog = get_service(request).catalog
+
+    def work() -> dict[str, Any]:
+        return {"items": items_json(catalog, catalog.stack(item))}
+
+    return await get_service(request).search_limiter.run(work)
+
+
 @router.get(
     "/thumbnail",
     response_class=Response,

@@ -39,6 +39,13 @@ def _digits(value: Any) -> Any:
     return value
 
 
+def _decimal(value: Any) -> Any:
+    """Accept decimal numbers only; Python would also read `nan`, `1_0` and blanks."""
+    if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,9}(\.[0-9]{1,12})?", value):
+        raise ValueError("is not a number")
+    return value
+
+
 def _true_or_false(value: Any) -> Any:
     if isinstance(value, str) and value not in ("true", "false"):
         raise ValueError("is neither true nor false")
@@ -46,6 +53,8 @@ def _true_or_false(value: Any) -> Any:
 
 
 Integer = Annotated[int, BeforeValidator(_digits)]
+Number = Annotated[float, BeforeValidator(_decimal)]
+Weight = Annotated[Number, Field(ge=0.01, le=100)]
 ItemId = Annotated[Integer, Path(ge=1, lt=2**53, description="The `id` of a hit.")]
 Flag = Annotated[bool, BeforeValidator(_true_or_false)]
 QueryText = Annotated[str, Field(max_length=MAX_QUERY_CHARS), AfterValidator(_clean_text)]
@@ -130,6 +139,24 @@ class SearchQuery(FilterQuery):
     language: Language | None = Field(
         None, description="Language of the words, for models that need it."
     )
+    like_weight: list[Weight] = Field(
+        [], max_length=4, description="How much each of `like` counts, beside 1 for the words."
+    )
+    unlike_weight: list[Weight] = Field([], max_length=4, description="The same of `unlike`.")
+    min_score: Number | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Leave out hits with a lower probability, or cosine where there is none.",
+    )
+    off: list[Literal["names", "dates", "places", "text"]] = Field(
+        [], max_length=4, description="Signals to search without."
+    )
+    correct: Flag = Field(True, description="Correct typing mistakes in `q`.")
+    literal: Flag = Field(False, description="Take `q` as it is: no exclusions, weights and such.")
+    stack: Flag = Field(
+        False, description="Of copies, near-duplicates and bursts return the best alone."
+    )
     spans: Flag = Field(False, description="All matching segments of a clip, not only the best.")
     limit: Integer = Field(40, ge=1, le=100)
     offset: Integer = Field(0, ge=0, lt=MAX_HITS)
@@ -151,10 +178,32 @@ class Item(BaseModel):
     span: Span | None = Field(description="Start and end of the segment in seconds.")
 
 
+class Reason(BaseModel):
+    """What speaks for a hit."""
+
+    signal: str = Field(description="picture, name, date, place or text.")
+    text: str | None = Field(description="The words of the query that it answers; null for all.")
+    score: float = Field(description="How much it adds to the rank.")
+
+
 class Hit(Item):
     """A search result."""
 
     score: float = Field(description="Cosine similarity to the query.")
+    probability: float | None = Field(
+        description="Of a match, where the model is calibrated for such queries."
+    )
+    why: list[Reason] = Field(description="What speaks for it, the strongest first.")
+    stack: int = Field(description="Files that are stacked with it, itself included.")
+
+
+class Understood(BaseModel):
+    """Parts of the query that were taken for something else than what is to be seen."""
+
+    since: str | None
+    until: str | None
+    place: str | None
+    without: list[str] = Field(description="What the words exclude.")
 
 
 class SearchResponse(BaseModel):
@@ -162,6 +211,13 @@ class SearchResponse(BaseModel):
 
     hits: list[Hit]
     more: bool = Field(description="Whether there are more at a higher `offset`.")
+    fold: int | None = Field(
+        description="How many hits from the beginning of the list fit well, as far as it is known"
+        " up to this page; others are less certain. Null if the query has no probabilities."
+    )
+    fits: bool | None = Field(description="False if nothing fits well.")
+    corrected: str | None = Field(description="The words as they were corrected, if they were.")
+    understood: Understood | None
 
 
 class UploadedPicture(BaseModel):
@@ -256,6 +312,12 @@ class ItemDetails(Item):
     latitude: float | None
     longitude: float | None
     text: str | None = Field(description="Text inside the picture.")
+
+
+class StackedItems(BaseModel):
+    """Copies, near-duplicates and the rest of a burst, the item itself first."""
+
+    items: list[Item]
 
 
 class SimilarItems(BaseModel):
