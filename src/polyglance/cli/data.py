@@ -64,6 +64,25 @@ def data_import(
     print(f"{out}: {pluralize(result.records, 'record')}")
 
 
+@app.command("merge")
+def data_merge(
+    manifests: Annotated[list[Path], typer.Argument(help="Manifests to merge, two or more.")],
+    out: Annotated[Path, typer.Option(help="Manifest to write.")],
+    languages: Annotated[
+        str | None, typer.Option(help="Keep captions in these, such as de,fr, and in --source.")
+    ] = None,
+    source: Annotated[str, typer.Option(help="Language that translations were made from.")] = "en",
+) -> None:
+    """Merge manifests into one record per picture; marks of machine captions are kept."""
+    from polyglance.data.merge import merge_manifests
+
+    chosen = None if languages is None else [parse_language(x) for x in languages.split(",")]
+    result = merge_manifests(manifests, out, languages=chosen, source=parse_language(source))
+    by_machine = {code: f" ({count:,} by machine)" for code, count in result.machine.items()}
+    counts = [f"{code} {n:,}{by_machine.get(code, '')}" for code, n in result.captions.items()]
+    print(f"{out}: {pluralize(result.records, 'record')}, captions {'  '.join(counts)}")
+
+
 @app.command("show")
 def data_show(
     manifest: Annotated[Path, typer.Argument(help="A manifest.")],

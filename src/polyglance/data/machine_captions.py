@@ -5,7 +5,8 @@
                                "translators": {"de": "opus-mt-en-de 1f0c2a5b9d3e4f60"}}
 
 Here the two German captions are translations of the first and the third caption in the
-source language. Languages that a line does not name are human captions. The first line names
+source language; -1 would stand for one that a person wrote (`polyglance data merge`). Languages
+that a line does not name are human captions. The first line names
 the translators of all lines, with the beginning of their fingerprints.
 """
 
@@ -22,7 +23,9 @@ from polyglance.errors import DataError, Problems
 from polyglance.records import Record, atomic_write, parse_json, read_lines, read_manifest
 
 MachineCaptions: TypeAlias = Mapping[str, tuple[int, ...]]
-"""By language, the index of the source caption that each caption translates."""
+"""By language, the index of the source caption that each caption translates, or `HUMAN`."""
+HUMAN = -1
+"""Marks a caption that is no translation among others that are."""
 
 
 def machine_captions_path(manifest: str | Path) -> Path:
@@ -120,15 +123,25 @@ def count_machine_captions(manifest: str | Path, split: str | None = None) -> Ma
         return counts
     for record, machine in read_with_machine_captions(manifest):
         if split is None or record.split == split:
-            counts.update({code: len(record.captions.get(code, ())) for code in machine})
+            counts.update(
+                {code: sum(n != HUMAN for n in places) for code, places in machine.items()}
+            )
     return counts
 
 
 def read_human_captions(manifest: str | Path) -> Iterator[Record]:
     """Yield the records of a manifest with human captions only, for evaluation."""
     for record, machine in read_with_machine_captions(manifest):
-        human = {code: texts for code, texts in record.captions.items() if code not in machine}
-        yield replace(record, captions=human)
+        human = {
+            code: _human_texts(texts, machine.get(code)) for code, texts in record.captions.items()
+        }
+        yield replace(record, captions={code: texts for code, texts in human.items() if texts})
+
+
+def _human_texts(texts: tuple[str, ...], places: tuple[int, ...] | None) -> tuple[str, ...]:
+    if places is None or HUMAN not in places:
+        return texts if places is None else ()
+    return tuple(text for text, place in zip(texts, places, strict=True) if place == HUMAN)
 
 
 def _parse(path: Path, number: int, line: str) -> tuple[str, MachineCaptions]:

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from polyglance.batches.order import GroupedOrder
 from polyglance.data.captions import CaptionTable
+from polyglance.data.machine_captions import HUMAN, read_with_machine_captions
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.nn.packing import Packing
 from polyglance.objectives.co_masking import CaptionPair
 from polyglance.recipes.cross_encoder.captions import Streaming
+from polyglance.recipes.cross_encoder.corpora import image_key
 from polyglance.records import Record, atomic_write, read_lines
 from polyglance.text.alignment import AlignerSettings, align
 from polyglance.text.alignment.links import Link, format_pharaoh
@@ -35,7 +37,9 @@ from polyglance.training.mixture import take_in_order
 from polyglance.utils.ragged import ragged_arange
 
 Indices = NDArray[np.int64]
-Pairing = Literal["closest", "same-place"]
+Pairing = Literal["closest", "same-place", "marked"]
+Translated = Mapping[str, Mapping[str, frozenset[tuple[str, str]]]]
+"""By image and language, English captions with their machine translations."""
 Words = Sequence[str]
 
 
@@ -59,6 +63,7 @@ def align_captions(
     texts: Iterable[Record] = (),
     settings: AlignerSettings | None = None,
     min_lift: float = 0.0,
+    translated: Translated | None = None,
 ) -> list[AlignedPair]:
     """Find a source caption for each target caption of an image, and align their words.
 
@@ -71,6 +76,7 @@ def align_captions(
         settings: of the aligner.
         min_lift: keep links between words that are linked so many times as often as by chance;
             articles are in every caption and are linked to whatever is left over. 0 keeps all.
+        translated: which captions a machine translated, for the pairing ``marked``.
 
     Returns:
         Pairs with the links that both directions of the aligner agree on.
@@ -78,7 +84,7 @@ def align_captions(
     candidates = [
         (number, first, second)
         for number, record in enumerate(records)
-        for first, second in _candidates(record, source, target, pairing)
+        for first, second in _candidates(record, source, target, pairing, translated or {})
     ]
     if not candidates:
         raise PolyglanceError(
@@ -122,10 +128,33 @@ def _lifted(
 
 
 def _candidates(
-    record: Record, source: str, target: str, pairing: Pairing
+    record: Record, source: str, target: str, pairing: Pairing, translated: Translated
 ) -> Iterator[tuple[int, int]]:
-    ours, theirs = (range(len(record.captions.get(code, ()))) for code in (source, target))
-    return product(ours, theirs) if pairing == "closest" else zip(ours, theirs, strict=False)
+    ours, theirs = (record.captions.get(code, ()) for code in (source, target))
+    if pairing == "same-place":
+        yield from zip(range(len(ours)), range(len(theirs)), strict=False)
+        return
+    marked = translated.get(image_key(record), {}).get(target, frozenset())
+    for first, second in product(range(len(ours)), range(len(theirs))):
+        if pairing == "closest" or (ours[first], theirs[second]) in marked:
+            yield first, second
+
+
+def read_translated(manifests: Iterable[Path], source: str) -> Translated:
+    """Read which captions a machine translated from which, by the marks beside manifests."""
+    translated: dict[str, dict[str, frozenset[tuple[str, str]]]] = {}
+    for manifest in manifests:
+        for record, machine in read_with_machine_captions(manifest):
+            for language, places in machine.items():
+                texts = record.captions[language]
+                pairs = frozenset(
+                    (record.captions[source][place], text)
+                    for place, text in zip(places, texts, strict=True)
+                    if place != HUMAN
+                )
+                own = translated.setdefault(image_key(record), {})
+                own[language] = own.get(language, frozenset()) | pairs
+    return translated
 
 
 def write_aligned(path: str | Path, pairs: Iterable[AlignedPair], key: str) -> None:

@@ -30,7 +30,8 @@ class Translations:
     languages: tuple[str, ...] | None = None
     """Those besides English; None for all languages with captions."""
     pairing: Pairing = "closest"
-    """``same-place`` where the k-th caption translates the k-th English one."""
+    """``same-place`` where the k-th caption translates the k-th English one; ``marked`` where a
+    file beside the manifest says which, as `polyglance data translate` writes it."""
     texts: tuple[TextFile, ...] = ()
     """Further sentences with translations that the word aligner learns from."""
     aligner: AlignerName = "fast_align"

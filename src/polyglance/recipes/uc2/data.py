@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,13 @@ from polyglance.recipes.cross_encoder.data import (
 from polyglance.recipes.uc2.aligned_captions import (
     AlignedCaptions,
     AlignedPair,
+    Translated,
     align_captions,
     read_aligned,
+    read_translated,
     write_aligned,
 )
-from polyglance.recipes.uc2.alignment_files import open_alignments, write_alignments
+from polyglance.recipes.uc2.alignment_files import Align, open_alignments, write_alignments
 from polyglance.recipes.uc2.config import Translations, UC2Recipe
 from polyglance.recipes.uc2.early_adaptation import SoftLabels, StreamedSoftLabels
 from polyglance.recipes.uc2.labels import LabelNames, LabelTokens, load_label_names
@@ -185,12 +187,21 @@ def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) ->
         for text in settings.texts
         for record in read_all_records(text.format, data / text.manifest)
     ]
+    translated: Translated = {}
+    if settings.pairing == "marked":
+        corpora = (recipe.train, *recipe.extra_train)
+        files = [file for corpus in corpora for file in (corpus, *corpus.merge)]
+        manifests = [data / file.manifest for file in files if file.format == "jsonl"]
+        translated = read_translated(manifests, ENGLISH)
+    align = partial(_align_part, settings, texts, translated)
     if train.captions_key is not None:
-        return _mapped_alignments(recipe, train, tokenizer, data, languages, texts)
+        return _mapped_alignments(recipe, train, tokenizer, data, languages, align)
     aligned = {}
     with progress("Aligning words", len(languages), quiet=rank() > 0) as advance:
         for language in languages:
-            pairs = _aligned_pairs(settings, train.records, texts, language, data)
+            key = _cache_key(settings, language, [*train.records, *texts])
+            path = settings.cache_dir and data / settings.cache_dir / f"{ENGLISH}-{language}.tsv"
+            pairs = _aligned_pairs(path or None, key, partial(align, train.records, language))
             aligned[ENGLISH, language] = pairs
             advance(1)
     streaming = train.streaming(recipe.pretraining.batch, seed=recipe.loop.seed)
@@ -200,19 +211,13 @@ def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) ->
 
 
 def _aligned_pairs(
-    settings: Translations,
-    records: Sequence[Record],
-    texts: Sequence[Record],
-    language: str,
-    data: Path,
+    path: Path | None, key: str, align: Callable[[], list[AlignedPair]]
 ) -> list[AlignedPair]:
-    """Align English with another language, or read the result from the cache."""
-    if settings.cache_dir is None:
-        return _align_part(settings, texts, records, language)
-    path = data / settings.cache_dir / f"{ENGLISH}-{language}.tsv"
-    key = _cache_key(settings, language, [*records, *texts])
+    """Align English with another language, or read the result from a file of this key."""
+    if path is None:
+        return align()
     if rank() == 0 and read_aligned(path, key) is None:
-        write_aligned(path, _align_part(settings, texts, records, language), key)
+        write_aligned(path, align(), key)
     barrier()
     cached = read_aligned(path, key)
     assert cached is not None
@@ -220,7 +225,11 @@ def _aligned_pairs(
 
 
 def _align_part(
-    settings: Translations, texts: Sequence[Record], records: Sequence[Record], language: str
+    settings: Translations,
+    texts: Sequence[Record],
+    translated: Translated,
+    records: Sequence[Record],
+    language: str,
 ) -> list[AlignedPair]:
     return align_captions(
         records,
@@ -230,6 +239,7 @@ def _align_part(
         texts=texts,
         settings=settings.aligner_settings,
         min_lift=settings.min_lift,
+        translated=translated,
     )
 
 
@@ -239,7 +249,7 @@ def _mapped_alignments(
     tokenizer: Tokenizer,
     data: Path,
     languages: Sequence[str],
-    texts: Sequence[Record],
+    align: Align,
 ) -> AlignedCaptions:
     """Align a corpus on disk into memory-mapped files, once, and open them on all processes."""
     assert recipe.pretraining is not None
@@ -249,7 +259,6 @@ def _mapped_alignments(
     folder = data / (settings.cache_dir or recipe.streaming.cache_dir) / f"links-{key}"
     if rank() == 0 and open_alignments(folder, key, train.captions) is None:
         codes = [(ENGLISH, language) for language in languages]
-        align = partial(_align_part, settings, texts)
         write_alignments(
             folder,
             key,
