@@ -61,6 +61,7 @@ HEADLINES: dict[str, Headline | None] = {
     "library_speed": Headline("large_library/graph_ms/median", lower_is_better=True),
     "page_scroll": Headline("first_picture_ms/median", lower_is_better=True),
     "serve_load": Headline("by_request/search/p50_ms", lower_is_better=True),
+    "photo_speed": Headline("photos_per_second/{}/median", "jpeg"),
     "decoding_limits": Headline("as_given/cpu/{}_ms", "processes", lower_is_better=True),
     "index_kill": Headline("uninterrupted_s", lower_is_better=True),
     "index_kill_postgres": Headline("uninterrupted_s", lower_is_better=True),

@@ -101,6 +101,17 @@ def test_a_clip_held_upright_is_shown_upright(library: Library, photos: Path) ->
     assert thumbnail is not None
 
 
+def test_pictures_are_shown_upright_and_decoded_in_another_process(
+    library: Library, camera_roll: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.add(camera_roll)
+    monkeypatch.setattr(heif, "register", None)
+    monkeypatch.setattr(raw, "open_raw", None)
+    images = {hit.path.name: library.picture(hit) for hit in library.search("red", kind="picture")}
+    assert images["IMG_1.HEIC"].size == (96, 160)
+    assert images["IMG_2.DNG"].size == (80, 48)  # developed at half the size
+
+
 def test_without_the_extra_files_are_skipped_with_the_way_out_and_indexed_after(
     library: Library, camera_roll: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,12 @@ from polyglance.search.files import make_thumbnail
 from polyglance.utils.worker_pool import Content
 from polyglance.utils.worker_process import Reply
 from polyglance.vision.exif import Metadata
-from polyglance.vision.limited_decoding import DecodeLimits, DecodingError, run_limited
+from polyglance.vision.limited_decoding import (
+    DecodeLimits,
+    DecodingError,
+    read_limited_file,
+    run_limited,
+)
 from polyglance.vision.pictures import Resize, decode_picture, downscale, to_square
 
 if TYPE_CHECKING:
@@ -80,6 +85,12 @@ def decode_for_library(
         max_reply=4 * limits.max_pixels + MAX_THUMBNAIL_BYTES,
         convert=convert,
     )
+
+
+def read_limited_picture(path: str, limits: DecodeLimits, *, min_side: int) -> LibraryPicture:
+    """Read a picture file for display; see `decode_for_library`."""
+    data = read_limited_file(path, limits)
+    return decode_for_library(data, path, limits, min_side=min_side)
 
 
 def decode_task(settings: dict[str, Any], data: bytes) -> Iterator[Reply]:

@@ -176,12 +176,7 @@ def read_limited_square(
     path: str | Path, size: int, resize: Resize, limits: DecodeLimits
 ) -> Square:
     """Read a picture file into a square as `polyglance.vision.pictures.read_square` does."""
-    try:
-        limits.check_size(str(path), Path(path).stat().st_size)
-        data = Path(path).read_bytes()
-    except OSError as error:
-        reason = f"{path}: cannot be read ({error.strerror or error})"
-        raise DecodingError(reason, passing=True) from error
+    data = read_limited_file(path, limits)
     return run_limited(
         f"{__name__}:make_square",
         str(path),
@@ -191,6 +186,16 @@ def read_limited_square(
         max_reply=3 * size**2,
         convert=lambda header, pixels: _square(header, pixels, size),
     )
+
+
+def read_limited_file(path: str | Path, limits: DecodeLimits) -> bytes:
+    """Read a file that is small enough to be decoded."""
+    try:
+        limits.check_size(str(path), Path(path).stat().st_size)
+        return Path(path).read_bytes()
+    except OSError as error:
+        reason = f"{path}: cannot be read ({error.strerror or error})"
+        raise DecodingError(reason, passing=True) from error
 
 
 def sample_limited_squares(
