@@ -89,6 +89,13 @@ def test_a_folder_that_is_in_no_library_is_encoded_for_this_once(
     assert output.split()[1:] == ["Katze", f"{tmp_path}/one/a.webp"]
     assert "torn.jpg" in notes
     assert not (tmp_path / "none.polyglance").exists()
+    (tmp_path / "one" / "a.webp").unlink()
+    for number in range(4):
+        (tmp_path / "one" / f"{number}.jpg").write_bytes(b"x")
+    done = CliRunner().invoke(app, ["classify", str(tmp_path / "one"), "Katze"])
+    assert "no picture or clip there can be read" in str(done.exception)
+    assert "skipped 5 files" in done.stderr
+    assert "library problems" not in done.stderr
 
 
 def test_copies_links_and_limits(photos: Path, place: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from polyglance.cli.addresses import LibraryOption
 from polyglance.cli.hits import path_text
 from polyglance.cli.index import print_skipped_files
 from polyglance.cli.interrupts import kept_if_interrupted
-from polyglance.cli.output import Quiet, console
+from polyglance.cli.output import Quiet, console, pluralize
 from polyglance.errors import PolyglanceError, printable
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def classify(
             language=language,
             min_probability=min_probability,
         )
+    if not results:
+        raise PolyglanceError(f"{printable(str(folder))}: no picture or clip there can be read")
     if as_json:
         print(json.dumps([one.to_json() for one in results], ensure_ascii=False, indent=2))
     elif as_csv:
@@ -86,7 +88,7 @@ def classify(
         _print_lines(results, names)
     counts = Counter(one.label or NONE for one in results)
     summary = ", ".join(f"{counts[name]:,} {name}" for name in (*names, NONE) if counts[name])
-    print(f"{len(results):,} files: {summary or NONE}", file=sys.stderr)
+    print(f"{pluralize(len(results), 'file')}: {summary}", file=sys.stderr)
     if target:
         name = printable(str(target))
         with kept_if_interrupted(lambda: f"what is in {name} stays; the same command continues"):
@@ -139,7 +141,7 @@ def _opened(
         Library(Path(temporary) / "classify.polyglance", model=model) as opened,
     ):
         report = opened.add(folder, quiet=quiet)
-        print_skipped_files(report, None)
+        print_skipped_files(report, None, kept=False)
         yield opened
 
 

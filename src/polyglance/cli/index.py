@@ -86,8 +86,14 @@ def index(
             raise typer.Exit(1)
 
 
-def print_skipped_files(report: IndexReport, library: str | None) -> None:
-    """Print the bad files: few by name, many by their reasons and where all are listed."""
+def print_skipped_files(report: IndexReport, library: str | None, *, kept: bool = True) -> None:
+    """Print the bad files: few by name, many by their reasons and where all are listed.
+
+    Args:
+        report: What was done.
+        library: The library, as it was given.
+        kept: Whether the library is there afterwards.
+    """
     if len(report.bad) <= MAX_NAMED:
         for bad in report.bad:
             print(f"skipped {printable(bad.path)}: {bad.reason}", file=sys.stderr)
@@ -98,6 +104,8 @@ def print_skipped_files(report: IndexReport, library: str | None) -> None:
         print(f"{count:>7,}  {reason}", file=sys.stderr)
     if others := sum(count for _, count in reasons[MAX_REASONS:]):
         print(f"{others:>7,}  for other reasons", file=sys.stderr)
+    if not kept:
+        return
     option = f" -l {shlex.quote(library)}" if library else ""
     print(f"`polyglance library problems{option}` lists them", file=sys.stderr)
 
