@@ -308,7 +308,7 @@ def test_hits_say_how_certain_they_are_and_why(client: TestClient) -> None:
 
 
 def test_pictures_have_weights(client: TestClient) -> None:
-    horse, owl = (first_id(client, name, off="names") for name in ("a horse", "an owl"))
+    horse, owl = (first_id(client, name) for name in ("a horse", "an owl"))
     pictures = {"like": [horse, owl], "limit": 1}
     assert names(client, **pictures, like_weight=["10", "1"]) == ["horse"]
     assert names(client, **pictures, like_weight=["1", "10"]) == ["owl"]
