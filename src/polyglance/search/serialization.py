@@ -69,8 +69,11 @@ def details_to_fields(details: Details | None) -> dict[str, Any]:
 def details_from_fields(fields: Mapping[str, Any]) -> Details:
     """Return details from `details_to_fields`; shards of earlier versions lack the fields."""
     latitude, longitude, camera = map(fields.get, ("latitude", "longitude", "camera"))
-    place = (None, None) if latitude is None else (float(latitude), float(longitude))
-    return Details(None, *place, None if camera is None else str(camera))
+    return Details(
+        latitude=None if latitude is None else float(latitude),
+        longitude=None if longitude is None else float(longitude),
+        camera=None if camera is None else str(camera),
+    )
 
 
 def utc_now() -> str:
