@@ -136,6 +136,12 @@ def test_a_notebook_shows_thumbnails(filled: Library, photos: Path, tmp_path: Pa
     assert page.count("<img") == 4
     assert "3 pictures, 1 clip" in page
     assert f'title="{photos / "c" / "blue.png"}"' in page
+    found = filled.search("red", k=2)
+    shown = found._repr_html_()
+    assert shown is not None
+    assert shown.count("<img") == 2
+    assert "2 hits" in shown
+    assert f"<b>{found[0].score:.2f}</b> {found[0].path.name}" in shown
     (photos / "a green.png").unlink()
     assert filled._repr_html_().count("<img") == 3  # a box without a picture
     with Library(tmp_path / "none.polyglance") as empty:

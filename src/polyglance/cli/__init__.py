@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -41,10 +42,11 @@ app = typer.Typer(
     help="Search pictures and videos in any language: `index` a folder, then `search` or `serve`.",
 )
 _SEARCH, _TRAIN = "Search your pictures", "Train and compare models"
-for command in (
+_searching: tuple[Callable[..., None], ...] = (
     index.index, search.search, serve.serve, classify.classify, ask.ask, explain.explain,
     encode.encode,
-):  # fmt: skip
+)  # fmt: skip
+for command in _searching:
     app.command(rich_help_panel=_SEARCH)(command)
 app.add_typer(library.app, name="library", rich_help_panel=_SEARCH)
 for command in (evaluate.evaluate, reproduce.reproduce, plan.plan, calibrate.calibrate):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from polyglance.search.query import Hit
 
 if TYPE_CHECKING:
+    from polyglance.search.library_contents import LibraryContents
     from polyglance.search.signals.understanding import Part
 
 
@@ -40,6 +41,14 @@ class SearchResults(list[Hit]):
         self.language = language
         self.understood: tuple[Part, ...] = ()
         """The parts of the query that became filters."""
+        self.library: LibraryContents | None = None
+        """Where they were found, for thumbnails in notebooks."""
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows: thumbnails, probabilities or scores, and names."""
+        from polyglance.search.render.notebook import results_html
+
+        return None if self.library is None else results_html(self.library, self)
 
     @property
     def nothing_fits(self) -> bool:

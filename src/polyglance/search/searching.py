@@ -155,7 +155,7 @@ class SearchableLibrary(SignalLibrary):
         if judge is not None:
             results = judge.judge(results, self._size())
         page = results.cut(offset, k, min_score)
-        page.understood = understood.parts
+        page.understood, page.library = understood.parts, self
         return page
 
     def _size(self) -> int:

@@ -13,6 +13,7 @@ from polyglance.search.render.html_page import data_uri
 
 if TYPE_CHECKING:
     from polyglance.search.library_contents import LibraryContents
+    from polyglance.search.results import SearchResults
 
 MAX_SHOWN = 24
 """Pictures shown; the others are only counted."""
@@ -24,18 +25,22 @@ _BOX = f"width:100%;height:{SIDE}px;object-fit:contain;background:rgba(127,127,1
 _NAME = "font-size:.75rem;line-height:1.3;overflow-wrap:anywhere;opacity:.8"
 
 
-def results_html(library: LibraryContents, hits: Sequence[Hit], heading: str = "") -> str:
+def results_html(library: LibraryContents, results: SearchResults) -> str:
     """Return hits as HTML: thumbnails, probabilities or scores, and names.
 
     Args:
         library: Where the hits were found.
-        hits: Best first; the first `MAX_SHOWN` are shown.
-        heading: A line above them.
+        results: Best first; the first `MAX_SHOWN` are shown.
 
     Returns:
         A ``<div>`` that needs no style sheet.
     """
-    return _gallery(library, hits, heading or _count(len(hits), "hit"), len(hits))
+    heading = _count(len(results), "hit")
+    if results.nothing_fits:
+        heading = f"nothing fits well; the nearest {heading}"
+    elif results.fold is not None and results.fold < len(results):
+        heading += f", of which {results.fold:,} fit well"
+    return _gallery(library, results, heading, len(results))
 
 
 def library_html(library: LibraryContents) -> str:
@@ -67,8 +72,8 @@ def _figure(library: LibraryContents, item: MediaRef) -> str:
     path, name = html.escape(str(item.path)), html.escape(item.path.name)
     caption = name
     if isinstance(item, Hit):
-        probability = getattr(item, "probability", None)
-        score = f"{item.score:.2f}" if probability is None else f"{probability:.0%}"
+        judged = item.probability is not None
+        score = f"{item.probability:.0%}" if judged else f"{item.score:.2f}"
         caption = f"<b>{score}</b> {name}"
     if item.span:
         caption += f" {item.span[0]:.0f}–{item.span[1]:.0f} s"
