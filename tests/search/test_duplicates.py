@@ -46,14 +46,15 @@ def test_near_pairs_are_those_of_all_comparisons() -> None:
     assert new == {pair for pair in found if pair[1] > 640}
 
 
-def test_large_buckets_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "MAX_BUCKET", 8)
+def test_the_copies_of_a_large_bucket_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "MAX_WINDOW", 3)
     rng = np.random.default_rng(0)
-    base = rng.standard_normal((1, 32), np.float32)
-    vectors = np.concatenate([base + 0.8 * rng.standard_normal((60, 32), np.float32)] * 2)
-    [(kind, ids), *_] = sorted(group(near_pairs(rows_of(vectors))), key=lambda one: -len(one[1]))
+    noise = rng.standard_normal((90, 32), np.float32)
+    scene = rng.standard_normal((1, 32), np.float32) + 0.2 * noise[:40]
+    rows = rows_of(np.concatenate([scene, scene + 0.001, noise[40:]]))
+    [(kind, ids)] = group(near_pairs(rows))
     assert kind == "near-duplicates"
-    assert len(ids) >= 2
+    assert ids == list(range(1, 81))
 
 
 def test_bursts_are_similar_and_close_in_time() -> None:

@@ -163,6 +163,19 @@ def test_places_are_named_by_their_coordinates_and_found_in_any_language(album: 
     assert len(album.search("red in Rome")) == 4  # nothing is from there
 
 
+def test_a_place_that_folders_are_named_after_is_no_filter(album: Library) -> None:
+    for number in range(9):
+        put(album, f"/a/{number}.jpg", "blue")
+    put(album, "/a/tower.jpg", "blue", latitude=48.8584, longitude=2.2945)
+    put(album, "/Paris 1970/scan.jpg", "blue")
+    album.refresh_signals()
+    hits = album.search("blue in Paris", k=20)
+    assert len(hits) == 11
+    assert hits[0].score > 0.99  # the model read "blue"
+    found = {hit.path.stem: reasons(hit) for hit in hits[:2]}
+    assert found == {"tower": [("place", "Paris")], "scan": [("name", "Paris")]}
+
+
 def test_a_coordinate_gets_the_city_that_reaches_it() -> None:
     table = gazetteer()
     assert table.nearest(48.8355, 2.2400) == "Boulogne-Billancourt, France"

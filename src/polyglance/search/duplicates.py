@@ -38,9 +38,9 @@ BURST_SECONDS = 5
 """How far apart two pictures of a burst are at most."""
 BURST_WINDOW = 8
 """With how many of the following pictures one is compared."""
-NUM_TABLES, NUM_BITS = 24, 14
-MAX_BUCKET = 256
-"""Larger buckets are divided by further projections."""
+NUM_TABLES, NUM_BITS = 24, 16
+MAX_WINDOW = 64
+"""With how many others of its bucket a picture is compared at most."""
 
 StackKind = Literal["copies", "near-duplicates", "burst"]
 Pairs = NDArray[np.int64]
@@ -48,6 +48,7 @@ Pairs = NDArray[np.int64]
 KINDS: tuple[StackKind, ...] = ("copies", "near-duplicates", "burst")
 
 _VERSION = 1
+_BLOCK = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,45 +79,47 @@ def near_pairs(rows: VectorRows, after: int = 0) -> Pairs:
     if count < 2 or int(rows.ids[-1]) <= after:
         return np.zeros((0, 3), np.int64)
     rng = np.random.default_rng(0)
-    sample = rows.vectors[:: max(1, count // 10_000)]
-    mean = sample.mean(0)
-    found: list[Pairs] = []
+    mean = rows.vectors[:: max(1, count // 10_000)].mean(0)
+    found = [np.zeros((0, 2), np.int64)]
     for _ in range(NUM_TABLES):
-        axes = rng.standard_normal((width, 2 * NUM_BITS), np.float32)
-        bits = (rows.vectors @ axes > mean @ axes).astype(np.int64)
-        keys = bits[:, :NUM_BITS] @ (1 << np.arange(NUM_BITS))
-        finer = bits @ (1 << np.arange(2 * NUM_BITS))
-        found += _pairs_in_buckets(rows, keys, finer, after)
-    pairs = np.concatenate([np.zeros((0, 3), np.int64), *found])
-    return np.unique(pairs, axis=0)
+        axes = rng.standard_normal((width, NUM_BITS + 1), np.float32)
+        projected = rows.vectors @ axes - mean @ axes
+        keys = (projected[:, :NUM_BITS] > 0) @ (1 << np.arange(NUM_BITS))
+        # Within a bucket by one more projection: of many, the nearest are neighbours.
+        order = np.lexsort((projected[:, NUM_BITS], keys))
+        found.append(_pairs_in_buckets(rows, order, keys[order], after))
+    pairs = np.unique(np.concatenate(found), axis=0)
+    return np.concatenate([pairs, np.full((len(pairs), 1), 1)], axis=1)
 
 
-def _pairs_in_buckets(rows: VectorRows, keys: Ids, finer: Ids, after: int) -> list[Pairs]:
-    """Compare the vectors of each bucket with each other."""
-    order = np.argsort(keys, kind="stable")
-    edges = np.flatnonzero(np.diff(keys[order], prepend=-1, append=-1))
-    found = []
-    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        bucket = order[start:end]
-        if len(bucket) < 2 or int(rows.ids[bucket].max()) <= after:
-            continue
-        if len(bucket) <= MAX_BUCKET:
-            found.append(_pairs_among(rows, bucket, after))
-            continue
-        inner = finer[bucket]
-        for key in np.unique(inner).tolist():
-            part = bucket[inner == key]
-            for first in range(0, len(part), MAX_BUCKET):  # identical vectors fill any bucket
-                found.append(_pairs_among(rows, part[first : first + MAX_BUCKET], after))
-    return found
+def _pairs_in_buckets(
+    rows: VectorRows, order: NDArray[np.intp], keys: Ids, after: int
+) -> NDArray[np.int64]:
+    """Compare vectors in this order with those of the same key that follow, `MAX_WINDOW` of them.
 
+    Args:
+        rows: All vectors.
+        order: Their places, sorted by key.
+        keys: Their keys, in this order.
+        after: Only pairs of which one has a higher id.
 
-def _pairs_among(rows: VectorRows, bucket: NDArray[np.intp], after: int) -> Pairs:
-    vectors = rows.vectors[bucket]
-    left, right = np.nonzero(np.triu(vectors @ vectors.T >= NEAR, 1))
-    ids = np.sort(np.stack([rows.ids[bucket[left]], rows.ids[bucket[right]]], axis=1), axis=1)
-    ids = ids[ids[:, 1] > after]
-    return np.concatenate([ids, np.full((len(ids), 1), 1)], axis=1)
+    Returns:
+        The pairs, ``[n, 2]``, the lower id first.
+    """
+    ids, found = rows.ids[order], [np.zeros((0, 2), np.int64)]
+    for step in range(1, min(MAX_WINDOW, len(order) - 1) + 1):
+        same = keys[step:] == keys[:-step]
+        if not same.any():
+            break
+        places = np.flatnonzero(same & (np.maximum(ids[step:], ids[:-step]) > after))
+        for start in range(0, len(places), _BLOCK):
+            left = places[start : start + _BLOCK]
+            cosines = np.einsum(
+                "ij,ij->i", rows.vectors[order[left]], rows.vectors[order[left + step]]
+            )
+            near = left[cosines >= NEAR]
+            found.append(np.sort(np.stack([ids[near], ids[near + step]], axis=1), axis=1))
+    return np.concatenate(found)
 
 
 def burst_pairs(rows: VectorRows, seconds: NDArray[np.int64], after: int = 0) -> Pairs:

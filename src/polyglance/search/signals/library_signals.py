@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from polyglance.search.signals.ranking import SignalQuery, collect
 from polyglance.search.signals.understanding import Understood, check_signals, understand
 from polyglance.search.signals.word_index import FileWordIndex, WordIndex, words_path
+from polyglance.search.signals.words import query_words
 from polyglance.search.sql_store import SqlStore
 from polyglance.search.store import Details, Store
 
@@ -110,7 +111,23 @@ class LibrarySignals:
             What is left, and the filters.
         """
         names, south = self._known_places()
-        return understand(text, date.today(), places=names, language=language, south=south, off=off)
+        return understand(
+            text,
+            date.today(),
+            places=names,
+            language=language,
+            south=south,
+            off=off,
+            in_names=lambda shown: "names" not in off and self._in_names(shown),
+        )
+
+    def _in_names(self, text: str) -> bool:
+        """Return whether names of files have all words of a text."""
+        index, words = self.words(), [f"n:{word}" for word in query_words(text)]
+        if index is None or not words:
+            return False
+        index.refresh(complete=False)
+        return len(index.postings(words)) == len(words)
 
     def ask(
         self, understood: Understood, text: QueryText, off: Collection[str] = ()
@@ -126,8 +143,11 @@ class LibrarySignals:
             The query with its filters and what items gain.
         """
         words = text if isinstance(text, str) else " ".join(text.values())
-        switched_off = check_signals(off)
-        return collect(understood, words if understood.rest else "", self.words(), switched_off)
+        parts = [
+            words if understood.rest else "",
+            *(shown for shown, _ in understood.ranked_places),
+        ]
+        return collect(understood, " ".join(parts), self.words(), check_signals(off))
 
     def _known_places(self) -> tuple[Mapping[str, list[str]], bool]:
         """Return the library's places by their names, and whether most are in the south."""

@@ -24,13 +24,13 @@ from polyglance.search.exact import Bonus, Neighbors
 from polyglance.search.query import Hit, Reason, Signal
 from polyglance.search.signals.dates import DatePhrase
 from polyglance.search.signals.understanding import Understood
-from polyglance.search.signals.word_index import WordIndex
+from polyglance.search.signals.word_index import WordIndex, place_word
 from polyglance.search.signals.words import query_words
 from polyglance.search.store import Filter, Ids, Item, Span
 
 Kind = Literal["n", "p", "t"]
 
-WEIGHTS: dict[Signal, float] = {"name": 5.0, "place": 3.0, "text": 5.0, "date": 1.0}
+WEIGHTS: dict[Signal, float] = {"name": 5.0, "place": 5.0, "text": 5.0, "date": 1.0}
 """What each signal adds at most, in standard deviations of the cosine.
 
 The weight of names was chosen by ``benchmarks/experiments/signal_weights.py`` on validation
@@ -136,6 +136,9 @@ def collect(
         return SignalQuery(understood)
     words.refresh(complete=False)
     evidence = [*_find_words(text, words, off)]
+    for shown, names in understood.ranked_places:
+        items = _union(list(words.postings([place_word(name) for name in names]).values()))
+        evidence += [_Evidence("place", shown, items)] if len(items) else []
     if "dates" not in off:
         evidence += [
             _Evidence("date", hint.text, items)
@@ -185,23 +188,11 @@ def _items_of(hint: DatePhrase, words: WordIndex) -> Ids:
         for first, last in hint.periods
     ]
     keys = {f"d:{day[5:]}" for period in days for day in period}
-    if sum(map(len, days)) > MAX_DAYS:
+    if len(keys) > len(days[0]):  # not the same days in every year
+        keys = {f"d:{day}" for period in days for day in period}
+    if len(keys) > MAX_DAYS:
         return np.zeros(0, np.int64)
-    if len(keys) == len(days[0]):  # the same days in every year
-        return _union(list(words.postings(sorted(keys)).values()))
-    years = {f"d:{day[:4]}" for period in days for day in period}
-    found = words.postings([*sorted(keys), *sorted(years)])
-    nothing = np.zeros(0, np.int64)
-    return _union(
-        [
-            np.intersect1d(
-                found.get(f"d:{day[5:]}", nothing), found.get(f"d:{day[:4]}", nothing), True
-            )
-            for period in days
-            for day in period
-            if f"d:{day[:4]}" in found and f"d:{day[5:]}" in found
-        ]
-    )
+    return _union(list(words.postings(sorted(keys)).values()))
 
 
 def _months(first: int, last: int) -> list[int]:

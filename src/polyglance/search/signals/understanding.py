@@ -2,13 +2,15 @@
 
 What can only be a date or a place becomes a filter, and the model reads the rest of the query. A
 place is known if the library has pictures of it: nobody's "nice dog" is from Nice who never was
-there. Names that are ordinary words, too, need a capital and a preposition to be a filter.
+there. Names that are ordinary words, too, need a capital and a preposition to be a filter. Where
+folders or files are named after a place, it is no filter but counts in the ranking, for their
+pictures may have no coordinates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal
@@ -77,6 +79,8 @@ class Understood:
     """Dates that may also describe what is to be seen, and only count in the ranking."""
     rest: str = ""
     """What is left without the filters; empty if the query has nothing else."""
+    ranked_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Words and stored names of places that names of files have, too, and that are no filter."""
 
 
 def check_signals(off: Collection[str]) -> frozenset[str]:
@@ -95,6 +99,7 @@ def understand(
     language: str | None = None,
     south: bool = False,
     off: Collection[str] = (),
+    in_names: Callable[[str], bool] = lambda text: False,
 ) -> Understood:
     """Take the dates and places out of a query.
 
@@ -105,6 +110,8 @@ def understand(
         language: The query's language if it is known.
         south: Seasons are those of the southern hemisphere.
         off: Signals that are switched off.
+        in_names: Returns whether names of files have the words of a place: then what was taken
+            there, perhaps without a coordinate, gains rank, and nothing is left out.
 
     Returns:
         What is left, and the filters.
@@ -118,8 +125,12 @@ def understand(
     ]
     found = [] if "places" in off or not places else _find_places(text, places, cut)
     names: list[str] = []
+    ranked: list[tuple[str, tuple[str, ...]]] = []
     for start, end, shown, stored in found:
         cut.append((start, end))
+        if in_names(shown):
+            ranked.append((shown, tuple(stored)))
+            continue
         parts.append(Part("place", shown, stored[0] if len(stored) == 1 else shown))
         names += [name for name in stored if name not in names]
     rest = _without(text, cut)
@@ -130,6 +141,7 @@ def understand(
         tuple(names) or None,
         tuple(one for one in dates if not one.explicit),
         rest,
+        tuple(ranked),
     )
 
 

@@ -4,7 +4,8 @@ An inverted index: for each word the items that have it. It is derived from the 
 kept beside it, as the graph of `polyglance.search.approximate` is: a SQLite file whose postings
 are arrays, of which a search reads a few, however many items there are. On PostgreSQL a table with
 a GIN index does the same. A word of a name begins with ``n:``, of a place with ``p:``, of a text
-inside a picture with ``t:``. ``d:07``, ``d:07-31`` and ``d:2024`` are month, day and year.
+inside a picture with ``t:``. ``d:07``, ``d:07-31`` and ``d:2024-07-31`` are the month, the day of
+any year and the day; ``g:Paris,_France`` is the place itself.
 
 SQLite's own full-text index (FTS5) was tried first: a word that 40,000 of 100,000 names have takes
 it 20 ms, and an array 0.2 ms.
@@ -90,11 +91,18 @@ def document_words(path: str, taken: str, place: str | None, text: str | None) -
     Returns:
         The words, as ``n:beach``.
     """
-    dates = {f"d:{taken[:4]}", f"d:{taken[5:7]}", f"d:{taken[5:10]}"}
+    whole = {f"d:{taken[:10]}", f"d:{taken[5:7]}", f"d:{taken[5:10]}"}
+    if place:
+        whole.add(place_word(place))
     name, _, suffix = path.rpartition(".")
     parts = (("n", name if suffix and "/" not in suffix else path), ("p", place), ("t", text))
     words = {f"{kind}:{word}" for kind, given in parts if given for word in index_words(given)}
-    return words | dates
+    return words | whole
+
+
+def place_word(place: str) -> str:
+    """Return the word of a stored place."""
+    return "g:" + "_".join(place.split())
 
 
 class FileWordIndex:
