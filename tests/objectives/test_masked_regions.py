@@ -56,6 +56,14 @@ def test_at_least_one_region_of_each_image_is_chosen(which: str) -> None:
         assert share_masked == pytest.approx(0.9, abs=0.02)
 
 
+def test_the_background_is_not_chosen_by_chance_but_as_the_last_region() -> None:
+    packing, draws = Packing.of([2, 2]), ItemDraws.of(0, 2)
+    background = torch.tensor([False, True, True, True])
+    chosen = choose_regions(packing, draws, rate=1.0, background=background, at_least_one="last")
+    assert chosen.positions.tolist() == [0, 3]
+    assert 3 not in chosen.masked.tolist()
+
+
 def test_an_image_without_maskable_regions_has_none_chosen() -> None:
     maskable = torch.tensor([False, False, True])
     chosen = choose_regions(

@@ -39,6 +39,7 @@ def choose_regions(
     rate: float = 0.15,
     hidden: float = 0.9,
     maskable: Tensor | None = None,
+    background: Tensor | None = None,
     global_rows: Tensor | None = None,
     at_least_one: AtLeastOneRegion = "no",
 ) -> RegionMask:
@@ -50,6 +51,7 @@ def choose_regions(
         rate: the share of regions that are chosen.
         hidden: the share of the chosen that are masked; the others are kept.
         maskable: ``(regions,)``: which may be chosen.
+        background: ``(regions,)``: which are not chosen by chance, but as the ``last`` one are.
         global_rows: ``(regions,)``: for each region, the row of its image's global feature,
             for that row its own. Being the mean of all regions, it would reveal masked ones:
             it is masked with them, and never predicted.
@@ -60,12 +62,15 @@ def choose_regions(
     eligible = torch.ones_like(uniform, dtype=torch.bool) if maskable is None else maskable
     if global_rows is not None:
         eligible = eligible & (global_rows != torch.arange(len(global_rows)))
-    chosen = eligible & (uniform < rate)
+    by_chance = eligible if background is None else eligible & ~background
+    chosen = by_chance & (uniform < rate)
     treatment = draws.per_row("treatment of regions", regions)
     if at_least_one != "no":
         # Of the random numbers above the rate, the lowest is any region's with equal probability.
-        order = uniform if at_least_one == "random" else -regions.positions.double()
-        added = _lowest_without(chosen, eligible, order, regions)
+        if at_least_one == "random":
+            added = _lowest_without(chosen, by_chance, uniform, regions)
+        else:
+            added = _lowest_without(chosen, eligible, -regions.positions.double(), regions)
         chosen = chosen | added
         if at_least_one == "last":
             treatment = torch.where(added, 1.0, treatment)

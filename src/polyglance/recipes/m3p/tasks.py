@@ -122,8 +122,8 @@ class MCTObjective:
     """Predict the last region of an image in which none was chosen, unmasked, as the published
     code does; `TokenMasking.at_least_one` says the same of words."""
     skip_background: bool = False
-    """Never choose regions of class 0, as the published code, whose detector has the background
-    there."""
+    """Never choose regions of class 0 by chance, as the published code, whose detector has the
+    background there."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "negatives")
@@ -195,15 +195,13 @@ class MCTTask:
             draws,
             maskable=maskable_tokens(text.packing) & (task[text.packing.sequence_ids] == _MC_MLM),
         )
-        maskable_regions = task[regions.packing.sequence_ids] == _MC_MRM
-        if self.objective.skip_background:
-            maskable_regions &= regions.labels != 0
         mask = choose_regions(
             regions.packing,
             draws,
             rate=self.objective.region_rate,
             hidden=self.objective.regions_zeroed,
-            maskable=maskable_regions,
+            maskable=task[regions.packing.sequence_ids] == _MC_MRM,
+            background=regions.labels == 0 if self.objective.skip_background else None,
             global_rows=regions.global_rows,
             at_least_one="last" if self.objective.at_least_one_region else "no",
         )
