@@ -62,7 +62,7 @@ def write_clip(path: Path, scenes: Sequence[Path], *, seconds: int, rate: int = 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders: ``holiday`` of July 2023 with ``animals`` of March 2024, and ``films``."""
+    """``holiday`` and ``films`` of July 2023, and ``holiday/animals`` of March 2024."""
     root = tmp_path_factory.mktemp("served")
     by_name = {photo.path.stem: photo.path for photo in photographs()}
     march, july = datetime(2024, 3, 5, 12), datetime(2023, 7, 9, 12)
@@ -78,6 +78,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "films").mkdir()
     scenes = [by_name[name] for name in ("beach", "orchestra", "rocket")]
     write_clip(root / "films" / "journey.webm", scenes, seconds=3)
+    os.utime(root / "films" / "journey.webm", (july.timestamp(), july.timestamp()))
     return root
 
 

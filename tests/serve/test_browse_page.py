@@ -148,6 +148,7 @@ def details(route: Route) -> dict[str, Any]:
 def test_two_fingers_zoom(open_page: Open) -> None:
     page = open_page(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     tile(page, 0).tap()
+    expect(page.locator(".frame > img")).to_be_visible()
     page.evaluate(
         """() => {
           const stage = document.getElementById("stage");
@@ -265,11 +266,12 @@ def test_folders_are_added_on_the_machine_itself(
     page.locator("#welcome-add").click()
     expect(page.locator("#sources-none")).to_be_visible()
     page.get_by_role("button", name="Choose a folder").click()
-    path = page.get_by_label("Path of the folder")
+    path = page.get_by_role("textbox", name="Path of the folder")
     expect(path).not_to_have_value("")
-    path.fill(str(folder / "missing"))
+    page.evaluate("window.sent = fetch; fetch = async () => new Response('{}', {status: 404})")
     page.get_by_role("button", name="Open", exact=True).click()
     expect(page.locator("#chooser-problem")).to_contain_text("cannot be read")
+    page.evaluate("() => { fetch = window.sent; }")
     path.fill(str(folder.parent))
     page.get_by_role("button", name="Open", exact=True).click()
     page.locator("#chooser-list").get_by_role("button", name="pictures", exact=True).click()

@@ -122,15 +122,15 @@ def test_filters_work_with_words_and_without(open_page: Open) -> None:
     expect(page.locator(".tile")).to_have_count(1)
     page.get_by_role("button", name="Clear all").click()
     expect(page.locator("#status")).to_have_text("33 items")
-    page.get_by_label("To").fill("2023-12-31")
-    expect(page.locator("#status")).to_have_text("14 items")
-    page.get_by_label("From").fill("2023-12-01")
+    page.get_by_label("To", exact=True).fill("2023-12-31")
+    expect(page.locator("#status")).to_have_text("15 items")
+    page.get_by_label("From", exact=True).fill("2023-12-01")
     expect(page.locator("#status")).to_contain_text("nothing here")
     page.goto("/?q=a+city")
     page.get_by_role("radio", name="Clips").check()
     expect(page.locator(".tile")).to_have_count(1)
     page.get_by_role("radio", name="All").check()
-    page.get_by_label("Folder").select_option("holiday/animals")
+    page.locator("#folder").select_option("holiday/animals")
     expect(page.locator(".tile .name", has_text="castle")).to_have_count(0)
     assert "folder=holiday%2Fanimals" in page.url
     page.get_by_role("button", name="Clear all").click()
@@ -166,11 +166,12 @@ def test_keyboard_alone_suffices(open_page: Open) -> None:
     page.keyboard.press("ArrowUp")
     assert focused() in (0, 1, 2)
     page.keyboard.press("Control+End")
-    last = focused()
-    assert last > 3
-    page.keyboard.press("Home")  # of the row
-    assert focused() < last
+    assert focused() > 3
     page.keyboard.press("Control+Home")
+    page.keyboard.press("End")  # of the row
+    assert focused() in (2, 3, 4, 5, 6)
+    page.keyboard.press("Home")
+    assert focused() == 0
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
@@ -193,7 +194,7 @@ def test_keyboard_alone_suffices(open_page: Open) -> None:
 
 
 def test_adding_and_excluding_pictures(open_page: Open) -> None:
-    page = open_page("/?q=a+dog")
+    page = open_page("/?q=ein+Haustier")
     first = names(page, 1)[0]
     tile(page, 0).click()
     page.get_by_role("button", name="Less like this").click()
@@ -213,7 +214,7 @@ def test_less_certain_hits_are_behind_a_button(open_page: Open) -> None:
     fold, fits = 3, True
 
     def patched(route: Route) -> None:
-        answer = route.fetch().json()
+        answer = route.fetch(url=route.request.url.partition("&off=")[0]).json()
         for i, hit in enumerate(answer["hits"]):
             hit |= {"probability": 0.9**i, "stack": 1 + (i == 1)}
         answer |= {

@@ -35,7 +35,9 @@ MAX_COUNTED_FILES = 200_000
 """In larger libraries files are not counted, and only the indexed folders are listed."""
 MAX_FOLDERS = 500
 OVERVIEW_SECONDS = 30.0
-"""How long an overview is reused while the library changes."""
+"""How long an overview is reused at most while the library changes."""
+OVERVIEW_COST = 20.0
+"""How many times the time that it takes; so a small library is counted again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Overview:
 @dataclass(frozen=True, slots=True)
 class _CachedOverview:
     revision: Hashable
-    time: float
+    until: float
     overview: Overview
 
 
@@ -195,15 +197,15 @@ class LibraryCatalog:
 
     def overview(self) -> Overview:
         """Return counts and folders; recount after changes, but not too often."""
-        revision, now = self._library.revision, time.monotonic()
+        revision, start = self._library.revision, time.monotonic()
         cached = self._overview
-        if cached is None or (
-            cached.revision != revision and now - cached.time >= OVERVIEW_SECONDS
-        ):
+        if cached is None or (cached.revision != revision and start >= cached.until):
             counts = self._library.info().counts
             tree = self._folder_tree(counts)
             overview = Overview(counts, self._count_folders(counts, tree), tree)
-            self._overview = cached = _CachedOverview(revision, now, overview)
+            cost = time.monotonic() - start
+            until = start + min(OVERVIEW_SECONDS, OVERVIEW_COST * cost)
+            self._overview = cached = _CachedOverview(revision, until, overview)
         return cached.overview
 
     def open_file(self, piece: MediaRef) -> tuple[BinaryIO, os.stat_result]:
@@ -263,8 +265,7 @@ class LibraryCatalog:
         if not weights:
             return list(pictures)
         return [
-            Weighted(picture, weight)
-            for picture, weight in zip(pictures, weights, strict=True)
+            Weighted(picture, weight) for picture, weight in zip(pictures, weights, strict=True)
         ]
 
     def stack(self, item: int) -> list[MediaRef]:

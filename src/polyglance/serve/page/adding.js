@@ -26,7 +26,7 @@ export class Adding {
     $("chooser-form").addEventListener("submit", (event) => {
       event.preventDefault();
       if (event.submitter?.id === "chooser-add") this.#add($("chooser-path").value.trim());
-      else this.#do(() => this.#list($("chooser-path").value.trim()));
+      else this.#choosing(() => this.#list($("chooser-path").value.trim()));
     });
   }
 
@@ -124,7 +124,9 @@ export class Adding {
 
   /** Show a scan, and ask for its progress until it has ended. */
   #follow(scan) {
-    const ended = this.scan?.state === "scanning" && scan.state !== "scanning";
+    // A scan may begin and end between two requests.
+    const other = this.scan && this.scan.id !== scan.id;
+    const ended = scan.state !== "scanning" && (this.scan?.state === "scanning" || other);
     this.scan = scan;
     this.#drawScan();
     clearTimeout(this.timer);

@@ -2,7 +2,7 @@
 
 const LISTS = ["not", "like", "unlike", "off"];
 const FILTERS = ["folder", "kind", "since", "until", "camera", "place"];
-const KEYS = ["q", ...LISTS, ...FILTERS];
+const KEYS = ["q", "correct", ...LISTS, ...FILTERS];
 const VIEWS = ["recent", "folders", "add"];
 const LIMITS = { like: 4, unlike: 4, not: 8 };
 

@@ -6,7 +6,7 @@ import { addUpload, drawChips, drawUnderstood } from "./chips.js";
 import { DetailsPanel } from "./details.js";
 import { ExplainPanel } from "./explain.js";
 import { drawFolders, drawTrail } from "./folders.js";
-import { fillForm, listenForFiles, offerFacets, offerFolders, offerSignals, readForm } from "./form.js";
+import { fillForm, listenForFiles, offerFacets, offerFolders, readForm } from "./form.js";
 import { Grid } from "./grid.js";
 import { drawTheme, drawExamples, listenForSettings } from "./header.js";
 import { language, preferredLanguage, setLanguage, t } from "./i18n.js";
@@ -133,9 +133,10 @@ async function showView() {
 async function showTimeline(signal) {
   const { search, view } = state.address;
   const folder = search.get("folder");
-  const cards = folder && view === "" ? drawFolders($("cards"), folder, signal) : null;
-  const timeline = await TimelineSource.open(filtersOf(search), view === "recent" ? "added" : "taken", signal);
-  await cards;
+  const [timeline] = await Promise.all([
+    TimelineSource.open(filtersOf(search), view === "recent" ? "added" : "taken", signal),
+    folder && view === "" ? drawFolders($("cards"), folder, signal) : null,
+  ]);
   if (signal.aborted) return;
   timeline.onStale = () => setTimeout(() => state.source === timeline && reloadTimeline(), RELOAD_MS);
   setSource(timeline);
@@ -264,7 +265,6 @@ async function loadLibrary() {
   libraryInfo = await service.library();
   explainPanel.setModels(libraryInfo);
   offerFolders(libraryInfo.folders);
-  offerSignals(libraryInfo.signals);
   $("views").querySelector('[data-view="add"]').hidden = !libraryInfo.manages;
   $("reveal").hidden = !libraryInfo.manages;
   drawLibrary();

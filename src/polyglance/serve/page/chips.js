@@ -25,24 +25,24 @@ export function drawUnderstood(box, { corrected, understood }, search, onChange)
   const excluded = [without ?? []].flat();
   const day = (date) => (date?.length === 10 ? formatDate(`${date}T12:00:00`, { dateStyle: "medium" }) : date ?? "…");
   const notes = [
-    corrected && note(t("corrected", { words: corrected })),
-    (since || until) && note(t("understoodDates", { from: day(since), to: day(until) }), "dates"),
-    place && note(t("understoodPlace", { place }), "places"),
+    corrected && note(t("corrected", { words: corrected }), "correct", "false"),
+    (since || until) && note(t("understoodDates", { from: day(since), to: day(until) }), "off", "dates"),
+    place && note(t("understoodPlace", { place }), "off", "places"),
     excluded.length && note(t("understoodWithout", { words: excluded.join(", ") })),
   ].filter(Boolean);
   box.hidden = notes.length === 0;
   box.replaceChildren(...notes);
 
-  function note(text, signal) {
+  function note(text, key, value) {
     const item = document.createElement("li");
     const words = document.createElement("bdi");
     words.textContent = text;
     item.append(words);
-    if (!signal) return item;
+    if (!key) return item;
     const undo = button("×", t("remove", { name: text }));
     undo.addEventListener("click", () => {
       const next = new URLSearchParams(search);
-      next.append("off", signal);
+      next.append(key, value);
       onChange(next);
     });
     item.append(undo);

@@ -4,7 +4,6 @@ import { appendLimited } from "./address.js";
 
 const $ = (id) => document.getElementById(id);
 const FIELDS = ["folder", "since", "until", "camera", "place"];
-const SIGNALS = ["names", "dates", "places", "text"];
 
 /** Fill the form with a search. */
 export function fillForm(search, searches) {
@@ -16,13 +15,13 @@ export function fillForm(search, searches) {
   for (const box of document.getElementsByName("signal")) {
     box.checked = !search.getAll("off").includes(box.value);
   }
-  $("without").hidden = !searches;
+  $("without").hidden = $("signal-menu").hidden = !searches;
   $("clear").hidden = ![...search.keys()].some((key) => key !== "q");
 }
 
 /** Return a search with the values of the form; `search` gives what the form does not hold. */
 export function readForm(search) {
-  const next = new URLSearchParams([...search].filter(([key]) => ["like", "unlike", "not"].includes(key)));
+  const next = new URLSearchParams([...search].filter(([key]) => ["like", "unlike", "not", "correct"].includes(key)));
   const set = (key, value) => value && next.set(key, value);
   set("q", $("query").value.trim());
   for (const id of FIELDS) set(id, $(id).value);
@@ -48,14 +47,6 @@ export function offerFacets({ cameras, places }) {
   for (const [id, values] of [["camera", cameras], ["place", places]]) {
     setOptions(id, values.map(({ name, files }) => new Option(`${name} (${files})`, name)));
     $(id).closest(".pill").hidden = !values.length;
-  }
-}
-
-/** Offer to switch signals off, if the server has any. */
-export function offerSignals(signals = []) {
-  $("signal-menu").hidden = !signals.length;
-  for (const box of document.getElementsByName("signal")) {
-    box.closest("label").hidden = !signals.includes(box.value) || !SIGNALS.includes(box.value);
   }
 }
 

@@ -43,7 +43,7 @@ export const languages = () => request("/api/languages");
 
 /** Search; `search` holds the same parameters as the page's address. */
 export const search = (search, { offset = 0, limit = 60, signal } = {}) =>
-  request(withParameters("/api/search", search, { limit, offset }), { signal });
+  request(withParameters("/api/search", search, { limit, offset, stack: true }), { signal });
 
 /** Return how many items there are in each month, the newest first. */
 export const timeline = (filters, sort, signal) =>
