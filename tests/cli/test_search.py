@@ -77,6 +77,16 @@ def test_pictures_words_exclusions_and_filters(place: str) -> None:
     assert len(hits(place, "a cow", "--since", "1990")) == 5
 
 
+def test_a_date_in_words_is_printed_and_can_be_switched_off(place: str) -> None:
+    done = CliRunner().invoke(app, ["search", "a cow in summer 1999", "-l", place])
+    assert "date: 1999-06-01 – 1999-08-31 (in summer 1999); --off dates" in done.stderr
+    assert "nothing found" in done.stderr
+    assert len(hits(place, "a cow in summer 1999", "--off", "dates", "--stack")) == 5
+    [line] = [line for line in run("cow", "-l", place).splitlines() if "cow.webp" in line]
+    assert "[name: cow]" in line
+    assert "[name" not in run("cow", "-l", place, "--off", "names")
+
+
 def test_a_query_with_its_translations(place: str, tmp_path: Path) -> None:
     for code, (word, meaning) in {"de": ("mill", "Mühle"), "fr": ("mill", "moulin")}.items():
         (tmp_path / f"en-{code}.txt").write_text(f"{word}\t{meaning}\n", encoding="utf-8")

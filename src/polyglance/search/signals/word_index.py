@@ -173,7 +173,7 @@ class FileWordIndex:
                 behind = totals[2] - state.get("totals", [0, 0, 0])[2]
                 if not complete and behind > MAX_BEHIND:
                     if not self._has_warned:
-                        log.warning(_BEHIND, behind)
+                        log.warning(_BEHIND, f"{behind:,}")
                     self._has_warned = True
                     return
                 if state != wanted:
