@@ -16,7 +16,7 @@ from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.recipes.cross_encoder.config import CaptionedImages
 from polyglance.recipes.m3p import train as m3p_train
-from polyglance.recipes.m3p.config import M3PRecipe
+from polyglance.recipes.m3p.config import M3PRecipe, Pretraining
 from polyglance.recipes.m3p.data import load_data as load_m3p_data
 from polyglance.recipes.uc2 import train as uc2_train
 from polyglance.recipes.uc2.config import UC2Recipe
@@ -98,3 +98,20 @@ def test_m3p_begins_with_the_published_weights_of_the_languages_it_has(
     assert torch.equal(model.encoder.words.weight, published.encoder.words.weight)
     report = m3p_train.train(recipe, data, tmp_path)
     assert 0 < report["test"]["all_pairs"]["average"]["mR"] <= 100
+
+
+def test_m3p_needs_a_head_for_all_labels_only_where_it_predicts_them(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The published head has 1,600 classes; UNITER's regions have the background besides."""
+    published = M3P(M3PConfig(ENCODER, ("en", "de"), WIDTH, num_labels=1, variant="reference"))
+    monkeypatch.setattr(m3p_train, "load_m3p", lambda path, **_: published)
+    recipe = M3PRecipe(variant="reference", **settings(data))
+    loaded = load_m3p_data(recipe, data, "cpu")
+    assert loaded.train.regions.max_label() >= 1
+    assert m3p_train.build_model(recipe, loaded).config.num_labels == 1
+    pretrained = replace(recipe, pretraining=Pretraining())
+    with pytest.raises(
+        PolyglanceError, match=r"published\.pt predicts 1 labels .* leave mc_mrm out"
+    ):
+        m3p_train.build_model(pretrained, loaded)

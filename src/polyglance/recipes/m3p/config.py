@@ -145,6 +145,11 @@ class M3PRecipe(CrossEncoderRecipe):
         return stage is not None and (stage.text_batch > 0 or "mc_mlm" in stage.tasks)
 
     @property
+    def predicts_labels(self) -> bool:
+        """Whether pre-training has MC-MRM."""
+        return self.pretraining is not None and "mc_mrm" in self.pretraining.tasks
+
+    @property
     def uses_code_switching(self) -> bool:
         """Whether any stage reads code-switched captions."""
         return any(stage.code_switched for stage in (self.pretraining, self.fine_tuning) if stage)

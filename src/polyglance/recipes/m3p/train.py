@@ -133,9 +133,13 @@ def build_model(recipe: M3PRecipe, data: M3PData) -> M3P:
         model = M3P(config, encoder)
         if head is not None and recipe.variant == "paper":  # the published code has no such layers
             model.load_word_head(head)
-    if data.train.regions.max_label() >= model.config.num_labels:
+    classes = model.config.num_labels
+    if recipe.predicts_labels and data.train.regions.max_label() >= classes:
+        if path is None:
+            raise PolyglanceError(f"labels is {classes}, and the feature store has more: raise it")
         raise PolyglanceError(
-            f"labels is {model.config.num_labels}, and the feature store has more: raise it"
+            f"{path} predicts {classes} labels of regions, and the feature store has more: leave"
+            " mc_mrm out of pretraining.tasks"
         )
     return model
 
