@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,8 @@ import numpy as np
 
 import polyglance
 from benchmarks.results_io import write_results
+from polyglance.encoders.model_folder import ModelFolder
+from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.protocol import Vectors
 from polyglance.evaluation.calibration_data import (
     LabelledPicture,
@@ -51,7 +54,7 @@ def main() -> None:
     vectors = encode_pictures(pictures, options.cache)
     names = json.loads(NAMES.read_text())
     data = encode_calibration_data(
-        polyglance.load(), pictures, vectors, names=names, captions_per_picture=2
+        CachedTexts(options.cache), pictures, vectors, names=names, captions_per_picture=2
     )
     calibration, report = calibrate(data)
     if options.write:
@@ -59,6 +62,28 @@ def main() -> None:
     write_results("calibration", {"pictures": len(pictures), **report})
     for kind in ("match", "nonsense", "absent", "label", "label absent"):
         print(kind, report[kind]["count"], report[kind]["above"])
+
+
+class CachedTexts(OnnxEncoder):
+    """The default model, with the vectors of texts kept in a file beside those of pictures."""
+
+    def __init__(self, cache: Path | None) -> None:
+        super().__init__(ModelFolder.open())
+        self._path = None if cache is None else cache.with_suffix(".texts.npz")
+
+    def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
+        """See `Encoder.encode_texts`."""
+        known: dict[str, Vectors] = {}
+        if self._path is not None and self._path.exists():
+            with np.load(self._path) as file:
+                known = dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
+        missing = sorted({*texts} - known.keys())
+        if missing:
+            known |= dict(zip(missing, super().encode_texts(missing), strict=True))
+            if self._path is not None:
+                content = {"texts": np.array(list(known)), "vectors": np.array([*known.values()])}
+                np.savez(self._path, **content)
+        return np.array([known[text] for text in texts], np.float32)
 
 
 def held_out_pictures(data: Path, coco: Path) -> list[LabelledPicture]:
@@ -73,9 +98,7 @@ def held_out_pictures(data: Path, coco: Path) -> list[LabelledPicture]:
         new = {one.path.stem: one for one in more if one.path.stem not in trained | drawn}
         stems = generator.sample(sorted(new), count)
         drawn |= set(stems)
-        chosen += [
-            replace(new[stem], path=coco / "images" / new[stem].path.name) for stem in stems
-        ]
+        chosen += [replace(new[stem], path=coco / "images" / new[stem].path.name) for stem in stems]
     return chosen
 
 

@@ -53,7 +53,7 @@ def calibrate(
     )
     calibration, report = calibrate(encoded, seed=seed)
     path = write_calibration(model, calibration)
-    print(f"{path}: fold at a probability of {calibration.fold:.2f}")
+    print(f"{path}: fold at a probability of {calibration.fold(None):.2f}")
     for kind, text in (
         ("match", "matches among the first ten that are above the fold"),
         ("nonsense", "nonsense with hits above the fold"),

@@ -63,8 +63,8 @@ class Calibration:
     """Unit vectors of pictures, ``[n, width]``."""
     coefficients: Mapping[str, Floats]
     """By language, and `POOLED`: ``[len(FEATURES) + 1]``."""
-    fold: float
-    """Hits with a lower probability are shown as less certain."""
+    folds: Mapping[str, float]
+    """By language, and `POOLED`: hits with a lower probability are shown as less certain."""
     directions: Mapping[str, Vectors] = field(default_factory=dict)
     """Unit vectors of concepts that words describe badly, ``[width]``: see `PEOPLE`."""
 
@@ -100,17 +100,27 @@ class Calibration:
 
     def find(self, language: str | None) -> Floats:
         """Return the coefficients for queries in a language."""
+        return self.coefficients[self._known(language)]
+
+    def fold(self, language: str | None) -> float:
+        """Return the lowest probability of hits that fit well, for queries in a language."""
+        return self.folds[self._known(language)]
+
+    def _known(self, language: str | None) -> str:
         code = POOLED if language is None else normalise_language(language)
-        return self.coefficients.get(code, self.coefficients[POOLED])
+        return code if code in self.coefficients else POOLED
 
     def to_bytes(self) -> bytes:
         """Return the content of ``calibration.npz``; the background is rounded to 8 bits."""
         scale = np.abs(self.background).max(1, keepdims=True) / 127
         arrays: dict[str, NDArray[np.generic]] = {
             "background": np.round(self.background / scale).astype(np.int8),
-            "fold": np.array(self.fold),
         }
-        arrays |= {f"language.{code}": value for code, value in self.coefficients.items()}
+        # The last number of a language is its fold.
+        arrays |= {
+            f"language.{code}": np.append(value, self.folds[code])
+            for code, value in self.coefficients.items()
+        }
         arrays |= {
             f"direction.{name}": vector.astype(np.float16)
             for name, vector in self.directions.items()
@@ -128,14 +138,14 @@ class Calibration:
             coefficients = _with_prefix(arrays, "language.", np.float64)
             directions = _with_prefix(arrays, "direction.", np.float32)
             background = _unit(arrays["background"].astype(np.float32))
-            if any(len(value) != len(FEATURES) + 1 for value in coefficients.values()):
+            if any(len(value) != len(FEATURES) + 2 for value in coefficients.values()):
                 raise ValueError("it has other features")
             if POOLED not in coefficients or background.ndim != 2:
                 raise ValueError("a part is missing")
             return cls(
                 background,
-                coefficients,
-                float(arrays["fold"]),
+                {code: value[:-1] for code, value in coefficients.items()},
+                {code: float(value[-1]) for code, value in coefficients.items()},
                 {name: _unit(vector) for name, vector in directions.items()},
             )
         except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:

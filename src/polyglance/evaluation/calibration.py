@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -47,6 +47,8 @@ _NEGATIVES: dict[TrialKind, float] = {
 _RIDGE, _LANGUAGE_RIDGE = 0.01, 20.0
 """Penalties on coefficients, and on those of a language as far as they differ from all others'."""
 _PROBE_RIDGE = 10.0
+_MIN_MATCHES = 50
+"""A language with fewer has the fold of all."""
 _FOLD_SIZE = 100
 """The fold is chosen on libraries of at least this size."""
 
@@ -165,7 +167,7 @@ def fit_calibration(
     background: Vectors,
     *,
     people: NDArray[np.bool_] | None = None,
-    recall: float = 0.92,
+    recall: float = 0.93,
 ) -> Calibration:
     """Fit probabilities to trials by logistic regression.
 
@@ -179,7 +181,7 @@ def fit_calibration(
     Returns:
         The calibration.
     """
-    plain = Calibration(background, {}, 0.0)
+    plain = Calibration(background, {}, {})
     statistics = _statistics(plain, data)
     rows, matches, weights, languages = [], [], [], []
     totals: defaultdict[tuple[TrialKind, bool], int] = defaultdict(int)
@@ -210,11 +212,11 @@ def fit_calibration(
     calibration = Calibration(
         background,
         {code: _unstandardise(value, center, scale) for code, value in coefficients.items()},
-        0.0,
+        {},
         {} if people is None else {PEOPLE: people_direction(data, people)},
     )
-    fold = choose_fold(calibration, data, trials, recall)
-    return Calibration(background, calibration.coefficients, fold, calibration.directions)
+    folds = choose_folds(calibration, data, trials, recall)
+    return replace(calibration, folds=folds)
 
 
 def people_direction(data: CalibrationData, pictures: NDArray[np.bool_]) -> Vectors:
@@ -228,16 +230,29 @@ def people_direction(data: CalibrationData, pictures: NDArray[np.bool_]) -> Vect
     return unit
 
 
-def choose_fold(
+def choose_folds(
     calibration: Calibration, data: CalibrationData, trials: Sequence[Trial], recall: float
-) -> float:
-    """Return the highest probability above which enough matches are, at every size."""
-    by_size = defaultdict[int, list[float]](list)
+) -> dict[str, float]:
+    """Return, by language, the highest probability that so many matches have.
+
+    Of all languages together it holds for libraries of every size, which is the stricter choice
+    where a language has few matches.
+    """
+    groups = defaultdict[tuple[str, int], list[float]](list)
     for trial, probabilities in judge(calibration, data, trials):
         if trial.kind == "match" and trial.size >= _FOLD_SIZE:
-            by_size[trial.size] += probabilities[trial.matches > 0].tolist()
-    quantiles = [np.quantile(values, 1 - recall) for values in by_size.values() if values]
-    return float(np.round(min(quantiles), 3)) if quantiles else 0.5
+            found = probabilities[trial.matches > 0].tolist()
+            groups[POOLED, trial.size] += found
+            groups[data.queries[trial.query].language or POOLED, 0] += found
+    quantiles = {
+        key: float(np.quantile(values, 1 - recall)) for key, values in groups.items() if values
+    }
+    pooled = min(value for (code, size), value in quantiles.items() if code == POOLED)
+    folds = dict.fromkeys(calibration.coefficients, pooled)
+    for (code, _), value in quantiles.items():
+        if code in folds and code != POOLED and len(groups[code, 0]) >= _MIN_MATCHES:
+            folds[code] = value
+    return {code: round(value, 3) for code, value in folds.items()}
 
 
 def judge(
@@ -273,16 +288,17 @@ def summarise(
     bins = defaultdict[int, list[tuple[float, float]]](list)
     for trial, probabilities in judged:
         language = data.queries[trial.query].language or "unknown"
+        fold = calibration.fold(data.queries[trial.query].language)
         if trial.kind in ("match", "label"):
-            above = (probabilities[trial.matches > 0] >= calibration.fold).tolist()
+            above = (probabilities[trial.matches > 0] >= fold).tolist()
         else:
-            above = [bool((probabilities >= calibration.fold).any())]
+            above = [bool((probabilities >= fold).any())]
         for group in (("all", ""), ("library size", str(trial.size)), ("language", language)):
             groups[trial.kind, *group] += above
         if trial.kind == "label":
             for probability, match in zip(probabilities, trial.matches, strict=True):
                 bins[int(probability * 10)].append((float(probability), float(match)))
-    report: dict[str, Any] = {"fold": calibration.fold}
+    report: dict[str, Any] = {"folds": dict(calibration.folds)}
     for (kind, axis, value), found in sorted(groups.items()):
         if found:
             entry = {"count": len(found), "above": round(float(np.mean(found)), 4)}

@@ -101,7 +101,7 @@ class Judge:
             cosines = cosines + np.array(gains) * self.statistics.deviation
         found = self.calibration.probabilities(cosines, self.statistics, size, self.language)
         probabilities = (1 - found if only_excludes else found).tolist()
-        fold = self.calibration.fold
+        fold = self.calibration.fold(self.language)
         results[:] = [
             replace(hit, probability=probability, above_fold=probability >= fold)
             for hit, probability in zip(results, probabilities, strict=True)

@@ -19,7 +19,7 @@ from polyglance.text.spelling import guess_language, shipped_speller, shipped_wo
 
 T = TypeVar("T")
 MAX_WEIGHT = 100.0
-_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
+_QUOTES = str.maketrans(dict.fromkeys("“”„«»", '"'))
 _TERM = re.compile(
     r"""(?<!\S)(?P<minus>[-−](?=["\w]))?
         (?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"^]+))

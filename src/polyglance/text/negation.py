@@ -115,14 +115,11 @@ GRAMMARS = {
 }
 """Grammars of the languages of the interface."""
 PEOPLE = frozenset(
-    """people persons person humans anyone anybody human
-    menschen leute personen person
-    personnes gens personne humains
-    pessoas gente pessoa humanos
-    lidé lidí lidi osoby osob osoba
-    أشخاص ناس الناس شخص اشخاص بشر
-    人 人们 人們 人物 行人""".split()
-)
+    {"people", "persons", "person", "humans", "anyone", "anybody", "human", "menschen", "leute",
+     "personen", "personnes", "gens", "personne", "humains", "pessoas", "gente", "pessoa",
+     "humanos", "lidé", "lidí", "lidi", "osoby", "osob", "osoba", "أشخاص", "ناس", "الناس", "شخص",
+     "اشخاص", "بشر", "人", "人们", "人們", "人物", "行人"}
+)  # fmt: skip
 """Words for people in the languages of the interface, in lower case."""
 _SEPARATORS = r"[,;.:!?،؛，。；、]"
 _EDGES = " \t\n,;:.-–،，。、"
@@ -173,9 +170,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
 def _cue_pattern(grammar: _Grammar) -> re.Pattern[str]:
     starts = rf"|(?:(?<=^)|(?<={_SEPARATORS} ))(?:{grammar.starts})(?=\s)" if grammar.starts else ""
     # A cue that ends with an apostrophe or a look-ahead has its own boundary.
-    return _compile(
-        rf"(?<!\w)(?:(?P<nobody>{grammar.nobody})(?!\w)|(?:{grammar.cues})(?:(?<=['’ ])|(?=\s)){starts})"
-    )
+    cues = rf"(?:{grammar.cues})(?:(?<=['’ ])|(?=\s)){starts}"
+    return _compile(rf"(?<!\w)(?:(?P<nobody>{grammar.nobody})(?!\w)|{cues})")
 
 
 def _scope(text: str, start: int, grammar: _Grammar) -> int:

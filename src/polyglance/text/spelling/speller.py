@@ -27,11 +27,13 @@ _SWAP_BITS = -2.0
 """What a swap of neighbours costs, beside other edits: fast typists make many."""
 _MAX_BITS = 19.5
 """Rarer words are known and not suggested: some are typing mistakes of the lists' sources."""
+_SUSPICIOUS_BITS = 11.0
+"""How much more probable a word must be to replace a rare one of the list."""
 _UNKNOWN_BITS = 28.0
 """What a word that no list has costs, when languages are compared."""
 _UNLISTED_BITS = 20.0
 """The same in a language without a list, where most words are unknown."""
-_EDIT_BITS = 5.0
+_EDIT_BITS = 10.0
 """What an edit costs, when languages are compared."""
 _NUM_LANGUAGES = 4
 """Languages that are compared where the first is in doubt."""
@@ -78,7 +80,7 @@ class Speller:
         if not codes:
             return Correction(text, None)
         first, bits, unknown = self._correct(text, codes[0])
-        if not unknown or unknown * 2 < len(text) or first.language in UNSPACED:
+        if not first.changes and unknown * 2 < len(text):
             return first
         others = [self._correct(text, code)[:2] for code in {*codes[1:], "en"} - {codes[0]}]
         return max([(first, bits), *others], key=lambda pair: (pair[1], pair[0].text))[0]
@@ -97,18 +99,19 @@ class Speller:
         for start, stop in word_spans(text, code):
             typed = text[start:stop]
             word = normalise_word(typed, code)
-            if word in words:
-                total += words[word]
+            own = words.get(word)
+            before = -_UNKNOWN_BITS if own is None else own
+            total += before
+            if self._is_known(word, code) if own is None else own > -_MAX_BITS:
                 continue
-            total -= _UNKNOWN_BITS
-            if self._is_known(word, code):
-                continue
-            unknown += len(word)
-            if (found := self._best(word, code)) is not None:
+            unknown += len(word) if own is None else 0
+            found = self._best(word, code)
+            # A rare word of the list may be a mistake of its sources, if another is near.
+            if found is not None and (own is None or found[1] > own + _SUSPICIOUS_BITS):
                 best, bits = found
                 parts += [text[end:start], fixed := _with_case(best, typed)]
                 changes.append((typed, fixed))
-                end, total = stop, total + _UNKNOWN_BITS + bits - _EDIT_BITS
+                end, total = stop, total - before + bits - _EDIT_BITS
         corrected = "".join([*parts, text[end:]])
         return Correction(corrected, code, tuple(changes)), total, unknown
 
