@@ -29,8 +29,10 @@ def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
 
 
 def test_thumbnails_are_small_and_look_the_same(tmp_path: Path) -> None:
-    picture = Image.open(write_image(tmp_path / "a.png", "red", (1000, 500)))
-    small = decode_thumbnail(make_thumbnail(picture))
-    assert small.size == (256, 128)
-    assert small.getpixel((9, 9))[0] > 240  # type: ignore[index]
-    assert picture.size == (1000, 500)
+    # A side that an integer brings to 231 pixels or more is reduced, others are resized.
+    for side, expected in ((1000, 250), (1100, 256), (512, 256), (300, 256), (200, 200)):
+        picture = Image.open(write_image(tmp_path / "a.png", "red", (side, side // 2)))
+        small = decode_thumbnail(make_thumbnail(picture))
+        assert small.size == (expected, expected // 2)
+        assert small.getpixel((9, 9))[0] > 240  # type: ignore[index]
+        assert picture.size == (side, side // 2)

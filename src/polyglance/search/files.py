@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 THUMBNAIL_SIZE = 256
 """Pixels of a thumbnail's longer side."""
 
+_MIN_REDUCED = 0.9
+"""Share of a thumbnail's size that one may have that is reduced by an integer."""
+
 CHANGING = "the file changes while it is read"
 
 _CHUNK = 1 << 20
@@ -100,8 +103,13 @@ def modified_date(signature: FileSignature) -> str:
 
 def make_thumbnail(image: Image) -> bytes:
     """Return a small WebP of an image."""
-    small = image.copy()
-    small.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
+    longer = max(image.size)
+    factor = -(-longer // THUMBNAIL_SIZE)
+    if factor > 1 and longer // factor >= _MIN_REDUCED * THUMBNAIL_SIZE:
+        small = image.reduce(factor)  # a tenth of the time, where it comes out nearly as large
+    else:
+        small = image.copy()
+        small.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
     stream = io.BytesIO()
-    small.save(stream, "WEBP", quality=80, method=2)  # half of the time, three percent larger
+    small.save(stream, "WEBP", quality=80, method=1)  # a third of the time, a tenth larger
     return stream.getvalue()
