@@ -19,6 +19,7 @@ from polyglance.search.files import content_hash
 from polyglance.search.scan import ScannedFile
 from polyglance.search.store import BadFile, Entry, Store
 from polyglance.vision.limited_decoding import DecodeLimits
+from polyglance.vision.pictures import MISSING_PHOTOS_EXTRA
 
 MIN_COSINE = 0.99
 """The least cosine of a stored vector with that of the file: versions of the packages that
@@ -69,7 +70,8 @@ def _encode(files: FileEncoder, entries: list[Entry]) -> dict[str, Entry | BadFi
 def _compare(entry: Entry, found: Entry | BadFile | None) -> str | None:
     """Return how an item differs from its file, or None."""
     if found is None or (
-        isinstance(found, BadFile) and found.reason in (NO_FEATURES, MISSING_VIDEO_EXTRA)
+        isinstance(found, BadFile)
+        and found.reason in (NO_FEATURES, MISSING_VIDEO_EXTRA, MISSING_PHOTOS_EXTRA)
     ):
         return _compare_content(entry)
     if isinstance(found, BadFile):
