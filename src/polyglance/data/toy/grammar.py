@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 from polyglance.data.toy.semantics import Colour, Direction, Event, Fact, Place, Shape, Thing
 
@@ -28,8 +28,7 @@ PLOTS: tuple[Plot, ...] = get_args(Plot)
 """Wordings of an event: which of the two things comes first, or the moving one alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A word form in a sentence, its sense, and the role of the thing it refers to."""
 
     text: str
