@@ -27,12 +27,10 @@ PINNED  := pyproject.toml constraints.txt constraints-hashed.txt
 demo: $(VENV)/ready
 	$(BIN)/polyglance demo
 
-# What is checked in seconds comes first. Then types are checked on one core while tests are
-# collected on the other, where they begin as soon as that is done. Both are run to their end, and if
-# one fails, so does this.
+# Types are checked on one core; on the other, style and layers in seconds, then tests are collected
+# and begin as soon as that is done. All are run to their end, and if one fails, so does this.
 test: $(VENV)/ready-dev
-	$(MAKE) --no-print-directory lint
-	$(MAKE) --no-print-directory --jobs 2 --keep-going types pytest
+	$(MAKE) --no-print-directory --jobs 2 --keep-going types lint pytest
 
 check: lint types
 
