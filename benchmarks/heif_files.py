@@ -19,6 +19,7 @@ Pixels = NDArray[np.uint8]
 TILE = 512
 """Pixels per side of an iPhone's tiles."""
 _VPS, _SPS, _PPS = 32, 33, 34
+_SAMPLINGS = {"yuv420p": 1, "yuv422p": 2, "yuv444p": 3}
 _PICTURE, _GRID, _EXIF = b"hvc1", b"grid", b"Exif"
 
 
@@ -36,6 +37,7 @@ def heic(
     *,
     tile: int | None = TILE,
     crf: int = 24,
+    pix_fmt: str = "yuv420p",
     exif: bytes = b"",
     turns: int = 0,
     mirror: int | None = None,
@@ -49,6 +51,7 @@ def heic(
         tile: Pixels per side of a tile, a multiple of 16; None for a picture without tiles, whose
             sides are multiples of 8.
         crf: How coarsely x265 compresses.
+        pix_fmt: FFmpeg's name of how colours are sampled, with 8 or 10 bits.
         exif: EXIF block, as Pillow's ``Exif.tobytes`` returns it.
         turns: Counter-clockwise quarter turns for whoever shows it.
         mirror: Then swap top and bottom (0) or left and right (1).
@@ -73,7 +76,7 @@ def heic(
     if mirror is not None:
         whole.append(0x80 | add_property(_box(b"imir", bytes([mirror]))))
     colours = add_property(_box(b"colr", b"nclx" + struct.pack(">HHHB", 1, 13, 6, 0x80)))
-    configuration, samples = _compress(tiles, crf)
+    configuration, samples = _compress(tiles, crf, pix_fmt)
     configured = 0x80 | add_property(configuration)
     references = b""
     if tile is None:
@@ -113,13 +116,15 @@ def _even(pixels: Pixels) -> Pixels:
     return np.pad(pixels, ((0, -height % 8), (0, -width % 8), (0, 0)), "edge")
 
 
-def _compress(pictures: Sequence[Pixels], crf: int) -> tuple[bytes, list[bytes]]:
+def _compress(
+    pictures: Sequence[Pixels], crf: int, pix_fmt: str = "yuv420p"
+) -> tuple[bytes, list[bytes]]:
     """Return the decoder configuration of pictures of one size, and each as one sample."""
     import av
 
     height, width = pictures[0].shape[:2]
     codec = av.CodecContext.create("libx265", "w")
-    codec.width, codec.height, codec.pix_fmt = width, height, "yuv420p"  # type: ignore[attr-defined]
+    codec.width, codec.height, codec.pix_fmt = width, height, pix_fmt  # type: ignore[attr-defined]
     codec.time_base = Fraction(1, 25)
     codec.thread_count = 1
     codec.options = {
@@ -130,7 +135,7 @@ def _compress(pictures: Sequence[Pixels], crf: int) -> tuple[bytes, list[bytes]]
     packets = []
     for number, pixels in enumerate(pictures):
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), "rgb24")
-        frame = frame.reformat(format="yuv420p", dst_colorspace="ITU601", dst_color_range="JPEG")
+        frame = frame.reformat(format=pix_fmt, dst_colorspace="ITU601", dst_color_range="JPEG")
         frame.pts = number
         packets += codec.encode(frame)  # type: ignore[attr-defined]
     packets += codec.encode(None)  # type: ignore[attr-defined]
@@ -145,7 +150,7 @@ def _compress(pictures: Sequence[Pixels], crf: int) -> tuple[bytes, list[bytes]]
             elif kind < _VPS:
                 sample += struct.pack(">I", len(unit)) + unit
         samples.append(sample)
-    return _configuration(parameters), samples
+    return _configuration(parameters, pix_fmt), samples
 
 
 def _units(stream: bytes) -> list[bytes]:
@@ -153,10 +158,12 @@ def _units(stream: bytes) -> list[bytes]:
     return [unit.rstrip(b"\0") for unit in stream.split(b"\0\0\1")[1:]]
 
 
-def _configuration(parameters: dict[int, bytes]) -> bytes:
+def _configuration(parameters: dict[int, bytes], pix_fmt: str) -> bytes:
     """Return the ``hvcC`` box (ISO/IEC 14496-15, 8.3.3.1)."""
     profile = parameters[_SPS].replace(b"\0\0\3", b"\0\0")[3:15]
-    content = b"\1" + profile + bytes.fromhex("f000fcfdf8f800000f") + bytes([len(parameters)])
+    colours, depth = _SAMPLINGS[pix_fmt[:7]], 0xF8 | (2 if "10" in pix_fmt else 0)
+    content = b"\1" + profile + bytes([0xF0, 0, 0xFC, 0xFC | colours, depth, depth, 0, 0, 0x0F])
+    content += bytes([len(parameters)])
     for kind in (_VPS, _SPS, _PPS):
         unit = parameters[kind]
         content += struct.pack(">BHH", 0x80 | kind, 1, len(unit)) + unit

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import struct
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.heif_files import heic
+from benchmarks import heif_files
 from helpers.upload_files import photograph
 from polyglance.vision import heif
 from polyglance.vision.exif import Metadata
@@ -23,6 +24,7 @@ from polyglance.vision.pictures import (
 )
 
 WIDE = photograph(320, 240)
+heic = cache(heif_files.heic)
 
 
 def difference(image: Image.Image, expected: Image.Image) -> float:
@@ -48,9 +50,10 @@ def test_a_picture_of_tiles_has_its_pixels_size_and_metadata() -> None:
     assert decoded.metadata == expected
 
 
-@pytest.mark.parametrize("mirror", [None, 0, 1])
-@pytest.mark.parametrize("tile", [None, 64])
-@pytest.mark.parametrize("turns", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("tile", "turns", "mirror"),
+    [(None, 0, None), (None, 1, 1), (64, 0, 0), (64, 1, None), (64, 2, 1), (64, 3, 0)],
+)
 def test_a_reduced_picture_is_the_whole_one_made_smaller(
     tile: int | None, turns: int, mirror: int | None
 ) -> None:
@@ -74,6 +77,16 @@ def test_a_reduced_picture_keeps_the_full_size_and_metadata() -> None:
 def test_sides_that_no_tile_divides() -> None:
     content = heic(photograph(333, 222), tile=64)
     whole = decode_picture(content, "a.heic").image
+    small = heif.decode_reduced(content, min_side=50, max_pixels=10**6)
+    assert small is not None
+    assert difference(small, whole.reduce(4)) < 2
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv422p10le", "yuv444p"])
+def test_other_depths_and_samplings_of_colours(pix_fmt: str) -> None:
+    content = heic(WIDE, tile=64, pix_fmt=pix_fmt)
+    whole = decode_picture(content, "a.heic").image
+    assert difference(whole, WIDE) < 3
     small = heif.decode_reduced(content, min_side=50, max_pixels=10**6)
     assert small is not None
     assert difference(small, whole.reduce(4)) < 2
