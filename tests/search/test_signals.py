@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 
@@ -107,10 +109,35 @@ def test_words_follow_files_that_are_added_moved_and_deleted(
     write_image(photos / "okapi.png", "blue")
     library.update()
     assert library._signals().words().postings(["n:giraffe", "n:okapi"]).keys() == {"n:okapi"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "nothing of a database",
+        "CREATE TRIGGER t AFTER INSERT ON documents BEGIN SELECT 1; END",
+        "UPDATE meta SET value = '{\"totals\": 5}'",
+        "UPDATE postings SET items = 'text'",
+        "UPDATE postings SET items = x'00'",
+    ],
+)
+def test_an_index_that_was_changed_is_made_again_or_not_used(
+    library: Library, photos: Path, damage: str
+) -> None:
+    write_image(photos / "a.png", "red")
+    write_image(photos / "okapi.png", "blue")
+    library.add(photos)
+    library.close()
     assert library.path is not None
-    words_path(library.path).write_bytes(b"no database")  # derived: it is made again
+    words = words_path(library.path)
+    if damage.startswith("nothing"):
+        words.write_text(damage)
+    else:
+        with closing(sqlite3.connect(words)) as connection, connection:
+            connection.execute(damage)
     with Library(library.path, model=ColourEncoder()) as again:
-        assert reasons(again.search("okapi", k=1)[0]) == [("name", "okapi")]
+        found = reasons(again.search("okapi", k=1)[0])
+        assert found == ([] if "postings" in damage else [("name", "okapi")])
 
 
 def test_a_date_in_words_becomes_a_filter_that_can_be_switched_off(album: Library) -> None:

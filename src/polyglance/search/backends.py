@@ -88,7 +88,8 @@ class FileBackend:
     def size(self) -> int:
         """Return the bytes on disk."""
         size = 0
-        for path in (self.path, f"{self.path}-wal", graph_path(self.path)):
+        beside = [f"{self.path}{ending}" for ending in ("-wal", ".words", ".stacks")]
+        for path in (self.path, graph_path(self.path), *beside):
             with suppress(OSError):
                 size += os.stat(path).st_size
         return size

@@ -13,7 +13,7 @@ compared with others.
 
 from __future__ import annotations
 
-import io
+import json
 import os
 import tempfile
 import zlib
@@ -188,29 +188,32 @@ class StoredPairs:
         try:
             if path is None:
                 return nothing
-            content = path.read_bytes()
-            with np.load(io.BytesIO(content[4:]), allow_pickle=False) as stored:
-                sound = zlib.crc32(content[4:]) == int.from_bytes(content[:4], "little")
-                if not sound or str(stored["library"]) != f"{library} {_VERSION}":
-                    return nothing
-                return cls(library, int(stored["last"]), stored["pairs"])
-        except (OSError, ValueError, KeyError, EOFError):
+            line, _, content = path.read_bytes().partition(b"\n")
+            header = json.loads(line)
+            pairs = np.frombuffer(content, np.int64).reshape(-1, 3)
+            if header != _header(library, int(header["last"]), content) or (pairs[:, 2] > 2).any():
+                return nothing
+            return cls(library, int(header["last"]), pairs)
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return nothing
 
     def write(self, path: Path) -> None:
         """Write the pairs atomically; do nothing where nothing can be written."""
-        stream = io.BytesIO()
-        np.savez_compressed(
-            stream, library=f"{self.library} {_VERSION}", last=self.last, pairs=self.pairs
-        )
-        content = zlib.crc32(stream.getvalue()).to_bytes(4, "little") + stream.getvalue()
+        content = self.pairs.astype(np.int64).tobytes()
+        line = json.dumps(_header(self.library, self.last, content)).encode()
         try:
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                file.write(line + b"\n" + content)
             os.replace(name, path)
         except OSError:
             return
+
+
+def _header(library: str, last: int, content: bytes) -> dict[str, Any]:
+    return {
+        "library": library, "version": _VERSION, "last": last, "checksum": zlib.crc32(content)
+    }  # fmt: skip
 
 
 def pairs_path(library: Path) -> Path:

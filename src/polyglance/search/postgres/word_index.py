@@ -35,7 +35,9 @@ class PostgresWordIndex:
     def __init__(self, store: PostgresStore) -> None:
         """Use the table of a store, if there is one."""
         self._store = store
-        self._revision: Hashable = None
+        self._counted: Hashable = None
+        self._updated: Hashable = None
+        """The revisions of the last count and of the last update."""
         self._count = 0
 
     def close(self) -> None:
@@ -48,17 +50,17 @@ class PostgresWordIndex:
     def refresh(self, *, complete: bool = True) -> None:
         """Bring the table up to date, if this user may write; a search takes it as it is."""
         revision = self._store.revision()
-        if revision == self._revision:
-            return
-        [[self._count]] = self._store.fetch_all("SELECT count(*) FROM items")
-        try:
-            while complete and self._store.transaction(_update):
-                pass
-        except PolyglanceError:  # a user who may only read
-            if not self._exists():
-                self._count = 0
-        if complete:
-            self._revision = revision
+        if revision != self._counted:
+            [[self._count]] = self._store.fetch_all("SELECT count(*) FROM items")
+            self._counted = revision
+        if complete and revision != self._updated:
+            try:
+                while self._store.transaction(_update):
+                    pass
+            except PolyglanceError:  # a user who may only read
+                if not self._exists():
+                    self._count = 0
+            self._updated = revision
 
     def postings(self, words: Sequence[str]) -> dict[str, Ids]:
         """Return the rising ids of the items that have each of these words."""

@@ -21,6 +21,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -28,6 +29,7 @@ import numpy as np
 
 from polyglance.errors import PolyglanceError
 from polyglance.search.signals.words import VERSION, index_words
+from polyglance.search.sqlite_connection import connect
 from polyglance.search.store import Ids
 
 Row: TypeAlias = "tuple[int, str, str, int, str | None, str | None]"
@@ -124,19 +126,20 @@ class FileWordIndex:
         self._connection = self._open(path)
 
     def _open(self, path: Path) -> sqlite3.Connection:
-        for attempt in (str(path), str(path), ":memory:"):
+        for place in (path, path, ":memory:"):
             connection = None
             try:
-                connection = sqlite3.connect(
-                    attempt, timeout=10, isolation_level=None, check_same_thread=False
-                )
-                connection.execute("PRAGMA trusted_schema = OFF")
+                connection = connect(place)
                 connection.execute("PRAGMA synchronous = OFF")  # it can be built again
                 for statement in _SCHEMA.split(";"):
                     connection.execute(statement)
-                if self._read_state(connection).get("library") in (None, self._state["library"]):
+                known = self._read_state(connection).get("library")
+                if _schema(connection) == _expected_schema() and known in (
+                    None,
+                    self._state["library"],
+                ):
                     return connection
-                raise sqlite3.DatabaseError("belongs to another library")
+                raise sqlite3.DatabaseError("is not the index of this library")
             except sqlite3.DatabaseError as error:
                 if connection is not None:
                     connection.close()
@@ -147,8 +150,15 @@ class FileWordIndex:
 
     @staticmethod
     def _read_state(connection: sqlite3.Connection) -> dict[str, Any]:
+        """Return what the index was made of; nothing if that cannot be told."""
         row = connection.execute("SELECT value FROM meta WHERE name = 'state'").fetchone()
-        return json.loads(row[0]) if row else {}
+        try:
+            state = json.loads(row[0]) if row else {}
+            totals = state.get("totals", [0] * 6)
+            sound = len(totals) == 6 and all(isinstance(number, int) for number in totals)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return {}
+        return state if sound else {}
 
     def close(self) -> None:
         """Close the file."""
@@ -198,7 +208,7 @@ class FileWordIndex:
             return {
                 word: np.frombuffer(items, np.int64)
                 for word, items, checksum in rows
-                if zlib.crc32(items) == checksum
+                if isinstance(items, bytes) and not len(items) % 8 and zlib.crc32(items) == checksum
             }
         return {}
 
@@ -303,6 +313,23 @@ class FileWordIndex:
 
 
 _Postings: TypeAlias = "defaultdict[str, list[int]]"
+
+
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    rows = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
+    return {(str(name), "".join(str(statement).split())) for name, statement in rows}
+
+
+@cache
+def _expected_schema() -> frozenset[tuple[str, str]]:
+    """Return the tables of an index, which has no others: it may come from a stranger."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        return frozenset(_schema(connection))
+    finally:
+        connection.close()
 
 
 def words_path(library: Path) -> Path:
