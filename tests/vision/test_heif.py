@@ -24,7 +24,15 @@ from polyglance.vision.pictures import (
 )
 
 WIDE = photograph(320, 240)
-heic = cache(heif_files.heic)
+
+
+@cache
+def made(size: tuple[int, int], **options: Any) -> bytes:
+    return heif_files.heic(photograph(*size), **options)
+
+
+def heic(picture: Image.Image, **options: Any) -> bytes:
+    return made(picture.size, **options)
 
 
 def difference(image: Image.Image, expected: Image.Image) -> float:
