@@ -65,6 +65,17 @@ def test_many_bad_files_are_counted_by_their_reasons(library_path: str, tmp_path
     assert "torn.jpg: is not a picture" in listed
 
 
+def test_limits_on_files(library_path: str, tmp_path: Path) -> None:
+    write_image(tmp_path / "photos" / "large.png", "red", (40, 30))
+    write_image(tmp_path / "photos" / "small.png", "red", (4, 3))
+    limits = ("--max-pixels", "100", "--max-seconds", "9", "--max-memory", "900", "--threads", "1")
+    output = run("index", str(tmp_path / "photos"), "-l", library_path, *limits, "--quiet")
+    assert "large.png: 40 x 30 pixels are more than the limit of 100" in output
+    assert "1 added" in output
+    again = run("index", str(tmp_path / "photos"), "-l", library_path, "--again")
+    assert "1 added, 1 changed" in again  # under the limits that are usual, and anew
+
+
 def test_a_named_file_that_is_no_picture_is_reported(library_path: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "folder").mkdir()

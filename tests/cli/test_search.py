@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from helpers.colour_encoder import write_clip
 from polyglance.cli import app, main
 from polyglance.demo.photographs import FOLDER
 from polyglance.encoders import load
@@ -130,6 +132,34 @@ def test_a_page_links_to_the_files_and_replaces_only_pages(place: str, tmp_path:
         assert message in str(done.exception)
     assert (tmp_path / "mine.html").read_text() == "<p>mine</p>"
     assert not (tmp_path / "s.pdf").exists()
+
+
+def test_segments_of_a_clip(tmp_path: Path) -> None:
+    write_clip(tmp_path / "clip.mp4", [("red", 4), ("white", 4)])
+    place = str(tmp_path / "clips.polyglance")
+    with Library(place) as library:
+        library.add(tmp_path / "clip.mp4")
+    assert len(hits(place, "a red wall")) == 1
+    assert len(hits(place, "a red wall", "--all-segments")) > 1
+    line = run("a red wall", "-l", place, "--plain").splitlines()[-1]
+    assert re.search(r"\d:\d\d–\d:\d\d .*clip\.mp4$", line)  # the path is last
+
+
+def test_typing_mistakes_exclusions_and_minimum_scores(place: str) -> None:
+    def notes(*arguments: str) -> str:
+        return CliRunner().invoke(app, ["search", *arguments, "-l", place]).stderr
+
+    assert "searched for: a cow on the beach" in notes("a cow on the baech")
+    assert "searched for" not in notes("a cow on the baech", "--no-correct")
+    assert "without: cow" in notes("animals -cow")
+    assert "without" not in notes("animals -cow", "--literal")
+    assert hits(place, "a duck", "--min-score", "1") == []
+    assert len(hits(place, "a duck", "--min-score", "-1")) == 5
+    assert "a lower --min-score" in notes("a duck", "--min-score", "1")
+    duck = FOLDER / "duck.webp"
+    plain = ("a horse", "--off", "names")
+    assert hits(place, *plain, "--picture", f"{duck}^5")[0] == "duck"
+    assert hits(place, *plain, "--picture", f"{duck}^0.1")[0] == "horse"
 
 
 def test_words_need_no_quotes(place: str) -> None:

@@ -227,13 +227,13 @@ def data_translate(
     translator: Annotated[
         list[str],
         typer.Option(
-            help="apertium, words, or a model folder; models/{source}-{target} for one per language"
-            " pair. Repeatable: the first that has the languages is used."
+            help="Translator: words, apertium or a model folder, {source}-{target}; repeatable."
         ),
     ],
     source: Annotated[str, typer.Option("--from", help="Language of the captions.")] = "en",
     dictionaries: Annotated[
-        list[str] | None, typer.Option(help="Dictionaries for words; default: Debian's FreeDict.")
+        list[str] | None,
+        typer.Option(help="Dictionaries for words; default: Debian's FreeDict; repeatable."),
     ] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Translation cache; default: in the user's cache folder.")

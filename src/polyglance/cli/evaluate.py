@@ -21,8 +21,7 @@ def evaluate(
         list[Path],
         typer.Argument(
             metavar="[IMAGES TEXTS] MANIFEST",
-            help="A manifest to evaluate a model on; or embeddings of images and of captions by"
-            " language (.npy, .npz, ...), and the manifest that their rows follow.",
+            help="A manifest; or embeddings of images and of captions, and their manifest.",
         ),
     ],
     encoder: Annotated[

@@ -103,8 +103,7 @@ def features_import(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Features of a video network: a folder with VIDEO.npy, .npz, .pt or .h5, or one"
-            " .h5 with a dataset a video."
+            help="A folder with VIDEO.npy, .npz, .pt or .h5, or one .h5 with a dataset a video."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Feature store to write or resume.")],

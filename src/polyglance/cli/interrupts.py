@@ -21,7 +21,7 @@ STATUS = 130
 
 _READS = ("nothing was changed", (
     "index", "search", "classify", "ask", "evaluate", "plan", "library info", "library verify",
-    "library problems", "data show", "data formats", "features show",
+    "library problems", "library duplicates", "data show", "data formats", "features show",
     "text tokenize", "text align", "text code-switch", "weights list",
 ))  # fmt: skip
 _WRITES_AT_THE_END = ("nothing was written", (

@@ -28,8 +28,7 @@ def pair_captions(
     dictionary: Annotated[
         Path | None,
         typer.Option(
-            help="Compare words with this dictionary of the translations' language instead, which"
-            " is faster; a lower --min-similarity fits."
+            help="Compare words by a dictionary instead: faster, with a lower --min-similarity."
         ),
     ] = None,
     strict: Strict = False,

@@ -103,7 +103,8 @@ def search(
     dictionaries: Annotated[
         list[str] | None,
         typer.Option(
-            rich_help_panel=TRANSLATION, help="Dictionaries for words; default: Debian's FreeDict."
+            rich_help_panel=TRANSLATION,
+            help="Dictionaries for words; default: Debian's FreeDict; repeatable.",
         ),
     ] = None,
     cross_encoder: Annotated[

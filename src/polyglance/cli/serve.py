@@ -37,7 +37,9 @@ def serve(
     ] = None,
     public_url: Annotated[
         str | None,
-        typer.Option(help="Address that browsers use behind a proxy: https://pictures.example"),
+        typer.Option(
+            help="Address that browsers use behind a proxy, such as https://pictures.example."
+        ),
     ] = None,
     trusted_proxy: Annotated[
         list[str] | None,

@@ -26,8 +26,7 @@ def smalr_add_language(
     train: Annotated[
         str | None,
         typer.Option(
-            help="Manifest with captions in the language; default: the recipe's data, published"
-            " datasets completed by its translators."
+            help="Manifest with captions in the language; default: the recipe's, translated."
         ),
     ] = None,
     validation: Annotated[

@@ -143,7 +143,9 @@ def text_code_switch(
     source: Annotated[str, typer.Option(help="Language of the text.")] = "en",
     dictionaries: Annotated[
         list[str] | None,
-        typer.Option(help="Folders, files or patterns, dir/en-*.txt; default: Debian's FreeDict."),
+        typer.Option(
+            help="Folders, files or patterns, dir/en-*.txt; default: Debian's FreeDict; repeatable."
+        ),
     ] = None,
     ranked_by: Annotated[
         Path | None,
@@ -227,7 +229,8 @@ def text_vectors_make(
     ],
     out: Annotated[Path, typer.Option(help="Folder for the words and their vectors.")],
     source: Annotated[
-        str, typer.Option(help="skipgram, the name of an encoder, or files: cc.{language}.300.bin")
+        str,
+        typer.Option(help="Files such as cc.{language}.300.bin, an encoder's name, or skipgram."),
     ] = "skipgram",
     languages: Annotated[str | None, typer.Option(help="Only these languages: en,de,...")] = None,
     min_count: Annotated[int, typer.Option(help="Minimum number of occurrences of a word.")] = 1,
