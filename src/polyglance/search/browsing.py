@@ -244,14 +244,15 @@ def _ratio_codes(widths: Ids, heights: Ids) -> NDArray[np.uint8]:
     """Return the characters of `SHAPES`; an unknown shape counts as a square."""
     ratios = np.maximum(widths, 1) / np.maximum(heights, 1)
     codes = np.rint(len(SHAPES) // 2 + STEPS * np.log2(ratios)).clip(0, len(SHAPES) - 1)
-    return np.frombuffer(SHAPES.encode(), np.uint8)[codes.astype(np.int64)]
+    characters: NDArray[np.uint8] = np.frombuffer(SHAPES.encode(), np.uint8)
+    return characters[codes.astype(np.int64)]
 
 
 def _restrict(everything: View, where: Filter, order: Order, store: Store) -> View:
     """Return the part of all items that matches, in order."""
     items, positions = everything.items, everything.positions
     if where:
-        chosen = np.isin(items, store.item_ids(where))
+        chosen = np.isin(items, store.item_ids(where), assume_unique=True)
         items, positions = items[chosen], positions[chosen]
     if order == "added":  # ids rise with every item that is added
         by_id = np.argsort(-items, kind="stable")

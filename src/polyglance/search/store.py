@@ -346,7 +346,7 @@ class Store(Protocol):
         """Return widths and heights of all items, in the order of `timeline`."""
 
     def item_ids(self, where: Filter) -> Ids:
-        """Return the rising ids of the items that match; of all without conditions."""
+        """Return the ids of the items that match, in any order; of all without conditions."""
 
     def buckets(self, unit: BucketUnit) -> list[Bucket]:
         """Count the items of each year, month or day that has some, the newest first."""

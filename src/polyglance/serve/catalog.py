@@ -106,7 +106,9 @@ class LibraryCatalog:
     def warm_up(self) -> None:
         """Load the model, the vectors and the timeline, so that the first requests are fast."""
         self._library.search("a", k=1)
-        self.browser.timeline()
+        view, _ = self.browser.timeline()
+        self.browser.shapes(view)
+        self.overview()
 
     @property
     def browser(self) -> Browser:
