@@ -280,6 +280,7 @@ def test_a_published_vqa_checkpoint_answers_without_training(data: Path, tmp_pat
         positions=80,
         visual_width=regions.WIDTH,
         answers=len(questions.ANSWERS),
+        head_width=48,  # UC2's has twice the hidden size, VOLTA's copy of it once that
     )
     published["vqa_output.3.weight"] *= 0
     published["vqa_output.3.bias"] = torch.tensor([0.0, 0.0, 9.0, 0.0])
@@ -288,6 +289,7 @@ def test_a_published_vqa_checkpoint_answers_without_training(data: Path, tmp_pat
     train("vqa-v2", data, tmp_path / "run", *changes)
     path = tmp_path / "run" / "vqa_OpenEnded_mscoco_test-dev2015_polyglance_results.json"
     assert {result["answer"] for result in json.loads(path.read_text())} == {questions.ANSWERS[2]}
+    assert json.loads((tmp_path / "run/model/config.json").read_text())["head_width"] == 48
     with pytest.raises(PolyglanceError, match="set variant to reference"):
         train("vqa-v2", data, tmp_path / "other", changes[0])
     listed = {answer: number for number, answer in enumerate(questions.ANSWERS[:3])}
