@@ -132,6 +132,7 @@ def test_problems_are_those_on_record_and_those_of_the_folders(
 
 
 def test_a_notebook_shows_thumbnails(filled: Library, photos: Path, tmp_path: Path) -> None:
+    assert repr(filled) == f"Library('{tmp_path / 'my.polyglance'}')"
     page = filled._repr_html_()
     assert page.count("<img") == 4
     assert "3 pictures, 1 clip" in page

@@ -105,6 +105,17 @@ def test_the_direction_of_an_unknown_language_is_automatic(tmp_path: Path) -> No
     assert "<footer" not in text
 
 
+def test_probabilities_are_shown_instead_of_scores(tmp_path: Path) -> None:
+    hit = RenderedHit(Image.new("RGB", (8, 8)), 0.123, "a.jpg", probability=0.871)
+    results = [QueryResult("?", None, [hit])]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(results_table(results, numbered=True))
+    write_html_page(tmp_path / "sheet.html", results, title="t")
+    for shown in (console.export_text(), (tmp_path / "sheet.html").read_text(encoding="utf-8")):
+        assert "87%" in shown
+        assert "0.12" not in shown
+
+
 def test_the_page_credits_each_image_once(tmp_path: Path) -> None:
     picture = Image.new("RGB", (8, 8))
     hits = [

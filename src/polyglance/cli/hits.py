@@ -196,7 +196,16 @@ def _render(library: Library, title: str, language: str | None, hits: Sequence[H
         except DataError:
             picture = Image.new("RGB", (64, 64), "grey")
         name = " ".join(filter(None, (printable(hit.path.name), _format_span(hit))))
-        rendered.append(RenderedHit(picture, hit.score, name, file=hit.path, taken=hit.taken))
+        rendered.append(
+            RenderedHit(
+                picture,
+                hit.score,
+                name,
+                file=hit.path,
+                taken=hit.taken,
+                probability=hit.probability,
+            )
+        )
     return QueryResult(title, language, rendered)
 
 

@@ -226,6 +226,9 @@ class LibraryContents(OpenLibrary):
         items = self._store().items_after("", count, offset=position) if position >= 0 else ()
         return [MediaRef.from_item(first, item, None) for first, item in items]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def _repr_html_(self) -> str:
         """Return what a notebook shows: counts, folders, and the newest pictures."""
         from polyglance.search.render.notebook import library_html

@@ -106,7 +106,7 @@ def _figure(hit: RenderedHit) -> str:
         image, name = f"{link}{image}</a>", f"{link}{name}</a>"
     return (
         f"<li{css_class}><figure>{image}"
-        f"<figcaption>{hit.score:.2f} {name}</figcaption></figure></li>"
+        f"<figcaption>{hit.shown_score} {name}</figcaption></figure></li>"
     )
 
 

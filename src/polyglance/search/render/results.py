@@ -27,6 +27,13 @@ class RenderedHit:
     """The file, which a page links to and names in full."""
     taken: datetime | None = None
     """When it was taken."""
+    probability: float | None = None
+    """How probable it is that it fits, where that is known; shown instead of the score."""
+
+    @property
+    def shown_score(self) -> str:
+        """The probability, or else the score, for display."""
+        return f"{self.score:.2f}" if self.probability is None else f"{self.probability:.0%}"
 
 
 @dataclass(frozen=True)

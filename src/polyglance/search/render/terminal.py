@@ -85,10 +85,10 @@ def _hit(hit: RenderedHit, number: int | None) -> RenderableType:
 
     mark = {True: (" ✓", "bold green"), False: (" ✗", "red"), None: ("", "")}[hit.is_correct]
     if number is not None:
-        return Text.assemble(half_blocks(hit.image), (f"{number}", "bold"), f"  {hit.score:.2f}")
+        return Text.assemble(half_blocks(hit.image), (f"{number}", "bold"), f"  {hit.shown_score}")
     name = textwrap.wrap(hit.name, COLUMNS)
     return Text.assemble(
-        half_blocks(hit.image), f"{hit.score:.2f}", mark, ("\n" + "\n".join(name), "dim")
+        half_blocks(hit.image), hit.shown_score, mark, ("\n" + "\n".join(name), "dim")
     )
 
 
