@@ -96,6 +96,22 @@ def test_the_same_content_changes_nothing_and_new_content_gets_new_ids(
     assert store.ids().tolist() == [1, 4]  # 3 is never used again
 
 
+def test_items_are_listed_by_path_with_their_first_vectors(store: Store) -> None:
+    spans = ((0.0, 1.0), (1.0, 2.0))
+    store.put([entry("/b", "b"), entry("/c", "c", (1, 0, 0), (0, 1, 0), kind="clip", spans=spans)])
+    store.put([entry("/a", "a")])
+    store.put_bad_files([BadFile("/a-bad", "torn", SIGNATURE)])
+    listed = store.items_after("", 9)
+    assert [item.path for _, item in listed] == ["/a", "/b", "/c"]
+    for number, item in listed:
+        assert store.lookup([number])[number][0] == item
+    assert store.lookup([listed[2][0]])[listed[2][0]][1] == spans[0]
+    assert store.items_after("/a", 1) == listed[1:2]
+    assert store.items_after("", 9, offset=2) == listed[2:]
+    assert store.item_at("/b") == listed[1]
+    assert store.item_at("/a-bad") is None
+
+
 def test_a_move_keeps_the_vector_and_its_id(store: Store) -> None:
     store.put([entry("/a"), entry("/b", "other")])
     store.move("/a", "/b", FileSignature(1, 2))
