@@ -234,7 +234,9 @@ def _open_heif(
     if min_side is not None:
         data = source.read_bytes() if isinstance(source, Path) else source.getvalue()
         reduced = heif.decode_reduced(data, min_side=min_side, max_pixels=max_pixels)
-        opened = opened if reduced is None else reduced
+        if reduced is not None:
+            opened.close()
+            opened = reduced
     return opened, full, exif
 
 
