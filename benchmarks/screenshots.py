@@ -28,7 +28,7 @@ from polyglance.search.library import Library
 
 FOLDERS = ("Animals", "Cities", "Food", "Journeys", "Mountains", "People")
 NEWEST = datetime(2026, 10, 18, 12)
-DAYS_BETWEEN = 13
+DAYS_BETWEEN = 3
 QUALITY = 78
 
 
@@ -80,8 +80,8 @@ def index(root: Path) -> Path:
         path = photos / FOLDERS[number % len(FOLDERS)] / photo.path.name
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(photo.path, path)
-        # Several pictures on some days, none on others.
-        taken = NEWEST - timedelta(days=DAYS_BETWEEN * (number // 3 * 3), minutes=number)
+        # Many pictures in recent months, some in earlier ones.
+        taken = NEWEST - timedelta(days=DAYS_BETWEEN * number + number**2 / 16)
         os.utime(path, (taken.timestamp(), taken.timestamp()))
     with Library(root / "photos.polyglance") as library:
         library.add(photos, thumbnails=True)

@@ -123,6 +123,7 @@ async function showView() {
     } else if (searches) {
       const hits = new HitSource(search);
       await hits.more(signal);
+      if (signal.aborted) return;
       setSource(hits);
       showHits();
     } else await showTimeline(signal);

@@ -58,17 +58,20 @@ export class DetailsPanel {
     });
   }
 
-  /** List what besides the picture itself made this a hit. */
+  /** List what made this a hit, with each signal's share. */
   #signals(item) {
+    const total = (item.why ?? []).reduce((sum, { score }) => sum + Math.max(0, score), 0);
     const names = { picture: t("signalPicture"), name: t("signalName"), date: t("signalDate"),
       place: t("signalPlace"), text: t("signalText") };
     $("signals").replaceChildren(...(item.why ?? []).map(({ signal, text, score }) => {
       const line = document.createElement("li");
       const name = document.createElement("span");
       const value = document.createElement("bdi");
+      const share = document.createElement("span");
       name.textContent = names[signal] ?? signal;
-      value.textContent = text ?? formatNumber(Math.round(score * 100) / 100);
-      line.append(name, value);
+      value.textContent = text ?? "";
+      share.textContent = total ? formatPercent(Math.max(0, score) / total) : "";
+      line.append(name, value, share);
       return line;
     }));
   }

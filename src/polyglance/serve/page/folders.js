@@ -4,13 +4,14 @@ import { formatAddress } from "./address.js";
 import { t } from "./i18n.js";
 import { folders, thumbnailUrl } from "./service.js";
 
-/** Draw the folders below a folder, or the indexed ones; return how many there are. */
+/** Draw the folders below a folder, or the indexed ones. */
 export async function drawFolders(list, parent, signal) {
-  const response = await folders(parent, signal);
-  if (signal.aborted) return 0;
-  list.replaceChildren(...response.folders.map(card));
-  list.hidden = response.folders.length === 0;
-  return response.folders.length;
+  let { folders: found } = await folders(parent, signal);
+  // A single indexed folder alone would be an empty page.
+  if (!parent && found.length === 1) found = [...found, ...(await folders(found[0].folder, signal)).folders];
+  if (signal.aborted) return;
+  list.replaceChildren(...found.map(card));
+  list.hidden = found.length === 0;
 }
 
 function card({ folder, name, files, cover }) {

@@ -91,8 +91,7 @@ export class Grid {
     this.root.style.height = `${this.rows.total}px`;
     this.root.setAttribute("aria-rowcount", this.rows.top.length);
     const scrolled = Math.max(1, this.rows.total - innerHeight);
-    const starts = this.source.sections.map((_, i) =>
-      this.rows.top[this.rows.section.indexOf(i)] / scrolled);
+    const starts = this.rows.headings.row.map((row) => this.rows.top[row] / scrolled);
     this.onLayout(this.source.sections, starts);
   }
 
@@ -110,8 +109,8 @@ export class Grid {
 
   /** Scroll to the first item of a section, its heading included. */
   scrollToSection(section) {
-    const row = this.rows?.section.indexOf(section) ?? -1;
-    if (row < 0) return;
+    const row = this.rows?.headings.row[section];
+    if (row === undefined) return;
     this.#measure();
     scrollTo({ top: row ? this.offset + this.rows.top[row] - this.covered : 0 });
   }
@@ -193,16 +192,15 @@ export class Grid {
 
   #fill(row) {
     const { rows } = this;
-    const section = this.source.sections[rows.section[row]];
     const isHeading = rows.count[row] === 0;
     const node = (isHeading ? this.unused.headings.pop() : this.unused.rows.pop())
-      ?? createRow(isHeading);
+      ?? createRow(isHeading ? "heading" : "line");
     node.style.transform = `translateY(${rows.top[row]}px)`;
     node.style.height = `${rows.height[row]}px`;
     node.setAttribute("aria-rowindex", row + 1);
     const tiles = [];
     if (isHeading) {
-      node.firstChild.firstChild.textContent = section.label();
+      this.#fillHeadings(node, rows.section[row], rows.lastSection[row]);
     } else {
       for (let i = 0; i < rows.count[row]; i++) {
         const index = rows.first[row] + i;
@@ -216,6 +214,17 @@ export class Grid {
     }
     if (!node.isConnected) this.root.append(node);
     this.shown.set(row, { node, tiles, isHeading });
+  }
+
+  /** Show the headings of sections, each above its first item. */
+  #fillHeadings(node, first, last) {
+    while (node.children.length > last - first + 1) node.lastChild.remove();
+    while (node.children.length < last - first + 1) node.append(createHeading());
+    [...node.children].forEach((cell, i) => {
+      cell.firstChild.textContent = this.source.sections[first + i].label();
+      cell.style.insetInlineStart = `${this.rows.headings.left[first + i]}px`;
+      cell.style.width = `${this.rows.headings.width[first + i]}px`;
+    });
   }
 
   #free(row, { node, tiles, isHeading }) {
@@ -317,14 +326,16 @@ export class Grid {
   }
 }
 
-function createRow(isHeading) {
+function createRow(className) {
   const node = document.createElement("div");
   node.setAttribute("role", "row");
-  node.className = isHeading ? "heading" : "line";
-  if (!isHeading) return node;
+  node.className = className;
+  return node;
+}
+
+function createHeading() {
   const cell = document.createElement("div");
   cell.setAttribute("role", "rowheader");
   cell.append(document.createElement("h2"));
-  node.append(cell);
-  return node;
+  return cell;
 }

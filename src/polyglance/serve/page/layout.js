@@ -7,48 +7,121 @@ export const GAP = 4;
 const HEADING = 52;
 const FIRST_HEADING = 40;
 const NARROWEST = 24;
+const MIN_RATIO = 0.5;
+const SECTION_GAP = 28; // between small sections in one row
+const HEADING_WIDTH = 150; // of a small section
 const MAX_HEIGHT = 16_000_000; // browsers clip elements that are higher
 
 /** Return the height that rows aim at in a grid of some width. */
 export const targetHeight = (width) => (width < 600 ? 118 : width < 1100 ? 168 : 196);
 
 /** Clip width by height, so that no tile fills a row or vanishes. */
-export const clippedRatio = (ratio) => Math.min(3, Math.max(0.5, ratio || 1));
+export const clippedRatio = (ratio) => Math.min(3, Math.max(MIN_RATIO, ratio || 1));
 
 /**
  * Lay out sections of items in rows of equal width.
  *
  * `sections` have a `count` and, if they show a heading, a `label`; `ratios` holds width by height
- * of all items, section after section. Rows are numbered from 0, headings included.
+ * of all items, section after section. Rows are numbered from 0, headings included. Small sections
+ * with headings share a row: the heading's row then has those from `section` to `lastSection`.
  */
 export function layoutRows(sections, ratios, width, target = targetHeight(width)) {
   const left = new Float32Array(ratios.length);
   const widths = new Float32Array(ratios.length);
-  const rows = { top: [], height: [], first: [], count: [], section: [] };
+  const rows = { top: [], height: [], first: [], count: [], section: [], lastSection: [] };
+  const headings = { row: [], left: [], width: [] }; // by section
   let top = 0;
-  const push = (height, first, count, section) => {
+  const push = (height, first, count, section, lastSection = section) => {
     rows.top.push(top);
     rows.height.push(height);
     rows.first.push(first);
     rows.count.push(count);
     rows.section.push(section);
+    rows.lastSection.push(lastSection);
     top += height + (count ? GAP : 0);
   };
   let start = 0;
-  sections.forEach(({ count, label }, section) => {
-    if (label) push(section ? HEADING : FIRST_HEADING, start, 0, section);
-    const stop = start + count;
-    for (let first = start; first < stop; ) {
-      const last = endOfRow(ratios, first, stop, width, target);
-      push(placeRow(ratios, first, last, width, target, left, widths), first, last - first, section);
-      first = last;
+  for (let section = 0; section < sections.length; ) {
+    const band = bandFrom(sections, ratios, section, start, width, target);
+    const end = section + Math.max(1, band.length);
+    for (let i = section; i < end; i++) headings.row[i] = rows.top.length;
+    if (sections[section].label) push(section ? HEADING : FIRST_HEADING, start, 0, section, end - 1);
+    if (band.length > 1) {
+      const stop = band.at(-1).stop;
+      push(placeBand(band, ratios, width, target, left, widths), start, stop - start, section, end - 1);
+      band.forEach(({ start: first, stop: last }, i) => {
+        headings.left[section + i] = left[first];
+        headings.width[section + i] = (last < stop ? left[last] : width) - left[first] - SECTION_GAP / 2;
+      });
+      start = stop;
+    } else {
+      headings.left[section] = 0;
+      headings.width[section] = width;
+      const stop = start + sections[section].count;
+      const height = evenHeight(ratios, start, stop, width, target);
+      for (let first = start; first < stop; ) {
+        const last = endOfRow(ratios, first, stop, width, height);
+        push(placeRow(ratios, first, last, width, target, left, widths), first, last - first, section);
+        first = last;
+      }
+      start = stop;
     }
-    start = stop;
-  });
+    section = end;
+  }
   // The height grows with the square of the rows' height: a million pictures get lower rows.
   const smaller = target * Math.sqrt(MAX_HEIGHT / top) * 0.98;
   if (top > MAX_HEIGHT && smaller > NARROWEST) return layoutRows(sections, ratios, width, smaller);
-  return { ...rows, left, widths, width, total: top };
+  return { ...rows, headings, left, widths, width, total: top };
+}
+
+/** Return the sections from one on that fit beside each other in one row, with their items. */
+function bandFrom(sections, ratios, section, start, width, target) {
+  const band = [];
+  let used = 0;
+  for (let i = section; i < sections.length && sections[i].label; i++) {
+    const stop = start + sections[i].count;
+    if (sections[i].count > width / (target * MIN_RATIO)) break;
+    let sum = 0;
+    for (let item = start; item < stop; item++) sum += ratios[item];
+    const own = Math.max(HEADING_WIDTH, sum * target + GAP * (sections[i].count - 1));
+    used += own + (band.length ? SECTION_GAP : 0);
+    if (used > width) break;
+    band.push({ start, stop, own, sum });
+    start = stop;
+  }
+  return band;
+}
+
+/** Place small sections beside each other; return the row's height. */
+function placeBand(band, ratios, width, target, left, widths) {
+  const items = band.at(-1).stop - band[0].start;
+  const gaps = SECTION_GAP * (band.length - 1) + GAP * (items - band.length);
+  const sum = band.reduce((total, section) => total + section.sum, 0);
+  const used = band.reduce((total, section) => total + section.own, SECTION_GAP * (band.length - 1));
+  // Nearly full: a little higher, so that it ends at the edge.
+  const exact = Math.floor((width - gaps) / sum);
+  const full = exact <= target * 1.35 && used >= width * 0.72;
+  const height = full ? Math.max(exact, NARROWEST) : Math.floor(target);
+  let x = 0;
+  for (const section of band) {
+    const begin = x;
+    for (let i = section.start; i < section.stop; i++) {
+      left[i] = x;
+      widths[i] = Math.max(NARROWEST, Math.floor(ratios[i] * height));
+      x += widths[i] + GAP;
+    }
+    x = Math.max(x - GAP, begin + (full ? 0 : HEADING_WIDTH)) + SECTION_GAP;
+  }
+  return height;
+}
+
+/** Return the height near the target at which the last row of a section is as full as the others. */
+function evenHeight(ratios, start, stop, width, target) {
+  let sum = 0;
+  for (let i = start; i < stop; i++) sum += ratios[i];
+  const rows = Math.max(1, Math.round((sum * target + GAP * (stop - start)) / (width + GAP)));
+  const height = (rows * (width + GAP) - GAP * (stop - start)) / sum;
+  return Math.min(1.25 * target, Math.max(0.8 * target, height));
 }
 
 /** Return where the row that begins with an item ends: at the height closest to the target. */

@@ -87,7 +87,12 @@ export class Scrubber {
     }[event.key];
     if (target === undefined) return;
     event.preventDefault();
-    this.onSection(Math.min(last, Math.max(0, target)));
+    let section = Math.min(last, Math.max(0, target));
+    // Small sections lie beside each other: go on to one in another row.
+    while (target > this.section && section < last && this.starts[section] === this.starts[this.section]) {
+      section++;
+    }
+    this.onSection(section);
   }
 
   #drawYears() {
