@@ -158,9 +158,11 @@ def features(cosines: NDArray[np.floating], query: QueryStatistics, size: int) -
     """Return the features of pictures and one query, ``[n, len(FEATURES) + 1]``."""
     values = np.asarray(cosines, np.float64)
     magnitude = np.log10(min(max(size, _SIZES[0]), _SIZES[1]))
-    columns = (values, query.mean, query.deviation, magnitude, values * magnitude,
-               query.surprisal, 1.0)  # fmt: skip
-    return np.stack([np.broadcast_to(column, values.shape) for column in columns], -1)
+    table = np.empty((len(values), len(FEATURES) + 1))
+    table[:, 0], table[:, 1], table[:, 2] = values, query.mean, query.deviation
+    table[:, 3], table[:, 4] = magnitude, values * magnitude
+    table[:, 5], table[:, 6] = query.surprisal, 1.0
+    return table
 
 
 def _with_prefix(arrays: Mapping[str, NDArray[np.generic]], prefix: str, kind: type) -> dict[

@@ -49,6 +49,8 @@ _RIDGE, _LANGUAGE_RIDGE = 0.01, 20.0
 _PROBE_RIDGE = 10.0
 _MIN_MATCHES = 50
 """A language with fewer has the fold of all."""
+_MAX_FOLD = 0.9
+"""Hits as probable as this always fit well."""
 _FOLD_SIZE = 100
 """The fold is chosen on libraries of at least this size."""
 
@@ -252,7 +254,7 @@ def choose_folds(
     for (code, _), value in quantiles.items():
         if code in folds and code != POOLED and len(groups[code, 0]) >= _MIN_MATCHES:
             folds[code] = value
-    return {code: round(value, 3) for code, value in folds.items()}
+    return {code: round(min(value, _MAX_FOLD), 3) for code, value in folds.items()}
 
 
 def judge(

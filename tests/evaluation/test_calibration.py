@@ -1,0 +1,172 @@
+"""Probabilities fitted on a synthetic model: queries and pictures that are noisy class vectors."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polyglance.encoders.calibration import PEOPLE, POOLED, Calibration, QueryStatistics
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.evaluation.calibration import (
+    CalibrationData,
+    CalibrationQuery,
+    make_trials,
+    summarise,
+)
+from polyglance.evaluation.calibration_data import calibrate, read_labelled_pictures
+from polyglance.evaluation.nonsense import nonsense_queries
+
+NAMES = ("cat", "dog", "person", "train")
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+
+
+@cache
+def data() -> CalibrationData:
+    """Pictures of four classes, captions near them, and queries that point anywhere."""
+    generator = np.random.default_rng(0)
+    count, width = 400, 32
+    classes = unit(generator.normal(size=(len(NAMES), width)))
+    kinds = generator.integers(len(NAMES), size=count)
+    own = generator.normal(size=(count, width)) / np.sqrt(width)
+    pictures = unit(classes[kinds] + own)
+    queries, texts, surprisals = [], [], []
+    for number in range(count):
+        queries.append(CalibrationQuery("caption", ("en", "de")[number % 2], "caption", number))
+        noise = generator.normal(size=width) / np.sqrt(width)
+        texts.append(pictures[number] + (0.4 if number % 2 else 0.8) * noise)
+        surprisals.append(2.4)
+    for label, name in enumerate(NAMES):
+        queries.append(CalibrationQuery(name, "en", "label", label=label))
+        texts.append(classes[label])
+        surprisals.append(2.4)
+    for _ in range(100):
+        queries.append(CalibrationQuery("xkcd", None, "nonsense"))
+        texts.append(generator.normal(size=width))
+        surprisals.append(4.0)
+    labels = np.eye(len(NAMES), dtype=bool)[kinds]
+    return CalibrationData(pictures, labels, NAMES, queries, unit(np.array(texts)), surprisals)
+
+
+@cache
+def calibrated() -> tuple[Calibration, dict[str, Any]]:
+    return calibrate(data())
+
+
+def test_trials_hold_what_they_say() -> None:
+    every = np.ones(len(data().pictures), bool)
+    trials = make_trials(
+        data(), every, range(len(data().queries)), np.random.default_rng(0), sizes=(20, 200)
+    )
+    by_kind = {trial.kind for trial in trials}
+    assert by_kind == {"match", "absent", "label", "label absent", "nonsense"}
+    for trial in trials:
+        assert len(trial.cosines) <= (2 if trial.kind == "match" and trial.size == 20 else 10)
+        assert (np.diff(trial.cosines) <= 0).all()
+        if trial.kind == "match":
+            assert np.nansum(trial.matches) <= 1
+        elif trial.kind != "label":
+            assert (trial.matches == 0).all()
+
+
+def test_probabilities_find_matches_and_refuse_nonsense() -> None:
+    calibration, report = calibrated()
+    assert report["match"]["above"] > 0.85
+    assert report["nonsense"]["above"] < 0.1
+    assert set(calibration.coefficients) == {POOLED, "de", "en"}
+    assert all(0 < calibration.fold(code) < 1 for code in ("de", "en", "fr", None))
+    # What one language lacks, the others bring.
+    statistics = calibration.statistics(data().texts[0], 2.4)
+    found = calibration.probabilities(np.array([0.9, 0.5, 0.1]), statistics, 100, "fr")
+    assert (np.diff(found) < 0).all()
+    assert found == pytest.approx(
+        calibration.probabilities(np.array([0.9, 0.5, 0.1]), statistics, 100)
+    )
+
+
+def test_strange_spelling_and_large_libraries_lower_the_probability() -> None:
+    calibration, _ = calibrated()
+    cosine = np.array([0.6])
+
+    def probability(size: int = 100, surprisal: float = 2.4) -> float:
+        statistics = calibration.statistics(data().texts[0], surprisal)
+        return float(calibration.probabilities(cosine, statistics, size)[0])
+
+    assert probability(surprisal=4.0) < probability()
+    assert probability(surprisal=1.0) == probability(surprisal=2.0)
+    assert probability(size=3000) < probability(size=30)
+    assert probability(size=1) == probability(size=10)
+
+
+def test_the_direction_of_people_tells_pictures_apart() -> None:
+    calibration, _ = calibrated()
+    along = data().pictures @ calibration.directions[PEOPLE]
+    people = data().labels[:, NAMES.index("person")]
+    assert people[np.argsort(-along)[:50]].mean() > 0.95
+    assert people[np.argsort(along)[:50]].mean() == 0
+
+
+def test_a_calibration_is_read_as_it_was_written() -> None:
+    calibration, _ = calibrated()
+    again = Calibration.from_bytes(calibration.to_bytes())
+    assert again.folds == calibration.folds
+    np.testing.assert_allclose(again.background, calibration.background, atol=0.02)
+    query = QueryStatistics(0.0, 0.1, 0.0)
+    values = np.linspace(-1, 1, 5)
+    np.testing.assert_allclose(
+        again.probabilities(values, query, 50, "de"),
+        calibration.probabilities(values, query, 50, "de"),
+    )
+    with pytest.raises(DataError, match=r"my\.npz is not a calibration.*polyglance calibrate"):
+        Calibration.from_bytes(b"no archive", "my.npz")
+
+
+def test_too_few_pictures_are_refused() -> None:
+    small = CalibrationData(
+        data().pictures[:50], data().labels[:50], NAMES, data().queries[:50], data().texts[:50],
+        data().surprisals[:50],
+    )  # fmt: skip
+    with pytest.raises(PolyglanceError, match="at least 256 pictures"):
+        calibrate(small)
+
+
+def test_summaries_count_queries_and_matches() -> None:
+    calibration, _ = calibrated()
+    every = np.ones(len(data().pictures), bool)
+    trials = make_trials(data(), every, [0, 1, 450], np.random.default_rng(0), sizes=(100,))
+    report = summarise(calibration, data(), trials)
+    assert report["nonsense"]["count"] == 1
+    assert report["match"]["library size"]["100"]["count"] == report["match"]["count"] <= 2
+
+
+def test_pictures_are_read_with_labels_or_get_them_from_captions(tmp_path: Path) -> None:
+    manifest, labels = tmp_path / "a.jsonl", tmp_path / "labels.jsonl"
+    manifest.write_text(
+        '{"image": "images/1.webp", "captions": {"en": ["Two dogs run."], "deu": ["Hunde"]}}\n'
+        '{"image": "images/2.webp", "captions": {"en": ["A boat."]}}\n'
+        '{"image": "images/2.webp", "captions": {"en": ["A ship."]}}\n'
+    )
+    labels.write_text('{"image": "images/2.webp", "labels": ["boat", "person"]}\n')
+    first, second = read_labelled_pictures([manifest], [labels])
+    assert first.path == tmp_path / "images" / "1.webp"
+    assert set(first.captions) == {"en", "de"}
+    assert first.labels == {"dog"}
+    assert second.labels == {"boat", "person"}
+    assert second.captions["en"] == ("A boat.", "A ship.")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_labelled_pictures([tmp_path / "none.jsonl"])
+
+
+def test_nonsense_is_of_several_kinds_and_reproducible() -> None:
+    made = nonsense_queries(200, ["a dog runs"], np.random.default_rng(1))
+    assert made == nonsense_queries(200, ["a dog runs"], np.random.default_rng(1))
+    kinds = {kind for _, kind in made}
+    assert {"Latin", "keyboard", "shuffled", "Han"} <= kinds
+    assert len(made) == 200
+    assert all(text.strip() for text, _ in made)
