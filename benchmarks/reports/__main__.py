@@ -14,6 +14,7 @@ from benchmarks.reports import (
     reranking_page,
     scale_page,
     serve_page,
+    signals_page,
     smalr_page,
     training_speed_page,
     translation_checks_page,
@@ -24,7 +25,7 @@ from benchmarks.reports import (
 
 PAGES = (
     default_model_page, durability_page, m3p_page, mmp_page, reranking_page, scale_page, serve_page,
-    smalr_page, training_speed_page, translation_checks_page, uc2_page, vqa_page,
+    signals_page, smalr_page, training_speed_page, translation_checks_page, uc2_page, vqa_page,
     word_aligner_page,
 )  # fmt: skip
 

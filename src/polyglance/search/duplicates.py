@@ -39,6 +39,8 @@ BURST_SECONDS = 5
 BURST_WINDOW = 8
 """With how many of the following pictures one is compared."""
 NUM_TABLES, NUM_BITS = 24, 16
+MAX_DIRECT = 256
+"""So many new pictures are compared with all others."""
 MAX_WINDOW = 64
 """With how many others of its bucket a picture is compared at most."""
 
@@ -78,6 +80,10 @@ def near_pairs(rows: VectorRows, after: int = 0) -> Pairs:
     count, width = rows.vectors.shape
     if count < 2 or int(rows.ids[-1]) <= after:
         return np.zeros((0, 3), np.int64)
+    new = np.flatnonzero(rows.ids > after)
+    if len(new) <= MAX_DIRECT:
+        pairs = _pairs_of_new(rows, new)
+        return np.concatenate([pairs, np.full((len(pairs), 1), 1)], axis=1)
     rng = np.random.default_rng(0)
     mean = rows.vectors[:: max(1, count // 10_000)].mean(0)
     found = [np.zeros((0, 2), np.int64)]
@@ -90,6 +96,17 @@ def near_pairs(rows: VectorRows, after: int = 0) -> Pairs:
         found.append(_pairs_in_buckets(rows, order, keys[order], after))
     pairs = np.unique(np.concatenate(found), axis=0)
     return np.concatenate([pairs, np.full((len(pairs), 1), 1)], axis=1)
+
+
+def _pairs_of_new(rows: VectorRows, new: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Compare the vectors at these places with all: few need no buckets."""
+    found = [np.zeros((0, 2), np.int64)]
+    for start in range(0, len(rows), _BLOCK):
+        cosines = rows.vectors[start : start + _BLOCK] @ rows.vectors[new].T
+        left, right = np.nonzero(cosines >= NEAR)
+        ids = np.stack([rows.ids[start + left], rows.ids[new[right]]], axis=1)
+        found.append(ids[ids[:, 0] < ids[:, 1]])
+    return np.unique(np.concatenate(found), axis=0)
 
 
 def _pairs_in_buckets(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -27,6 +28,9 @@ from polyglance.search.query import Hit, MediaRef
 from polyglance.search.sql_store import SqlStore
 from polyglance.search.store import Store, VectorRows
 
+MAX_QUICK, MAX_AGE = 20_000, 30.0
+"""A search in a library of more pictures uses stacks that are at most so many seconds old."""
+
 
 class LibraryStacks:
     """Copies, near-duplicates and bursts of a library. Threads may share it."""
@@ -48,6 +52,8 @@ class LibraryStacks:
         self._stored = StoredPairs.read(self._path, store.model_info.library)
         self._stacks: dict[int, tuple[int, ...]] = {}
         self._kinds: dict[tuple[int, ...], StackKind] = {}
+        self._dates: dict[int, str] = {}
+        self._time = 0.0
 
     def refresh(self) -> dict[int, tuple[int, ...]]:
         """Compare what is new; return for the id of each stacked picture the ids of its stack."""
@@ -61,7 +67,7 @@ class LibraryStacks:
                 grouped = [(kind, tuple(ids)) for kind, ids in group(pairs)]
                 self._stacks = {number: ids for _, ids in grouped for number in ids}
                 self._kinds = {ids: kind for kind, ids in grouped}
-                self._revision = revision
+                self._revision, self._time = revision, time.monotonic()
             return self._stacks
 
     def all(self) -> list[Stack]:
@@ -87,7 +93,7 @@ class LibraryStacks:
 
     def fold(self, hits: Sequence[Hit]) -> list[Hit]:
         """Keep the best hit of each stack, with the others of the stack under it."""
-        stacks = self.refresh()
+        stacks = self._for_search()
         kept: list[Hit] = []
         seen: set[int] = set()
         for hit in hits:
@@ -107,6 +113,13 @@ class LibraryStacks:
             for hit in kept
         ]
 
+    def _for_search(self) -> dict[int, tuple[int, ...]]:
+        """Return stacks, of a large library perhaps those of moments ago."""
+        with self._lock:
+            if len(self._dates) > MAX_QUICK and time.monotonic() < self._time + MAX_AGE:
+                return self._stacks
+            return self.refresh()
+
     def _members(self, ids: Sequence[int]) -> dict[int, MediaRef]:
         found: dict[int, MediaRef] = {}
         for start in range(0, len(ids), 1000):
@@ -124,6 +137,7 @@ class LibraryStacks:
                 " WHERE kind = 'picture'"
             )
         )
+        self._dates = dates
         pairs = self._stored.pairs
         present = np.isin(pairs[:, :2], np.fromiter(dates, np.int64, len(dates))).all(axis=1)
         pairs = pairs[present]

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import MissingExtraError, PolyglanceError
+from polyglance.search.approximate import EXACT_LIMIT
 from polyglance.search.duplicates import Stack
 from polyglance.search.exact import ExactIndex
 from polyglance.search.library_contents import LibraryContents
@@ -105,6 +106,8 @@ class SignalLibrary(LibraryContents):
             except MissingExtraError as missing:
                 log.warning("%s", missing)
         self.refresh_signals()
+        if self.path is not None and sum(self._store().vector_counts(0)) <= EXACT_LIMIT:
+            self._stacks().refresh()
 
     def duplicates(self) -> list[Stack]:
         """Return copies, near-duplicates and bursts; only what is new is compared.
