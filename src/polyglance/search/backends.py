@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from polyglance.errors import PolyglanceError, printable
 from polyglance.search.approximate import graph_path
+from polyglance.search.default_place import default_library as default_library
 from polyglance.search.exact import Bonus, FloatArray, Neighbors
 from polyglance.search.sqlite_store import SqliteStore
 from polyglance.search.store import Filter, ModelInfo, Store
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from polyglance.search.postgres.store import PostgresStore
 
 SCHEMES = ("postgresql", "postgres")
-LIBRARY_VARIABLE = "POLYGLANCE_LIBRARY"
-"""The environment variable that names the default library."""
 
 
 class Index(Protocol):
@@ -129,9 +128,3 @@ def backend_for(place: str | Path) -> Backend:
             " postgresql://user@host/database"
         )
     return PostgresBackend(str(place))
-
-
-def default_library() -> str | Path:
-    """Return the place of the default library."""
-    data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
-    return os.environ.get(LIBRARY_VARIABLE) or data / "polyglance" / "library.polyglance"

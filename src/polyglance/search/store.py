@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.search.default_place import default_library
 
 Kind = Literal["picture", "clip"]
 Role = Literal["walked", "left out", "mounted", "last scan", "setting"]
@@ -45,8 +46,6 @@ class LibraryNotFoundError(PolyglanceError):
     """There is no library at the given place."""
 
     def __init__(self, place: str) -> None:
-        from polyglance.search.backends import default_library  # which imports this module
-
         option = "" if place == str(default_library()) else f" --library {shlex.quote(place)}"
         super().__init__(
             f"{place}: there is no library here; `polyglance index FOLDER{option}` creates one"
