@@ -52,7 +52,7 @@ System = Literal["uc2", "mmp"]
 SYSTEMS: tuple[System, ...] = ("uc2", "mmp")
 Run = tuple[System, Sharding]
 RUNS: tuple[Run, ...] = (("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp"), ("mmp", "fsdp"))
-STEPS, SAVE_EVERY, KILLED_IN = 20, 10, 13
+STEPS = 20
 KILLED_RUN = "uc2-ddp"
 BATCH = 8
 """Of all processes together."""
@@ -83,18 +83,21 @@ def main() -> None:
     write_results("distributed_agreement", figures, options.out)
 
 
-def train_alone(folder: Path) -> dict[str, dict[str, Tensor]]:
+def train_alone(folder: Path, steps: int = STEPS) -> dict[str, dict[str, Tensor]]:
     """Return the weights of each system trained on one process."""
-    return {system: train_toy(system, "ddp", folder / "one" / system) for system in SYSTEMS}
+    return {
+        system: train_toy(system, "ddp", folder / "one" / system, steps=steps) for system in SYSTEMS
+    }
 
 
-def train_on(count: int, folder: Path, runs: Sequence[Run] = RUNS) -> None:
+def train_on(count: int, folder: Path, runs: Sequence[Run] = RUNS, steps: int = STEPS) -> None:
     """Train systems on several processes; each writes its weights to the folder.
 
     Args:
         count: The number of processes.
         folder: Receives ``uc2-ddp-0.safetensors`` and so on.
         runs: What to train, and how.
+        steps: How long.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
@@ -104,13 +107,15 @@ def train_on(count: int, folder: Path, runs: Sequence[Run] = RUNS) -> None:
     mp.set_forkserver_preload(PRELOAD)
     mp.start_processes(
         _train_on_one,
-        (count, port, folder, tuple(runs)),
+        (count, port, folder, tuple(runs), steps),
         nprocs=count,
         start_method="forkserver",
     )
 
 
-def _train_on_one(number: int, count: int, port: int, folder: Path, runs: tuple[Run, ...]) -> None:
+def _train_on_one(
+    number: int, count: int, port: int, folder: Path, runs: tuple[Run, ...], steps: int
+) -> None:
     os.environ |= {
         "RANK": str(number), "WORLD_SIZE": str(count), "LOCAL_RANK": str(number),
         "CUDA_VISIBLE_DEVICES": "", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
@@ -119,7 +124,7 @@ def _train_on_one(number: int, count: int, port: int, folder: Path, runs: tuple[
     with init_distributed():
         for system, sharding in runs:
             name = f"{system}-{sharding}"
-            weights = train_toy(system, sharding, folder / f"run-{name}")
+            weights = train_toy(system, sharding, folder / f"run-{name}", steps=steps)
             save_file(weights, folder / f"{name}-{number}.safetensors")
 
 
@@ -164,10 +169,15 @@ def kill(undisturbed: Path, folder: Path) -> dict[str, Any]:
     pairs = [(load_file(folder / name), load_file(undisturbed / name)) for name in names]
     same = all(torch.equal(one[name], other[name]) for one, other in pairs for name in other)
     starts = [json.loads(line) for line in (folder / "starts.jsonl").read_text().splitlines()]
-    return {"in_step": KILLED_IN, "same_weights": same, "starts": starts}
+    return {"in_step": killed_in(STEPS), "same_weights": same, "starts": starts}
 
 
-def run_under_torchrun(folder: Path) -> None:
+def killed_in(steps: int) -> int:
+    """Return the step in which a process is killed: after the run was saved half-way."""
+    return 2 * steps // 3
+
+
+def run_under_torchrun(folder: Path, steps: int = STEPS) -> None:
     """Train UC2; the second process kills itself in its first life."""
     torch.set_num_threads(1)
     with init_distributed():
@@ -177,7 +187,8 @@ def run_under_torchrun(folder: Path) -> None:
             with (folder / "starts.jsonl").open("a") as out:
                 out.write(json.dumps({"restarts": restarts, "processes": world_size()}) + "\n")
         dies = rank() == 1 and restarts == 0
-        weights = train_toy("uc2", "ddp", folder / "run", kill_in=KILLED_IN if dies else None)
+        step = killed_in(steps) if dies else None
+        weights = train_toy("uc2", "ddp", folder / "run", steps=steps, kill_in=step)
         save_file(weights, folder / f"{KILLED_RUN}-{rank()}.safetensors")
 
 
@@ -186,6 +197,7 @@ def train_toy(
     sharding: Sharding,
     folder: Path,
     *,
+    steps: int = STEPS,
     seed: int = 0,
     kill_in: int | None = None,
 ) -> dict[str, Tensor]:
@@ -195,6 +207,7 @@ def train_toy(
         system: ``uc2`` or ``mmp``.
         sharding: On several processes, how.
         folder: Run folder.
+        steps: How long; the run is saved half-way.
         seed: Of the batches.
         kill_in: The step in which this process kills itself; None for never.
     """
@@ -202,8 +215,8 @@ def train_toy(
     if kill_in is not None:
         mixture = Mixture({name: _Deadly(task, kill_in) for name, task in mixture.tasks.items()})
     config = LoopConfig(
-        steps=STEPS, learning_rate=1e-3, warmup=4, weight_decay=0.01, grad_clip=1.0, log_every=1,
-        save_every=SAVE_EVERY, sharding=sharding, seed=seed,
+        steps=steps, learning_rate=1e-3, warmup=4, weight_decay=0.01, grad_clip=1.0, log_every=1,
+        save_every=steps // 2, sharding=sharding, seed=seed,
         gradient_checkpointing=sharding == "fsdp", **changes,
     )  # fmt: skip
     train_loop(model, mixture, config, folder, quiet=True)

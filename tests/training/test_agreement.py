@@ -17,20 +17,21 @@ from polyglance.errors import PolyglanceError
 from polyglance.training.loop import LoopConfig
 
 Weights = dict[str, dict[str, Tensor]]
+STEPS = 10
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Weights]:
     """Each system, trained on one process."""
     folder = tmp_path_factory.mktemp("alone")
-    return folder, agreement.train_alone(folder)
+    return folder, agreement.train_alone(folder, STEPS)
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some runs on two processes; benchmarks/speed/distributed_agreement.py makes all."""
     folder = tmp_path_factory.mktemp("two")
-    agreement.train_on(2, folder, [("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp")])
+    agreement.train_on(2, folder, [("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp")], STEPS)
     return folder
 
 
@@ -46,7 +47,7 @@ def test_two_processes_train_the_weights_of_one(alone: tuple[Path, Weights], two
     for run in two.glob("run-*"):
         system = run.name.split("-")[1]
         expected = losses(folder / "one" / system)
-        assert len(expected) == agreement.STEPS
+        assert len(expected) == STEPS
         for entry, other in zip(expected, losses(run), strict=True):
             assert entry.keys() == other.keys()
             for name in entry.keys() - {"task"}:
@@ -55,14 +56,14 @@ def test_two_processes_train_the_weights_of_one(alone: tuple[Path, Weights], two
 
 def test_weights_moved_far_enough_to_tell(alone: tuple[Path, Weights], tmp_path: Path) -> None:
     """Another seed of the batches, or no training, would not pass for agreement."""
-    other = agreement.train_toy("uc2", "ddp", tmp_path, seed=1)
+    other = agreement.train_toy("uc2", "ddp", tmp_path, steps=STEPS, seed=1)
     assert agreement.difference_of(other, alone[1]["uc2"]) > 1e-3
 
 
 def test_four_processes_train_the_weights_of_one(
     alone: tuple[Path, Weights], tmp_path: Path
 ) -> None:
-    agreement.train_on(4, tmp_path, [("uc2", "ddp"), ("mmp", "fsdp")])
+    agreement.train_on(4, tmp_path, [("uc2", "ddp"), ("mmp", "fsdp")], STEPS)
     found = agreement.differences(tmp_path, alone[1])
     assert found.keys() == {"uc2 ddp", "mmp fsdp"}
     assert max(found.values()) < 1e-5
@@ -77,7 +78,7 @@ def test_killed_process_is_restarted_and_ends_with_the_same_weights(
         start_method="forkserver",
     )  # fmt: skip
     mp.set_forkserver_preload(agreement.PRELOAD)
-    elastic_launch(config, agreement.run_under_torchrun)(tmp_path)
+    elastic_launch(config, agreement.run_under_torchrun)(tmp_path, STEPS)
     starts = [json.loads(line) for line in (tmp_path / "starts.jsonl").read_text().splitlines()]
     assert [start["restarts"] for start in starts] == [0, 1]
     for number in range(2):
@@ -93,11 +94,11 @@ def test_run_resumes_on_another_number_of_processes(
 ) -> None:
     """What two processes saved half-way in shards, one process completes."""
     run = two / "run-uc2-fsdp"
-    half = run / f"latest-{agreement.STEPS - agreement.SAVE_EVERY:08d}"
+    half = run / f"latest-{STEPS // 2:08d}"
     (tmp_path / "run").mkdir()
     half.rename(tmp_path / "run" / "latest")
     try:
-        weights = agreement.train_toy("uc2", "ddp", tmp_path / "run")
+        weights = agreement.train_toy("uc2", "ddp", tmp_path / "run", steps=STEPS)
     finally:
         (tmp_path / "run" / half.name).rename(half)
     assert agreement.difference_of(weights, alone[1]["uc2"]) < 1e-5
