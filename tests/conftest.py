@@ -37,10 +37,14 @@ def pytest_configure() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Modules stay, too; from now on only what tests create is looked through."""
     gc.freeze()
     gc.enable()
+    if session.config.option.collectonly:
+        # `make test` collects in one process first, which compiles for the workers what they
+        # import: also 800 modules that torch imports with the first optimiser.
+        import torch._dynamo  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
