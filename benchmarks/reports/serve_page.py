@@ -1,8 +1,9 @@
-"""Fill the sections on load and on scrolling of the page on the server.
+"""Fill the sections on load, browsing and scrolling of the page on the server.
 
     python -m benchmarks.reports.serve_page
 
-Reads results/serve_load.json and results/page_scroll.json; fills docs/serve.md.
+Reads results/serve_load.json, results/browsing.json and results/page_scroll.json; fills
+docs/serve.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ PHASES = {
 
 def main() -> None:
     """Fill the sections."""
-    sections = {"load": ("serve_load", section), "scrolling": ("page_scroll", scrolling)}
+    sections = {
+        "load": ("serve_load", section),
+        "browsing": ("browsing", browsing),
+        "scrolling": ("page_scroll", scrolling),
+    }
     pages.fill(
         PAGE,
         {
@@ -33,6 +38,25 @@ def main() -> None:
             else pages.NOT_MEASURED
             for mark, (name, write) in sections.items()
         },
+    )
+
+
+def browsing(results: Mapping[str, Any]) -> str:
+    """Say how much CPU time the requests of a page take that browses."""
+    first, changed = results["first_ms"], results["changed_ms"]
+    repeated, filters = results["repeated_ms"], results["filters_ms"]
+    slowest = max(filters, key=lambda name: filters[name]["months"])
+    return (
+        f"On {results['hardware']} ([browsing.json](../benchmarks/results/browsing.json)) the"
+        f" first {results['page']} of {results['items']:,} items took {first['items']:.0f} ms of"
+        f" CPU time, the months {first['months']:.0f} ms, and the indexed folders"
+        f" {first['folders']:.0f} ms; after a file was added, {changed['items']:.0f} and"
+        f" {changed['months']:.0f} ms. A page at a random place took"
+        f" {repeated['a page anywhere']['median']:.0f} ms"
+        f" (at most {repeated['a page anywhere']['max']:.0f}), the months under a filter up to"
+        f" {filters[slowest]['months']:.0f} ms ({slowest}). Before it listens, the server checks"
+        f" the tables and counts folders and dates, in"
+        f" {sum(results['start_ms'].values()) / 1000:.1f} s."
     )
 
 

@@ -51,7 +51,20 @@ def item_id(client: TestClient, name: str) -> int:
         "1e3", "٣", "%00", "99999999999999999999999", "999999", "' OR 1=1 --", "1%00",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("endpoint", ["", "/thumbnail", "/picture", "/clip"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "",
+        "/thumbnail",
+        "/picture",
+        "/clip",
+        "/file",
+        "/details",
+        "/similar",
+        "/neighbors",
+        "/stack",
+    ],
+)
 def test_only_item_ids_open_files(client: TestClient, item: str, endpoint: str) -> None:
     refusal(client.get(f"/api/items/{item}{endpoint}"), 404, 422)
 
@@ -65,6 +78,13 @@ def test_only_folders_of_the_library_are_accepted(client: TestClient, folder: st
         assert response.json()["hits"] == []
     else:
         refusal(response, 422)
+    for address in ("items", "timeline", "facets"):
+        listed = client.get(f"/api/{address}", params={"folder": folder})
+        if listed.status_code == 200:
+            assert not any(listed.json().get(name) for name in ("items", "buckets", "years"))
+        else:
+            refusal(listed, 422)
+    refusal(client.get("/api/folders", params={"parent": folder}), 404)
 
 
 @pytest.mark.parametrize(
