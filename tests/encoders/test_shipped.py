@@ -94,8 +94,8 @@ def test_vectors_agree_with_torch(folder: ModelFolder, encoder: Encoder) -> None
     assert len(texts) >= 40
     ids = e5_tokenizer().encode_batch(texts, max_length=folder.description.max_length)
     assert cosines(encoder.encode_texts(texts), torch_texts(model, ids)).min() >= 0.999
-    paths = [photograph.path for photograph in photographs()[::7]]
-    assert len(paths) >= 12
+    paths = [photograph.path for photograph in photographs()[::24]]
+    assert len(paths) >= 4
     pixels = np.stack([read_square(path, settings.size).pixels for path in paths])
     expected = torch_pictures(model, pixels, settings)
     assert cosines(encoder.encode_pictures(paths), expected).min() >= 0.999
