@@ -22,12 +22,15 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     pip, wheels = [sys.executable, "-m", "pip"], tmp_path_factory.mktemp("wheels")
-    # What builds the wheel is installed by `make test`: no second environment is made for it.
-    isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
-    build = ["wheel", "--quiet", "--no-deps", *isolation, "--wheel-dir", wheels, ROOT]
-    subprocess.run([*pip, *build], check=True)
-    install = ["install", "--quiet", "--no-compile", "--no-deps", *wheels.glob("*.whl")]
-    subprocess.run([*pip, "--python", python, *install], check=True)
+    # `make test` installs what builds and installs in a fraction of pip's time.
+    build = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, ROOT]
+    if find_spec("hatchling"):
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
+    subprocess.run(build, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    install = [*pip, "--python", python, "install", "--no-compile"]
+    if find_spec("uv"):
+        install = [sys.executable, "-m", "uv", "pip", "install", "--offline", "--python", python]
+    subprocess.run([*install, "--quiet", "--no-deps", *wheels.glob("*.whl")], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     [metadata] = packages.glob("polyglance-*.dist-info")
     for needed in requirements(Distribution.at(metadata)).values():

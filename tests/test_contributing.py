@@ -97,7 +97,13 @@ def apply_guide(guide: str, folder: Path) -> list[str]:
 
 def run(folder: Path, *command: str) -> str:
     """Run a module in the copied tree; return its output."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder / "src"),
+        "OMP_NUM_THREADS": "1",
+        # The constants of files that stay as they are were read before.
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
+    }
     result = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder,
