@@ -15,6 +15,7 @@ from polyglance.batches.regions import RegionTable
 from polyglance.batches.streamed_regions import StreamedRegions
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_regions import NO_LABEL
+from polyglance.recipes.uc2.early_adaptation import SoftLabels
 from polyglance.records import Record
 from polyglance.vision import backbone as backbones
 from polyglance.vision.detection import Detector, open_detector
@@ -137,6 +138,10 @@ def test_extracted_objects_reach_tables_in_memory_and_on_disk(
         ids, probabilities = streamed.soft_labels(images)
         assert ((ids[:, 0] == NO_LABEL) == (labels == NO_LABEL)).all()
         assert ((probabilities[:, 0] > 0) == (labels != NO_LABEL)).all()
+        soft = SoftLabels.from_stores([(store, keys)], table)
+        assert torch.equal(soft.labels, ids[soft.rows])
+        assert torch.equal(soft.probabilities, probabilities[soft.rows])
+        assert len(soft) == int((labels != NO_LABEL).sum())
     first = 0
     for length in lengths:  # the whole picture and its cells, then objects
         own = table.labels[first : first + length + 1]

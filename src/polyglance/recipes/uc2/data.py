@@ -193,6 +193,8 @@ def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) ->
         files = [file for corpus in corpora for file in (corpus, *corpus.merge)]
         manifests = [data / file.manifest for file in files if file.format == "jsonl"]
         translated = read_translated(manifests, ENGLISH)
+        marked = set().union(*translated.values())
+        languages = [code for code in languages if code in marked or settings.languages]
     align = partial(_align_part, settings, texts, translated)
     if train.captions_key is not None:
         return _mapped_alignments(recipe, train, tokenizer, data, languages, align)

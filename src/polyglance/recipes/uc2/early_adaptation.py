@@ -23,6 +23,7 @@ from polyglance.recipes.uc2.labels import LabelTokens
 from polyglance.training.mixture import rank_share
 from polyglance.utils.ragged import ragged_arange
 from polyglance.vision.store import FeatureStore
+from polyglance.vision.tokens import UNLABELLED
 
 _READ_BATCH = 256
 """Images read from a store at a time."""
@@ -51,8 +52,7 @@ class SoftLabels:
                     " leave early adaptation and MRTM out"
                 )
         labelled = regions.labels.cpu() != NO_LABEL
-        images = np.repeat(np.arange(len(regions)), regions.lengths)[labelled.numpy()]
-        counts, done = np.bincount(images, minlength=len(regions)), 0
+        counts, done = regions.lengths - int(regions.prepend_global), 0
         k = min(store.info.labels for store, _ in stores)
         labels, probabilities = [], []
         for store, keys in stores:
@@ -61,6 +61,7 @@ class SoftLabels:
                 first = np.cumsum(tokens.lengths) - tokens.lengths
                 # A table keeps the first regions of an image.
                 rows = ragged_arange(first, counts[done : done + len(first)])
+                rows = rows[tokens.label_ids[rows, 0] != UNLABELLED]
                 done += len(first)
                 labels.append(torch.from_numpy(tokens.label_ids[rows, :k].astype(np.int64)))
                 probabilities.append(
