@@ -245,7 +245,7 @@ def _ratio_codes(widths: Ids, heights: Ids) -> NDArray[np.uint8]:
     ratios = np.maximum(widths, 1) / np.maximum(heights, 1)
     codes = np.rint(len(SHAPES) // 2 + STEPS * np.log2(ratios)).clip(0, len(SHAPES) - 1)
     characters: NDArray[np.uint8] = np.frombuffer(SHAPES.encode(), np.uint8)
-    return characters[codes.astype(np.int64)]
+    return np.take(characters, codes.astype(np.int64))
 
 
 def _restrict(everything: View, where: Filter, order: Order, store: Store) -> View:
