@@ -282,9 +282,9 @@ class ProductPooler(nn.Module):
         self.text, self.image = bert_linear(width, pooled_size), bert_linear(width, pooled_size)
         self.activation = activation
 
-    def forward(self, first: Tensor) -> Tensor:
+    def forward(self, rows: Tensor) -> Tensor:
         """Pool ``(pairs, 2 * hidden_size)``, the vectors of <s> and of the first region."""
-        text, image = first.chunk(2, dim=1)
+        text, image = rows.chunk(2, dim=1)
         pooled: Tensor = self.activation(self.text(text)) * self.activation(self.image(image))
         return pooled
 
