@@ -25,6 +25,7 @@ let shown = null; // the address without its picture, as it is drawn
 let languages = [];
 let libraryInfo = null;
 let request = new AbortController();
+let early = null; // the first timeline, loaded while the page gets its texts
 
 const scrubber = new Scrubber($("scrubber"), {
   onJump: (share) => grid.scrollToShare(share), onSection: (index) => grid.scrollToSection(index),
@@ -134,8 +135,10 @@ async function showView() {
 async function showTimeline(signal) {
   const { search, view } = state.address;
   const folder = search.get("folder");
+  const opened = early ?? openTimeline(state.address, signal);
+  early = null;
   const [timeline] = await Promise.all([
-    TimelineSource.open(filtersOf(search), view === "recent" ? "added" : "taken", signal),
+    opened,
     folder && view === "" ? drawFolders($("cards"), folder, signal) : null,
   ]);
   if (signal.aborted) return;
@@ -145,6 +148,9 @@ async function showTimeline(signal) {
   if (!timeline.length && !search.size) showWelcome();
   else if (!timeline.length) $("status").textContent = t("nothingHere");
 }
+
+const openTimeline = ({ search, view }, signal) =>
+  TimelineSource.open(filtersOf(search), view === "recent" ? "added" : "taken", signal);
 
 /** Show the timeline of a library that changed, where the user is. */
 async function reloadTimeline() {
@@ -352,6 +358,11 @@ async function start() {
   listenForFiles(searchByPicture);
   listenForSettings(changeLanguage);
   drawExamples($("examples"));
+  const first = parseAddress(location.search);
+  if (!first.searches && (first.view === "" || first.view === "recent")) {
+    early = openTimeline(first);
+    early.catch(() => {}); // reported when it is shown
+  }
   const info = loadLibrary();
   languages = await service.languages();
   $("language").append(...languages.map(({ code, name }) => {

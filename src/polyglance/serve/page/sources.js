@@ -16,9 +16,15 @@ const SHAPES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_
 const RATIOS = new Map([...SHAPES].map((code, i) => [code.charCodeAt(0), 2 ** ((i - 32) / 16)]));
 
 export class TimelineSource {
-  /** Load how many items there are, and their shapes; `sort` is taken or added. */
+  /** Load how many items there are, their shapes and the first items; `sort` is taken or added. */
   static async open(filters, sort, signal) {
-    return new TimelineSource(filters, sort, await service.timeline(filters, sort, signal));
+    const [timeline, first] = await Promise.all([
+      service.timeline(filters, sort, signal),
+      service.items(filters, sort, { offset: 0, limit: PAGE, signal }),
+    ]);
+    const source = new TimelineSource(filters, sort, timeline);
+    if (first.snapshot === timeline.snapshot) source.#keep(0, first.items);
+    return source;
   }
 
   constructor(filters, sort, { snapshot, total, buckets }) {
@@ -84,6 +90,13 @@ export class TimelineSource {
     }
   }
 
+  #keep(page, found) {
+    const items = new Array(PAGE); // deleted items leave holes
+    for (const item of found) items[item.rank - page * PAGE] = item;
+    this.pages.set(page, items);
+    if (this.pages.size > MAX_PAGES) this.pages.delete(this.pages.keys().next().value);
+  }
+
   async #fetch(page) {
     this.requests.add(page);
     try {
@@ -96,10 +109,7 @@ export class TimelineSource {
         this.stale = true;
         return;
       }
-      const items = new Array(PAGE); // deleted items leave holes
-      for (const item of response.items) items[item.rank - page * PAGE] = item;
-      this.pages.set(page, items);
-      if (this.pages.size > MAX_PAGES) this.pages.delete(this.pages.keys().next().value);
+      this.#keep(page, response.items);
       this.onLoad();
     } catch (error) {
       this.failures.set(page, (this.failures.get(page) ?? 0) + 1);
