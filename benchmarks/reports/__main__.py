@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from benchmarks import history
 from benchmarks.reports import (
+    caption_translator_page,
     default_model_page,
     durability_page,
     m3p_page,
@@ -24,9 +25,9 @@ from benchmarks.reports import (
 )
 
 PAGES = (
-    default_model_page, durability_page, m3p_page, mmp_page, reranking_page, scale_page, serve_page,
-    signals_page, smalr_page, training_speed_page, translation_checks_page, uc2_page, vqa_page,
-    word_aligner_page,
+    caption_translator_page, default_model_page, durability_page, m3p_page, mmp_page,
+    reranking_page, scale_page, serve_page, signals_page, smalr_page, training_speed_page,
+    translation_checks_page, uc2_page, vqa_page, word_aligner_page,
 )  # fmt: skip
 
 
