@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from polyglance.search.store import Filter, Ids, LibraryDamagedError, Store, VectorRows
 
 FloatArray = NDArray[np.float32]
+NUM_SPREAD = 4096
+"""Vectors by which the mean and standard deviation of a query's cosines are estimated."""
 MIN_DEVIATION = 0.02
 """The smallest standard deviation of cosines by which a `Bonus` is multiplied."""
 
@@ -134,22 +136,27 @@ def top_rows(
         mask: ``[n]``; only rows where it is true are considered.
         one_per_item: Keep only the best row of each item.
         bonus: What some items gain.
-        spread: Mean and standard deviation of cosines; by default those of all ``rows``.
+        spread: Mean and standard deviation of cosines; by default those of ``rows``.
 
     Returns:
         Up to ``k`` rows, best first.
     """
+    if bonus is not None and spread is None and len(rows):
+        sample = rows.vectors[:: max(1, len(rows) // NUM_SPREAD)] @ query
+        spread = float(sample.mean()), float(sample.std())
+    positions = None if mask is None else np.flatnonzero(mask)
+    if positions is not None and 8 * len(positions) < len(rows):  # few are quicker to copy
+        rows = VectorRows(rows.ids[positions], rows.items[positions], rows.vectors[positions])
+        positions = None
     cosines, groups = rows.vectors @ query, rows.items if one_per_item else rows.ids
     scores, gains = cosines, None
-    if bonus is not None and len(rows):
-        spread = spread or (float(cosines.mean()), float(cosines.std()))
+    if bonus is not None and spread is not None:
         # A few pictures may all be equally far from a query.
         gains = bonus.of(rows.items) * np.float32(max(spread[1], MIN_DEVIATION))
         scores = cosines + gains
-    if mask is None:
+    if positions is None:
         best = top_k_per_group(scores, groups, k)
     else:  # selecting scores is cheaper than selecting vectors
-        positions = np.flatnonzero(mask)
         best = positions[top_k_per_group(scores[positions], groups[positions], k)]
     return Neighbors(
         rows.ids[best],

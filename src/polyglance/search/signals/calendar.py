@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import date, timedelta
+from functools import cache
 from typing import TypeAlias
 
 Period: TypeAlias = tuple[date, date]
@@ -52,6 +53,7 @@ def _islamic_date(year: int, month: int) -> date:
     return date.fromordinal(227_015 + days)
 
 
+@cache
 def chinese_new_year(year: int) -> date:
     """Return the first day of the Chinese year: the second new moon after the winter solstice.
 

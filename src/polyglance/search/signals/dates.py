@@ -16,13 +16,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, lru_cache
 
 from polyglance.search.signals.calendar import FEASTS, Period, month_period, season_periods
 from polyglance.search.signals.date_words import WORDS, DateWords
 from polyglance.search.signals.folding import Folded, fold
 
 LANGUAGES = tuple(WORDS)
+NUM_YEARS = 50
+"""How far back a date without a year is looked for."""
 FIRST_YEAR = 1826
 """The year of the first photograph."""
 _YEAR = r"(?:18[2-9]\d|19\d\d|20\d\d)"
@@ -298,15 +300,22 @@ class _Grammar:
         doubtful = named.kind == "month" or match["named"] in _AMBIGUOUS
         if self._spaced and doubtful and (not match["lead"] or len(match["named"]) < 3):
             return []
-        return [period for year in _years(today) for period in named.periods(year, south=south)]
+        return list(_all_years(named, today.year, south))
 
 
 _Handler = Callable[[_Grammar, "re.Match[str]", date, bool], list[Period]]
 
 
+@lru_cache(maxsize=1024)
+def _all_years(named: _Named, last: int, south: bool) -> tuple[Period, ...]:
+    """Return the days of a month, season or feast in all years of photographs."""
+    years = range(last - NUM_YEARS, last + 1)
+    return tuple(period for year in years for period in named.periods(year, south=south))
+
+
 def _years(today: date) -> range:
-    """Return the years of photographs that a date without a year may mean, a few decades."""
-    return range(today.year - 60, today.year + 1)
+    """Return the years of photographs that a date without a year may mean."""
+    return range(today.year - NUM_YEARS, today.year + 1)
 
 
 def _year(year: int) -> Period:
