@@ -20,7 +20,7 @@ from polyglance.search.library import Library
 from polyglance.search.repair import repair
 from polyglance.search.sqlite_pages import PAGE_SIZE
 from polyglance.search.sqlite_store import SqliteStore
-from polyglance.search.store import Filter, LibraryDamagedError
+from polyglance.search.store import Details, Filter, LibraryDamagedError
 
 COUNT = 40
 
@@ -207,6 +207,26 @@ def test_a_changed_thumbnail_is_refused_and_made_again(damaged: Path) -> None:
     with Library(damaged) as library:
         assert library.thumbnail(hit) == sound
         assert library.info().counts.thumbnails == COUNT
+
+
+def test_changed_details_are_refused_found_and_dropped(damaged: Path) -> None:
+    with Library(damaged) as library:
+        [path, *_] = library.paths()
+        library._store().put_details({path: Details(camera="Canon", place="Wien")})
+    change(damaged, "UPDATE details SET place = 'Rom' WHERE place = 'Wien'")
+    with Library(damaged) as library:
+        with pytest.raises(LibraryDamagedError, match="the details of item"):
+            library._store().details([path])
+        [damage] = [one for one in library.verify() if "detail" in one]
+        assert damage.startswith(f"{path}: a detail does not match its checksum")
+    change(damaged, "DELETE FROM details WHERE camera = 'Canon'")
+    with Library(damaged) as library, pytest.raises(LibraryDamagedError, match="rows of details"):
+        library.browser.facets("camera")
+    repair(damaged, model=ColourEncoder())
+    with Library(damaged) as library:
+        assert library.verify() == []
+        assert library.browser.facets("camera") == []
+        assert len(library) == COUNT
 
 
 def test_only_what_is_lost_is_encoded_again(damaged: Path) -> None:

@@ -245,7 +245,8 @@ def _ratio_codes(widths: Ids, heights: Ids) -> NDArray[np.uint8]:
     ratios = np.maximum(widths, 1) / np.maximum(heights, 1)
     codes = np.rint(len(SHAPES) // 2 + STEPS * np.log2(ratios)).clip(0, len(SHAPES) - 1)
     characters: NDArray[np.uint8] = np.frombuffer(SHAPES.encode(), np.uint8)
-    return np.take(characters, codes.astype(np.int64))
+    shapes: NDArray[np.uint8] = characters[codes.astype(np.int64)]
+    return shapes
 
 
 def _restrict(everything: View, where: Filter, order: Order, store: Store) -> View:
