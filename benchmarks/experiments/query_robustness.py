@@ -40,7 +40,7 @@ from polyglance.search.query_syntax import parse_query
 from polyglance.text.segment import word_spans
 
 LANGUAGES = ("en", "de", "fr", "cs", "pt", "ar")
-NUM_CAPTIONS = 400
+NUM_CAPTIONS = 150
 """Captions of each language."""
 NUM_FIRST = 20
 ONLY_WITHOUT = {

@@ -135,8 +135,12 @@ class Calibration:
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file}
-            coefficients = _with_prefix(arrays, "language.", np.float64)
-            directions = _with_prefix(arrays, "direction.", np.float32)
+            coefficients = {
+                code: array.astype(np.float64) for code, array in _select(arrays, "language.")
+            }
+            directions = {
+                name: array.astype(np.float32) for name, array in _select(arrays, "direction.")
+            }
             background = _unit(arrays["background"].astype(np.float32))
             if any(len(value) != len(FEATURES) + 2 for value in coefficients.values()):
                 raise ValueError("it has other features")
@@ -165,14 +169,15 @@ def features(cosines: NDArray[np.floating], query: QueryStatistics, size: int) -
     return table
 
 
-def _with_prefix(arrays: Mapping[str, NDArray[np.generic]], prefix: str, kind: type) -> dict[
-    str, NDArray[np.floating]
-]:  # fmt: skip
-    return {
-        name.removeprefix(prefix): array.astype(kind)
+def _select(
+    arrays: Mapping[str, NDArray[np.generic]], prefix: str
+) -> list[tuple[str, NDArray[np.generic]]]:
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    return [
+        (name.removeprefix(prefix), array)
         for name, array in arrays.items()
         if name.startswith(prefix)
-    }
+    ]
 
 
 def _unit(vectors: Vectors) -> Vectors:

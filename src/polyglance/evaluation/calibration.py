@@ -130,13 +130,15 @@ def make_trials(
         if query.kind == "nonsense":
             trials.append(_ask(data, number, library, size, "nonsense"))
         elif query.kind == "label":
-            having = data.labels[library, query.label]
+            having: NDArray[np.bool_] = data.labels[:, query.label][library]
             if having.any():
                 trials.append(_ask(data, number, library, size, "label"))
             if (~having).sum() >= _MIN_LEFT:
                 trials.append(_ask(data, number, library[~having], size, "label absent"))
         elif pictures[query.picture] and labelled[query.picture]:
-            shares = data.labels[library][:, data.labels[query.picture]].any(1)
+            shares: NDArray[np.bool_] = np.any(
+                data.labels[library][:, data.labels[query.picture]], axis=1
+            )
             others = library[~shares]
             rest = others if generator.random() < 0.5 else library[1:]
             own = np.union1d(rest, [query.picture])

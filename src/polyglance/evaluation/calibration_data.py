@@ -27,7 +27,7 @@ from polyglance.evaluation.nonsense import nonsense_queries
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.utils.bounded import parse_json
 
-NUM_BACKGROUND = 512
+NUM_BACKGROUND = 256
 """Pictures of the background that comes with a model."""
 _MIN_PICTURES = 256
 _LABEL_WORDS = {

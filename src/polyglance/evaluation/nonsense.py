@@ -47,7 +47,9 @@ def nonsense_queries(
         if number % 5 == 3:
             made.append((_keyboard_run(generator), "keyboard"))
         elif number % 5 == 4 and texts:
-            made.append((_shuffled(texts[generator.integers(len(texts))], generator), "shuffled"))
+            made.append(
+                (_shuffled(texts[int(generator.integers(len(texts)))], generator), "shuffled")
+            )
         else:
             script = scripts[generator.integers(len(scripts))]
             words = generator.choice([1, 1, 1, 2, 3, 4])

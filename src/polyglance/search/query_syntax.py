@@ -112,12 +112,6 @@ def parse_query(
     return ParsedQuery(tuple(parts), tuple(excluded), code, searched_for)
 
 
-def weighted_parts(parts: Sequence[T | Weighted[T]]) -> tuple[list[T], list[float]]:
-    """Return parts and their weights; one that says none has weight 1."""
-    bare = [one.part if isinstance(one, Weighted) else one for one in parts]
-    return bare, [one.weight if isinstance(one, Weighted) else 1.0 for one in parts]
-
-
 def parse_weight(text: str) -> tuple[str, float]:
     """Split ``name^2`` into a name and its weight; without one it is 1."""
     match = re.fullmatch(r"(.+)\^(\d+(?:\.\d+)?)", text, re.DOTALL)
@@ -146,5 +140,6 @@ def _split_terms(text: str) -> tuple[list[Weighted[str]], list[str], list[tuple[
 
 def _replace_words(text: str, changes: dict[str, str]) -> str:
     for typed, fixed in changes.items():
-        text = re.sub(rf"(?<!\w){re.escape(typed)}(?!\w)", lambda _, new=fixed: new, text)
+        parts = re.split(rf"(?<!\w){re.escape(typed)}(?!\w)", text)
+        text = fixed.join(parts)
     return text

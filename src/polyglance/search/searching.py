@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
-from typing import cast
 
 from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
@@ -22,7 +21,7 @@ from polyglance.search.query import (
     build_filter,
     encode_query,
 )
-from polyglance.search.query_syntax import Weighted, parse_query, weighted_parts
+from polyglance.search.query_syntax import Weighted, parse_query
 from polyglance.search.reranking import NUM_CANDIDATES
 from polyglance.search.results import SearchResults
 from polyglance.search.signal_library import SignalLibrary
@@ -116,13 +115,15 @@ class SearchableLibrary(SignalLibrary):
             asked = self._signals().ask(understood, text, off)
             where = asked.restrict(where)
         encoder = self._encoder()
-        wanted: list[QueryText | Weighted[QueryText]] = [] if text is None else [text]
+        texts: list[QueryText] = [] if text is None else [text]
+        text_weights = [1.0] * len(texts)
+        excluded: list[QueryText] = as_list(exclude)
         if parsed is not None:
-            wanted = cast("list[QueryText | Weighted[QueryText]]", list(parsed.wanted))
-        texts, text_weights = weighted_parts(wanted)
-        pictures, weights = weighted_parts(as_list(picture))
-        unwanted, unwanted_weights = weighted_parts(as_list(exclude_picture))
-        excluded = [*as_list(exclude), *(parsed.excluded if parsed else ())]
+            texts = [one.part for one in parsed.wanted]
+            text_weights = [one.weight for one in parsed.wanted]
+            excluded += parsed.excluded
+        pictures, weights = _split_weights(picture)
+        unwanted, unwanted_weights = _split_weights(exclude_picture)
         words, directions = exclusion_vectors(encoder, excluded)
         query = encode_query(
             encoder,
@@ -178,3 +179,12 @@ class SearchableLibrary(SignalLibrary):
     def _with_vectors(self, pictures: Sequence[ImageQuery]) -> list[Picture | Vectors]:
         """Replace references into the library by their vectors."""
         return [self.vector(one) if isinstance(one, MediaRef) else one for one in pictures]
+
+
+def _split_weights(
+    pictures: OneOrMore[ImageQuery | Weighted[ImageQuery]],
+) -> tuple[list[ImageQuery], list[float]]:
+    """Return images and their weights."""
+    given: list[ImageQuery | Weighted[ImageQuery]] = as_list(pictures)
+    bare = [one.part if isinstance(one, Weighted) else one for one in given]
+    return bare, [one.weight if isinstance(one, Weighted) else 1.0 for one in given]

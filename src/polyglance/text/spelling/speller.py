@@ -91,11 +91,12 @@ class Speller:
         if code in UNSPACED:
             return Correction(text, code), 0.0, 0
         if not (words := self._lists.words(code)):
-            typed = [normalise_word(word, code) for word in text.split()]
-            bits = [self._lists.frequent.get(word, {}).get(code) for word in typed]
-            total = sum(-_UNLISTED_BITS if one is None else one for one in bits)
-            return Correction(text, code), total, sum(map(len, typed))
-        parts, changes, end, total, unknown = [], [], 0, 0.0, 0
+            own_words = [normalise_word(word, code) for word in text.split()]
+            known = [self._lists.frequent.get(word, {}).get(code) for word in own_words]
+            total = sum(-_UNLISTED_BITS if one is None else one for one in known)
+            return Correction(text, code), total, sum(map(len, own_words))
+        parts, changes = list[str](), list[tuple[str, str]]()
+        end, total, unknown = 0, 0.0, 0
         for start, stop in word_spans(text, code):
             typed = text[start:stop]
             word = normalise_word(typed, code)
@@ -154,7 +155,7 @@ class Speller:
             bits = words.get(candidate)
             if bits is not None and bits > -_MAX_BITS and bits - cost > best_bits:
                 best, best_bits = candidate, bits - cost
-        return best and (best, best_bits)
+        return None if best is None else (best, best_bits)
 
     def _alphabet(self, language: str) -> str:
         """Return the letters of a language, rare foreign ones left out."""
