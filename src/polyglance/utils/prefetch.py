@@ -15,7 +15,9 @@ THREADS = 2
 
 
 @contextmanager
-def prefetch(work: Callable[[T], U], jobs: Iterable[T], depth: int) -> Iterator[Iterator[U]]:
+def prefetch(
+    work: Callable[[T], U], jobs: Iterable[T], depth: int, *, threads: int = THREADS
+) -> Iterator[Iterator[U]]:
     """Yield an iterator over ``work(job)`` in the order of the jobs, computed in advance.
 
     Leaving the context early, also by Ctrl-C, cancels jobs that have not begun.
@@ -24,8 +26,9 @@ def prefetch(work: Callable[[T], U], jobs: Iterable[T], depth: int) -> Iterator[
         work: Called in a background thread.
         jobs: Its arguments, drawn lazily.
         depth: Maximum number of results computed ahead of the consumer.
+        threads: Number of background threads.
     """
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="prefetch")
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="prefetch")
     waiting: deque[Future[U]] = deque()
 
     def results() -> Iterator[U]:

@@ -21,7 +21,7 @@ from typing import TypeVar, get_args
 
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.records import read_manifest
-from polyglance.utils.prefetch import prefetch
+from polyglance.utils.prefetch import THREADS, prefetch
 from polyglance.utils.progress import Advance, progress
 from polyglance.vision.backbone import (
     SIZE_RANGE,
@@ -175,7 +175,9 @@ def extract(
         shards = [items[number * size : (number + 1) * size] for number in pending]
         before = len(items) - sum(map(len, shards))
         with progress("Extracting features", len(items), completed=before, quiet=quiet) as advance:
-            encoded = _encode(shards, backbone, settings, limits, advance)
+            # An accelerator leaves the cores to the decoders.
+            decoders = threads if device != "cpu" else THREADS
+            encoded = _encode(shards, backbone, settings, limits, advance, decoders)
             for number, tokens in zip(pending, encoded, strict=True):
                 writer.write(number, tokens)
         bad = writer.finish()
@@ -233,10 +235,13 @@ def _encode(
     settings: ExtractionSettings,
     limits: DecodeLimits,
     advance: Advance,
+    decoders: int,
 ) -> Iterator[list[VisualTokens | BadItem]]:
     """Yield the tokens of each shard's items, decoding pictures in the background."""
     pictures = (item for shard in shards for item in shard if not item.video)
-    with prefetch(partial(_decode, settings, limits), pictures, 2 * settings.batch_size) as decoded:
+    depth = max(2 * settings.batch_size, 4 * decoders)
+    decode = partial(_decode, settings, limits)
+    with prefetch(decode, pictures, depth, threads=decoders) as decoded:
         for shard in shards:
             # Batches end with the shard, so that it depends on its own items alone.
             tokens = _encode_pictures(shard, decoded, backbone, settings, advance)
