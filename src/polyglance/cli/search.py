@@ -194,6 +194,8 @@ def search(
         title = " + ".join([*([query] if query else []), *(path.name for path in picture or ())])
         excluded = [*(exclude or ()), *(path.name for path in exclude_picture or ())]
         title += "".join(f" − {name}" for name in excluded)
+        if not as_json:
+            print_query(hits)
         if html:
             write_page(html, opened, title, language, hits)
         if as_json:
@@ -201,7 +203,6 @@ def search(
         elif paths or null:
             print_paths([hit.path for hit in hits], "\0" if null else "\n")
         elif hits:
-            print_query(hits)
             print_hits(opened, title, language, hits, plain=plain)
         if not hits and not as_json:
             what = "" if min_score is None else ", or a lower --min-score"
