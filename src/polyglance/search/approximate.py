@@ -37,8 +37,8 @@ HNSW_LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 80, 768
 """HNSW's M, efConstruction and efSearch."""
 EF_SEARCH_FILTERED = 1024
 """efSearch for a search with a filter."""
-NUM_SPREAD = 1000
-"""Vectors by which the spread of a query's cosines is estimated."""
+NUM_SAMPLED = 1000
+"""Vectors by which the mean and deviation of cosines are estimated."""
 MAX_GAINING = 256
 """Items beside the graph's candidates that are considered for what they gain by a `Bonus`."""
 NUM_SAMPLES = 64
@@ -109,9 +109,9 @@ class ApproximateIndex:
         self.refresh()
         depth = max(2 * k, EF_SEARCH_FILTERED if where else EF_SEARCH)
         gaining = np.zeros(0, np.int64)
-        spread = None
+        cosine_stats = None
         if bonus is not None:
-            spread = self._spread(query)
+            cosine_stats = self._cosine_stats(query)
             gaining = self._store.ids_of_items(bonus.largest(MAX_GAINING))
             gaining = gaining[gaining <= self.info.last]
             if where and len(gaining):
@@ -124,14 +124,19 @@ class ApproximateIndex:
                     # Few items match, or they are far from the query: compare all of them.
                     rows = self._store.rows(self._store.matching_ids(where))
                     return top_rows(
-                        rows, query, k, one_per_item=one_per_item, bonus=bonus, spread=spread
+                        rows,
+                        query,
+                        k,
+                        one_per_item=one_per_item,
+                        bonus=bonus,
+                        cosine_stats=cosine_stats,
                     )
             else:
                 ids = ids[: max(2 * k, 64)] if depth < 4 * EF_SEARCH else ids
             ids = np.union1d(ids, gaining) if len(gaining) else ids
             rows = concat_rows(self._store.rows(ids), self._later.matching_rows(where))
             neighbors = top_rows(
-                rows, query, k, one_per_item=one_per_item, bonus=bonus, spread=spread
+                rows, query, k, one_per_item=one_per_item, bonus=bonus, cosine_stats=cosine_stats
             )
             if len(neighbors) == min(k, len(rows)) or depth >= len(self._ids):
                 return neighbors
@@ -144,10 +149,10 @@ class ApproximateIndex:
         ids: Ids = self._ids[positions[0][positions[0] >= 0]]
         return ids
 
-    def _spread(self, query: FloatArray) -> tuple[float, float]:
+    def _cosine_stats(self, query: FloatArray) -> tuple[float, float]:
         """Return mean and standard deviation of a query's cosines, by the first vectors."""
         if self._sample is None:
-            self._sample = self._store.rows(np.sort(self._ids[:NUM_SPREAD])).vectors
+            self._sample = self._store.rows(np.sort(self._ids[:NUM_SAMPLED])).vectors
         cosines = self._sample @ query
         return float(cosines.mean()), float(cosines.std())
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from polyglance.search.store import Filter, Ids, LibraryDamagedError, Store, VectorRows
 
 FloatArray = NDArray[np.float32]
-NUM_SPREAD = 4096
+NUM_SAMPLED = 4096
 """Vectors by which the mean and standard deviation of a query's cosines are estimated."""
 MIN_DEVIATION = 0.02
 """The smallest standard deviation of cosines by which a `Bonus` is multiplied."""
@@ -59,7 +59,7 @@ class Neighbors:
     scores: FloatArray
     gains: FloatArray | None = None
     """What a `Bonus` added to each cosine, ``[n]``; the order is that of the sums."""
-    spread: tuple[float, float] | None = None
+    cosine_stats: tuple[float, float] | None = None
     """Mean and standard deviation of the query's cosines, if there was a `Bonus`."""
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ def top_rows(
     *,
     one_per_item: bool = True,
     bonus: Bonus | None = None,
-    spread: tuple[float, float] | None = None,
+    cosine_stats: tuple[float, float] | None = None,
 ) -> Neighbors:
     """Return the rows with the highest inner product with a query.
 
@@ -136,23 +136,23 @@ def top_rows(
         mask: ``[n]``; only rows where it is true are considered.
         one_per_item: Keep only the best row of each item.
         bonus: What some items gain.
-        spread: Mean and standard deviation of cosines; by default those of ``rows``.
+        cosine_stats: Mean and standard deviation of cosines; by default those of ``rows``.
 
     Returns:
         Up to ``k`` rows, best first.
     """
-    if bonus is not None and spread is None and len(rows):
-        sample = rows.vectors[:: max(1, len(rows) // NUM_SPREAD)] @ query
-        spread = float(sample.mean()), float(sample.std())
+    if bonus is not None and cosine_stats is None and len(rows):
+        sample = rows.vectors[:: max(1, len(rows) // NUM_SAMPLED)] @ query
+        cosine_stats = float(sample.mean()), float(sample.std())
     positions = None if mask is None else np.flatnonzero(mask)
     if positions is not None and 8 * len(positions) < len(rows):  # few are quicker to copy
         rows = VectorRows(rows.ids[positions], rows.items[positions], rows.vectors[positions])
         positions = None
     cosines, groups = rows.vectors @ query, rows.items if one_per_item else rows.ids
     scores, gains = cosines, None
-    if bonus is not None and spread is not None:
+    if bonus is not None and cosine_stats is not None:
         # A few pictures may all be equally far from a query.
-        gains = bonus.of(rows.items) * np.float32(max(spread[1], MIN_DEVIATION))
+        gains = bonus.of(rows.items) * np.float32(max(cosine_stats[1], MIN_DEVIATION))
         scores = cosines + gains
     if positions is None:
         best = top_k_per_group(scores, groups, k)
@@ -163,7 +163,7 @@ def top_rows(
         rows.items[best],
         cosines[best],
         None if gains is None else gains[best],
-        spread,
+        cosine_stats,
     )
 
 

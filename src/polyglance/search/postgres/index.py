@@ -40,7 +40,7 @@ MIN_FETCHED = 64
 """The fewest vectors fetched from the database."""
 
 NUM_SAMPLES = 1000
-"""Vectors by which the spread of cosines is estimated."""
+"""Vectors by which the mean and deviation of cosines are estimated."""
 
 _GRAPH = "vectors_near"
 
@@ -65,9 +65,9 @@ class PostgresIndex:
         """Return the ``k`` best vectors; see `polyglance.search.backends.Index.search`."""
         where = where or None
         fetched = depth = max(2 * k, MIN_FETCHED)
-        gaining, spread = self._gaining(bonus, where), None
+        gaining, cosine_stats = self._gaining(bonus, where), None
         if bonus is not None:
-            spread = self._spread(query)
+            cosine_stats = self._cosine_stats(query)
 
         def best(rows: VectorRows) -> Neighbors:
             if gaining is not None:
@@ -75,7 +75,9 @@ class PostgresIndex:
                 rows = concat_rows(
                     rows, VectorRows(gaining.ids[new], gaining.items[new], gaining.vectors[new])
                 )
-            return top_rows(rows, query, k, one_per_item=one_per_item, bonus=bonus, spread=spread)
+            return top_rows(
+                rows, query, k, one_per_item=one_per_item, bonus=bonus, cosine_stats=cosine_stats
+            )
 
         if where is None or self._are_many(where):
             while True:
@@ -106,7 +108,7 @@ class PostgresIndex:
         ids = self._store.ids_of_items(bonus.largest(MAX_GAINING))
         return self._store.rows(self._store.matching_ids(where, ids) if where else ids)
 
-    def _spread(self, query: FloatArray) -> tuple[float, float]:
+    def _cosine_stats(self, query: FloatArray) -> tuple[float, float]:
         """Return mean and standard deviation of a query's cosines, by the first vectors."""
         if self._sample is None or not len(self._sample):
             rows = self._store.fetch_all(

@@ -94,7 +94,7 @@ class SignalQuery:
             places=places if places is not None else where.places,
         )
 
-    def reasons(self, item: int, cosine: float, spread: tuple[float, float] | None) -> tuple[
+    def reasons(self, item: int, cosine: float, cosine_stats: tuple[float, float] | None) -> tuple[
         Reason, ...
     ]:  # fmt: skip
         """Return what speaks for an item, the strongest first.
@@ -102,12 +102,12 @@ class SignalQuery:
         Args:
             item: Its id.
             cosine: Of its picture with the query.
-            spread: Mean and standard deviation of the query's cosines.
+            cosine_stats: Mean and standard deviation of the query's cosines.
 
         Returns:
             The reasons; filters come last, since every hit passes them.
         """
-        mean, deviation = spread or (0.0, 1.0)
+        mean, deviation = cosine_stats or (0.0, 1.0)
         found = [Reason("picture", None, (cosine - mean) / max(deviation, 1e-6))]
         words: dict[Signal, list[_Evidence]] = {}
         for one in self.evidence:
@@ -260,7 +260,7 @@ def rank_hits(
     found = []
     for number, item, cosine, gain in zip(*(column.tolist() for column in columns), strict=True):
         if number in items:
-            why = asked.reasons(item, cosine, neighbors.spread) if asked else ()
+            why = asked.reasons(item, cosine, neighbors.cosine_stats) if asked else ()
             hit = Hit.from_item(number, *items[number], score=cosine, why=why)
             found.append((cosine + gain, hit))
     found.sort(key=lambda one: (-one[0], one[1].id))
