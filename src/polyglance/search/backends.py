@@ -87,8 +87,8 @@ class FileBackend:
     def size(self) -> int:
         """Return the bytes on disk."""
         size = 0
-        beside = [f"{self.path}{ending}" for ending in ("-wal", ".words", ".stacks")]
-        for path in (self.path, graph_path(self.path), *beside):
+        endings = ("", "-wal", ".words", ".stacks")
+        for path in (str(graph_path(self.path)), *(f"{self.path}{ending}" for ending in endings)):
             with suppress(OSError):
                 size += os.stat(path).st_size
         return size
