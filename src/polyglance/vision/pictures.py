@@ -94,7 +94,7 @@ def decoding_side(size: int) -> int:
 
     Resampling from one and a half times the size hides the coarseness of a JPEG decoded at a
     fraction: of pictures of 12 megapixels, vectors have a cosine of 0.9994 with those of the
-    whole picture (benchmarks/results/photo_speed.json).
+    whole picture (measured by benchmarks/speed/photo_speed.py).
     """
     return 3 * size // 2
 
