@@ -18,7 +18,8 @@ import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import FastAPI
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 from starlette.testclient import TestClient
 
 import polyglance
@@ -172,14 +173,30 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
+def unfold(route: Route) -> None:
+    """Answer a search without a fold between certain and less certain hits."""
+    try:
+        response = route.fetch()
+        if response.ok:
+            route.fulfill(response=response, json=response.json() | {"fold": None, "fits": None})
+        else:
+            route.fulfill(response=response)
+    except PlaywrightError:
+        pass  # the page has given the search up
+
+
 @pytest.fixture
 def open_page(browser: Browser, base_url: str) -> Iterator[Callable[..., Page]]:
-    """Open the page in a browser; script errors fail the test."""
+    """Open the page in a browser; script errors fail the test.
+
+    All hits count as certain, whatever the model's probabilities, unless a test routes searches.
+    """
     contexts, errors = [], []
 
     def open_in_browser(path: str = "/", *, locale: str = "en-GB", **settings: Any) -> Page:
         context = browser.new_context(locale=locale, base_url=base_url, **settings)
         context.set_default_timeout(PAGE_TIMEOUT)
+        context.route("**/api/search?*", unfold)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -190,6 +207,7 @@ def open_page(browser: Browser, base_url: str) -> Iterator[Callable[..., Page]]:
 
     yield open_in_browser
     for context in contexts:
+        context.unroute_all(behavior="ignoreErrors")
         context.close()
     assert errors == []
 

@@ -169,8 +169,6 @@ def test_two_fingers_zoom(open_page: Open) -> None:
 
 def test_a_clip_plays_the_segment_that_was_found(open_page: Open) -> None:
     page = open_page("/?q=an+orchestra+plays&kind=clip")
-    if page.locator("#unfold").is_visible():
-        page.locator("#unfold").click()
     expect(page.locator(".badge")).to_contain_text("0:03–0:06")
     page.locator(".tile").click()
     page.wait_for_function("() => document.querySelector('video')?.currentTime > 3.1")

@@ -73,8 +73,6 @@ def test_questions_get_answers(open_page: Open, explaining_url: str) -> None:
 
 def test_explaining_a_clip_shows_its_middle_frame(open_page: Open, explaining_url: str) -> None:
     page = open_page(f"{explaining_url}/?q=a+rocket&kind=clip")
-    if page.locator("#unfold").is_visible():
-        page.locator("#unfold").click()
     page.locator(".tile").click()
     page.get_by_role("button", name="Show the words").click()
     expect(page.locator("#stage .highlight img")).to_have_js_property("naturalWidth", 320)
@@ -85,7 +83,7 @@ def test_without_models_nothing_is_offered(open_page: Open, explaining_url: str)
     page = open_page("/?q=a+horse")
     page.locator(".tile").first.click()
     expect(page.locator("#similar")).to_be_visible()
-    for part in ("#why", "#question"):
+    for part in ("#why-open", "#question"):
         expect(page.locator(part)).to_be_hidden()
     page = open_page(f"{explaining_url}/?like=1")  # a search without words
     page.locator(".tile").first.click()
