@@ -47,7 +47,7 @@ def weight_table(figures: Mapping[str, Any]) -> str:
 
 def speed_text(figures: Mapping[str, Any]) -> str:
     """Say what signals and stacks cost."""
-    medians, tails = figures["median_ms"], figures["p95_ms"]
+    medians, tails, cpu = figures["median_ms"], figures["p95_ms"], figures["cpu_ratio"]
     rows = [
         [name, f"{medians[key]:.0f}", f"{tails[key]:.0f}"]
         for key, name in (("plain", "pixels alone"), ("signals", "all signals"))
@@ -56,8 +56,10 @@ def speed_text(figures: Mapping[str, Any]) -> str:
         pages.table(["a query, ms", "median", "95 %"], rows)
         + f"\n\n{figures['items']:,} items, {figures['queries']} queries, of which"
         f" {figures['queries_with_a_date_or_place']} have a date or a place; both ways in turn,"
-        f" {figures['hardware']}. With all signals a query takes {figures['ratio']:.2f} times the"
-        f" time, and at most {figures['largest_ratio_of_a_query']:.2f} times: a filter leaves less"
+        f" {figures['hardware']}, beside other work. With all signals a query takes"
+        f" {figures['ratio']:.2f} times the time; of the CPU {cpu['without_filters']:.2f} times"
+        f" without a date or a place, {cpu['with_filters']:.2f} times with one, and at most"
+        f" {cpu['largest']:.2f} times: a filter leaves less"
         f" to compare. All stacks are found in {figures['stacks_first_s']:.0f} s, and listed again"
         f" in {figures['stacks_again_s']:.1f} s."
     )
