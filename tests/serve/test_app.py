@@ -149,6 +149,16 @@ def test_library_info_lists_folders_without_paths(client: TestClient) -> None:
     ]
 
 
+def test_thumbnails_of_a_named_library_are_cached_for_good(client: TestClient) -> None:
+    library = client.get("/api/library").json()["library"]
+    named = client.get("/api/items/1/thumbnail", params={"v": library})
+    assert "immutable" in named.headers["cache-control"]
+    for other in ({"v": "another"}, {}):
+        answer = client.get("/api/items/1/thumbnail", params=other)
+        assert answer.headers["cache-control"] == "private, no-cache"
+        assert answer.content == named.content
+
+
 def test_the_overview_is_cached_while_the_library_changes(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,13 +88,19 @@ async def stacked_items(request: Request, item: schemas.ItemId) -> dict[str, Any
     responses={200: binary("image/webp"), **error_responses(403, 404, 503)},
 )
 async def get_thumbnail(
-    request: Request, item: schemas.ItemId, size: Annotated[Literal["256", "640"], Query()] = "256"
+    request: Request,
+    item: schemas.ItemId,
+    size: Annotated[Literal["256", "640"], Query()] = "256",
+    v: Annotated[str | None, Query(max_length=100, description="`library`: cache it.")] = None,
 ) -> Response:
     """Return a thumbnail, at most ``size`` pixels a side; of a clip, a frame of its segment."""
     service = get_service(request)
     # Ids are permanent, but another library may be served at this address tomorrow.
+    permanent = v == service.catalog.manifest.library
     headers = {
-        "cache-control": "private, no-cache",
+        "cache-control": "private, max-age=31536000, immutable"
+        if permanent
+        else "private, no-cache",
         "content-security-policy": MEDIA_POLICY,
         "etag": f'"{service.catalog.manifest.library}-{item}-{size}"',
     }
