@@ -7,8 +7,8 @@ a GIN index does the same. A word of a name begins with ``n:``, of a place with 
 inside a picture with ``t:``. ``d:07``, ``d:07-31`` and ``d:2024-07-31`` are the month, the day of
 any year and the day; ``g:Paris,_France`` is the place itself.
 
-SQLite's own full-text index (FTS5) was tried first: a word that 40,000 of 100,000 names have takes
-it 20 ms, and an array 0.2 ms.
+SQLite's own full-text index (FTS5) would take 35 ms of CPU for a word that 40,000 of 100,000 names
+have, twice as long with its ranking, and an array takes less than 0.1 ms.
 """
 
 from __future__ import annotations
