@@ -116,8 +116,9 @@ def make_trials(
     Returns:
         One trial for a query of nonsense, and up to two for others.
     """
-    labelled = data.labels.any(1)
-    pool = np.flatnonzero(pictures & labelled)
+    labelled = np.flatnonzero(data.labels.any(1))
+    labelled_pictures = frozenset(labelled.tolist())
+    pool = labelled[pictures[labelled]]
     if len(pool) < min(sizes):
         raise PolyglanceError(
             f"calibration needs at least {min(sizes)} pictures with labels, not {len(pool)}"
@@ -135,7 +136,7 @@ def make_trials(
                 trials.append(_ask(data, number, library, size, "label"))
             if (~having).sum() >= _MIN_LEFT:
                 trials.append(_ask(data, number, library[~having], size, "label absent"))
-        elif pictures[query.picture] and labelled[query.picture]:
+        elif pictures[query.picture] and query.picture in labelled_pictures:
             shares: NDArray[np.bool_] = np.any(
                 data.labels[library][:, data.labels[query.picture]], axis=1
             )
