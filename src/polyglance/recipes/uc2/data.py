@@ -14,6 +14,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import read_all_records
 from polyglance.errors import PolyglanceError
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
+from polyglance.recipes.cross_encoder.config import CaptionedImages, CaptionFile
 from polyglance.recipes.cross_encoder.data import (
     ENGLISH,
     Split,
@@ -190,7 +191,8 @@ def _align(recipe: UC2Recipe, train: Split, tokenizer: Tokenizer, data: Path) ->
     translated: Translated = {}
     if settings.pairing == "marked":
         corpora = (recipe.train, *recipe.extra_train)
-        files = [file for corpus in corpora for file in (corpus, *corpus.merge)]
+        files: list[CaptionedImages | CaptionFile] = [*corpora]
+        files += [file for corpus in corpora for file in corpus.merge]
         manifests = [data / file.manifest for file in files if file.format == "jsonl"]
         translated = read_translated(manifests, ENGLISH)
         marked = set().union(*translated.values())
