@@ -24,7 +24,7 @@ OPTIONS = (
     ReadOptions(images="pictures", language="de", split="x", untrimmed=True, flat=True),
 )
 few = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
