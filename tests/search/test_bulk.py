@@ -220,7 +220,7 @@ def test_a_temporary_read_error_stops_the_shard(
     with pytest.MonkeyPatch.context() as monkeypatch:
         unreadable(monkeypatch, "0002.png", error)
         message = worker(folder).encode(0)["error"]
-    assert f"0002.png: cannot be read ({error.strerror}): fix this" in message
+    assert f"0002.png: cannot be read ({error.strerror}): mend this" in message
     assert folder.pending() == [0]
     assert worker(folder).encode(0)["files"] == 5
 
