@@ -180,7 +180,9 @@ def test_search_command_re_ranks(
     with Library(tmp_path / "l", model=str(tmp_path)) as library:
         library.add(*images)
     command = ["search", "blue", "-l", str(tmp_path / "l"), "--cross-encoder", str(run)]
-    result = CliRunner().invoke(app, [*command, "--candidates", "2", "--off", "names"], catch_exceptions=False)
+    result = CliRunner().invoke(
+        app, [*command, "--candidates", "2", "--off", "names"], catch_exceptions=False
+    )
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["rerank", "cosine", "file"]
     assert [len(line.split()) for line in lines[1:]] == [3, 3, 2, 2, 2, 2]
