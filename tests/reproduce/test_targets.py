@@ -144,7 +144,7 @@ def test_commands_of_targets_are_commands(name: str, command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["search CLIPS QUERY --model MODEL", "text code-switch MANIFEST --to de", "explain PICTURE"],
+    ["search QUERY --clips CLIPS", "text code-switch MANIFEST --to de", "explain PICTURE"],
 )
 def test_commands_that_do_not_fit_are_found(command: str) -> None:
     with pytest.raises(Exception, match=r"too many|No such option|lacking"):

@@ -13,6 +13,7 @@ from benchmarks import heif_files
 from benchmarks.dng_files import dng
 from benchmarks.heif_files import heic
 from helpers.upload_files import file, photograph
+from polyglance.utils.worker_pool import shared_pool
 from polyglance.vision import heif, raw
 from polyglance.vision.limited_decoding import DecodeLimits, DecodingError, read_limited_square
 from polyglance.vision.pictures import read_square
@@ -65,6 +66,7 @@ def test_a_picture_of_endless_tiles_is_stopped(tmp_path: Path) -> None:
 
 
 def test_pictures_that_need_too_much_memory_are_stopped(tmp_path: Path) -> None:
+    shared_pool().close()  # a process that decoded before has free memory of its own
     flat = heic(Image.new("RGB", (1280, 1280)), tile=None)
     for name, content in (("a.heic", flat), ("a.dng", dng(WIDE, claim=(5000, 5000)))):
         reason = failure(tmp_path / name, content, DecodeLimits(max_memory=1_000_000))

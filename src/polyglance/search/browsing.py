@@ -116,6 +116,11 @@ class Browser:
                 return known
             return self._latest(where or Filter(), order)
 
+    def refresh(self) -> None:
+        """Forget which views are the latest: the library has changed, and is to be seen so."""
+        with self._lock:
+            self._current.clear()
+
     def timeline(
         self, where: Filter | None = None, unit: BucketUnit = "month"
     ) -> tuple[View, list[BucketAt]]:

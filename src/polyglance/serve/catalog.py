@@ -197,6 +197,11 @@ class LibraryCatalog:
         labels = self._labels()
         return [self._display_name(piece.path.as_posix(), labels) for piece in pieces]
 
+    def refresh(self) -> None:
+        """Count and list anew at the next request: the library has changed."""
+        self._overview = None
+        self.browser.refresh()
+
     def overview(self) -> Overview:
         """Return counts and folders; recount after changes, but not too often."""
         revision, start = self._library.revision, time.monotonic()

@@ -46,8 +46,14 @@ class _Stopped(Exception):  # noqa: N818 (raised to end a scan, not for a mistak
 class ScanRunner:
     """Runs scans of a library in a thread. Threads may share it."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, library: Library, on_end: Callable[[], None] = lambda: None) -> None:
+        """Scan a library.
+
+        Args:
+            library: What to scan.
+            on_end: Called after each scan, before anyone learns that it has ended.
+        """
+        self._library, self._on_end = library, on_end
         self._condition = threading.Condition()
         self._scan, self._version = Scan(), 0
         self._jobs: deque[Job] = deque()
@@ -149,6 +155,7 @@ class ScanRunner:
                 if self._scan.state != "scanning":
                     self._next_scan()
             result = self._run_one(job)
+            self._on_end()
             with self._condition:
                 finished = datetime.now(UTC).replace(microsecond=0)
                 self._set(replace(result, finished=finished))

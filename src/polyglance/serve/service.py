@@ -41,7 +41,7 @@ class Service:
         """
         self.catalog = LibraryCatalog(library)
         self.local = local
-        self.scans = ScanRunner(library)
+        self.scans = ScanRunner(library, self.catalog.refresh)
         self.watcher = FolderWatcher(library, self.scans)
         self.hit_models = HitModels(self.catalog, explainer, answerer)
         self.thumbnails = Thumbnails(self.catalog)

@@ -59,7 +59,7 @@ def _list_manifest(manifest: str) -> Iterator[ScannedFile | BadFile]:
                 empty = False
                 yield file
             if empty:
-                yield BadFile(name, "is not a picture or clip by its name")
+                yield BadFile(name, "has no picture or clip in it")
         except PolyglanceError as error:
             yield BadFile(name, str(error))
     for problem in problems.items:

@@ -133,7 +133,7 @@ def understand(
             continue
         parts.append(Part("place", shown, stored[0] if len(stored) == 1 else shown))
         names += [name for name in stored if name not in names]
-    rest = _without(text, cut)
+    rest = _without(text, cut) if cut else text
     return Understood(
         rest or text,
         tuple(parts),
