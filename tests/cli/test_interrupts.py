@@ -98,6 +98,7 @@ def test_every_command_that_is_named_exists() -> None:
     for name in _KEPT:
         command = root
         for word in name.split():
+            assert word in command.commands, name  # type: ignore[attr-defined]
             command = command.commands[word]  # type: ignore[attr-defined]
 
 

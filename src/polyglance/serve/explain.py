@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from fastapi import APIRouter, Query, Request, Response
 
 from polyglance.errors import PolyglanceError
-from polyglance.serve import schemas
+from polyglance.serve import explain_schemas as schemas
 from polyglance.serve.catalog import LibraryCatalog
 from polyglance.serve.errors import HTTPProblem, error_responses
 from polyglance.serve.limits import ConcurrencyLimiter
+from polyglance.serve.schemas import ItemId
 from polyglance.serve.thumbnails import open_picture
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _hit_models(request: Request) -> HitModels:
 async def explain(
     request: Request,
     response: Response,
-    item: schemas.ItemId,
+    item: ItemId,
     query: Annotated[schemas.ExplainQuery, Query()],
 ) -> dict[str, Any]:
     """Explain a hit: which parts of the picture, or of a clip's middle frame, match each word."""
@@ -151,7 +152,7 @@ async def explain(
 async def answers(
     request: Request,
     response: Response,
-    item: schemas.ItemId,
+    item: ItemId,
     query: Annotated[schemas.AnswersQuery, Query()],
 ) -> dict[str, Any]:
     """Answer a question about a picture, or about the middle frame of a clip's segment."""
