@@ -9,14 +9,16 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 from helpers.small_detector import package_weights, write_package
 from polyglance.batches.regions import RegionTable
 from polyglance.batches.streamed_regions import StreamedRegions
+from polyglance.cli import app
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.masked_regions import NO_LABEL
 from polyglance.recipes.uc2.early_adaptation import SoftLabels
-from polyglance.records import Record
+from polyglance.records import Record, write_manifest
 from polyglance.vision import backbone as backbones
 from polyglance.vision.detection import Detector, open_detector
 from polyglance.vision.extraction import ExtractionSettings, extract
@@ -215,3 +217,12 @@ def test_captions_that_mention_a_label_are_counted(
         "en": (2, 1),
         "de": (1, 1),
     }
+    write_manifest(tmp_path / "captions.jsonl", records)
+    arguments = ["features", "mentions", str(tmp_path / "store")]
+    result = CliRunner().invoke(app, [*arguments, str(tmp_path / "captions.jsonl")])
+    assert result.exit_code == 0, result.output
+    assert "en: 50.0% of 2 captions" in result.output
+    write_manifest(tmp_path / "others.jsonl", records[1:])
+    result = CliRunner().invoke(app, [*arguments, str(tmp_path / "others.jsonl")])
+    assert result.exit_code == 1
+    assert "has no caption of a picture" in result.output
