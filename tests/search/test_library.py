@@ -278,7 +278,9 @@ def test_recall_through_the_library_is_the_evaluation_s(real_data: Path, tmp_pat
     expected = evaluate_retrieval(encoder.encode_pictures(paths), vectors, owners)
     with Library(tmp_path / "l", model=encoder) as library:
         library.add(*paths)
-        results = [[hit.path for hit in library.search(text, k=10)] for text, _ in texts]
+        # As it is: a caption is no typing mistake, though a rare word ("Echsen") may look like one.
+        found = [library.search(text, k=10, literal=True) for text, _ in texts]
+    results = [[hit.path for hit in hits] for hits in found]
     ranks = np.array(
         [hits.index(paths[row]) if paths[row] in hits else 10
          for hits, (_, row) in zip(results, texts, strict=True)]
