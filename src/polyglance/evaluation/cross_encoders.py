@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,18 +18,44 @@ from polyglance.cross_encoders.regions import (
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
-from polyglance.evaluation.embeddings import default_split_name, read_layout, select_languages
-from polyglance.evaluation.encoders import encode_captions, encode_images, image_paths
+from polyglance.evaluation.embeddings import (
+    EmbeddingLayout,
+    default_split_name,
+    read_layout,
+    select_languages,
+)
+from polyglance.evaluation.encoders import EncodedTestSet, image_paths
 from polyglance.evaluation.pair_scores import PairScores, pair_scores, read_candidates
 from polyglance.evaluation.results import Evaluation, provenance
 from polyglance.evaluation.retrieval import (
     RECALL_AT,
+    Array,
     Integers,
     Ranks,
+    Shortlists,
     ranks_from_scores,
     ranks_from_shortlists,
     summarise,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageScores:
+    """A cross-encoder's scores in one language: of all pairs, or of candidates."""
+
+    image_ids: Integers
+    """Number of each caption's image."""
+    table: Array | None = None
+    """``(images, captions)``, where every pair was scored."""
+    shortlists: tuple[Shortlists, Shortlists] | None = None
+    """Captions for each image and images for each caption, where candidates were re-ranked."""
+
+    def ranks(self) -> Ranks:
+        """Rank the right answer of each query."""
+        if self.table is not None:
+            return ranks_from_scores(self.table, self.image_ids)
+        assert self.shortlists is not None
+        return ranks_from_shortlists(*self.shortlists, self.image_ids)
 
 
 def evaluate_cross_encoder(
@@ -65,49 +92,74 @@ def evaluate_cross_encoder(
     manifest = Path(manifest)
     layout = read_layout(manifest, split, human_only=human_only)
     wanted, people = select_languages(layout, manifest, languages, human)
-    files, config = image_paths(layout, manifest, pictures), loaded.config
-    captions = CaptionTable.build(
-        layout.records, loaded.tokenizer, languages=wanted, max_tokens=config.max_text_tokens
+    files = image_paths(layout, manifest, pictures)
+    first_stage = None if encoder is None else EncodedTestSet(encoder, layout, files, quiet=quiet)
+    scored = score_languages(loaded, layout, files, wanted, first_stage, candidates=candidates)
+    return Evaluation(
+        model=model,
+        split=split_name or default_split_name(manifest, split),
+        languages={code: summarise(scores.ranks(), ks) for code, scores in scored},
+        human=tuple(people),
+        similarity="all pairs" if encoder is None else "re-ranked candidates",
+        **provenance(),
     )
-    if len(captions) != sum(len(layout.captions[language]) for language in wanted):
-        raise PolyglanceError(f"{manifest}: the tokenizer has no token for some captions")
-    encode = encode_regions if encoder is None else encode_regions_tta
+
+
+def score_languages(
+    loaded: LoadedCrossEncoder,
+    layout: EmbeddingLayout,
+    files: Sequence[Path],
+    languages: Sequence[str],
+    first_stage: EncodedTestSet | None = None,
+    *,
+    candidates: int = 50,
+) -> Iterator[tuple[str, LanguageScores]]:
+    """Yield a cross-encoder's scores, one language after the other.
+
+    Args:
+        loaded: the cross-encoder.
+        layout: images and captions.
+        files: the images.
+        languages: those to score.
+        first_stage: vectors of a dual encoder; None to score every pair.
+        candidates: how many of its best candidates are re-ranked.
+
+    Yields:
+        A language, and the scores of its captions in the order of ``layout``.
+    """
+    config = loaded.config
+    captions = CaptionTable.build(
+        layout.records, loaded.tokenizer, languages=languages, max_tokens=config.max_text_tokens
+    )
+    if len(captions) != sum(len(layout.captions[language]) for language in languages):
+        raise PolyglanceError("the cross-encoder's tokenizer has no token for some captions")
+    encode = encode_regions if first_stage is None else encode_regions_tta
     regions = encode(files, loaded.backbone, loaded.image_backbone)
     embedded = loaded.model.embedded_languages
 
     @cache
-    def scores(*, with_language: bool) -> PairScores:
+    def pairs_of(*, with_language: bool) -> PairScores:
         # Rows of languages without an embedding are never used.
-        ids = [embedded.index(code) if code in embedded else 0 for code in wanted]
+        ids = [embedded.index(code) if code in embedded else 0 for code in languages]
         language_ids = np.array(ids, np.int64) if with_language else None
         return pair_scores(
             loaded.model, regions, captions, language_ids=language_ids, views=regions.views
         )
 
-    if encoder is not None:
-        vectors, tta_vectors = encode_images(encoder, files, quiet=quiet), None
-        heads = loaded.projection_heads
-        if heads is not None and heads.config.model == encoder.fingerprint:
-            tta_vectors = tta_image_vectors(heads, files, loaded.backbone, loaded.image_backbone)
-
-    def rank(language: str, rows: Integers) -> Ranks:
-        images = captions.record_ids[rows]
-        pairs = scores(with_language=language in embedded)
-        if encoder is None:
-            return ranks_from_scores(pairs.table(rows), images)
-        texts = encode_captions(encoder, layout, language, quiet=quiet)
+    tta_vectors, heads = None, loaded.projection_heads
+    dual_model = None if first_stage is None else first_stage.encoder.fingerprint
+    if heads is not None and heads.config.model == dual_model:
+        tta_vectors = tta_image_vectors(heads, files, loaded.backbone, loaded.image_backbone)
+    for language in captions.language_codes:
+        rows = captions.rows_in_language(language)
+        if not len(rows):
+            continue
+        images, pairs = captions.record_ids[rows], pairs_of(with_language=language in embedded)
+        if first_stage is None:
+            yield language, LanguageScores(images, table=pairs.table(rows))
+            continue
+        texts = first_stage.texts(language)
         tta = None if tta_vectors is None else tta_vectors @ texts.T
-        shortlists = read_candidates(vectors @ texts.T, pairs, rows, candidates, tta=tta)
-        return ranks_from_shortlists(*shortlists.reranked(config.dual_weight or 0.0), images)
-
-    by_language = ((code, captions.rows_in_language(code)) for code in captions.language_codes)
-    return Evaluation(
-        model=model,
-        split=split_name or default_split_name(manifest, split),
-        languages={
-            code: summarise(rank(code, rows), ks) for code, rows in by_language if len(rows)
-        },
-        human=tuple(people),
-        similarity="all pairs" if encoder is None else "re-ranked candidates",
-        **provenance(),
-    )
+        lists = read_candidates(first_stage.images @ texts.T, pairs, rows, candidates, tta=tta)
+        shortlists = lists.reranked(config.dual_weight or 0.0)
+        yield language, LanguageScores(images, shortlists=shortlists)

@@ -10,7 +10,7 @@ one file keyed by language, or a folder with one file for each language, such as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +50,25 @@ def read_layout(
         split: Only records of this split.
         human_only: Leave out machine-made captions.
     """
+    records = read_human_captions(manifest) if human_only else read_manifest(manifest)
+    return build_layout(records, manifest, split)
+
+
+def build_layout(
+    all_records: Iterable[Record], manifest: str | Path, split: str | None = None
+) -> EmbeddingLayout:
+    """Return the layout of records, or of one split of them.
+
+    Args:
+        all_records: Images or clips with captions.
+        manifest: Where they were read, for errors.
+        split: Only records of this split.
+    """
     records: dict[object, Record] = {}
     captions: dict[str, list[str]] = {}
     image_ids: dict[str, list[int]] = {}
     splits: set[str] = set()
-    for record in read_human_captions(manifest) if human_only else read_manifest(manifest):
+    for record in all_records:
         path = record.image or record.video
         splits.add(record.split or "(none)")
         if path is None or (split is not None and record.split != split):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,15 @@ def evaluate_encoder(
     manifest = Path(manifest)
     layout = read_layout(manifest, split, human_only=human_only)
     wanted, human_languages = select_languages(layout, manifest, languages, human)
-    if isinstance(encoder, StoredFeatureEncoder):
-        images = _encode_blocks("features", layout.records, encoder.encode_records, quiet)
-    else:
-        images = encode_images(encoder, image_paths(layout, manifest, pictures), quiet=quiet)
-    results = {}
-    for language in wanted:
-        captions = encode_captions(encoder, layout, language, quiet=quiet)
-        results[language] = evaluate_retrieval(images, captions, layout.image_ids[language], ks=ks)
+    stored = isinstance(encoder, StoredFeatureEncoder)
+    files = () if stored else image_paths(layout, manifest, pictures)
+    encoded = EncodedTestSet(encoder, layout, files, quiet=quiet)
+    results = {
+        language: evaluate_retrieval(
+            encoded.images, encoded.texts(language), layout.image_ids[language], ks=ks
+        )
+        for language in wanted
+    }
     return Evaluation(
         model=model or encoder.name,
         split=split_name or default_split_name(manifest, split),
@@ -86,20 +88,46 @@ def image_paths(layout: EmbeddingLayout, manifest: Path, pictures: str | Path | 
     return [folder / str(record.image) for record in layout.records]
 
 
-def encode_images(encoder: Encoder, files: Sequence[Path], *, quiet: bool = False) -> Array:
-    """Return the vectors of images, ``(images, width)``."""
-    return _encode_blocks("images", files, encoder.encode_pictures, quiet)
+class EncodedTestSet:
+    """Vectors of a test set by a dual encoder, each computed once, when first needed."""
 
+    def __init__(
+        self,
+        encoder: Encoder,
+        layout: EmbeddingLayout,
+        files: Sequence[Path],
+        *,
+        quiet: bool = False,
+    ) -> None:
+        """Take the encoder and what it is to encode.
 
-def encode_captions(
-    encoder: Encoder, layout: EmbeddingLayout, language: str, *, quiet: bool = False
-) -> Array:
-    """Return the vectors of all captions in a language, ``(captions, width)``."""
+        Args:
+            encoder: The encoder; one of `with_features` needs no files.
+            layout: Images and captions.
+            files: The images.
+            quiet: Show no progress.
+        """
+        self.encoder, self.layout, self.files, self.quiet = encoder, layout, files, quiet
+        self._texts: dict[str, Array] = {}
 
-    def encode(texts: Sequence[str]) -> Array:
-        return encoder.encode_texts(texts, language=language)
+    @cached_property
+    def images(self) -> Array:
+        """Vectors of images, ``(images, width)``."""
+        if isinstance(self.encoder, StoredFeatureEncoder):
+            records, encode = self.layout.records, self.encoder.encode_records
+            return _encode_blocks("features", records, encode, self.quiet)
+        return _encode_blocks("images", self.files, self.encoder.encode_pictures, self.quiet)
 
-    return _encode_blocks(language, layout.captions[language], encode, quiet)
+    def texts(self, language: str) -> Array:
+        """Return the vectors of all captions in a language, ``(captions, width)``."""
+
+        def encode(texts: Sequence[str]) -> Array:
+            return self.encoder.encode_texts(texts, language=language)
+
+        if language not in self._texts:
+            captions = self.layout.captions[language]
+            self._texts[language] = _encode_blocks(language, captions, encode, self.quiet)
+        return self._texts[language]
 
 
 def _encode_blocks(
