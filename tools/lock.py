@@ -29,6 +29,7 @@ from packaging.utils import parse_wheel_filename
 from tools.requirements import ROOT, requirements
 
 LOCK = ROOT / "constraints-hashed.txt"
+EXCLUDES = ROOT / "tools" / "excludes.txt"
 OTHER_INDEXES = {"torch": "https://download.pytorch.org/whl/cpu/torch/"}
 """Indexes of packages that have files elsewhere, too."""
 KNOWN_WHEELS = {
@@ -57,6 +58,7 @@ def main() -> None:
                 *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-config"),
                 *("--universal", "--python-version", "3.11", "--generate-hashes"),
                 *("--constraint", str(ROOT / "constraints.txt"), "--format", "pylock.toml"),
+                *("--excludes", str(EXCLUDES)),
                 *(str(wanted), "--output-file", str(written)),
             ],
             check=True,
