@@ -16,6 +16,7 @@ from polyglance.cli import (
     ask,
     calibrate,
     classify,
+    compare,
     data,
     encode,
     evaluate,
@@ -49,7 +50,13 @@ _searching: tuple[Callable[..., None], ...] = (
 for command in _searching:
     app.command(rich_help_panel=_SEARCH)(command)
 app.add_typer(library.app, name="library", rich_help_panel=_SEARCH)
-for command in (evaluate.evaluate, reproduce.reproduce, plan.plan, calibrate.calibrate):
+for command in (
+    evaluate.evaluate,
+    compare.compare,
+    reproduce.reproduce,
+    plan.plan,
+    calibrate.calibrate,
+):
     app.command(rich_help_panel=_TRAIN)(command)
 for group, commands in {
     "data": data, "features": features, "smalr": smalr, "text": text, "weights": weights,
