@@ -108,6 +108,10 @@ class CaptionTable:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.language_ids == self.language_codes.index(language))
 
+    def count(self, languages: Iterable[str]) -> int:
+        """Return the number of captions in some languages."""
+        return sum(len(self.rows_in_language(language)) for language in set(languages))
+
     def sample(
         self,
         records: Indices,

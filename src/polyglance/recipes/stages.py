@@ -8,6 +8,7 @@ and 1,520 of UC2; trained alone, it was not after 100.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,18 @@ class StageConfig(Protocol):
         """Steps of warm-up."""
 
 
+class FineTuningConfig(Protocol):
+    """Settings of fine-tuning, whose steps may follow from the number of captions."""
+
+    @property
+    def batch(self) -> int:
+        """Matching pairs a step."""
+
+    @property
+    def epochs(self) -> float | None:
+        """How often it goes through the captions of its languages; None for the loop's steps."""
+
+
 class PretrainingConfig(StageConfig, Protocol):
     """Settings of a pre-training that may begin with matching alone."""
 
@@ -64,6 +77,29 @@ def stage_loop(
         steps=stage.steps if steps is None else steps,
         learning_rate=stage.learning_rate,
         warmup=stage.warmup,
+    )
+
+
+def fine_tuning_loop(loop: LoopConfig, config: FineTuningConfig, captions: int) -> LoopConfig:
+    """Return the loop of fine-tuning, as long as its epochs take.
+
+    Args:
+        loop: as in the recipe.
+        config: has the epochs, or none.
+        captions: their number, in the languages to fine-tune on.
+
+    Returns:
+        The loop with other steps, warm-up and validation in proportion; the same without epochs.
+    """
+    if config.epochs is None:
+        return loop
+    steps = max(1, math.ceil(config.epochs * captions / config.batch))
+    share = steps / loop.steps
+    return replace(
+        loop,
+        steps=steps,
+        warmup=round(share * loop.warmup),
+        validate_every=math.ceil(share * loop.validate_every),
     )
 
 

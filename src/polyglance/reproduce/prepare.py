@@ -10,7 +10,7 @@ from polyglance.recipes import open_recipe
 from polyglance.reproduce import shared_data
 from polyglance.reproduce.runs import PARENT, Run
 from polyglance.reproduce.shared_data import Changes
-from polyglance.reproduce.target import Paper, Target
+from polyglance.reproduce.target import Paper, RunSpec, Target
 
 if TYPE_CHECKING:
     from polyglance.reproduce.run import Options
@@ -33,8 +33,7 @@ def prepare(paper: Paper, target: Target, options: Options) -> tuple[Changes, st
     assert options.data is not None
     data, cache = options.data.resolve(), options.out.resolve() / "cache"
     run = paper.runs[target.runs()[0]]
-    own = [c.replace(PARENT, "parent").replace(DICTIONARIES, "x") for c in run.changes]
-    settings = open_recipe(run.recipe, (*options.changes, *own)).settings
+    settings = _settings(run, options)
     changes: Changes = ()
     pattern: str | None = None
     for step in target.prepare:
@@ -45,6 +44,10 @@ def prepare(paper: Paper, target: Target, options: Options) -> tuple[Changes, st
                 changes += shared_data.align_captions(
                     run.recipe, (*changes, *options.changes), data, cache, options.jobs
                 )
+        elif step == "dictionaries":
+            first = settings if run.parent is None else _settings(paper.runs[run.parent], options)
+            found, pattern = _dictionaries(first, settings, data, cache)
+            changes += found
         elif step == "dual_embeddings":
             changes += _dual_embeddings(settings, data, cache)
         elif step == "smalr_data":
@@ -57,6 +60,28 @@ def with_dictionaries(run: Run, pattern: str | None) -> Run:
     if pattern is None:
         return run
     return replace(run, changes=tuple(c.replace(DICTIONARIES, pattern) for c in run.changes))
+
+
+def _settings(run: RunSpec, options: Options) -> Any:
+    own = [c.replace(PARENT, "parent").replace(DICTIONARIES, "x") for c in run.changes]
+    return open_recipe(run.recipe, (*options.changes, *own)).settings
+
+
+def _dictionaries(
+    pretraining: Any, fine_tuning: Any, data: Path, cache: Path
+) -> tuple[Changes, str | None]:
+    """Learn dictionaries for MCT and translate-test, in the languages to fine-tune on."""
+    train = data / fine_tuning.train.manifest
+    switching = getattr(pretraining, "code_switching", None)
+    pattern = "dictionaries/{source}-{target}.tsv" if switching is None else switching.dictionaries
+    corpora = pretraining.translations.texts if switching is None else pretraining.texts
+    languages = shared_data.caption_languages(train)
+    learned = shared_data.learn_dictionaries(
+        pattern, languages, train, corpora, data, cache, to_english=switching is None
+    )
+    if learned is None:
+        return (), pattern
+    return (() if switching is None else (f"code_switching.dictionaries={learned}",)), learned
 
 
 def _cross_encoder_data(

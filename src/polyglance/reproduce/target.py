@@ -21,7 +21,9 @@ from polyglance.reproduce.runs import Run
 
 FOLDER = Path(__file__).parent / "targets"
 
-Prepare = Literal["cross_encoder_data", "smalr_data", "dual_embeddings", "mmp_features"]
+Prepare = Literal[
+    "cross_encoder_data", "dictionaries", "smalr_data", "dual_embeddings", "mmp_features"
+]  # fmt: skip
 Summary = Literal["uc2", "m3p", "mmp", "smalr", "smalr-masking", "reranking", "vqa"]
 
 

@@ -133,7 +133,9 @@ def _cross_encoder(settings: Any, corpus: str, data: Path, steps: ToySteps) -> t
             f"pretraining.warmup={steps.times(0.1)}",
         ]  # fmt: skip
     if settings.fine_tuning is not None:
-        changes += ["fine_tuning.batch=96", "fine_tuning.hard_negative_pool=0"]
+        changes += [
+            "fine_tuning.batch=96", "fine_tuning.epochs=null", "fine_tuning.hard_negative_pool=0"
+        ]  # fmt: skip
     return tuple(changes)
 
 

@@ -28,7 +28,7 @@ from polyglance.recipes.uc2.config import (
 )
 from polyglance.recipes.uc2.data import load_data, translate_split
 from polyglance.recipes.uc2.labels import LabelNamesConfig
-from polyglance.recipes.uc2.train import build_model, pretraining_tasks, train
+from polyglance.recipes.uc2.train import build_model, build_stages, pretraining_tasks, train
 from polyglance.records import read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
 
@@ -211,6 +211,26 @@ def test_pretraining_may_begin_with_itm_alone(
     report = train(replace(short, pretraining=without), data, tmp_path / "without")
     assert "itm_only" not in report
     assert report["pretraining"]["steps"] == 8
+
+
+def test_epochs_are_as_many_for_one_language_as_for_all(data: Path, recipe: UC2Recipe) -> None:
+    own = LoopConfig(steps=90, learning_rate=1e-3, warmup=9, validate_every=30)
+    only = replace(recipe, early_adaptation=None, pretraining=None, distillation=None, loop=own)
+    uc2_data = load_data(only, data, "cpu")
+    model = build_model(only, uc2_data)
+    table = uc2_data.train.captions
+    steps = {}
+    for languages in (("en",), ("de", "fr"), None):
+        stage = FineTuning(batch=6, epochs=2.5, languages=languages, hard_negative_pool=5)
+        [built] = build_stages(replace(only, fine_tuning=stage), model, uc2_data)
+        steps[languages] = built.loop.steps
+        captions = sum(len(table.rows_in_language(code)) for code in languages or LANGUAGES)
+        assert built.loop.steps == pytest.approx(2.5 * captions / 6, abs=1)
+        assert built.loop.warmup == pytest.approx(built.loop.steps / 10, abs=1)
+        assert 2.5 <= built.loop.steps / built.loop.validate_every <= 3
+        task: Any = built.tasks.tasks["retrieval"]
+        assert task.warmup_steps == round(stage.hard_negative_warmup * built.loop.steps)
+    assert steps[None] == pytest.approx(steps["en",] + steps["de", "fr"], abs=2)
 
 
 def test_english_pivot_has_no_images_beside_other_languages(data: Path, recipe: UC2Recipe) -> None:

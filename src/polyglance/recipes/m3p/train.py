@@ -48,6 +48,7 @@ from polyglance.recipes.m3p.tasks import MCTObjective, MCTTask, XMLMTask
 from polyglance.recipes.run_folder import has_checkpoint, write_report
 from polyglance.recipes.stages import (
     Stage,
+    fine_tuning_loop,
     parameter_groups,
     split_pretraining_steps,
     stage_loop,
@@ -161,15 +162,16 @@ def build_stages(recipe: M3PRecipe, model: M3P, data: M3PData) -> list[Stage]:
         loop = stage_loop(recipe.loop, distillation)
         stages.append(Stage("distillation", Mixture({"distillation": teacher}), loop, groups))
     if (fine_tuning := recipe.fine_tuning) is not None:
-        matching = fine_tuning_task(recipe, fine_tuning, model, data)
         languages = fine_tuning.languages or data.train.captions.language_codes
         if fine_tuning.code_switched:
             languages = (ENGLISH,)
+        loop = fine_tuning_loop(recipe.loop, fine_tuning, data.train.captions.count(languages))
+        matching = fine_tuning_task(recipe, fine_tuning, model, data, loop.steps)
         stages.append(
             Stage(
                 "fine_tuning",
                 Mixture({"mct": matching}),
-                recipe.loop,
+                loop,
                 groups,
                 validate=None
                 if split is None
@@ -229,7 +231,9 @@ def pretraining_stages(
     return stages
 
 
-def fine_tuning_task(recipe: M3PRecipe, config: FineTuning, model: M3P, data: M3PData) -> MCTTask:
+def fine_tuning_task(
+    recipe: M3PRecipe, config: FineTuning, model: M3P, data: M3PData, steps: int
+) -> MCTTask:
     """Build MC-VLM alone, with hard negatives if they are asked for."""
     captions: CaptionSource
     if config.code_switched:
@@ -249,7 +253,7 @@ def fine_tuning_task(recipe: M3PRecipe, config: FineTuning, model: M3P, data: M3
         MCTObjective(masking, tasks=("mc_vlm",), negatives=config.negatives),
         batch=config.batch,
         hard_negatives=hard_negatives,
-        warmup_steps=round(config.hard_negative_warmup * recipe.loop.steps),
+        warmup_steps=round(config.hard_negative_warmup * steps),
         streaming=data.train.streaming(config.batch, seed=recipe.loop.seed),
     )
 

@@ -154,7 +154,9 @@ def with_batch_limit(recipe: CrossEncoderRecipe, accelerators: int, limit: int |
         if (stage := getattr(recipe, name, None)) is None:
             continue
         batch = limited_batch(stage.batch, accelerators, limit)
-        changes = {"batch": batch}
+        changes: dict[str, Any] = {"batch": batch}
+        if hasattr(stage, "epochs"):  # of captions that are not read: the loop says how many steps
+            changes["epochs"] = None
         if texts := getattr(stage, "text_batch", 0):
             changes["text_batch"] = max(1, round(texts * batch / stage.batch))
         changed[name] = replace(stage, **changes)

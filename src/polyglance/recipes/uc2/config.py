@@ -150,6 +150,9 @@ class FineTuning:
     language_alpha: float = 1.0
     """A language's probability is proportional to its captions to this power: 1 treats all
     captions alike, as merged data do; 0 all languages."""
+    epochs: float | None = None
+    """How often to go through the captions of these languages, which sets the steps in place of
+    ``loop.steps``: the same for one language and for all."""
     hard_negative_pool: int = 0
     """Sample negatives from so many most similar images; 0 for from all."""
     hard_negative_warmup: float = 0.5
@@ -159,6 +162,7 @@ class FineTuning:
         validate_fields(self, lambda value: value >= 1, "1 or more", "batch", "negatives")
         numbers = ("hard_negative_pool", "margin", "language_alpha")
         validate_fields(self, lambda value: value >= 0, "0 or more", *numbers)
+        validate_fields(self, lambda value: value is None or value > 0, "above 0", "epochs")
         share = "hard_negative_warmup"
         validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", share)
 

@@ -41,6 +41,7 @@ from polyglance.recipes.cross_encoder.word_head import (
 from polyglance.recipes.run_folder import write_report
 from polyglance.recipes.stages import (
     Stage,
+    fine_tuning_loop,
     parameter_groups,
     split_pretraining_steps,
     stage_loop,
@@ -157,13 +158,14 @@ def build_stages(recipe: UC2Recipe, model: UC2, data: UC2Data) -> list[Stage]:
         loop = stage_loop(recipe.loop, distillation)
         stages.append(Stage("distillation", Mixture({"distillation": teacher}), loop, groups))
     if (fine_tuning := recipe.fine_tuning) is not None:
-        retrieval = fine_tuning_task(fine_tuning, model, data, recipe.loop.steps)
         languages = fine_tuning.languages or data.languages
+        loop = fine_tuning_loop(recipe.loop, fine_tuning, data.train.captions.count(languages))
+        retrieval = fine_tuning_task(fine_tuning, model, data, loop.steps)
         stages.append(
             Stage(
                 "fine_tuning",
                 Mixture({"retrieval": retrieval}),
-                recipe.loop,
+                loop,
                 groups,
                 validate=None
                 if split is None
