@@ -13,10 +13,9 @@ import torch
 from safetensors.torch import save_file
 
 from helpers.small_mmp import SmallModel, small_model, tokenizer
-from polyglance.encoders import load
+from polyglance.encoders import load, model_writer
 from polyglance.encoders.model_folder import FILES, ModelFolder
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.export import mmp
 from polyglance.export.from_run import export_run
 from polyglance.export.mmp import export_mmp
 from polyglance.text import Tokenizer
@@ -36,7 +35,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_description_matches_the_files(small: SmallModel, tmp_path: Path) -> None:
     folder = small.export(tmp_path / "deep" / "model", figures={"average": 48.5}, version="2")
-    assert set(contents(folder)) == {*FILES, "model.json"}
+    others = {"README.md", "config.json", "preprocessor_config.json"}
+    others |= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+    assert set(contents(folder)) == {*FILES, "model.json", *others}
     description = ModelFolder.open(folder).description
     assert (description.name, description.version, description.width, description.max_length) == (
         "small",
@@ -63,9 +64,12 @@ def test_an_existing_model_is_replaced(small: SmallModel, tmp_path: Path) -> Non
     folder = small.export(tmp_path / "model")
     (folder / "card.md").write_text("What it was trained on.")
     small.export(folder, name="newer")
-    assert set(contents(folder)) == {*FILES, "model.json", "card.md"}
     assert contents(folder)["card.md"] == b"What it was trained on."
-    assert load(folder).name == "newer"
+    assert b"# newer" in contents(folder)["README.md"]
+    (folder / "README.md").write_text("A card of my own.")
+    small.export(folder, name="newest")
+    assert contents(folder)["README.md"] == b"A card of my own."
+    assert load(folder).name == "newest"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -89,7 +93,7 @@ def test_an_interrupted_export_keeps_the_old_model(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mmp.os, "fsync", stop)
+    monkeypatch.setattr(model_writer.os, "fsync", stop)
     with pytest.raises(KeyboardInterrupt):
         small.export(folder, name="newer")
     assert contents(folder) == before

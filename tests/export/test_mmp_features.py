@@ -17,7 +17,7 @@ from helpers.small_smalr import SIZE, backbone_loader
 from helpers.toy_clips import ToyCorpus, make_toy_corpus
 from polyglance.cli import app
 from polyglance.data.toy.video import write_clip
-from polyglance.encoders.model_folder import ModelFolder
+from polyglance.encoders.model_folder import FORMAT, ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.stored_features import with_features
 from polyglance.errors import DataError, PolyglanceError
@@ -173,7 +173,7 @@ def test_tokenizer_with_other_rules_is_stored_whole(run: Path, tmp_path: Path) -
     rules["normalizer"] = {"type": "Lowercase"}
     (copy / "tokenizer.json").write_text(json.dumps(rules))
     description = export_run(tmp_path / "run", tmp_path / "model", name="other")
-    assert (description.text, description.format) == ("tokenizer", 3)
+    assert (description.text, description.format) == ("tokenizer", FORMAT)
     encoder = polyglance.load(tmp_path / "model", threads=1)
     upper, lower = encoder.encode_texts(["A RED CIRCLE", "a red circle"])
     np.testing.assert_array_equal(upper, lower)
@@ -217,7 +217,7 @@ def test_model_of_our_own_picture_features_takes_pictures(
     description = ModelFolder.open(tmp_path / "model").description
     assert description.features is None
     assert description.pictures is not None
-    assert (description.pictures.size, description.format) == (SIZE, 2)
+    assert (description.pictures.size, description.format) == (SIZE, FORMAT)
     encoder = polyglance.load(tmp_path / "model", threads=1)
     files = [data / str(record.image) for record in records]
     source = open_features([data / "store"], prepend_global=True)

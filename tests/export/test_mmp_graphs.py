@@ -10,7 +10,15 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from helpers.small_mmp import TEXTS, cosines, small_model, tokenizer, torch_pictures, torch_texts
+from helpers.small_mmp import (
+    TEXTS,
+    cosines,
+    pixel_values,
+    small_model,
+    tokenizer,
+    torch_pictures,
+    torch_texts,
+)
 from polyglance.export import convolutions, layers
 from polyglance.export.to_torch import load_torch, read_compact_state
 
@@ -34,10 +42,11 @@ def run(path: Path, **inputs: Any) -> Any:
 def text_vectors(folder: Path, ids: list[list[int]], order: Any, padding: int = 1) -> Any:
     """Run the graph on a batch padded with an arbitrary row."""
     lengths = np.array([len(one) for one in ids])
-    places = np.full((len(ids), lengths.max() + padding), 17)
+    rows = np.full((len(ids), lengths.max() + padding), 17)
     for row, one in enumerate(ids):
-        places[row, : len(one)] = order[one]
-    return run(folder / "text.onnx", places=places, lengths=lengths)[0]
+        rows[row, : len(one)] = order[one]
+    mask = (np.arange(rows.shape[1]) < lengths[:, None]).astype(np.int64)
+    return run(folder / "text.onnx", input_ids=rows, attention_mask=mask)[0]
 
 
 def table_order(folder: Path) -> Any:
@@ -80,9 +89,9 @@ def test_pictures_agree_with_torch(tmp_path: Path, size: int, changes: dict[str,
     pixels[1, : size // 2] = 0
     pixels[2] //= 4
     expected = torch_pictures(load_torch(folder), pixels, small.pictures)
-    vectors = run(folder / "picture.onnx", pixels=pixels)[0]
+    vectors = run(folder / "picture.onnx", pixel_values=pixel_values(pixels, small.pictures))[0]
     assert cosines(vectors, expected).min() > 0.99999
-    one = run(folder / "picture.onnx", pixels=pixels[1:2])[0]
+    one = run(folder / "picture.onnx", pixel_values=pixel_values(pixels[1:2], small.pictures))[0]
     np.testing.assert_allclose(one, vectors[1:2], atol=1e-4)
     assert cosines(expected[:-1], expected[1:]).max() < 0.9999
 
@@ -96,5 +105,5 @@ def test_rounding_for_speed_changes_vectors_little(tmp_path: Path) -> None:
     vectors = text_vectors(folder, ids, table_order(folder))
     assert cosines(vectors, torch_texts(model, ids)).min() > 0.999
     pixels = np.random.default_rng(2).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-    vectors = run(folder / "picture.onnx", pixels=pixels)[0]
+    vectors = run(folder / "picture.onnx", pixel_values=pixel_values(pixels, small.pictures))[0]
     assert cosines(vectors, torch_pictures(model, pixels, small.pictures)).min() > 0.999

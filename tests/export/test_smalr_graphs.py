@@ -13,7 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from helpers.small_mmp import cosines
+from helpers.small_mmp import cosines, pixel_values
 from helpers.small_smalr import (
     SHAPE,
     export,
@@ -52,10 +52,11 @@ def run(path: Path, **inputs: Any) -> Any:
 def sentence_vectors(folder: Path, model: SMALRFolder, numbers: list[list[int]], pad: int) -> Any:
     """Run the graph on a batch padded with the row ``pad``."""
     lengths = np.array([len(one) for one in numbers])
-    places = np.full((len(numbers), max(1, lengths.max()) + 2), pad)
+    rows = np.full((len(numbers), max(1, lengths.max()) + 2), pad)
     for row, one in enumerate(numbers):
-        places[row, : len(one)] = model.text.slots[one].numpy()
-    return run(folder / TEXT, places=places, lengths=lengths)
+        rows[row, : len(one)] = model.text.slots[one].numpy()
+    mask = (np.arange(rows.shape[1]) < lengths[:, None]).astype(np.int64)
+    return run(folder / TEXT, input_ids=rows, attention_mask=mask)
 
 
 def sample_sentences(model: SMALRFolder) -> list[list[int]]:
@@ -124,9 +125,9 @@ def test_pictures_agree_with_torch(
     folder = export(model, tmp_path / "model", backbone)
     pixels = pictures(size)
     expected = torch_pictures(model, backbone, pixels)
-    vectors = run(folder / PICTURE, pixels=pixels)
+    vectors = run(folder / PICTURE, pixel_values=pixel_values(pixels, backbone.preprocessing))
     assert cosines(vectors, expected).min() > 0.9999
-    one = run(folder / PICTURE, pixels=pixels[1:2])
+    one = run(folder / PICTURE, pixel_values=pixel_values(pixels[1:2], backbone.preprocessing))
     np.testing.assert_allclose(one, vectors[1:2], atol=1e-4)
     assert cosines(expected[:-1], expected[1:]).max() < 0.9999
 

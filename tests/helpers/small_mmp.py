@@ -136,6 +136,12 @@ def torch_pictures(
     return model.encode_visual(rows.flatten(0, 1), packing).numpy()
 
 
+def pixel_values(pixels: NDArray[np.uint8], settings: ImagePreprocessing) -> NDArray[np.float32]:
+    """Normalise pictures (n, size, size, RGB) to what image graphs take."""
+    mean, std = np.array(settings.mean, np.float32), np.array(settings.std, np.float32)
+    return np.ascontiguousarray(((pixels - mean) / std).transpose(0, 3, 1, 2), np.float32)
+
+
 def cosines(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the cosine of each pair of rows."""
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)

@@ -17,11 +17,11 @@ class JsonTokenizer:
         """``text`` is the content of a ``tokenizer.json``."""
         import tokenizers
 
-        self._text = text
+        self.text = text
         self._tokenizer = FastTokenizer(tokenizers.Tokenizer.from_str(text))
 
     def __reduce__(self) -> tuple[type[JsonTokenizer], tuple[str]]:
-        return JsonTokenizer, (self._text,)
+        return JsonTokenizer, (self.text,)
 
     def encode(self, text: str, max_length: int, language: str | None = None) -> list[int]:
         """Return the rows of a text's sub-words, special tokens included.
@@ -35,7 +35,7 @@ class JsonTokenizer:
 
     def to_bytes(self) -> bytes:
         """Return the content of ``vocabulary.xz``."""
-        return lzma.compress(self._text.encode(), filters=FILTERS)
+        return lzma.compress(self.text.encode(), filters=FILTERS)
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the vocabulary") -> JsonTokenizer:

@@ -24,10 +24,14 @@ CALIBRATION = "calibration.npz"
 """Probabilities of a match, of some models: see `polyglance.encoders.calibration`."""
 FEATURES = "features.onnx"
 """In place of ``picture.onnx`` where a model takes features of an external network."""
-FORMAT = 3
-"""Newest version of the folder's format that this code reads; 3 added models of features."""
-_PICTURE_FORMAT = 2
-"""Version of models of pictures, which older code can read."""
+FORMAT = 4
+"""Version of the folder's format that is written; older ones are read.
+
+3 added models of features. 4 names the graphs' inputs as transformers does: ``input_ids``,
+``attention_mask`` and normalised ``pixel_values``, before ``places``, ``lengths`` and ``pixels``.
+"""
+STANDARD_NAMES = 4
+"""The first format with those names."""
 
 TextUnits = Literal["sub-words", "words", "tokenizer"]
 """The tokens of texts: XLM-R's sub-words, the words of each language, or the sub-words of
@@ -93,7 +97,10 @@ class ModelDescription:
     """The kind of vocabulary in ``vocabulary.xz``."""
     features: FeatureInput | None = None
     """None for a model of pictures."""
-    format: int = _PICTURE_FORMAT
+    same_vectors_as: str | None = None
+    """Fingerprint of an earlier folder of this model with the same vectors, whose libraries
+    stay valid; None for a model without one."""
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "width")
@@ -104,6 +111,8 @@ class ModelDescription:
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines the vectors; files count by their checksums."""
+        if self.same_vectors_as is not None:
+            return self.same_vectors_as
         plain = self._plain()
         relevant = {name: plain[name] for name in ("width", "longest", "pictures", "text", "files")}
         others = (CONSISTENCY, CALIBRATION)  # which leave the vectors as they are
@@ -124,8 +133,9 @@ class ModelDescription:
 
     def _plain(self) -> dict[str, Any]:
         plain = {_KEYS.get(name, name): value for name, value in asdict(self).items()}
-        if self.features is None:
-            del plain["features"]  # unknown to older code
+        for name in ("features", "same_vectors_as"):  # unknown to older code
+            if plain[name] is None:
+                del plain[name]
         return plain
 
 

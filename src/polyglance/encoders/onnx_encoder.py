@@ -22,6 +22,7 @@ from polyglance.encoders.model_folder import (
     FEATURES,
     PICTURE,
     REINSTALL_HINT,
+    STANDARD_NAMES,
     TEXT,
     VOCABULARY,
     FeatureInput,
@@ -91,8 +92,12 @@ class OnnxEncoder(PicklableEncoder):
             padded = np.zeros((len(batch), max(1, lengths.max())), np.int64)
             for row, number in enumerate(batch):
                 padded[row, : lengths[row]] = ids[number]
-            # `places` is the graph's own name for token ids.
-            vectors[batch] = self._run(TEXT, self._text_session, places=padded, lengths=lengths)
+            session = self._text_session
+            if self.folder.description.format < STANDARD_NAMES:
+                vectors[batch] = self._run(TEXT, session, places=padded, lengths=lengths)
+            else:
+                mask = (np.arange(padded.shape[1]) < lengths[:, None]).astype(np.int64)
+                vectors[batch] = self._run(TEXT, session, input_ids=padded, attention_mask=mask)
         return vectors
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
@@ -107,7 +112,11 @@ class OnnxEncoder(PicklableEncoder):
         for start in range(0, len(pictures), _MAX_PICTURES):
             batch = slice(start, start + _MAX_PICTURES)
             pixels = np.stack([self._pixels(picture) for picture in pictures[batch]])
-            vectors[batch] = self._run(PICTURE, self._image_session, pixels=pixels)
+            session = self._image_session
+            if self.folder.description.format < STANDARD_NAMES:
+                vectors[batch] = self._run(PICTURE, session, pixels=pixels)
+            else:
+                vectors[batch] = self._run(PICTURE, session, pixel_values=self._normalise(pixels))
         return vectors
 
     @property
@@ -171,7 +180,9 @@ class OnnxEncoder(PicklableEncoder):
         self._compare(PICTURE, "width", session.get_outputs()[0].shape[-1], self.width)
         settings = self.folder.description.pictures
         assert settings is not None
-        self._compare(PICTURE, "picture size", session.get_inputs()[0].shape[1], settings.size)
+        is_old = self.folder.description.format < STANDARD_NAMES  # channels were last
+        size = session.get_inputs()[0].shape[1 if is_old else 2]
+        self._compare(PICTURE, "picture size", size, settings.size)
         return session
 
     @cached_property
@@ -222,6 +233,14 @@ class OnnxEncoder(PicklableEncoder):
                 f"{self.folder.path / name} has a {what} of {in_graph} and its description says"
                 f" {described}: {REINSTALL_HINT}"
             )
+
+    def _normalise(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return uint8 (n, size, size, RGB) as the network takes them: (n, RGB, size, size)."""
+        settings = self.folder.description.pictures
+        assert settings is not None
+        mean, std = np.array(settings.mean, np.float32), np.array(settings.std, np.float32)
+        values: NDArray[np.float32] = (pixels.astype(np.float32) - mean) / std
+        return values.transpose(0, 3, 1, 2)
 
     def _pixels(self, picture: Picture) -> NDArray[np.uint8]:
         settings = self.folder.description.pictures

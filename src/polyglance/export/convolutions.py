@@ -5,7 +5,6 @@ from __future__ import annotations
 from onnx import TensorProto
 from torch import nn
 
-from polyglance.encoders.model_folder import ImagePreprocessing
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import GraphWriter
 from polyglance.export.layers import layer_weight
@@ -17,16 +16,6 @@ _MAX_FLOAT32_KERNEL = 3
 For larger ones it has one in float16 on ARM: 60 ms per picture instead of 79 on a
 Neoverse-N1, at a cosine of 0.99998. Elsewhere it computes them in float32.
 """
-
-
-def pixels_input(graph: GraphWriter, settings: ImagePreprocessing) -> str:
-    """Add the input ``pixels`` uint8 (batch, size, size, RGB), normalised to (batch, RGB, ...)."""
-    size = settings.size
-    pixels = graph.input("pixels", "uint8", ("batch", size, size, 3))
-    x = graph.node("Transpose", pixels, perm=[0, 3, 1, 2])
-    x = graph.node("Cast", x, to=TensorProto.FLOAT)
-    x = graph.node("Sub", x, _by_channel(graph, settings.mean))
-    return graph.node("Div", x, _by_channel(graph, settings.std))
 
 
 def feature_map(graph: GraphWriter, x: str, module: nn.Module, name: str) -> str:
@@ -112,8 +101,3 @@ def _convolution(graph: GraphWriter, x: str, module: nn.Conv2d, name: str) -> st
         strides=list(module.stride),
         pads=[*module.padding] * 2,
     )
-
-
-def _by_channel(graph: GraphWriter, values: tuple[float, ...]) -> str:
-    """Add one value per channel, broadcast over (batch, channels, rows, columns)."""
-    return graph.constant([[[value]] for value in values], "float32")

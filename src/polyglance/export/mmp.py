@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,6 @@ import numpy as np
 from torch import Tensor
 
 from polyglance.encoders.model_folder import (
-    DESCRIPTION_FILE,
     PICTURE,
     TEXT,
     VOCABULARY,
@@ -21,8 +18,9 @@ from polyglance.encoders.model_folder import (
     ModelDescription,
     checksum,
 )
+from polyglance.encoders.model_writer import write_folder
 from polyglance.encoders.vocabulary import Vocabulary
-from polyglance.errors import PolyglanceError, error_reason
+from polyglance.errors import PolyglanceError
 from polyglance.export.graph import Array, GraphWriter
 from polyglance.export.meta_model import build_meta_model
 from polyglance.export.mmp_graphs import write_image_graph, write_text_graph
@@ -130,42 +128,3 @@ def _to_graph_state(
     graph_state["encoder.positions.weight"] = positions.astype(np.float16)
     graph_state["encoder.segments.weight"] = state["encoder.segments.weight"].astype(np.float16)
     return graph_state
-
-
-def write_folder(
-    folder: Path, contents: Mapping[str, bytes], description: ModelDescription
-) -> None:
-    """Write a model's folder atomically, replacing a model that is there."""
-    contents = {**contents, DESCRIPTION_FILE: description.to_json().encode()}
-    folder = folder.resolve()
-    partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, content in contents.items():
-            with (partial / name).open("wb") as file:
-                file.write(content)
-                os.fsync(file.fileno())
-        if folder.exists():
-            _copy_other_files(folder, partial)
-            shutil.rmtree(old, ignore_errors=True)
-            os.replace(folder, old)
-        os.replace(partial, folder)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
-        raise PolyglanceError(
-            f"the model cannot be written to {folder} ({error_reason(error)}): give another folder"
-        ) from error
-
-
-def _copy_other_files(folder: Path, partial: Path) -> None:
-    """Copy files that were added to a model, such as its card; refuse a folder of other things."""
-    entries = list(folder.iterdir())
-    if entries and not (folder / DESCRIPTION_FILE).is_file():
-        shutil.rmtree(partial)
-        raise PolyglanceError(f"{folder} holds other files and no model: give another folder")
-    for path in entries:
-        if path.is_dir():
-            shutil.copytree(path, partial / path.name)
-        elif not (partial / path.name).exists():
-            shutil.copy2(path, partial / path.name)

@@ -18,7 +18,6 @@ import torch
 
 from polyglance.encoders.model_folder import (
     FEATURES,
-    FORMAT,
     PICTURE,
     TEXT,
     VOCABULARY,
@@ -27,9 +26,10 @@ from polyglance.encoders.model_folder import (
     ModelDescription,
     checksum,
 )
+from polyglance.encoders.model_writer import write_folder
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import Array, GraphWriter
-from polyglance.export.mmp import trim, write_folder
+from polyglance.export.mmp import trim
 from polyglance.export.mmp_graphs import (
     GridCells,
     write_feature_graph,
@@ -95,7 +95,6 @@ def export_mmp_features(
             )
     contents = {file: graph.SerializeToString() for file, graph in graphs.items()}
     contents[VOCABULARY] = vocabulary
-    needs_newest = taken is not None or units == "tokenizer"
     description = ModelDescription(
         name=name,
         version=version,
@@ -108,7 +107,6 @@ def export_mmp_features(
         figures=dict(figures or {}),
         text=units,
         features=taken,
-        **({"format": FORMAT} if needs_newest else {}),
     )
     write_folder(folder, contents, description)
     return description

@@ -8,8 +8,9 @@ from onnx import ModelProto, TensorProto
 from torch import nn
 
 from polyglance.encoders.model_folder import ImagePreprocessing
-from polyglance.export.convolutions import feature_map, pixels_input
+from polyglance.export.convolutions import feature_map
 from polyglance.export.graph import GraphWriter
+from polyglance.export.inputs import IMAGE_OUTPUT, TEXT_OUTPUT, pixels_input, token_inputs
 from polyglance.export.layers import layer_norm, linear, mean, pooling, transformer_layer
 from polyglance.models.mmp import MMP
 from polyglance.nn.pooling import MeanHead, PoolingHead
@@ -40,15 +41,17 @@ class GridCells:
 
 
 def write_text_graph(graph: GraphWriter, model: MMP) -> ModelProto:
-    """Return the graph from ``places`` (batch, steps) and ``lengths`` (batch) to ``vectors``.
+    """Return the graph from ``input_ids`` and ``attention_mask`` to ``text_embeds``.
 
-    ``places`` are rows of the embedding table, as `UnigramTokenizer` gives them; those
-    beyond a sentence's length are ignored. ``vectors`` are (batch, width).
+    Both inputs are (batch, steps). Ids are rows of the embedding table, as `UnigramTokenizer`
+    and the folder's ``tokenizer.json`` give them; padding is on the right. ``text_embeds`` are
+    unit vectors, (batch, width).
     """
-    places = graph.input("places", "int64", ("batch", "steps"))
-    lengths = graph.input("lengths", "int64", ("batch",))
+    ids, attention_mask = token_inputs(graph)
     zero = graph.constant(0, "int64")
-    positions, mask, bias = _padding(graph, places, lengths)
+    inside = graph.node("Cast", attention_mask, to=TensorProto.FLOAT)
+    mask, bias = _masks(graph, inside)
+    positions = _positions(graph, ids)
     encoder, config = model.encoder, model.config
     first = graph.constant(config.encoder.first_position, "int64")
     position_rows = graph.node(
@@ -57,7 +60,7 @@ def write_text_graph(graph: GraphWriter, model: MMP) -> ModelProto:
         graph.node("Add", positions, first),
     )
     segment = graph.node("Gather", graph.float_weight("encoder.segments.weight"), zero)
-    rows = graph.node("Add", _embeddings(graph, places, "encoder.words"), position_rows)
+    rows = graph.node("Add", _embeddings(graph, ids, "encoder.words"), position_rows)
     rows = layer_norm(graph, graph.node("Add", rows, segment), encoder.norm, "encoder.norm")
     for number, layer in enumerate(encoder.layers):
         assert isinstance(layer, TransformerLayer)
@@ -68,12 +71,12 @@ def write_text_graph(graph: GraphWriter, model: MMP) -> ModelProto:
     head = model.text_pooling
     assert isinstance(head, MeanHead | PoolingHead)
     vectors = pooling(graph, rows, head, "text_pooling", mask=mask, bias=bias)
-    graph.output(vectors, "vectors", "float32", ("batch", config.width))
+    graph.output(vectors, TEXT_OUTPUT, "float32", ("batch", config.width))
     return graph.build("text")
 
 
 def write_image_graph(graph: GraphWriter, model: MMP, settings: ImagePreprocessing) -> ModelProto:
-    """Return the graph from ``pixels`` uint8 (batch, size, size, RGB) to ``vectors``."""
+    """Return the graph from ``pixel_values`` (batch, RGB, size, size) to ``image_embeds``."""
     config, head = model.config, model.visual_pooling
     assert isinstance(head, MeanHead | PoolingHead)
     network = model.get_submodule("image_backbone")
@@ -84,7 +87,7 @@ def write_image_graph(graph: GraphWriter, model: MMP, settings: ImagePreprocessi
     rows = graph.node("Concat", mean_row, cells, axis=1)
     rows = linear(graph, rows, model.visual_input, "visual_input")
     vectors = pooling(graph, rows, head, _visual_head(model))
-    graph.output(vectors, "vectors", "float32", ("batch", config.width))
+    graph.output(vectors, IMAGE_OUTPUT, "float32", ("batch", config.width))
     return graph.build("picture")
 
 
@@ -97,7 +100,9 @@ def write_feature_graph(graph: GraphWriter, model: MMP) -> ModelProto:
     assert isinstance(head, MeanHead | PoolingHead)
     features = graph.input("features", "float32", ("batch", "steps", config.visual_width))
     lengths = graph.input("lengths", "int64", ("batch",))
-    _, mask, bias = _padding(graph, features, lengths)
+    ends = graph.node("Unsqueeze", lengths, graph.constant([1], "int64"))
+    is_inside = graph.node("Less", _positions(graph, features), ends)
+    mask, bias = _masks(graph, graph.node("Cast", is_inside, to=TensorProto.FLOAT))
     rows = linear(graph, features, model.visual_input, "visual_input")
     vectors = pooling(graph, rows, head, _visual_head(model), mask=mask, bias=bias)
     graph.output(vectors, "vectors", "float32", ("batch", config.width))
@@ -111,12 +116,12 @@ def write_grid_graph(
     network: nn.Module,
     cells: GridCells,
 ) -> ModelProto:
-    """Return the graph from ``pixels`` to ``vectors``, for a model of a backbone's grid features.
+    """Return the graph of a model of a backbone's grid features, as `write_image_graph`.
 
     Args:
         graph: Writer over the weights of model and network.
         model: Its shape.
-        settings: Size and normalisation of the pixels.
+        settings: Size of the pixels.
         network: The image backbone that the features came from.
         cells: How its feature map becomes rows.
     """
@@ -138,7 +143,7 @@ def write_grid_graph(
     rows = graph.node("Slice", rows, start, end, graph.constant([1], "int64"))
     rows = linear(graph, rows, model.visual_input, "visual_input")
     vectors = pooling(graph, rows, head, _visual_head(model))
-    graph.output(vectors, "vectors", "float32", ("batch", config.width))
+    graph.output(vectors, IMAGE_OUTPUT, "float32", ("batch", config.width))
     return graph.build("picture")
 
 
@@ -147,16 +152,19 @@ def _visual_head(model: MMP) -> str:
     return "text_pooling" if model.config.share_pooling else "visual_pooling"
 
 
-def _padding(graph: GraphWriter, sequences: str, lengths: str) -> tuple[str, str, str]:
-    """Add the positions (steps,), mask (batch, steps, 1) and attention bias of padded sequences.
-
-    The bias, (batch, 1, 1, steps), is 0 inside a sequence and large and negative beyond it.
-    """
+def _positions(graph: GraphWriter, sequences: str) -> str:
+    """Add the positions (steps,) of padded sequences (batch, steps, ...)."""
     zero, one = graph.constant(0, "int64"), graph.constant(1, "int64")
     steps = graph.node("Gather", graph.node("Shape", sequences), one)
-    positions = graph.node("Range", zero, steps, one)
-    ends = graph.node("Unsqueeze", lengths, graph.constant([1], "int64"))
-    inside = graph.node("Cast", graph.node("Less", positions, ends), to=TensorProto.FLOAT)
+    return graph.node("Range", zero, steps, one)
+
+
+def _masks(graph: GraphWriter, inside: str) -> tuple[str, str]:
+    """Add the mask (batch, steps, 1) and attention bias of padded sequences.
+
+    ``inside``, (batch, steps), is 1 inside a sequence and 0 beyond it. The bias, (batch, 1, 1,
+    steps), is 0 inside and large and negative beyond.
+    """
     mask = graph.node("Unsqueeze", inside, graph.constant([2], "int64"))
     outside = graph.node("Sub", graph.constant(1, "float32"), inside)
     bias = graph.node(
@@ -164,7 +172,7 @@ def _padding(graph: GraphWriter, sequences: str, lengths: str) -> tuple[str, str
         graph.node("Mul", outside, graph.constant(_MASKED, "float32")),
         graph.constant([1, 2], "int64"),
     )
-    return positions, mask, bias
+    return mask, bias
 
 
 def _embeddings(graph: GraphWriter, places: str, name: str) -> str:

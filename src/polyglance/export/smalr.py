@@ -20,10 +20,10 @@ from polyglance.encoders.model_folder import (
     ModelDescription,
     checksum,
 )
+from polyglance.encoders.model_writer import write_folder
 from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import GraphWriter
-from polyglance.export.mmp import write_folder
 from polyglance.export.smalr_graphs import (
     image_state,
     text_state,

@@ -10,8 +10,9 @@ from onnx import ModelProto, TensorProto
 from torch import Tensor, nn
 
 from polyglance.encoders.model_folder import ImagePreprocessing
-from polyglance.export.convolutions import feature_map, pixels_input
+from polyglance.export.convolutions import feature_map
 from polyglance.export.graph import Array, GraphWriter
+from polyglance.export.inputs import IMAGE_OUTPUT, TEXT_OUTPUT, pixels_input, token_inputs
 from polyglance.export.layers import l2_normalize, layer_weight
 from polyglance.models.smalr import FoldedText, ImageBranch
 from polyglance.nn.compression import quantise_8bit
@@ -79,17 +80,17 @@ def _to_eight_bits(weights: Mapping[str, Tensor]) -> dict[str, Array]:
 
 
 def write_sentence_graph(graph: GraphWriter, branch: SentenceGRU) -> ModelProto:
-    """Return the graph from ``places`` (batch, steps) and ``lengths`` (batch) to ``vectors``.
+    """Return the graph from ``input_ids`` and ``attention_mask`` to ``text_embeds``.
 
-    ``places`` are rows of the table; those beyond a sentence's length are ignored. A
-    sentence without words gets the vector of the GRU's initial state. ``vectors`` are
-    (batch, width).
+    Both inputs are (batch, steps). Ids are rows of the table; padding is on the right. A
+    sentence without words gets the vector of the GRU's initial state. ``text_embeds`` are unit
+    vectors, (batch, width).
     """
-    places = graph.input("places", "int64", ("batch", "steps"))
-    lengths = graph.input("lengths", "int64", ("batch",))
+    ids, attention_mask = token_inputs(graph)
+    lengths = graph.node("ReduceSum", attention_mask, graph.constant([1], "int64"), keepdims=0)
     last = graph.constant([-1], "int64")
     # Only the rows that are looked up are cast to float32.
-    steps = graph.node("Transpose", places, perm=[1, 0])
+    steps = graph.node("Transpose", ids, perm=[1, 0])
     codes = graph.node("Gather", graph.weight("words.weight.codes"), steps)
     scales = graph.node("Gather", graph.weight("words.weight.scales"), steps)
     rows = graph.node(
@@ -117,14 +118,14 @@ def write_sentence_graph(graph: GraphWriter, branch: SentenceGRU) -> ModelProto:
     )
     state = graph.node("Squeeze", states, direction)
     vectors = l2_normalize(graph, _linear(graph, state, _SENTENCE))
-    graph.output(vectors, "vectors", "float32", ("batch", branch.output.out_features))
+    graph.output(vectors, TEXT_OUTPUT, "float32", ("batch", branch.output.out_features))
     return graph.build("text")
 
 
 def write_image_graph(
     graph: GraphWriter, network: nn.Module, width: int, settings: ImagePreprocessing
 ) -> ModelProto:
-    """Return the graph from ``pixels`` uint8 (batch, size, size, RGB) to ``vectors``.
+    """Return the graph from ``pixel_values`` (batch, RGB, size, size) to ``image_embeds``.
 
     The branch takes the mean of the feature map, as in training.
 
@@ -132,13 +133,13 @@ def write_image_graph(
         graph: Writer over the weights of `image_state`.
         network: The image network.
         width: Dimension of the vectors.
-        settings: Size and normalisation of the pixels.
+        settings: Size of the pixels.
     """
     cells = feature_map(graph, pixels_input(graph, settings), network, "image_backbone")
     pooled = graph.node("ReduceMean", cells, graph.constant([2, 3], "int64"), keepdims=0)
     hidden = graph.node("Relu", _linear(graph, pooled, _HIDDEN))
     vectors = l2_normalize(graph, _linear(graph, hidden, _OUTPUT))
-    graph.output(vectors, "vectors", "float32", ("batch", width))
+    graph.output(vectors, IMAGE_OUTPUT, "float32", ("batch", width))
     return graph.build("picture")
 
 

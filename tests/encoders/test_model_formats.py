@@ -1,0 +1,32 @@
+"""Model folders of earlier formats open as they did, and convert to the newest one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyglance
+from polyglance.encoders.model_folder import FORMAT, ModelFolder
+from polyglance.encoders.onnx_encoder import OnnxEncoder
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_folder_of_an_earlier_format_gives_the_same_vectors(version: int) -> None:
+    folder = FIXTURES / f"model_format_{version}"
+    assert ModelFolder.open(folder).description.format == version < FORMAT
+    encoder = polyglance.load(folder, threads=1)
+    assert isinstance(encoder, OnnxEncoder)
+    with np.load(folder / "expected.npz", allow_pickle=False) as expected:
+        assert encoder.fingerprint == expected["fingerprint"]
+        texts = encoder.encode_texts(expected["texts"].tolist())
+        assert texts == pytest.approx(expected["text_vectors"], abs=1e-3)
+        if "pixels" in expected:
+            pictures = encoder.encode_pictures(list(expected["pixels"]))
+            assert pictures == pytest.approx(expected["picture_vectors"], abs=2e-3)
+        else:
+            features = encoder.encode_features(list(expected["features"]))
+            assert features == pytest.approx(expected["feature_vectors"], abs=1e-3)
