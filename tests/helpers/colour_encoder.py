@@ -14,6 +14,8 @@ from polyglance.encoders import Picture
 from polyglance.encoders.inputs import open_picture
 
 RGB = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
+NAMES = {"rot": "red", "rojo": "red", "grün": "green", "vert": "green", "أزرق": "blue"}
+"""Colours in other languages."""
 
 
 class ColourEncoder:
@@ -28,7 +30,7 @@ class ColourEncoder:
     def encode_texts(
         self, texts: Sequence[str], *, language: str | None = None
     ) -> NDArray[np.float32]:
-        rows = [np.tile(RGB.get(text, (1, 1, 1)), 4) for text in texts]
+        rows = [np.tile(RGB.get(NAMES.get(text, text), (1, 1, 1)), 4) for text in texts]
         return _normalise(np.array(rows, np.float32))
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
@@ -56,13 +58,15 @@ def write_random_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
     return paths
 
 
-def write_clip(path: Path, colours: Sequence[tuple[str, float]], rate: int = 10) -> Path:
+def write_clip(
+    path: Path, colours: Sequence[tuple[str, float]], rate: int = 10, codec: str = "mpeg4"
+) -> Path:
     """Write a clip that shows each colour for its number of seconds."""
     import av
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=rate)
+        stream = container.add_stream(codec, rate=rate)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for colour, seconds in colours:
             frame = av.VideoFrame.from_image(Image.new("RGB", (64, 48), colour))

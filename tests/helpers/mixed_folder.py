@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from PIL import Image
@@ -13,6 +15,9 @@ from benchmarks.heif_files import heic
 from helpers.colour_encoder import RGB, write_clip
 
 COLOURS = ("red", "green", "blue")
+NEWEST = datetime(2024, 6, 15, 12)
+DAYS = 730
+"""Over which the JPEGs were taken; all other formats are of the newest month."""
 _ODD_NAMES = (
     "with space.jpg", "-dash.jpg", "--help.jpg", "quote'.jpg", 'double".jpg', "new\nline.jpg",
     "emoji 🐶.jpg", "日本語.jpg", "صورة.jpg", "кот.jpg", "$(ls).jpg", "*.jpg", "per%20cent.jpg",
@@ -50,10 +55,13 @@ def write_mixed_folder(folder: Path, count: int, seed: int = 0) -> MixedFolder:
             path = folder / colour / f"IMG_{place:04}{suffix}"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(contents[colour])
+            _set_date(path, NEWEST)
     rest = count - sum(kinds.values()) - len(bad) - len(_ODD_NAMES)
     for place in range(rest):
         colour = COLOURS[place % 3]
-        _jpeg(folder / colour / f"DSC{place:05}.jpg", colour, draw)
+        path = folder / colour / f"DSC{place:05}.jpg"
+        _jpeg(path, colour, draw)
+        _set_date(path, NEWEST - timedelta(days=30 + DAYS * place // rest))
     clips = kinds[".MOV"]
     return MixedFolder(folder, count - len(bad) - clips, clips, frozenset(bad))
 
@@ -64,13 +72,17 @@ def _jpeg(path: Path, colour: str, draw: random.Random) -> None:
     Image.new("RGB", (24 + draw.randrange(16), 16 + draw.randrange(16)), shade).save(path, "JPEG")
 
 
+def _set_date(path: Path, date: datetime) -> None:
+    os.utime(path, (date.timestamp(), date.timestamp()))
+
+
 def _content(folder: Path, suffix: str, colour: str) -> bytes:
     picture = Image.new("RGB", (64, 64), colour)
     if suffix == ".HEIC":
         return heic(picture, tile=None)
     if suffix == ".DNG":
         return dng(picture)
-    path = write_clip(folder / ".clips" / f"{colour}.mov", [(colour, 2)])
+    path = write_clip(folder / ".clips" / f"{colour}.mov", [(colour, 2)], codec="libx264")
     return path.read_bytes()
 
 

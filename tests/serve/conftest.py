@@ -191,6 +191,13 @@ def open_page(browser: Browser, base_url: str) -> Iterator[Callable[..., Page]]:
 
     All hits count as certain, whatever the model's probabilities, unless a test routes searches.
     """
+    with page_opener(browser, base_url) as open_in_browser:
+        yield open_in_browser
+
+
+@contextmanager
+def page_opener(browser: Browser, base_url: str) -> Iterator[Callable[..., Page]]:
+    """Give a function that opens the page of a server; see `open_page`."""
     contexts, errors = [], []
 
     def open_in_browser(path: str = "/", *, locale: str = "en-GB", **settings: Any) -> Page:
