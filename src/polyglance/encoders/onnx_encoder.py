@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,11 @@ from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.utils.cores import available_cores
 from polyglance.vision.pictures import decoding_side, read_square, to_square
 
-_MAX_TEXTS, _MAX_TOKENS, _MAX_PICTURES = 64, 2048, 8
-"""Maximum size of a batch: texts, tokens including padding, pictures."""
+_MAX_TEXTS, _MAX_TOKENS = 64, 2048
+"""Maximum size of a batch: texts, and tokens including padding."""
 
 
 class OnnxEncoder(PicklableEncoder):
@@ -101,23 +103,32 @@ class OnnxEncoder(PicklableEncoder):
         return vectors
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Vectors:
-        """See `Encoder.encode_pictures`."""
+        """See `Encoder.encode_pictures`; one picture is shared by all threads, several are not.
+
+        A thread that has a picture of its own waits for no other, and what the network computes of
+        one picture fits into its core's cache: that takes a sixth less CPU time than a batch.
+        """
         if self.folder.description.features is not None:
             raise PolyglanceError(
                 f"{self.name} takes features of an external network and no pictures: give their"
                 " feature store with --features (in Python: `with_features`)"
             )
         pictures = as_list(pictures)
-        vectors = np.empty((len(pictures), self.width), np.float32)
-        for start in range(0, len(pictures), _MAX_PICTURES):
-            batch = slice(start, start + _MAX_PICTURES)
-            pixels = np.stack([self._pixels(picture) for picture in pictures[batch]])
-            session = self._image_session
-            if self.folder.description.format < STANDARD_NAMES:
-                vectors[batch] = self._run(PICTURE, session, pixels=pixels)
-            else:
-                vectors[batch] = self._run(PICTURE, session, pixel_values=self._normalise(pixels))
-        return vectors
+        if len(pictures) < 2:
+            rows = [self._encode_picture(self._image_session, picture) for picture in pictures]
+        else:
+            session = self._single_thread_image_session
+            threads = min(len(pictures), self._num_threads or available_cores())
+            with ThreadPoolExecutor(threads, thread_name_prefix="encode") as pool:
+                rows = list(pool.map(partial(self._encode_picture, session), pictures))
+        return np.concatenate([np.empty((0, self.width), np.float32), *rows])
+
+    def _encode_picture(self, session: Any, picture: Picture) -> Vectors:
+        """Encode one picture, (1, width)."""
+        pixels = self._pixels(picture)[None]
+        if self.folder.description.format < STANDARD_NAMES:
+            return self._run(PICTURE, session, pixels=pixels)
+        return self._run(PICTURE, session, pixel_values=self._normalise(pixels))
 
     @property
     def feature_input(self) -> FeatureInput | None:
@@ -170,13 +181,20 @@ class OnnxEncoder(PicklableEncoder):
 
     @cached_property
     def _text_session(self) -> Any:
-        session = self._session(TEXT)
+        session = self._session(TEXT, self._num_threads)
         self._compare(TEXT, "width", session.get_outputs()[0].shape[-1], self.width)
         return session
 
     @cached_property
     def _image_session(self) -> Any:
-        session = self._session(PICTURE)
+        return self._open_image_session(self._num_threads)
+
+    @cached_property
+    def _single_thread_image_session(self) -> Any:
+        return self._image_session if self._num_threads == 1 else self._open_image_session(1)
+
+    def _open_image_session(self, threads: int | None) -> Any:
+        session = self._session(PICTURE, threads)
         self._compare(PICTURE, "width", session.get_outputs()[0].shape[-1], self.width)
         settings = self.folder.description.pictures
         assert settings is not None
@@ -187,21 +205,26 @@ class OnnxEncoder(PicklableEncoder):
 
     @cached_property
     def _feature_session(self) -> Any:
-        session, expected = self._session(FEATURES), self.feature_input
+        session, expected = self._session(FEATURES, self._num_threads), self.feature_input
         assert expected is not None
         self._compare(FEATURES, "width", session.get_outputs()[0].shape[-1], self.width)
         width = session.get_inputs()[0].shape[-1]
         self._compare(FEATURES, "feature width", width, expected.width)
         return session
 
-    def _session(self, name: str) -> Any:
+    @property
+    def _num_threads(self) -> int | None:
+        """Threads as given or by the environment, or None for one a core."""
+        return self.threads or _threads_by_environment()
+
+    def _session(self, name: str, threads: int | None) -> Any:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         # Threads that spin while they wait take a third more CPU time, for no gain in latency.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if (threads := self.threads or _threads_by_environment()) is not None:
+        if threads is not None:
             options.intra_op_num_threads = threads
             options.inter_op_num_threads = 1
         content = self.folder.read_file(name)
@@ -238,9 +261,10 @@ class OnnxEncoder(PicklableEncoder):
         """Return uint8 (n, size, size, RGB) as the network takes them: (n, RGB, size, size)."""
         settings = self.folder.description.pictures
         assert settings is not None
-        mean, std = np.array(settings.mean, np.float32), np.array(settings.std, np.float32)
-        values: NDArray[np.float32] = (pixels.astype(np.float32) - mean) / std
-        return values.transpose(0, 3, 1, 2)
+        values = pixels.transpose(0, 3, 1, 2).astype(np.float32, order="C")
+        values -= np.array(settings.mean, np.float32)[:, None, None]
+        values /= np.array(settings.std, np.float32)[:, None, None]
+        return values
 
     def _pixels(self, picture: Picture) -> NDArray[np.uint8]:
         settings = self.folder.description.pictures

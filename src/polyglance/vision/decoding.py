@@ -7,7 +7,6 @@ workers changes nothing but the speed. This module imports no torch, which worke
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.utils.cores import available_cores
 from polyglance.vision.pictures import (
     PictureError,
     decode_picture,
@@ -78,8 +78,7 @@ def decode(source: Source, size: int) -> Pixels:
 
 def default_workers(processes: int = 1) -> int:
     """Return how many workers each of so many training processes may have."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(_MAX_WORKERS, (cores or 1) // processes - 1))
+    return max(1, min(_MAX_WORKERS, available_cores() // processes - 1))
 
 
 class DecodePool:

@@ -21,6 +21,7 @@ from typing import TypeVar, get_args
 
 from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.records import read_manifest
+from polyglance.utils.cores import available_cores
 from polyglance.utils.prefetch import THREADS, prefetch
 from polyglance.utils.progress import Advance, progress
 from polyglance.vision.backbone import (
@@ -131,7 +132,7 @@ def extract(
     """
     started = time.monotonic()
     settings, limits = settings or ExtractionSettings(), limits or DecodeLimits()
-    threads = _cores() if threads is None else threads
+    threads = min(available_cores(), THREAD_RANGE[1]) if threads is None else threads
     _check(settings, threads)
     check_device(device)
     items = find_items(source, problems)
@@ -374,11 +375,3 @@ def _settings_of(settings: ExtractionSettings) -> dict[str, object]:
         if name not in ("dtype", "labels", "shard_size")
         and (name not in omitted_defaults or value != omitted_defaults[name])
     }
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use, up to the supported maximum."""
-    has_affinity = hasattr(os, "sched_getaffinity")
-    return min(
-        len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1, THREAD_RANGE[1]
-    )

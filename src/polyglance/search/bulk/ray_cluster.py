@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from polyglance.errors import MissingExtraError, PolyglanceError, error_reason, printable
+from polyglance.utils.cores import available_cores
 
 CONNECT_TIMEOUT = 5.0
 """Seconds for a Ray cluster to answer."""
@@ -70,8 +71,7 @@ def cluster(address: str | None, workers: int | None, threads: int) -> Iterator[
         finally:
             ray.shutdown()
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    size = workers or max(1, (cores or 1) // threads)
+    size = workers or max(1, available_cores() // threads)
     # Unix socket paths must be short, so not below TMPDIR.
     with (
         _environment({**_LOOPBACK, **_SECRET}),
