@@ -303,7 +303,28 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
 
     Word embeddings come back in the order of word ids.
     """
-    weights = {"encoder.words.weight": _dequantise_words(state)}
+    _load(model, {"encoder.words.weight": _dequantise_words(state), **_dequantise_layers(state)})
+
+
+@torch.no_grad()
+def load_quantised_layers(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Load a compact state into a model that stays quantised, so that it is trained as it is used.
+
+    Layers are rounded in every forward pass, as after `compress`. The table of word embeddings
+    keeps its codes and takes no part in training.
+    """
+    encoder = model.encoder
+    assert isinstance(encoder, nn.Module)
+    encoder.words = nn.Identity()
+    _load(model, _dequantise_layers(state))
+    encoder.words = _word_table(state).requires_grad_(False)
+    for _, module, bits in _quantised_modules(model):
+        parametrize.register_parametrization(module, "weight", _FakeQuantise(bits), unsafe=True)
+
+
+def _dequantise_layers(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return all weights but those of words."""
+    weights = {}
     for name, tensor in state.items():
         if name.endswith(".weight.codes"):
             stem = name.removesuffix(".codes")
@@ -315,6 +336,10 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
             )
         elif not name.startswith("encoder.words.") and not name.endswith(".weight.scales"):
             weights[name] = tensor
+    return weights
+
+
+def _load(model: nn.Module, weights: dict[str, Tensor]) -> None:
     own = model.state_dict()
     wrong = [n for n, value in weights.items() if n not in own or own[n].shape != value.shape]
     named = (*model.named_parameters(), *model.named_buffers())  # tied ones once
@@ -324,8 +349,8 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
     model.load_state_dict(weights, strict=False)
 
 
-def _dequantise_words(state: dict[str, Tensor]) -> Tensor:
-    """Return the vectors of all words in the order of their ids."""
+def _word_table(state: dict[str, Tensor]) -> ProductQuantisedEmbedding:
+    """Return the quantised table of word embeddings, by word ids."""
     words = {
         name.removeprefix("encoder.words."): tensor
         for name, tensor in state.items()
@@ -340,9 +365,14 @@ def _dequantise_words(state: dict[str, Tensor]) -> Tensor:
             f"encoder.words.{error.args[0]} is missing: the weights are not of a compressed model"
         ) from error
     table.load_state_dict(words)
-    count = len(words["order"])
+    return table
+
+
+def _dequantise_words(state: dict[str, Tensor]) -> Tensor:
+    """Return the vectors of all words in the order of their ids."""
+    table = _word_table(state)
     with torch.no_grad():  # in parts, whose temporary tensors fit into the cache
-        return torch.cat([table(ids) for ids in torch.split(torch.arange(count), 4096)])
+        return torch.cat([table(ids) for ids in torch.split(torch.arange(len(table.order)), 4096)])
 
 
 def _unpack(packed: Tensor) -> Tensor:

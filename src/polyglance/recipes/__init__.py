@@ -26,6 +26,7 @@ SYSTEMS = {
     "m3p": ("m3p.config.M3PRecipe", "m3p.train.train"),
     "mmp": ("mmp.config.MMPRecipe", "mmp.train.train"),
     "mmp_photos": ("mmp.config.MMPPhotoRecipe", "mmp.train_photos.train"),
+    "fine_tune": ("fine_tune.config.FineTuneRecipe", "fine_tune.train.train"),
     "smalr": ("smalr.config.SMALRRecipe", "smalr.train.train"),
     "vqa": ("vqa.config.VQARecipe", "vqa.train.train"),
     "caption_translator": (

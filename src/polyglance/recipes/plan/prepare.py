@@ -11,8 +11,9 @@ from polyglance.config import validate_fields
 from polyglance.recipes import SYSTEMS, Recipe
 from polyglance.recipes.caption_translator.config import CaptionTranslatorRecipe
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe
+from polyglance.recipes.fine_tune.config import FineTuneRecipe
 from polyglance.recipes.mmp.config import MMPPhotoRecipe, MMPRecipe
-from polyglance.recipes.plan import mmp, smalr, translator, vqa
+from polyglance.recipes.plan import fine_tune, mmp, smalr, translator, vqa
 from polyglance.recipes.plan.synthetic import (
     CorpusShape,
     SyntheticRun,
@@ -203,6 +204,24 @@ def _prepare_smalr(
     )
 
 
+def _prepare_fine_tune(
+    settings: FineTuneRecipe, options: PlanOptions, limit: int | None, device: str
+) -> Prepared:
+    tokens = min(options.mean_tokens or _SUBWORDS, settings.max_text_tokens)
+    probed = replace(settings, batch=limited_batch(settings.batch, options.gpus, limit))
+    run = fine_tune.build_fine_tune_run(probed, tokens, device)
+    (stage,) = run.stages
+    return Prepared(
+        run,
+        {stage.name: settings.batch},
+        {stage.name: probed.batch},
+        stage.name,
+        0,
+        0.0,
+        (f"captions of {tokens} sub-words and pictures, random; the weights of the model",),
+    )
+
+
 def _prepare_translator(
     settings: CaptionTranslatorRecipe, options: PlanOptions, limit: int | None, device: str
 ) -> Prepared:
@@ -275,6 +294,7 @@ _PREPARE: dict[str, Prepare] = {
     "m3p": _prepare_cross_encoder,
     "mmp": _prepare_mmp,
     "mmp_photos": _prepare_mmp,
+    "fine_tune": _prepare_fine_tune,
     "smalr": _prepare_smalr,
     "vqa": _prepare_vqa,
     "caption_translator": _prepare_translator,

@@ -1,0 +1,54 @@
+"""Settings of fine-tuning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from polyglance.config import validate_fields
+from polyglance.models.mmp import MMPObjective
+from polyglance.training.loop import LoopConfig
+
+
+@dataclass(frozen=True)
+class FineTuneRecipe:
+    """Fine-tune an exported model of pictures; some hundred captioned pictures suffice."""
+
+    model: str | None = None
+    """Folder of the model, as ``polyglance export`` writes it; None for the default model."""
+    captions: str = "captions.jsonl"
+    """Manifest of the pictures and their captions, inside the data folder."""
+    held_out: float = 0.2
+    """Share of the pictures that is not trained on; ``held-out.jsonl`` in the run lists them."""
+    languages: tuple[str, ...] | None = None
+    """Languages to train on; None for all."""
+    name: str = "fine-tuned"
+    """Name of the model that is written."""
+    batch: int = 32
+    captions_per_image: int = 1
+    """Captions of a picture in a step; 2 takes two languages where a picture has them."""
+    max_text_tokens: int = 40
+    min_crop_area: float = 0.7
+    mirror: bool = True
+    """Whether pictures are mirrored at random: false where left and right matter."""
+    backbone_lr_multiplier: float = 0.0
+    """Learning-rate multiplier of the image network; 0 leaves it as it is, which is faster."""
+    interpolation: float = 0.7
+    """How far the weights go from the given model to the fine-tuned one, from 0 to 1. Less keeps
+    more of what the model knew, such as languages without captions here (Wortsman et al. 2022)."""
+    objective: MMPObjective = field(
+        default_factory=lambda: MMPObjective(negatives="symmetric", temperature=0.05, intra=False)
+    )
+    loop: LoopConfig = field(default_factory=LoopConfig)
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 2, "2 or more", "batch")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "captions_per_image")
+        validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
+        validate_fields(
+            self, lambda value: 0 < value < 1, "a share above 0 and below 1", "held_out"
+        )
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", "interpolation")
+        validate_fields(
+            self, lambda value: 0 < value <= 1, "a share above 0, up to 1", "min_crop_area"
+        )
+        validate_fields(self, lambda value: value >= 0, "0 or more", "backbone_lr_multiplier")

@@ -1,0 +1,55 @@
+"""The step of fine-tuning on random captions and pictures, for a plan."""
+
+from __future__ import annotations
+
+import torch
+
+from polyglance.batches.inputs import PixelTable
+from polyglance.export.fine_tuned import load_quantised
+from polyglance.recipes.fine_tune import train
+from polyglance.recipes.fine_tune.config import FineTuneRecipe
+from polyglance.recipes.mmp.tasks import MMPTask
+from polyglance.recipes.plan.synthetic import CorpusShape, SyntheticRun, random_captions
+from polyglance.recipes.stages import Stage
+from polyglance.training.mixture import Mixture
+
+
+def build_fine_tune_run(recipe: FineTuneRecipe, mean_tokens: int, device: str) -> SyntheticRun:
+    """Build the recipe's model and step; the model's weights are read, nothing else.
+
+    Args:
+        recipe: with the batch to probe.
+        mean_tokens: sub-words of a caption.
+        device: a device of torch.
+    """
+    source = train.open_source(recipe.model)
+    preprocessing = source.description.pictures
+    assert preprocessing is not None
+    model = load_quantised(source).to(device)
+    model.image_backbone.requires_grad_(recipe.backbone_lr_multiplier > 0)
+    count, size = 2 * recipe.batch, preprocessing.size
+    pixels = PixelTable(
+        torch.randint(256, (count, size, size, 3), dtype=torch.uint8),
+        model.get_submodule("image_backbone"),
+        torch.tensor(preprocessing.mean),
+        torch.tensor(preprocessing.std),
+        device=device,
+    )
+    captions = random_captions(
+        count,
+        CorpusShape(mean_tokens),
+        model.config.encoder.vocab_size,
+        ("en", "de"),
+        recipe.max_text_tokens,
+    )
+    task = MMPTask(
+        model,
+        pixels,
+        captions,
+        recipe.objective,
+        batch=recipe.batch,
+        captions_per_image=recipe.captions_per_image,
+    )
+    mixture = Mixture({"captions": task})
+    stages = [Stage("training", mixture, recipe.loop, train.groups(model, recipe))]
+    return SyntheticRun(model, stages)
