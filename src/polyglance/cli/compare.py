@@ -79,7 +79,7 @@ def compare(
     """Compare models on your own captioned pictures, by language, with a paired bootstrap."""
     from polyglance.evaluation.comparison import compare_models, most_different_queries
     from polyglance.evaluation.comparison_data import open_test_set
-    from polyglance.evaluation.comparison_models import ModelRanker, parse_specs
+    from polyglance.evaluation.comparison_models import ModelRanker, check_models, parse_specs
     from polyglance.evaluation.comparison_page import describe, verdict, write_comparison_page
     from polyglance.evaluation.comparison_report import (
         comparison_json,
@@ -91,6 +91,7 @@ def compare(
     _check_outputs(html, json_file)
     if first_stage is not None and candidates is None:
         raise PolyglanceError("--first-stage is for re-ranking: add --candidates, or leave it out")
+    check_models([*(spec.source for spec in specs), *([first_stage] if first_stage else [])])
     test_set = open_test_set(
         data,
         split=split,

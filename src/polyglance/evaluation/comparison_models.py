@@ -17,7 +17,12 @@ import numpy as np
 
 from polyglance.encoders import Encoder, load
 from polyglance.encoders.formats import detect_format
-from polyglance.encoders.model_folder import DEFAULT_MODEL, find_model, shipped_models
+from polyglance.encoders.model_folder import (
+    DEFAULT_MODEL,
+    DESCRIPTION_FILE,
+    find_model,
+    shipped_models,
+)
 from polyglance.encoders.protocol import FeatureEncoder
 from polyglance.encoders.stored_features import with_features
 from polyglance.errors import DataError, MissingExtraError, PolyglanceError
@@ -112,7 +117,7 @@ class ModelRanker:
 
     def rank(self, spec: ModelSpec) -> ModelRanks:
         """Open a model and rank with it; it is closed afterwards."""
-        folder = None if spec.source in shipped_models() else Path(spec.source).expanduser()
+        folder = _folder(spec.source)
         with ExitStack() as stack:
             if folder is not None and _is_cross_encoder(folder):
                 return self._rank_cross_encoder(spec, folder)
@@ -128,7 +133,6 @@ class ModelRanker:
             export_run(folder, exported, name=folder.name)
             encoder = load(exported)
         else:
-            detect_format(find_model(source))
             encoder = load(source, device=self._device_of(source))
         if isinstance(encoder, FeatureEncoder) and encoder.feature_input is not None:
             if not self.features:
@@ -168,8 +172,7 @@ class ModelRanker:
         with ExitStack() as stack:
             if self.candidates is not None:
                 source = self.first_stage or DEFAULT_MODEL
-                named = None if source in shipped_models() else Path(source).expanduser()
-                encoded = self._encode(self._open(source, named, stack))
+                encoded = self._encode(self._open(source, _folder(source), stack))
             scored = score_languages(
                 loaded, self.layout, self.files, self.languages, encoded,
                 candidates=self.candidates or 1,
@@ -192,15 +195,30 @@ class ModelRanker:
         return ModelRanks(spec.name, spec.source, kind, in_order, top)
 
 
+def check_models(sources: Sequence[str]) -> None:
+    """Raise an error for models that cannot be compared, before any of them has ranked."""
+    for source in sources:
+        folder = _folder(source)
+        if folder is None or _is_cross_encoder(folder) or (folder.is_dir() and _is_run(folder)):
+            continue
+        detect_format(find_model(source))
+
+
+def _folder(source: str) -> Path | None:
+    return None if source in shipped_models() else Path(source).expanduser()
+
+
 def _is_cross_encoder(folder: Path) -> bool:
     """Return whether a folder holds a cross-encoder; one that answers questions is an error."""
+    if (folder / DESCRIPTION_FILE).is_file():
+        return False
     system = _system(folder) or _system(folder / "model")
     if system == "vqa":
         raise PolyglanceError(
             f"{folder} answers questions and ranks no pictures: compare models that search"
         )
-    if system is None and _system(folder.parent) not in (None, "mmp", "smalr"):
-        system = _system(folder.parent)  # a stage of a run
+    if system is None and not (folder / "config.json").is_file():
+        system = _system(folder.parent)  # of a run, if this is one of its stages
     return system is not None and system not in ("mmp", "smalr")
 
 

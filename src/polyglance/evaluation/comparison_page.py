@@ -163,16 +163,17 @@ def _differences(baseline: ModelFigures, model: ModelFigures) -> str:
     )
     rows = "\n".join(
         f"<tr{' class=mean' if code == MEAN else ''}><th scope=row>{_text(_name(code))}</th>"
-        f"<td>{baseline.mean_recalls[code].value:.1f}</td>"
-        f"<td>{model.mean_recalls[code].value:.1f}</td>"
-        f'<td class="{_colour(d)}">{d.mean:+.1f}</td><td>{_interval(d)}</td>'
+        f"<td class=own>{baseline.mean_recalls[code].value:.1f}</td>"
+        f"<td class=own>{model.mean_recalls[code].value:.1f}</td>"
+        f'<td class="{_colour(d)}">{_signed(d.mean)}</td><td>{_interval(d)}</td>'
         f"<td>{_p_value(d)}</td><td class=plot>{_interval_plot(d, reach)}</td></tr>"
         for code, d in model.differences.items()
     )
     return (
         f"<section>\n<h2>{_text(model.name)} against {_text(baseline.name)}</h2>\n"
         "<div class=wide><table>\n<thead><tr><th scope=col>language</th>"
-        f"<th scope=col>{_text(baseline.name)}</th><th scope=col>{_text(model.name)}</th>"
+        f"<th scope=col class=own>{_text(baseline.name)}</th>"
+        f"<th scope=col class=own>{_text(model.name)}</th>"
         "<th scope=col>difference</th><th scope=col>95 % interval</th><th scope=col>p</th>"
         f"<th scope=col class=plot>−{reach:.0f} to +{reach:.0f}</th></tr></thead>\n"
         f"<tbody>\n{rows}\n</tbody>\n</table></div>\n</section>"
@@ -271,7 +272,7 @@ def _card(
     return (
         f'<article>\n<h3 lang="{language.code}" dir="{direction}">{_text(text)}</h3>\n'
         f"<p class=soft>{_text(language.english_name)} · {name}</p>\n<div class=hits>\n"
-        f"<div><h4>right picture</h4><ol>{picture(query.image)}</ol></div>\n<div>{rows}</div>\n"
+        f"<div><h4>picture</h4><ol>{picture(query.image)}</ol></div>\n<div>{rows}</div>\n"
         "</div>\n</article>"
     )
 
@@ -302,7 +303,7 @@ def _footer(test_set: TestSet, models: Sequence[ModelFigures]) -> str:
 
 @cache
 def _name(code: str) -> str:
-    return "mean of all languages" if code == MEAN else get_language(code).english_name
+    return "all languages" if code == MEAN else get_language(code).english_name
 
 
 def _thumbnail(file: Path) -> str:
@@ -322,7 +323,13 @@ def _colour(difference: Comparison) -> str:
 
 
 def _interval(difference: Comparison) -> str:
-    return f"{difference.low:+.1f} to {difference.high:+.1f}".replace("-", "−")
+    assert difference.low is not None
+    assert difference.high is not None
+    return f"{_signed(difference.low)} to {_signed(difference.high)}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
 
 
 def _small_interval(difference: Comparison | None) -> str:

@@ -92,7 +92,7 @@ footer { overflow-wrap: anywhere; }
 @media (max-width: 36rem) {
   .bars { grid-template-columns: minmax(0, 1fr); gap: .2rem; }
   .bars h3 { text-align: start; max-width: none; margin-top: .5rem; }
-  .plot { display: none; }
+  .plot, .own { display: none; }
   th, td { padding: .35rem .3rem; font-size: .8rem; }
 }
 @media print { article, svg { break-inside: avoid; } }

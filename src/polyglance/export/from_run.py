@@ -47,7 +47,7 @@ def export_run(
         name: The model's name.
         version: The model's version.
         max_length: Maximum number of tokens of a text; may exceed that of training. None for
-            that of training with MMP on features, and for 64 with others.
+            that of training with MMP on features, and for 64, or all that there are, with others.
     """
     if not run.is_dir():
         raise DataError(
@@ -62,7 +62,6 @@ def export_run(
         return export_mmp_features(
             trained, folder, name=name, version=version, max_length=max_length, figures=figures
         )
-    max_length = MAX_LENGTH if max_length is None else max_length
     if (run / WORDS).is_dir():
         model = load_smalr(run / WORDS)
         backbone = open_image_backbone(model.feature_info)
@@ -71,7 +70,7 @@ def export_run(
             model,
             backbone,
             folder,
-            max_length=max_length,
+            max_length=MAX_LENGTH if max_length is None else max_length,
             name=name,
             version=version,
             figures=figures,
@@ -126,7 +125,7 @@ def _report_figures(run: Path, measured: str) -> dict[str, Any]:
 
 
 def _export_compact(
-    run: Path, folder: Path, *, name: str, version: str, max_length: int
+    run: Path, folder: Path, *, name: str, version: str, max_length: int | None
 ) -> ModelDescription:
     """Export the compressed MMP model of a run."""
     from safetensors import SafetensorError
@@ -146,6 +145,8 @@ def _export_compact(
             " recipe with a section `compression`, such as polyglance-small, or of MMP on features,"
             " SMALR, UC2 or M3P"
         ) from error
+    if max_length is None:  # a small text encoder may have fewer positions
+        max_length = min(MAX_LENGTH, config.encoder.max_tokens)
     return export_mmp(
         state,
         config,

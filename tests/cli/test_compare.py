@@ -1,0 +1,146 @@
+"""`polyglance compare` with models of every kind, on photographs of the demo."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from helpers.clip_models import save_clip
+from helpers.small_mmp import small_model, tokenizer
+from helpers.tiny_cross_encoders import (
+    save_cross_encoder,
+    save_vqa_model,
+    tiny_uc2,
+    write_colour_parts,
+)
+from polyglance import CrossEncoder, load
+from polyglance.cli import app
+from polyglance.demo.photographs import FOLDER
+
+CAPTIONS = {
+    "horse": ("a brown horse in the snow", "ein braunes Pferd im Schnee"),
+    "pancakes": ("a pile of pancakes", "ein Stapel Pfannkuchen"),
+    "giraffes": ("two giraffes", "zwei Giraffen"),
+    "kitchen": ("a white kitchen", "eine weiße Küche"),
+    "coffee": ("a cup of coffee", "eine Tasse Kaffee"),
+}
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    for name, (english, german) in CAPTIONS.items():
+        (folder / f"{name}.webp").write_bytes((FOLDER / f"{name}.webp").read_bytes())
+        (folder / f"{name}.txt").write_text(english)
+        (folder / f"{name}.de.txt").write_text(german)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of MMP, a CLIP, a cross-encoder and a model that answers questions."""
+    folder, small = tmp_path_factory.mktemp("models"), small_model()
+    run = folder / "run"
+    (run / "compact").mkdir(parents=True)
+    tokenizer().save(folder / "words")
+    save_file(small.compact, run / "compact" / "compact.safetensors")
+    settings = {
+        "model": asdict(small.model.config),
+        "pictures": {"size": 64, "mean": list(small.pictures.mean), "std": [60.0, 61.0, 62.0]},
+        "longest": 20,
+        "tokenizer": str(folder / "words"),
+        "languages": ["en", "de"],
+    }
+    (run / "compact" / "config.json").write_text(json.dumps(settings))
+    (run / "report.json").write_text(json.dumps({"compressed": {}}))
+    save_clip(folder / "clip")
+    parts = write_colour_parts(folder / "parts")
+    save_cross_encoder(folder / "uc2", parts, tiny_uc2(parts))
+    save_vqa_model(folder / "vqa", parts)
+    return folder
+
+
+def rank(scores: list[float], right: int) -> int:
+    return 1 + sum(s >= scores[right] for n, s in enumerate(scores) if n != right)
+
+
+def test_models_of_every_kind_are_compared(data: Path, models: Path, tmp_path: Path) -> None:
+    sources = ["polyglance-small", models / "run", models / "clip", models / "uc2"]
+    result = invoke(
+        *sources, "--data", data, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html"
+    )
+    assert result.exit_code == 0, result.output
+    assert "mR against polyglance-small" in result.output
+    assert "corrected for 9 differences" in " ".join(result.output.split())
+    written = json.loads((tmp_path / "c.json").read_text())
+    assert [m["name"] for m in written["models"]] == ["polyglance-small", "run", "clip", "uc2"]
+    assert written["data"]["captions"] == {"de": 5, "en": 5}
+    similarity = [model["similarity"] for model in written["models"]]
+    assert similarity == ["cosine", "cosine", "cosine", "all pairs"]
+    page = (tmp_path / "c.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert 0 < page.count("<article>") <= 3 * 2 * 6
+
+    # The included model's and the cross-encoder's recalls, by loops over all pairs.
+    files = sorted(data.glob("*.webp"))
+    encoder, cross_encoder = load(), CrossEncoder(models / "uc2")
+    for place, code in enumerate(("en", "de")):
+        texts = [CAPTIONS[file.stem][place] for file in files]
+        vectors = [encoder.encode_pictures([file])[0] for file in files]
+        for model in (0, 3):
+            ranks = []
+            for right, text in enumerate(texts):
+                if model == 0:
+                    [query] = encoder.encode_texts([text])
+                    scores = [float(np.dot(vector, query)) for vector in vectors]
+                else:
+                    scores = cross_encoder.score(text, files, language=code).tolist()
+                ranks.append(rank(scores, right))
+            recalls = written["models"][model]["recalls"][code]["text_to_image"]["recalls"]
+            assert recalls == {
+                str(k): pytest.approx(100 * np.mean(np.array(ranks) <= k)) for k in (1, 5, 10)
+            }
+    assert written["models"][0]["mean_recall"]["en"]["value"] > 90
+    for query in written["queries"]:
+        assert query["ranks"][query["model"]] != query["ranks"]["polyglance-small"]
+        for name, first in query["first"].items():
+            assert (first[0] == query["picture"]) == (query["ranks"][name] == 1)
+
+
+def test_a_cross_encoder_re_ranks_candidates_of_the_baseline(data: Path, models: Path) -> None:
+    result = invoke(models / "uc2", "--data", data, "--candidates", 2, "--json", "-", "-q")
+    assert result.exit_code == 0, result.output
+    written = json.loads(result.stdout)
+    assert written["baseline"] == "polyglance-small"  # of one model alone
+    similarity = written["models"][1]["similarity"]
+    assert similarity == "re-ranks the first 2 of polyglance-small"
+    # The right picture is first with the baseline, so it stays among two candidates.
+    ranked = written["models"][1]["recalls"]["en"]["text_to_image"]["recalls"]
+    assert ranked["5"] == 100.0
+
+
+def test_mistakes_are_told_in_a_sentence(data: Path, models: Path, tmp_path: Path) -> None:
+    def refusal(*arguments: object) -> str:
+        result = invoke(*arguments)
+        assert result.exit_code != 0
+        return str(result.exception)
+
+    assert "there is no model 'nowhere'" in refusal("nowhere", "--data", data)
+    assert "answers questions and ranks no pictures" in refusal(models / "vqa", "--data", data)
+    assert "add --candidates" in refusal("x", "--data", data, "--first-stage", "y")
+    (tmp_path / "mine.html").write_text("<p>my page</p>")
+    for option, path in (("--html", tmp_path / "mine.html"), ("--json", tmp_path)):
+        told = refusal("x", "--data", data, option, path)
+        assert "not replaced" in told or "is a folder" in told
+    assert (tmp_path / "mine.html").read_text() == "<p>my page</p>"
