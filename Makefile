@@ -15,10 +15,12 @@ else
 LOCK    := constraints-hashed.txt
 UV      += --require-hashes
 endif
-INSTALL := $(UV) --build-constraint $(LOCK) --excludes tools/excludes.txt
+INSTALL := $(UV) --build-constraint $(LOCK) --excludes tools/excludes.txt \
+	--overrides tools/overrides.txt
 # What is built from this folder has no hash; all that it requires is installed before.
 PROJECT := $(PIP) --no-deps --no-build-isolation --editable .
-PINNED  := pyproject.toml constraints.txt constraints-hashed.txt tools/excludes.txt
+PINNED  := pyproject.toml constraints.txt constraints-hashed.txt tools/excludes.txt \
+	tools/overrides.txt
 
 # A step that failed is not done: a list is written before it is installed.
 .DELETE_ON_ERROR:

@@ -30,6 +30,7 @@ from tools.requirements import ROOT, requirements
 
 LOCK = ROOT / "constraints-hashed.txt"
 EXCLUDES = ROOT / "tools" / "excludes.txt"
+OVERRIDES = ROOT / "tools" / "overrides.txt"
 OTHER_INDEXES = {"torch": "https://download.pytorch.org/whl/cpu/torch/"}
 """Indexes of packages that have files elsewhere, too."""
 KNOWN_WHEELS = {
@@ -58,7 +59,7 @@ def main() -> None:
                 *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-config"),
                 *("--universal", "--python-version", "3.11", "--generate-hashes"),
                 *("--constraint", str(ROOT / "constraints.txt"), "--format", "pylock.toml"),
-                *("--excludes", str(EXCLUDES)),
+                *("--excludes", str(EXCLUDES), "--overrides", str(OVERRIDES)),
                 *(str(wanted), "--output-file", str(written)),
             ],
             check=True,
