@@ -67,7 +67,7 @@ class Record:
     """A picture, a clip or, with neither, text alone, with captions by language.
 
     In a record of text alone, captions in different languages are translations of each
-    other.
+    other. Labels are the names of the classes that a picture shows.
     """
 
     image: str | None = None
@@ -80,6 +80,7 @@ class Record:
     questions: tuple[Question, ...] = ()
     regions: tuple[Region, ...] = ()
     subtitles: Mapping[str, tuple[Cue, ...]] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -105,7 +106,7 @@ class Record:
                 lang: [[c.start, c.end, c.text] for c in cues]
                 for lang, cues in self.subtitles.items()
             }
-        return line
+        return line | ({"labels": list(self.labels)} if self.labels else {})
 
     @classmethod
     def from_json(cls, line: object) -> Record:
@@ -298,6 +299,7 @@ def _parse_record(line: object) -> Record:
         questions=tuple(_parse_question(q) for q in _list(line, "questions")),
         regions=tuple(_parse_region(r) for r in _list(line, "regions")),
         subtitles=_parse_subtitles(line.get("subtitles", {})),
+        labels=_texts(line, "labels"),
     )
 
 
@@ -306,13 +308,10 @@ def _parse_question(value: object) -> Question:
         raise ValueError("a question with 'text'")
     if not is_valid_text(value.get("language")):
         raise ValueError("a question with its 'language'")
-    answers = _list(value, "answers")
-    if not all(is_valid_text(answer) for answer in answers):
-        raise ValueError("'answers' to be a list of texts")
     return Question(
         text=value["text"],
         language=normalise_language(value["language"]),
-        answers=tuple(cast("list[str]", answers)),
+        answers=_texts(value, "answers"),
         answer_type=_text(value, "answer_type"),
         id=_text(value, "id"),
     )
@@ -383,6 +382,13 @@ def _list(line: dict[str, Any], name: str) -> list[object]:
     if not isinstance(value, list):
         raise ValueError(f"{name!r} to be a list")
     return value
+
+
+def _texts(line: dict[str, Any], name: str) -> tuple[str, ...]:
+    texts = _list(line, name)
+    if not all(is_valid_text(text) for text in texts):
+        raise ValueError(f"{name!r} to be a list of texts")
+    return tuple(cast("list[str]", texts))
 
 
 def _nonempty_fields(value: Question | Region) -> dict[str, Any]:

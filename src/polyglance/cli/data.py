@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.manifests import hold_out, merge
 from polyglance.cli.output import Quiet, Strict, console, parse_language, pluralize, print_skipped
 from polyglance.cli.pair_captions import pair_captions
 from polyglance.errors import PolyglanceError, Problems, printable
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Datasets: import, inspect, make, translate.")
 app.command("pair-captions")(pair_captions)
+app.command("merge")(merge)
+app.command("hold-out")(hold_out)
 
 
 @app.command("formats")
@@ -62,25 +65,6 @@ def data_import(
     result = import_dataset(format, source, out, options, strict=strict, quiet=quiet)
     print_skipped(result.problems)
     print(f"{out}: {pluralize(result.records, 'record')}")
-
-
-@app.command("merge")
-def data_merge(
-    manifests: Annotated[list[Path], typer.Argument(help="Manifests to merge, two or more.")],
-    out: Annotated[Path, typer.Option(help="Manifest to write.")],
-    languages: Annotated[
-        str | None, typer.Option(help="Keep captions in these, such as de,fr, and in --source.")
-    ] = None,
-    source: Annotated[str, typer.Option(help="Language that translations were made from.")] = "en",
-) -> None:
-    """Merge manifests into one record per picture; marks of machine captions are kept."""
-    from polyglance.data.merge import merge_manifests
-
-    chosen = None if languages is None else [parse_language(x) for x in languages.split(",")]
-    result = merge_manifests(manifests, out, languages=chosen, source=parse_language(source))
-    by_machine = {code: f" ({count:,} by machine)" for code, count in result.machine.items()}
-    counts = [f"{code} {n:,}{by_machine.get(code, '')}" for code, n in result.captions.items()]
-    print(f"{out}: {pluralize(result.records, 'record')}, captions {'  '.join(counts)}")
 
 
 @app.command("show")

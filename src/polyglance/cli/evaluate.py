@@ -55,6 +55,13 @@ def evaluate(
         bool,
         typer.Option("--human-only", help="Skip captions made by `data translate`."),
     ] = False,
+    word_search: Annotated[
+        bool,
+        typer.Option(
+            "--word-search",
+            help="Search labelled pictures for the names of COCO's classes: mAP by language.",
+        ),
+    ] = False,
     model: Annotated[str | None, typer.Option(help="A name for the results file.")] = None,
     split_name: Annotated[str | None, typer.Option(help="A name for the split.")] = None,
     recall_at: Annotated[str, typer.Option(help="Values of k in recall@k.")] = "1,5,10",
@@ -66,7 +73,7 @@ def evaluate(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate retrieval: recall@k in both directions, by language."""
+    """Evaluate retrieval: recall@k in both directions, by language; or search with single words."""
     from polyglance.data.machine_captions import count_machine_captions
     from polyglance.encoders import load
     from polyglance.encoders.stored_features import with_features
@@ -81,6 +88,17 @@ def evaluate(
             "evaluate takes a manifest alone, or image embeddings, caption embeddings and a"
             f" manifest, not {len(files)} files"
         )
+    if word_search:
+        if embeddings or features or cross_encoder or candidates or split or human or human_only:
+            raise PolyglanceError(
+                "--word-search takes a manifest of labelled pictures and an encoder: leave the"
+                " other files and options out"
+            )
+        names = {"languages": split_names(languages), "model": model, "split_name": split_name}
+        _evaluate_word_search(
+            encoder, device, manifest, json_file, pictures=pictures, quiet=quiet, **names
+        )
+        return
     # Counted before the evaluation: the file of machine captions may not match the manifest.
     machine_counts = {} if human_only else count_machine_captions(manifest, split)
     shared: dict[str, Any] = {
@@ -123,6 +141,22 @@ def evaluate(
     if json_file:
         write_results(json_file, result)
     _warn_machine_captions(machine_counts, result)
+
+
+def _evaluate_word_search(
+    encoder: str | None, device: str, manifest: Path, json_file: Path | None, **options: Any
+) -> None:
+    from polyglance.encoders import load
+    from polyglance.evaluation.word_search import (
+        evaluate_word_search,
+        word_search_table,
+        write_word_search,
+    )
+
+    result = evaluate_word_search(load(encoder, device=device), manifest, **options)
+    console().print(word_search_table(result))
+    if json_file:
+        write_word_search(json_file, result)
 
 
 def _warn_machine_captions(counts: Mapping[str, int], result: Evaluation) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from polyglance.data.hold_out import picture_names
 from polyglance.data.machine_captions import (
     HUMAN,
     MachineCaptions,
@@ -65,6 +66,7 @@ def merge_manifests(
     *,
     languages: Iterable[str] | None = None,
     source: str = "en",
+    without: Iterable[str | Path] = (),
 ) -> MergeResult:
     """Write a manifest with the captions of several, and marks of what a machine translated.
 
@@ -76,7 +78,9 @@ def merge_manifests(
         out: The manifest to write; paths of pictures become relative to its folder.
         languages: Keep captions in these alone; None for all.
         source: The language that machine translations were made from.
+        without: Manifests whose pictures are left out, such as held-out ones.
     """
+    left_out = picture_names(without)
     kept = None if languages is None else {*languages, source}
     merged: dict[str, _Merged] = {}
     translators: dict[str, str] = {}
@@ -86,6 +90,8 @@ def merge_manifests(
         for record, machine in read_with_machine_captions(path):
             if not (record.image or record.video):
                 raise DataError(f"{path}: {record.key!r} has no picture or clip to merge by")
+            if record.image and Path(record.image).name in left_out:
+                continue
             record = rebase_paths(record, path.parent, target.parent)
             captions = {c: t for c, t in record.captions.items() if kept is None or c in kept}
             record = replace(record, captions=captions)

@@ -115,8 +115,8 @@ class EncodedTestSet:
         """Vectors of images, ``(images, width)``."""
         if isinstance(self.encoder, StoredFeatureEncoder):
             records, encode = self.layout.records, self.encoder.encode_records
-            return _encode_blocks("features", records, encode, self.quiet)
-        return _encode_blocks("images", self.files, self.encoder.encode_pictures, self.quiet)
+            return encode_in_blocks("features", records, encode, self.quiet)
+        return encode_in_blocks("images", self.files, self.encoder.encode_pictures, self.quiet)
 
     def texts(self, language: str) -> Array:
         """Return the vectors of all captions in a language, ``(captions, width)``."""
@@ -126,13 +126,21 @@ class EncodedTestSet:
 
         if language not in self._texts:
             captions = self.layout.captions[language]
-            self._texts[language] = _encode_blocks(language, captions, encode, self.quiet)
+            self._texts[language] = encode_in_blocks(language, captions, encode, self.quiet)
         return self._texts[language]
 
 
-def _encode_blocks(
+def encode_in_blocks(
     what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], Array], quiet: bool
 ) -> Array:
+    """Encode texts or images with a progress bar.
+
+    Args:
+        what: Their name in the bar.
+        items: What to encode.
+        encode: Returns the vectors of some.
+        quiet: Show no progress.
+    """
     blocks = []
     with progress(f"Encoding {what}", len(items), quiet=quiet) as advance:
         for start in range(0, len(items), _BLOCK):
