@@ -23,6 +23,7 @@ from helpers.tiny_cross_encoders import (
 from polyglance import CrossEncoder, load
 from polyglance.cli import app
 from polyglance.demo.photographs import FOLDER
+from polyglance.encoders.model_folder import find_model
 
 CAPTIONS = {
     "horse": ("a brown horse in the snow", "ein braunes Pferd im Schnee"),
@@ -76,21 +77,31 @@ def rank(scores: list[float], right: int) -> int:
 
 
 def test_models_of_every_kind_are_compared(data: Path, models: Path, tmp_path: Path) -> None:
-    sources = ["polyglance-small", models / "run", models / "clip", models / "uc2"]
+    # What `polyglance train` makes of the included model keeps its model in a folder inside.
+    tuned = models / "tuned" / "model"
+    tuned.parent.mkdir()
+    tuned.symlink_to(find_model())
+    sources = ["polyglance-small", models / "run", models / "clip", models / "uc2", tuned.parent]
     result = invoke(
         *sources, "--data", data, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html"
     )
     assert result.exit_code == 0, result.output
     assert "mR against polyglance-small" in result.output
-    assert "corrected for 9 differences" in " ".join(result.output.split())
+    assert "corrected for 12 differences" in " ".join(result.output.split())
     written = json.loads((tmp_path / "c.json").read_text())
-    assert [m["name"] for m in written["models"]] == ["polyglance-small", "run", "clip", "uc2"]
+    assert [m["name"] for m in written["models"]] == [
+        "polyglance-small",
+        "run",
+        "clip",
+        "uc2",
+        "tuned",
+    ]
     assert written["data"]["captions"] == {"de": 5, "en": 5}
     similarity = [model["similarity"] for model in written["models"]]
-    assert similarity == ["cosine", "cosine", "cosine", "all pairs"]
+    assert similarity == ["cosine", "cosine", "cosine", "all pairs", "cosine"]
     page = (tmp_path / "c.html").read_text()
     assert page.startswith("<!doctype html>")
-    assert 0 < page.count("<article>") <= 3 * 2 * 6
+    assert 0 < page.count("<article>") <= 3 * 2 * 6  # a model equal to the baseline has none
 
     # The included model's and the cross-encoder's recalls, by loops over all pairs.
     files = sorted(data.glob("*.webp"))
@@ -112,6 +123,7 @@ def test_models_of_every_kind_are_compared(data: Path, models: Path, tmp_path: P
                 str(k): pytest.approx(100 * np.mean(np.array(ranks) <= k)) for k in (1, 5, 10)
             }
     assert written["models"][0]["mean_recall"]["en"]["value"] > 90
+    assert written["models"][4]["mean_recall"] == written["models"][0]["mean_recall"]
     for query in written["queries"]:
         assert query["ranks"][query["model"]] != query["ranks"]["polyglance-small"]
         for name, first in query["first"].items():

@@ -133,7 +133,7 @@ class ModelRanker:
             export_run(folder, exported, name=folder.name)
             encoder = load(exported)
         else:
-            encoder = load(source, device=self._device_of(source))
+            encoder = load(folder or source, device=self._device_of(folder or source))
         if isinstance(encoder, FeatureEncoder) and encoder.feature_input is not None:
             if not self.features:
                 raise PolyglanceError(
@@ -143,7 +143,7 @@ class ModelRanker:
             return with_features(encoder, self.features)
         return encoder
 
-    def _device_of(self, source: str) -> str:
+    def _device_of(self, source: str | Path) -> str:
         """Return the device; our own format runs on the CPU, whatever other models do."""
         return "cpu" if detect_format(find_model(source)) == "polyglance" else self.device
 
@@ -201,11 +201,16 @@ def check_models(sources: Sequence[str]) -> None:
         folder = _folder(source)
         if folder is None or _is_cross_encoder(folder) or (folder.is_dir() and _is_run(folder)):
             continue
-        detect_format(find_model(source))
+        detect_format(find_model(folder))
 
 
 def _folder(source: str) -> Path | None:
-    return None if source in shipped_models() else Path(source).expanduser()
+    """Return a model's folder, which a run may have inside; None for an included model."""
+    if source in shipped_models():
+        return None
+    folder = Path(source).expanduser()
+    inner = folder / "model"
+    return inner if (inner / DESCRIPTION_FILE).is_file() else folder
 
 
 def _is_cross_encoder(folder: Path) -> bool:
