@@ -24,7 +24,7 @@ from polyglance.encoders.model_folder import (
 from polyglance.encoders.model_writer import write_folder
 from polyglance.errors import PolyglanceError
 from polyglance.export.meta_model import build_meta_model
-from polyglance.export.to_torch import read_compact_state
+from polyglance.export.to_torch import OLD_PREFIX, read_compact_state
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.compression import load_quantised_layers
 
@@ -94,9 +94,8 @@ def replace_weights(graph: bytes, state: Mapping[str, Tensor]) -> bytes:
         if tensor.name.startswith(("/", "encoder.words.")):
             continue
         old = numpy_helper.to_array(tensor)
-        new = state[tensor.name].numpy() if tensor.name in state else None
-        if new is not None and tensor.name == "encoder.positions.weight":
-            new = new[: len(old)]
+        weight = state.get(OLD_PREFIX.sub("image_backbone.", tensor.name))
+        new = None if weight is None else weight.numpy()
         if new is None or new.shape != old.shape:
             raise PolyglanceError(f"the weights of {tensor.name} do not fit: fine-tune again")
         tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(new, old.dtype), tensor.name))

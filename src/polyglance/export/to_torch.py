@@ -17,7 +17,7 @@ from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.compression import load_compact
 from polyglance.nn.pretrained import distinct_tensors
 
-_OLD_PREFIX = re.compile(r"^eyes\.")
+OLD_PREFIX = re.compile(r"^eyes\.")
 """The name of the image network in graphs of version 0.1."""
 
 
@@ -39,7 +39,7 @@ def _read_weights(model: ModelFolder) -> dict[str, Array]:
     for graph in (TEXT, PICTURE, FEATURES):
         if graph in model.description.files:
             weights = stored_weights(onnx.ModelProto.FromString(model.read_file(graph)))
-            state |= {_OLD_PREFIX.sub("image_backbone.", n): array for n, array in weights.items()}
+            state |= {OLD_PREFIX.sub("image_backbone.", n): array for n, array in weights.items()}
     return state
 
 
