@@ -96,6 +96,17 @@ def test_a_picture_has_the_same_vector_in_every_form(
     np.testing.assert_allclose(blank[0], blank[1], atol=1e-5)
 
 
+def test_pictures_in_several_threads_have_the_vectors_of_single_ones(
+    folder: Path, picture: Image.Image
+) -> None:
+    pictures = [picture.rotate(angle) for angle in range(0, 360, 60)]
+    encoder = load(folder, threads=3)
+    together = encoder.encode_pictures(pictures)
+    alone = np.concatenate([encoder.encode_pictures([picture]) for picture in pictures])
+    assert np.abs(together - alone).max() < 1e-5
+    assert len(np.unique(together.round(4), axis=0)) == len(pictures)
+
+
 def test_empty_lists_give_empty_arrays(encoder: Encoder) -> None:
     for vectors in (encoder.encode_texts([]), encoder.encode_pictures([])):
         assert vectors.shape == (0, 64)

@@ -18,6 +18,7 @@ from polyglance.cli import (
     classify,
     compare,
     data,
+    doctor,
     encode,
     evaluate,
     explain,
@@ -32,6 +33,7 @@ from polyglance.cli import (
     text,
     weights,
 )
+from polyglance.cli.completion import complete_model, complete_recipe
 from polyglance.cli.interrupts import InterruptibleGroup, describe_run, kept_if_interrupted
 from polyglance.cli.output import console
 from polyglance.errors import MissingExtraError, PolyglanceError
@@ -50,6 +52,7 @@ _searching: tuple[Callable[..., None], ...] = (
 for command in _searching:
     app.command(rich_help_panel=_SEARCH)(command)
 app.add_typer(library.app, name="library", rich_help_panel=_SEARCH)
+app.command(rich_help_panel=_SEARCH)(doctor.doctor)
 for command in (
     evaluate.evaluate,
     compare.compare,
@@ -115,7 +118,9 @@ def demo(
         list[str] | None, typer.Option(help="Your own query, in any language; repeatable.")
     ] = None,
     photos: Annotated[Path | None, typer.Option(help="A folder of your own pictures.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model name or folder.")] = None,
+    model: Annotated[
+        str | None, typer.Option(autocompletion=complete_model, help="Model name or folder.")
+    ] = None,
 ) -> None:
     """Search the included photographs in fourteen languages, offline."""
     from polyglance.demo.show import run_demo
@@ -126,7 +131,9 @@ def demo(
 
 @app.command(rich_help_panel=_TRAIN)
 def train(
-    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
+    recipe: Annotated[
+        str, typer.Argument(autocompletion=complete_recipe, help="Recipe name or YAML file.")
+    ],
     data: Annotated[Path, typer.Option(help="Folder of the recipe's manifests.")],
     out: Annotated[Path, typer.Option(help="Run folder; run again to resume.")],
     overrides: Annotated[
@@ -156,7 +163,12 @@ def train(
 
 @app.command(rich_help_panel=_TRAIN)
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder of MMP, SMALR, UC2 or M3P.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder of MMP, SMALR, UC2 or M3P; or a model, such as polyglance-small."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Model folder to write; replaced if it exists.")],
     name: Annotated[str | None, typer.Option(help="Name of the model; default: model.")] = None,
     max_tokens: Annotated[
@@ -169,17 +181,27 @@ def export(
     """Export a training run as a model folder.
 
     MMP and SMALR become ONNX models that search without torch. UC2 and M3P become self-contained
-    cross-encoders that re-rank and explain hits.
+    cross-encoders that re-rank and explain hits. A model is copied with all files that
+    transformers, fastembed and others read.
     """
+    from polyglance.encoders.model_folder import is_model
+
+    if is_model(run):
+        from polyglance.export.copy_model import copy_model
+
+        _refuse(f"{run} is a model, not a run, and takes no", name=name, max_tokens=max_tokens,
+                backbone=backbone)  # fmt: skip
+        copied = copy_model(run if run.exists() else str(run), out)
+        print(f"{out}: {copied.name}, {copied.width} dimensions, {_megabytes(out)} MB")
+        return
     from polyglance.cross_encoders.model_folder import export_cross_encoder, read_config
     from polyglance.export.from_run import export_run
 
     if read_config(run) or read_config(run.parent):  # a run, or a stage of one
         _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, max_tokens=max_tokens)
         config = export_cross_encoder(run, out, backbone=backbone)
-        size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
         dual_weight = config.dual_weight or 0.0
-        print(f"{out}: re-ranker exported (dual_weight {dual_weight:g}), {size / 1e6:.1f} MB")
+        print(f"{out}: re-ranker exported (dual_weight {dual_weight:g}), {_megabytes(out)} MB")
         if config.dual_weight is None:
             print(
                 f"{run} has no dual_weight, so the search's own scores count nothing among the hits"
@@ -192,8 +214,12 @@ def export(
         reason = f"{run} is not a run of UC2 or M3P; only these take"
         _refuse(reason, backbone=backbone)
     exported = export_run(run, out, name=name or "model", max_length=max_tokens)
-    total = sum(file["bytes"] for file in exported.files.values())
-    print(f"{out}: {exported.name}, {exported.width} dimensions, {total / 1e6:.1f} MB")
+    print(f"{out}: {exported.name}, {exported.width} dimensions, {_megabytes(out)} MB")
+
+
+def _megabytes(folder: Path) -> str:
+    total = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return f"{total / 1e6:.1f}"
 
 
 def _refuse(why: str, **options: object) -> None:

@@ -119,11 +119,13 @@ def preprocessor_config(pictures: ImagePreprocessing) -> dict[str, Any]:
 
 def _config(description: ModelDescription, tokenizer: str | None) -> dict[str, Any]:
     config: dict[str, Any] = {
-        "model_type": "polyglance",
+        "architectures": ["PolyglanceDualEncoder"],
         "name": description.name,
         "projection_dim": description.width,
         "max_length": description.max_length,
         "languages": list(description.languages),
+        # Without a version, transformers takes large tokenizers for Mistral's and warns.
+        "transformers_version": "5.0.0",
     }
     if tokenizer is not None:
         ids = _added_tokens(tokenizer)

@@ -194,6 +194,14 @@ def shipped_models() -> list[str]:
     return sorted(path.parent.name for path in _SHIPPED.glob(f"*/{DESCRIPTION_FILE}"))
 
 
+def is_model(name_or_folder: str | Path) -> bool:
+    """Return whether this is a folder of Polyglance's format, or the name of a shipped model."""
+    folder = Path(name_or_folder)
+    if (folder / DESCRIPTION_FILE).is_file():
+        return True
+    return not folder.exists() and str(name_or_folder) in shipped_models()
+
+
 def find_model(name_or_folder: str | Path | None = None) -> Path:
     """Return the folder of a model; None for the one that comes with Polyglance."""
     name_or_folder = DEFAULT_MODEL if name_or_folder is None else name_or_folder
