@@ -61,10 +61,9 @@ def test_chroma(encoder: Encoder, folder: Path, photos: list[Path], tmp_path: Pa
 
     settings = Settings(anonymized_telemetry=False)
     client = chromadb.PersistentClient(str(tmp_path / "chroma"), settings)
+    function = PolyglanceEmbeddingFunction(folder)
     made = client.create_collection(
-        "photos",
-        embedding_function=PolyglanceEmbeddingFunction(folder),
-        data_loader=PictureLoader(),
+        "photos", embedding_function=function, data_loader=PictureLoader()
     )
     made.add(ids=["0", "1", "2"], uris=[str(path) for path in photos])
     # Opened again without the function, by the configuration that Chroma has stored.

@@ -17,6 +17,11 @@ from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.utils.progress import progress
 
+_BESIDE_PICTURES = ("jsonl", "imagefolder")
+"""Formats whose files lie beside their pictures."""
+_WITH_PICTURES = ("parquet",)
+"""Formats whose files contain their pictures."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
@@ -45,7 +50,8 @@ def import_dataset(
         source: The dataset's file or folder.
         out: The manifest to write.
         options: What the files do not say; ``options.images`` is relative to the working
-            directory and is rewritten relative to the manifest's folder.
+            directory and is rewritten relative to the manifest's folder. Pictures inside of
+            Parquet files are written there, else to ``NAME-images`` beside ``NAME.jsonl``.
         strict: Raise the first malformed entry as an error instead of skipping it.
         quiet: Show no progress bar.
     """
@@ -85,12 +91,18 @@ def _relative_to_manifest(
 ) -> ReadOptions:
     """Return the options with ``images`` relative to the manifest's folder.
 
-    A ``jsonl`` file names pictures relative to its own folder, unless ``images`` is given.
+    Some formats name pictures relative to the source, unless ``images`` is given. Pictures inside
+    of Parquet files are written to ``images``, else beside the manifest.
     """
     folder = options.images
-    if not folder and find_format(format).name == "jsonl":
+    name = find_format(format).name
+    if not folder and name in _BESIDE_PICTURES:
         folder = str(source if source.is_dir() else source.parent)
-    elif not folder or "://" in folder or Path(folder).is_absolute():
+    elif not folder and name in _WITH_PICTURES:
+        folder = str(out.parent / f"{out.name.partition('.')[0]}-images")
+    if name in _WITH_PICTURES and "://" not in folder:
+        options = replace(options, unpack=folder)
+    if not folder or "://" in folder or (options.images and Path(folder).is_absolute()):
         return options
     relative = os.path.relpath(folder, out.parent).replace(os.sep, "/")
     return replace(options, images="" if relative == "." else relative)

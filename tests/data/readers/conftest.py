@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ ReadFiles = Callable[..., tuple[list[Record], Problems]]
 
 
 def as_bytes(content: object) -> bytes:
-    """Bytes as they are, text in UTF-8, anything else as JSON."""
+    """Bytes as they are or are made, text in UTF-8, anything else as JSON."""
+    content = content() if callable(content) else content
     if isinstance(content, bytes):
         return content
     return (content if isinstance(content, str) else json.dumps(content)).encode()
@@ -54,6 +56,16 @@ def tar_bytes(members: Mapping[str, bytes]) -> bytes:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def parquet_bytes(columns: Mapping[str, list[Any]]) -> bytes:
+    """Return a Parquet file with these columns."""
+    import pyarrow
+    from pyarrow import parquet
+
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table(dict(columns)), out)
     return out.getvalue()
 
 
@@ -214,6 +226,28 @@ SAMPLES: dict[str, dict[str, object]] = {
                 "0002.png": b"...",
                 "0002.txt": "Zwei Männer.".encode(),
             }
+        ),
+    },
+    "imagefolder": {
+        "train/metadata.jsonl": (
+            '{"file_name": "1.jpg", "text": "A dog.", "caption_de": ["Ein Hund."], "id": 7}\n'
+            '{"file_name": "more/2.jpg", "captions": {"fr": ["Un chat."]}, "width": 640}\n'
+        ),
+        "train/1.jpg": b"...",
+        "test/metadata.csv": 'file_name,caption\n3.jpg,"A man, smiling."\n',
+    },
+    "parquet": {
+        "data/train-00000-of-00001.parquet": partial(
+            parquet_bytes,
+            {
+                "image": [
+                    {"bytes": b"\xff\xd8\xff...", "path": None},
+                    {"bytes": b"x", "path": "2.png"},
+                ],
+                "caption_0": ["A dog.", "A man."],
+                "caption_1": ["The dog.", None],
+                "image_id": [7, 8],
+            },
         ),
     },
     "jsonl": {

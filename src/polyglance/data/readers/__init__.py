@@ -139,6 +139,16 @@ FORMATS = dict(
             "a tar, or the folder with NAME-000000.tar ...",
         ),
         _format(
+            "imagefolder",
+            "imagefolder of Hugging Face: pictures with metadata.jsonl, .csv or .parquet",
+            "the folder with metadata.jsonl, or with train/metadata.jsonl ...",
+        ),
+        _format(
+            "parquet",
+            "Parquet of the Hugging Face hub: pictures and captions in the columns of a table",
+            "train-00000-of-00001.parquet, or the folder with several",
+        ),
+        _format(
             "jsonl",
             "JSON Lines: a manifest, questions, or sentences by language",
             "train.jsonl, or a folder of .jsonl and .jsonl.gz files",

@@ -27,6 +27,8 @@ class ReadOptions:
     """Whether the videos are whole uploads, of which the dataset's clips are spans."""
     flat: bool = False
     """Whether all pictures are in one folder instead of the published subfolders."""
+    unpack: str | None = None
+    """Folder that pictures inside the files of a format are written to; None to leave them."""
 
     def __post_init__(self) -> None:
         if self.extension and not self.extension.startswith("."):
