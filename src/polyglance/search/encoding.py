@@ -23,6 +23,7 @@ from polyglance.search.files import CHANGING, FileContent, modified_date, read_c
 from polyglance.search.limited_decoding import decode_for_library
 from polyglance.search.scan import ScannedFile
 from polyglance.search.store import BadFile, Details, Entry, Item
+from polyglance.utils.cores import available_cores
 from polyglance.utils.prefetch import prefetch
 from polyglance.vision.clips import can_read_clips
 from polyglance.vision.limited_decoding import DecodeLimits, DecodingError
@@ -35,6 +36,8 @@ BATCH_SIZE = 16
 """Images encoded together."""
 PREFETCH = 2 * BATCH_SIZE
 """Files hashed, and images decoded, ahead of the encoder."""
+MAX_DECODERS = 16
+"""Images decoded at a time, each in a process of its own, on a machine of as many cores."""
 MIN_THUMBNAIL_SIDE = 256
 """A picture is decoded no smaller for its thumbnail."""
 MAX_HELD_BYTES = 128_000_000
@@ -164,7 +167,8 @@ class FileEncoder:
 
     def encode_images(self, files: Iterable[HashedFile]) -> Generator[list[Entry | BadFile]]:
         """Encode picture files in batches; threads have them decoded ahead."""
-        with prefetch(self._decode, files, PREFETCH) as decoded:
+        decoders = min(max(2, available_cores()), MAX_DECODERS)
+        with prefetch(self._decode, files, PREFETCH, threads=decoders) as decoded:
             while batch := list(islice(decoded, BATCH_SIZE)):
                 yield self._encode_batch(batch)
 

@@ -12,8 +12,10 @@ error, because decoders return nothing of it.
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -39,8 +41,16 @@ SUFFIXES = frozenset(
 )
 """Suffixes of the files that are taken as pictures when a folder is scanned."""
 
-_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""Accepted formats, whatever the suffix; some others run programs (EPS) or open other files."""
+_PLUGINS = {
+    "AVIF": "AvifImagePlugin", "BMP": "BmpImagePlugin", "GIF": "GifImagePlugin",
+    "JPEG": "JpegImagePlugin", "JPEG2000": "Jpeg2KImagePlugin", "PNG": "PngImagePlugin",
+    "PPM": "PpmImagePlugin", "TIFF": "TiffImagePlugin", "WEBP": "WebPImagePlugin",
+}  # fmt: skip
+"""Accepted formats, whatever the suffix, and Pillow's modules that read them.
+
+Some others run programs (EPS) or open other files, and to import them all takes longer than
+Pillow itself.
+"""
 
 MAX_PIXELS = 100_000_000
 """Larger pictures are refused: they decode to 400 MB. A JPEG counts at its decoded size."""
@@ -214,6 +224,8 @@ def _open(
     full = opened.size
     if min_side is not None:
         opened.draft(None, (min_side, min_side))
+    if opened.format in ("JPEG", "MPO") and isinstance(source, io.BytesIO):
+        opened.decodermaxblock = source.getbuffer().nbytes  # at once, not 64 KB at a time
     return opened, full, None
 
 
@@ -269,8 +281,10 @@ def _formats() -> tuple[str, ...]:
     """Return the accepted formats that this build of Pillow has."""
     from PIL import Image
 
-    Image.init()
-    return tuple(name for name in _FORMATS if name in Image.OPEN)
+    for plugin in _PLUGINS.values():
+        with suppress(ImportError):
+            import_module(f"PIL.{plugin}")
+    return tuple(name for name in _PLUGINS if name in Image.OPEN)
 
 
 def _too_large(path: Path, width: int, height: int, limit: int) -> str:
