@@ -61,6 +61,11 @@ def is_spaceless(code: str) -> bool:
     return normalise_language(code) in _SPACELESS
 
 
+def known_languages() -> list[Language]:
+    """Return the languages that have a name here, by code; other well-formed codes work too."""
+    return [get_language(code) for code in _NAMES]
+
+
 _WELL_FORMED = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
 
 # Code, other codes, English name, native name of common languages. A macrolanguage includes

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 import typer
 
+from polyglance.cli.completion import complete_library
 from polyglance.errors import PolyglanceError
 
 _SCHEMES = ("postgresql://", "postgres://")
@@ -49,6 +50,7 @@ LibraryOption = Annotated[
         "-l",
         metavar="PLACE",
         callback=refuse_password,
+        autocompletion=complete_library,
         help="Library file or postgresql://...; default: $POLYGLANCE_LIBRARY or your default one.",
     ),
 ]

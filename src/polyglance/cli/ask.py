@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_language
 from polyglance.cli.output import console, warn_truncated
 from polyglance.errors import PolyglanceError
 
@@ -26,7 +27,10 @@ def ask(
     model: Annotated[Path | None, typer.Option(help="Model of a vqa run: RUN/model.")] = None,
     language: Annotated[
         str | None,
-        typer.Option(help="Language of the answers, such as en; default: the question's."),
+        typer.Option(
+            autocompletion=complete_language,
+            help="Language of the answers, such as en; default: the question's.",
+        ),
     ] = None,
     count: Annotated[int, typer.Option("-k", min=1, help="Number of answers.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,

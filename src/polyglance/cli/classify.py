@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.addresses import LibraryOption
+from polyglance.cli.completion import complete_language, complete_model
 from polyglance.cli.hits import path_text
 from polyglance.cli.index import print_skipped_files
 from polyglance.cli.interrupts import kept_if_interrupted
@@ -32,14 +33,22 @@ def classify(
     labels: Annotated[str, typer.Argument(help="Labels in any language: cat,dog,car.")],
     library: LibraryOption = None,
     model: Annotated[
-        str | None, typer.Option(help="Model name or folder, for a folder that is not indexed.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_model,
+            help="Model name or folder, for a folder that is not indexed.",
+        ),
     ] = None,
     template: Annotated[
         list[str] | None,
         typer.Option(help="How labels are read, such as 'a drawing of {}'; repeatable."),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Language of the labels, for models that need it.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_language,
+            help="Language of the labels, for models that need it.",
+        ),
     ] = None,
     min_probability: Annotated[
         float, typer.Option(min=0, max=1, help="Below it, none of these.")

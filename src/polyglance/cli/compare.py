@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_language, complete_languages, complete_model
 from polyglance.cli.output import (
     Quiet,
     console,
@@ -27,15 +28,15 @@ def compare(
         list[str],
         typer.Argument(
             metavar="MODEL...",
-            help="Models, the baseline first: names, folders or runs, also NAME=FOLDER. Of one"
-            " alone, the included model is the baseline.",
+            autocompletion=complete_model,
+            help="Names, folders or runs, the baseline first (else the included model);"
+            " or NAME=FOLDER.",
         ),
     ],
     data: Annotated[
         Path,
         typer.Option(
-            help="Captioned pictures: a manifest, or a folder with metadata.jsonl or with a text"
-            " file beside each picture."
+            help="Captioned pictures: a manifest, or a folder with captions in files beside them."
         ),
     ],
     html: Annotated[
@@ -52,11 +53,20 @@ def compare(
     ] = None,
     first_stage: Annotated[
         str | None,
-        typer.Option(help="That dual encoder; default: the included model."),
+        typer.Option(
+            autocompletion=complete_model, help="That dual encoder; default: the included model."
+        ),
     ] = None,
-    languages: Annotated[str | None, typer.Option(help="Only these languages: en,de,...")] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(autocompletion=complete_languages, help="Only these languages: en,de,..."),
+    ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Language of captions whose files do not say; default: en.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_language,
+            help="Language of captions whose files do not say; default: en.",
+        ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
     pictures: Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_format, complete_language
 from polyglance.cli.manifests import hold_out, merge
 from polyglance.cli.output import Quiet, Strict, console, parse_language, pluralize, print_skipped
 from polyglance.cli.pair_captions import pair_captions
@@ -39,12 +40,20 @@ def data_formats() -> None:
 
 @app.command("import")
 def data_import(
-    format: Annotated[str, typer.Argument(help="A format of `polyglance data formats`.")],
+    format: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=complete_format, help="A format of `polyglance data formats`."
+        ),
+    ],
     source: Annotated[Path, typer.Argument(help="The dataset's file or folder.")],
     out: Annotated[Path, typer.Option(help="Manifest to write.")],
     images: Annotated[str, typer.Option(help="Folder of the pictures or videos.")] = "",
     language: Annotated[
-        str | None, typer.Option(help="Language of texts, if the files do not say.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_language, help="Language of texts, if the files do not say."
+        ),
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="Split of records, if the files do not say.")

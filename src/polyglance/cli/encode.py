@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_model
 from polyglance.cli.interrupts import kept_if_interrupted
 from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
 from polyglance.cli.output import Quiet
@@ -19,7 +20,9 @@ def encode(
         list[Path] | None,
         typer.Argument(help="Folders, files or manifests; default when resuming: the same."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Model name or folder.")] = None,
+    model: Annotated[
+        str | None, typer.Option(autocompletion=complete_model, help="Model name or folder.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; default: as many as fit.")
     ] = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyglance.cli.completion import complete_languages, complete_model
 from polyglance.cli.output import Quiet, console, parse_integers, split_names
 from polyglance.errors import PolyglanceError
 
@@ -26,7 +27,10 @@ def evaluate(
     ],
     encoder: Annotated[
         str | None,
-        typer.Option(help="Model name or folder, also of CLIP; default: the included model."),
+        typer.Option(
+            autocompletion=complete_model,
+            help="Model name or folder, also of CLIP; default: the included model.",
+        ),
     ] = None,
     cross_encoder: Annotated[
         Path | None,
@@ -47,7 +51,10 @@ def evaluate(
     ] = None,
     device: Annotated[str, typer.Option(help="Device for torch models: cpu, cuda, ...")] = "cpu",
     split: Annotated[str | None, typer.Option(help="Only records of this split.")] = None,
-    languages: Annotated[str | None, typer.Option(help="Only these languages: en,de,...")] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(autocompletion=complete_languages, help="Only these languages: en,de,..."),
+    ] = None,
     human: Annotated[
         str | None, typer.Option(help="Languages with human captions, for the human average (HA).")
     ] = None,

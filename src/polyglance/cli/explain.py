@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_language
 from polyglance.cli.output import Quiet, parse_integers, shorten, warn_truncated
 from polyglance.errors import PolyglanceError
 
@@ -35,7 +36,10 @@ def explain(
         "attribution"
     ),
     language: Annotated[
-        str | None, typer.Option(help="Language of the sentence, such as en.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_language, help="Language of the sentence, such as en."
+        ),
     ] = None,
     translation: Annotated[
         list[str] | None,

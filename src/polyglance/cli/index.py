@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.addresses import LibraryOption as LibraryOption
+from polyglance.cli.completion import complete_model
 from polyglance.cli.interrupts import describe_library, kept_if_interrupted
 from polyglance.cli.limits import MaxMemory, MaxPixels, MaxSeconds, decode_limits
 from polyglance.cli.output import Quiet, pluralize
@@ -33,7 +34,10 @@ def index(
     ] = None,
     library: LibraryOption = None,
     model: Annotated[
-        str | None, typer.Option(help="Model name or folder, for a new library.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_model, help="Model name or folder, for a new library."
+        ),
     ] = None,
     features: Annotated[
         list[Path] | None,

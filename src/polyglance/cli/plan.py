@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_recipe
+
 
 def plan(
-    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
+    recipe: Annotated[
+        str, typer.Argument(autocompletion=complete_recipe, help="Recipe name or YAML file.")
+    ],
     gpus: Annotated[int, typer.Option(help="Number of accelerators to plan for.")] = 1,
     overrides: Annotated[
         list[str] | None,

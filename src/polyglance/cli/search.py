@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_language
 from polyglance.cli.hits import (
     check_page_name,
     print_hits,
@@ -83,6 +84,7 @@ def search(
         str | None,
         typer.Option(
             rich_help_panel=TRANSLATION,
+            autocompletion=complete_language,
             help="Language of the query; for --translate and for models that need it.",
         ),
     ] = None,
