@@ -1,4 +1,4 @@
-"""Metrics of answers to questions: the VQA score, accuracy and BLEU.
+"""Metrics of answers to questions: the VQA score and accuracy; BLEU is in `evaluation.bleu`.
 
 Scores and accuracies are in percent, as in the literature. Answers are normalised before they
 are compared. English follows the VQA challenge (https://visualqa.org/evaluation.html):
@@ -15,15 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Any
 
-from polyglance.errors import MissingExtraError, PolyglanceError
-from polyglance.languages import is_spaceless
+from polyglance.errors import PolyglanceError
 from polyglance.records import Question
-
-
-class MissingTokenizerError(PolyglanceError):
-    """A language's BLEU needs a program that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +39,6 @@ class AnswerResult:
     by_type: Mapping[str, float]
     """By answer type ("yes/no", "number", "other"), where questions have one."""
     by_language: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class BleuResult:
-    """Corpus BLEU and the signature that makes it comparable."""
-
-    score: float
-    tokenizer: str
-    signature: str
 
 
 def evaluate_answers(
@@ -145,88 +130,6 @@ def normalise_answer(text: str, language: str = "en", rules: EnglishRules | None
         return _normalise_english(text, rules or EnglishRules())
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
-
-def corpus_bleu(
-    predictions: Sequence[str],
-    references: Sequence[Sequence[str]],
-    language: str = "en",
-    tokenizer: str | None = None,
-) -> BleuResult:
-    """Return corpus BLEU by sacrebleu.
-
-    Args:
-        predictions: The model's answers.
-        references: One or more right answers for each.
-        language: Selects the tokenizer: sacrebleu's for Chinese, MeCab for Japanese and Korean,
-            characters for other languages without spaces, WMT's 13a for the rest.
-        tokenizer: Another of sacrebleu's tokenizers.
-    """
-    _check_counts(predictions, references, "sets of references")
-    if not all(references):
-        raise PolyglanceError("BLEU needs at least one reference for each prediction")
-    name = tokenizer or _bleu_tokenizer(language)
-    metric = _bleu(name, whole_corpus=True)
-    most = max(len(own) for own in references)
-    streams: list[list[Any]] = [
-        [own[n] if n < len(own) else None for own in references] for n in range(most)
-    ]
-    score = float(metric.corpus_score(list(predictions), streams).score)
-    return BleuResult(score, name, str(metric.get_signature()))
-
-
-def sentence_bleu(
-    predictions: Sequence[str],
-    references: Sequence[Sequence[str]],
-    language: str = "en",
-    tokenizer: str | None = None,
-) -> float:
-    """Return the mean sentence BLEU, by the longest n-grams that each prediction has.
-
-    Corpus BLEU of answers in one or two words is zero, for lack of 4-grams. This is UC2's
-    "soft mapping score" between answers.
-
-    Args:
-        predictions: The model's answers.
-        references: One or more right answers for each.
-        language: Selects the tokenizer, as in `corpus_bleu`.
-        tokenizer: Another of sacrebleu's tokenizers.
-    """
-    _check_counts(predictions, references, "sets of references")
-    metric = _bleu(tokenizer or _bleu_tokenizer(language), whole_corpus=False)
-    scores = [
-        float(metric.sentence_score(prediction, list(own)).score)
-        for prediction, own in zip(predictions, references, strict=True)
-    ]
-    return sum(scores) / len(scores)
-
-
-def _bleu(tokenizer: str, *, whole_corpus: bool) -> Any:
-    """Return sacrebleu's metric, or raise an error that names what is missing."""
-    if tokenizer not in _KNOWN_TOKENIZERS:
-        raise PolyglanceError(
-            f"BLEU has no tokenizer {tokenizer!r} that works offline; "
-            f"choose one of {', '.join(_KNOWN_TOKENIZERS)}"
-        )
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-    except ImportError:
-        raise MissingExtraError("BLEU", "evaluate") from None
-    try:
-        return BLEU(tokenize=tokenizer, effective_order=not whole_corpus)
-    except (RuntimeError, ImportError):
-        raise MissingTokenizerError(
-            f"BLEU with the tokenizer {tokenizer} needs MeCab: pip install"
-            f" 'sacrebleu[{tokenizer[:2]}]', or choose the tokenizer 'char'"
-        ) from None
-
-
-def _bleu_tokenizer(language: str) -> str:
-    code = language.split("-")[0]
-    return _BLEU_TOKENIZERS.get(code, "char" if is_spaceless(code) else "13a")
-
-
-_KNOWN_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none")
-_BLEU_TOKENIZERS = {"zh": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
 _THOUSANDS = re.compile(r"\d,\d")

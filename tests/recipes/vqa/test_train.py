@@ -24,7 +24,7 @@ from polyglance.cross_encoders.regions import ImageBackboneConfig
 from polyglance.cross_encoders.vqa import VQA
 from polyglance.data.readers import read_all_records
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.evaluation.answers import MissingTokenizerError
+from polyglance.evaluation.bleu import MissingTokenizerError
 from polyglance.models.projection_heads import (
     ProjectionHeads,
     ProjectionHeadsConfig,

@@ -14,13 +14,8 @@ import torch
 from polyglance.batches.inputs import pack_captions
 from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.errors import MissingExtraError
-from polyglance.evaluation.answers import (
-    AnswerResult,
-    MissingTokenizerError,
-    corpus_bleu,
-    evaluate_answers,
-    sentence_bleu,
-)
+from polyglance.evaluation.answers import AnswerResult, evaluate_answers
+from polyglance.evaluation.bleu import MissingTokenizerError, corpus_bleu, sentence_bleu
 from polyglance.evaluation.question_types import QuestionTypePrior
 from polyglance.models.vqa import VQAModel
 from polyglance.recipes import report_lines
