@@ -24,7 +24,7 @@ PINNED  := pyproject.toml constraints.txt constraints-hashed.txt tools/excludes.
 
 # A step that failed is not done: a list is written before it is installed.
 .DELETE_ON_ERROR:
-.PHONY: demo test check lint types pytest format lock sbom clean
+.PHONY: demo test check lint types pytest format docs lock sbom clean
 
 demo: $(VENV)/ready
 	$(BIN)/polyglance demo
@@ -56,6 +56,10 @@ pytest: $(VENV)/collected
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation site, in site/. MkDocs must be started by Python: its hooks are in tools.
+docs: $(VENV)/ready-dev
+	NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --strict
 
 # Ask the package index for the hashes of all files, after a change of constraints.txt.
 lock: $(VENV)/ready-dev
@@ -100,4 +104,4 @@ $(VENV)/collected: $(VENV)/ready-dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) demo-output site
