@@ -119,7 +119,6 @@ def test_no_damaged_checkpoint_is_used(
         ({"step": None}, "its 'step' is None"),
         ({"config": []}, r"its 'config' is \[\]"),
         ({"stopped": 0}, "its 'stopped' is 0"),
-        ({"format": 2}, "it has format 2, and this version knows 1"),
     ],
 )
 def test_a_state_must_fit_its_schema(

@@ -43,9 +43,12 @@ from polyglance.nn.pretrained import model_tensors
 from polyglance.records import atomic_write
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.utils.bounded import parse_json
+from polyglance.utils.folder_format import check_format
 from polyglance.vision.torch_backbone import TorchBackbone
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+FORMAT = 1
+"""Newest version of the folder's format; raised when older code could not read it."""
 IMAGE_BACKBONE, PROJECTION_HEADS = "image_backbone", "projection_heads"
 CHECKPOINTS = ("best", "latest")
 """The checkpoints of a training stage, in the order of preference."""
@@ -64,6 +67,7 @@ class ModelFolderConfig:
     """None for a model trained on regions that only an external detector computes."""
     max_text_tokens: int
     """Longer texts are truncated to so many sub-words."""
+    format: int = FORMAT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +247,7 @@ Config = TypeVar("Config", bound=ModelFolderConfig)
 def read_model(folder: Path, config_class: type[Config]) -> tuple[Config, dict[str, Tensor]]:
     """Read ``config.json``, with the folder's own image backbone, and weights as float32."""
     plain: dict[str, Any] = parse_json((folder / CONFIG).read_bytes())
+    check_format(plain, FORMAT, folder)
     config = load(config_class, plain)
     state = {name: value.to(torch.float32) for name, value in load_file(folder / WEIGHTS).items()}
     if config.image_backbone is None:
@@ -262,12 +267,15 @@ def read_config(folder: Path) -> CrossEncoderFolderConfig | None:
         return None  # a question-answering model, or a dual encoder
     try:
         plain = parse_json((folder / CONFIG).read_bytes())
+        check_format(plain, FORMAT, folder)
         shape = plain.pop("model", {})
         if not isinstance(shape, dict):  # `load` would take a text for the path of a file
             raise PolyglanceError(f"model: expected a mapping, not {shape!r}")
         model = load(model_class.config_class, shape)
         # `load` knows no protocols: the model's configuration is put in afterwards.
         known = load(_Plain, plain)
+    except DataError:
+        raise
     except PolyglanceError as error:
         raise DataError(f"{folder / CONFIG}: {error}") from error
     fields = {name: getattr(known, name) for name in known.__dataclass_fields__}

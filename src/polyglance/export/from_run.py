@@ -15,10 +15,13 @@ from polyglance.models.mmp_folder import SYSTEM, load_mmp
 from polyglance.models.smalr_folder import FeatureInfo, load_smalr
 from polyglance.text import open_tokenizer
 from polyglance.utils.bounded import parse_json
+from polyglance.utils.folder_format import check_format
 from polyglance.utils.yaml12 import parse
 
 MAX_LENGTH = 64
 """Maximum number of tokens of a text: a long sentence or two."""
+COMPACT_FORMAT = 1
+"""Newest version of a compressed model's ``config.json``."""
 COMPACT, WORDS = "compact", "words"
 """Folders of a run with a compressed model of sub-words, and with a model of words."""
 TRAINED = "model"
@@ -134,6 +137,7 @@ def _export_compact(
     compact = run / COMPACT
     try:
         settings = parse_json((compact / "config.json").read_bytes())
+        check_format(settings, COMPACT_FORMAT, run)
         state = load_file(compact / "compact.safetensors")
         config = MMPConfig.from_json(settings["model"])
         pictures = load(ImagePreprocessing, settings["pictures"])

@@ -24,9 +24,11 @@ from polyglance.nn.meta import on_meta_device
 from polyglance.records import atomic_write
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.utils.bounded import parse_json
+from polyglance.utils.folder_format import check_format
 
 SYSTEM = "mmp"
 _STATE, _CONFIG = "model.safetensors", "config.json"
+_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def save_mmp(
         raise PolyglanceError(f"a {type(tokenizer).__name__} cannot be saved with a model")
     save(folder)
     settings = {
+        "format": _FORMAT,
         "system": SYSTEM,
         "model": used.to_json(),
         "features": as_plain(features),
@@ -116,6 +119,7 @@ def load_mmp(folder: Path) -> MMPFolder:
     """Load a folder that `save_mmp` wrote, in evaluation mode."""
     try:
         settings = parse_json((folder / _CONFIG).read_bytes())
+        check_format(settings, _FORMAT, folder)
         config = MMPConfig.from_json(settings["model"])
         features = load(TrainedFeatures, settings["features"])
         state = load_file(folder / _STATE)

@@ -32,8 +32,10 @@ from polyglance.nn.sentence_gru import LanguageBranches, SentenceGRU
 from polyglance.records import atomic_write
 from polyglance.text.lexicon import Lexicon
 from polyglance.utils.bounded import parse_json
+from polyglance.utils.folder_format import check_format
 
 _STATE, _CONFIG = "model.safetensors", "config.json"
+_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def save_smalr(
     )
     lexicon.save(folder)
     settings = {
+        "format": _FORMAT,
         "model": as_plain(model.config),
         "languages": list(lexicon.languages),
         "seen_by": as_plain(feature_info),
@@ -155,6 +158,7 @@ def load_smalr(folder: str | Path) -> SMALRFolder:
     folder = Path(folder)
     try:
         settings = parse_json((folder / _CONFIG).read_bytes())
+        check_format(settings, _FORMAT, folder)
         config = load(SMALRConfig, settings["model"])
         feature_info = load(FeatureInfo, settings["seen_by"])
         state = load_file(folder / _STATE)

@@ -36,6 +36,7 @@ from polyglance.training.distributed import (
     shard_like,
 )
 from polyglance.utils.bounded import parse_json
+from polyglance.utils.folder_format import check_format
 
 Fit = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 """Converts the tensors of one model to those of another."""
@@ -154,6 +155,8 @@ def read_state(folder: Path, schema: Schema | None = None) -> dict[str, Any]:
     path = folder / _STATE
     try:
         state = parse_json(path.read_text(encoding="utf-8"))
+        if isinstance(state, dict):
+            check_format(state, _FORMAT, folder)
         _check_state(state, {} if schema is None else schema)
     except (OSError, ValueError) as error:
         raise DataError(
@@ -167,8 +170,6 @@ def read_state(folder: Path, schema: Schema | None = None) -> dict[str, Any]:
 def _check_state(state: object, schema: Schema) -> None:
     if not isinstance(state, dict):
         raise ValueError("it is not a JSON object")
-    if state.get("format", _FORMAT) != _FORMAT:
-        raise ValueError(f"it has format {state['format']}, and this version knows {_FORMAT}")
     for key, types in schema.items():
         if key not in state:
             raise ValueError(f"it lacks {key!r}")

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.records import Record
 from polyglance.utils.bounded import parse_json
+from polyglance.utils.folder_format import UPGRADE_HINT
 from polyglance.vision.shards import Shard, allow_open_files, read_shard
 from polyglance.vision.tokens import Floats, VisualTokens, feature_key, published_keys
 
@@ -222,6 +223,9 @@ def parse_info(text: str, file: str) -> StoreInfo:
     except ValueError as error:
         raise DataError(f"{file}: cannot be read ({error})") from error
     if not isinstance(fields, dict) or fields.get("version") != VERSION:
+        version = fields.get("version") if isinstance(fields, dict) else None
+        if isinstance(version, int) and version > VERSION:
+            raise DataError(f"{file} {UPGRADE_HINT}")
         raise DataError(f"{file}: is not version {VERSION}; extract the features again")
     try:
         info = StoreInfo(**fields)

@@ -140,6 +140,7 @@ def save_compact(
     folder.mkdir(parents=True, exist_ok=True)
     save_file(compact_state(model), folder / "compact.safetensors")
     settings = {
+        "format": 1,
         "model": model.config.to_json(),
         "pictures": {"size": image_size, "mean": mean.tolist(), "std": std.tolist()},
         "longest": max_text_tokens,
