@@ -47,6 +47,39 @@ class TestVqaScore:
             vqa_score("red", [])
 
 
+PUBLISHED = [
+    # A prediction, people's answers and how many gave each, and the score of the challenge's own
+    # script, which was run on these.
+    ("Yes.", {"yes": 4, "no": 6}, 1.0),
+    ("2", {"two": 2, "2": 2, "3": 6}, 1.0),
+    ("two", {"2": 1, "3": 9}, 0.3),
+    ("a t-shirt", {"t shirt": 3, "shirt": 7}, 0.9),
+    ("black/white", {"black and white": 7, "black white": 3}, 0.9),
+    ("1,000", {"1000": 2, "1,000": 3, "100": 5}, 1.0),
+    ("5 p.m.", {"5 pm": 3, "5": 7}, 0.9),
+    ("dont know", {"don't know": 9, "no": 1}, 1.0),
+    ("oclock", {"o'clock": 2, "time": 8}, 0.6),
+    ("yes, sir!", {"yes sir": 5, "no": 5}, 1.0),
+    ("none", {"0": 6, "1": 4}, 1.0),
+    ("grey", {"gray": 10}, 0.0),
+    ("Yes.", {"yes": 10}, 0.0),  # all agree: it compares them as they are
+    (" yes\n", {"yes": 10}, 1.0),
+]
+
+
+class TestPublishedScript:
+    @pytest.mark.parametrize(("prediction", "answers", "score"), PUBLISHED)
+    def test_scores_are_those_of_the_challenge(self, prediction, answers, score):
+        given = [text for text, count in answers.items() for _ in range(count)]
+        rules = EnglishRules(unanimous=False)
+        assert vqa_score(prediction, given, rules=rules) == pytest.approx(score, abs=1e-6)
+        if len(answers) > 1:
+            assert vqa_score(prediction, given) == pytest.approx(score, abs=1e-6)
+
+    def test_agreed_answers_are_normalised_by_default(self):
+        assert vqa_score("Yes.", ["yes"] * 10) == 1.0
+
+
 class TestEnglishNormalForm:
     @pytest.mark.parametrize(
         ("text", "expected"),
