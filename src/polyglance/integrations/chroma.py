@@ -51,16 +51,14 @@ class PolyglanceEmbeddingFunction(EmbeddingFunction):
 
     def __call__(self, input: Sequence[str | NDArray[np.uint8]]) -> list[NDArray[np.float32]]:
         """Return the vectors of documents, or of pictures as pixels (height, width, RGB)."""
-        vectors: list[Any] = [None] * len(input)
-        for is_text, encode in (
-            (True, self.encoder.encode_texts),
-            (False, self.encoder.encode_pictures),
-        ):
-            chosen = [n for n, item in enumerate(input) if isinstance(item, str) == is_text]
-            if chosen:
-                for n, vector in zip(chosen, encode([input[n] for n in chosen]), strict=True):
-                    vectors[n] = vector
-        return vectors
+        vectors = np.empty((len(input), self.encoder.width), np.float32)
+        texts = [n for n, item in enumerate(input) if isinstance(item, str)]
+        pictures = [n for n, item in enumerate(input) if not isinstance(item, str)]
+        if texts:
+            vectors[texts] = self.encoder.encode_texts([str(input[n]) for n in texts])
+        if pictures:
+            vectors[pictures] = self.encoder.encode_pictures([input[n] for n in pictures])
+        return list(vectors)
 
     @staticmethod
     def name() -> str:

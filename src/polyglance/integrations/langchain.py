@@ -36,7 +36,8 @@ class PolyglanceEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return a vector for each text."""
-        return self.encoder.encode_texts(texts).tolist()
+        vectors: list[list[float]] = self.encoder.encode_texts(texts).tolist()
+        return vectors
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a query, in any language."""
@@ -44,4 +45,5 @@ class PolyglanceEmbeddings(Embeddings):
 
     def embed_image(self, uris: Sequence[Picture]) -> list[list[float]]:
         """Return a vector for each picture, as stores with ``add_images`` call it."""
-        return self.encoder.encode_pictures(uris).tolist()
+        vectors: list[list[float]] = self.encoder.encode_pictures(uris).tolist()
+        return vectors

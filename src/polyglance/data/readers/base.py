@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from polyglance.errors import DataError, PolyglanceError, printable
 from polyglance.languages import is_language_code, normalise_language
@@ -88,7 +88,7 @@ def normalise_split(name: str) -> str:
     return _SPLITS.get(name.lower(), name)
 
 
-def split_in_name(path: Path) -> str | None:
+def split_in_name(path: PurePath) -> str | None:
     """Return the split in a file name: "train" for ``captions_train2014.json``."""
     words = re.split(r"[^a-z]+", path.name.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), None)
