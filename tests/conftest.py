@@ -41,6 +41,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Modules stay, too; from now on only what tests create is looked through."""
     gc.freeze()
     gc.enable()
+    gc.set_threshold(10_000, 20, 20)  # seldom: few objects of a test outlive it
     if session.config.option.collectonly:
         # `make test` collects in one process first, which compiles for the workers what they
         # import: also 800 modules that torch imports with the first optimiser.

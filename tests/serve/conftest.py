@@ -167,7 +167,9 @@ def browser() -> Iterator[Browser]:
     if chromium is None:
         pytest.fail("the page is tested in Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        # All pages in one process: starting another takes as long as a short test.
+        arguments = ["--no-sandbox", "--renderer-process-limit=1"]
+        launched = playwright.chromium.launch(executable_path=chromium, args=arguments)
         expect.set_options(timeout=PAGE_TIMEOUT)
         yield launched
         launched.close()

@@ -200,8 +200,12 @@ def _quantise(rows: Tensor, parts: int, rounds: int = 20) -> tuple[Tensor, Tenso
     for part in rows.chunk(parts, dim=1):
         first = torch.linspace(0, len(part) - 1, _CODES, device=part.device).long()
         centres = part[first].clone()
+        before: Tensor | None = None
         for _ in range(rounds):
             nearest = _nearest(part, centres)
+            if before is not None and torch.equal(nearest, before):
+                break  # the same rows have the same means: no further round changes anything
+            before = nearest
             sums = torch.zeros_like(centres).index_add_(0, nearest, part)
             counts = torch.bincount(nearest, minlength=_CODES)[:, None]
             centres = torch.where(counts > 0, sums / counts.clamp(min=1), centres)
