@@ -24,7 +24,7 @@ PINNED  := pyproject.toml constraints.txt constraints-hashed.txt tools/excludes.
 
 # A step that failed is not done: a list is written before it is installed.
 .DELETE_ON_ERROR:
-.PHONY: demo test check lint types pytest format docs lock sbom clean
+.PHONY: demo test check lint types pytest format docs lock sbom dist clean
 
 demo: $(VENV)/ready
 	$(BIN)/polyglance demo
@@ -68,6 +68,10 @@ lock: $(VENV)/ready-dev
 # What is installed, as CycloneDX: sbom.cdx.json.
 sbom: $(VENV)/ready-dev
 	$(BIN)/python -m tools.sbom --extra dev
+
+# The files of a release in dist/: sdist, wheel, checksums and bill of materials, all checked.
+dist: $(VENV)/ready-dev
+	$(BIN)/python -m tools.dist
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -148,6 +148,16 @@ def test_layouts_of_captioned_folders(tmp_path: Path) -> None:
     assert read.layout.image_ids["de"].tolist() == [1, 3]
     assert open_test_set(beside, language="fr", languages=["fr"]).languages == ["fr"]
 
+    table = tmp_path / "table"
+    write_pictures(table, ["cat.png", "dog.png"])
+    (table / "metadata.jsonl").write_text(
+        '{"file_name": "cat.png", "text": "a cat"}\n{"file_name": "dog.png", "text": "a dog"}\n'
+    )
+    for source in (table, table / "metadata.jsonl"):
+        read = open_test_set(source, language="en")
+        assert read.layout.captions == {"en": ("a cat", "a dog")}
+        assert [file.name for file in read.files] == ["cat.png", "dog.png"]
+
     # The same as a manifest, alone in its folder, with a caption that is empty and a damaged file.
     records = [
         Record(image="../beside/cat.png", captions={"en": ("a cat", " ")}),

@@ -17,7 +17,7 @@ from polyglance.errors import DataError, PolyglanceError, Problems, printable
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.utils.progress import progress
 
-_BESIDE_PICTURES = ("jsonl", "imagefolder")
+_BESIDE_PICTURES = ("jsonl", "imagefolder", "captioned-folder")
 """Formats whose files lie beside their pictures."""
 _WITH_PICTURES = ("parquet",)
 """Formats whose files contain their pictures."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from polyglance.data.machine_captions import count_machine_captions, read_human_captions
-from polyglance.data.readers import FORMATS, ReadOptions, captioned_folder, read_dataset
+from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.errors import DataError, Problems, printable
 from polyglance.evaluation.embeddings import EmbeddingLayout, build_layout, select_languages
 from polyglance.evaluation.encoders import image_paths
@@ -124,21 +124,19 @@ def _read(
         raise DataError(f"{source} has several manifests ({names}): give one of them as --data")
     if manifests:
         return _read(manifests[0], language, human_only)
-    problems = Problems()
-    records = list(captioned_folder.read(source, options, problems))
-    if problems:
-        raise DataError(str(problems.items[0]))
-    if not any(record.captions for record in records):
+    try:
+        records = list(_dataset("captioned-folder", source, options))
+    except DataError as error:
+        if "expected pictures" not in str(error):
+            raise
         raise DataError(
             f"{printable(str(source))} has no captions: put them in a manifest (.jsonl), in"
             " metadata.jsonl, or in a text file beside each picture (dog.jpg, dog.txt)"
-        )
+        ) from None
     return None, records, source
 
 
 def _dataset(format: str, source: Path, options: ReadOptions) -> Iterator[Record]:
-    if format not in FORMATS:
-        raise DataError(f"{source}: this version reads no {format}: give a manifest")
     return read_dataset(format, source, options, Problems(strict=True))
 
 

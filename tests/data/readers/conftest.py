@@ -236,6 +236,14 @@ SAMPLES: dict[str, dict[str, object]] = {
         "train/1.jpg": b"...",
         "test/metadata.csv": 'file_name,caption\n3.jpg,"A man, smiling."\n',
     },
+    "captioned-folder": {
+        "dog.jpg": b"...",
+        "dog.txt": "A dog.\nA brown dog.\n",
+        "dog.de.txt": "Ein Hund.\n",
+        "test/cat.png": b"...",
+        "test/cat.txt": "A cat.\n",
+        "plain.webp": b"...",
+    },
     "parquet": {
         "data/train-00000-of-00001.parquet": partial(
             parquet_bytes,

@@ -15,7 +15,7 @@ from polyglance.errors import DataError, PolyglanceError, Problems
 
 
 def test_every_format_is_described_and_readable() -> None:
-    assert len(FORMATS) == 22
+    assert len(FORMATS) == 23
     for name, format in FORMATS.items():
         assert format.name == name
         assert format.help

@@ -144,6 +144,11 @@ FORMATS = dict(
             "the folder with metadata.jsonl, or with train/metadata.jsonl ...",
         ),
         _format(
+            "captioned-folder",
+            "pictures with their captions in text files of the same name, by language",
+            "the folder with dog.jpg, dog.txt, dog.de.txt ...",
+        ),
+        _format(
             "parquet",
             "Parquet of the Hugging Face hub: pictures and captions in the columns of a table",
             "train-00000-of-00001.parquet, or the folder with several",

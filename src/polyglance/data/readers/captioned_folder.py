@@ -14,37 +14,41 @@ from pathlib import Path
 from polyglance.data.readers.base import ReadOptions, split_in_name
 from polyglance.errors import DataError, Problems, printable
 from polyglance.languages import is_language_code, normalise_language
-from polyglance.records import Record, read_lines
+from polyglance.records import Record, is_valid_text, read_lines
 from polyglance.vision.pictures import SUFFIXES
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
     """Yield a record for each picture, in the order of their paths."""
+    expected = f"{printable(str(source))}: expected pictures with .txt files of the same name"
     if not source.is_dir():
-        raise DataError(f"{printable(str(source))}: expected a folder of pictures with .txt files")
-    language = options.language or "en"
+        raise DataError(expected)
+    language, captioned = options.language or "en", False
     for folder, inner, names in os.walk(source):
-        inner.sort()
-        inner[:] = [name for name in inner if not name.startswith(".")]
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
         where = Path(folder)
         texts = _text_files(names)
         for name in sorted(names):
             stem, suffix = os.path.splitext(name)  # noqa: PTH122 (a name, not a path)
             if suffix.lower() not in SUFFIXES or name.startswith("."):
                 continue
+            path = (where / name).relative_to(source)
+            if not is_valid_text(path.as_posix()):
+                problems.report(where / name, None, "expected a name in UTF-8")
+                continue
             captions: dict[str, tuple[str, ...]] = {}
             for code, file in texts.get(stem, ()):
                 lines = [line.strip() for _, line in read_lines(where / file, problems)]
-                own = tuple(line for line in lines if line)
-                captions[code or language] = captions.get(code or language, ()) + own
-            path = (where / name).relative_to(source).as_posix()
-            parts = Path(path).parent
-            split = options.split or (split_in_name(parts) if parts.name else None)
+                captions[code or language] = captions.get(code or language, ()) + tuple(lines)
+            captions = {code: tuple(filter(None, own)) for code, own in captions.items()}
+            captioned = captioned or any(captions.values())
             yield Record(
-                image=options.path(path),
+                image=options.path(path.as_posix()),
                 captions={code: own for code, own in captions.items() if own},
-                split=split,
+                split=options.split or split_in_name(path.parent),
             )
+    if not captioned:
+        raise DataError(expected)
 
 
 def _text_files(names: list[str]) -> dict[str, list[tuple[str | None, str]]]:
