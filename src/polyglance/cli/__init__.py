@@ -121,8 +121,24 @@ def demo(
     model: Annotated[
         str | None, typer.Option(autocompletion=complete_model, help="Model name or folder.")
     ] = None,
+    static: Annotated[
+        Path | None,
+        typer.Option(help="Write a page here instead that searches inside the browser."),
+    ] = None,
+    onnxruntime_web: Annotated[
+        Path | None,
+        typer.Option(help="With --static: folder of that npm package; default: fetched once."),
+    ] = None,
 ) -> None:
     """Search the included photographs in fourteen languages, offline."""
+    if static is not None:
+        from polyglance.demo.static_page import write_static_page
+
+        _refuse("--static takes no", query=query or None, photos=photos)
+        size = write_static_page(static, model=model, onnxruntime_web=onnxruntime_web)
+        print(f"{static}: {size / 1e6:.1f} MB; serve it: python -m http.server -d {static}")
+        return
+    _refuse("without --static there is no", onnxruntime_web=onnxruntime_web)
     from polyglance.demo.show import run_demo
     from polyglance.encoders import load
 
