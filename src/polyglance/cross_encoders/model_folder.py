@@ -45,6 +45,7 @@ from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.utils.bounded import parse_json
 from polyglance.utils.folder_format import check_format
 from polyglance.vision.torch_backbone import TorchBackbone
+from polyglance.vision.transformers_backbone import PREPROCESSING
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT = 1
@@ -227,7 +228,10 @@ def copy_weights(name: str, folder: Path) -> None:
     """Copy pretrained weights, by name or folder, into a model folder."""
     folder.mkdir(parents=True, exist_ok=True)
     source = weights.folder(name)
-    for file in ("config.json", "model.safetensors"):
+    files = ["config.json", "model.safetensors"]
+    if (source / PREPROCESSING).is_file():  # of a vision model of transformers
+        files.append(PREPROCESSING)
+    for file in files:
         if source.resolve() != folder.resolve():
             shutil.copyfile(source / file, folder / file)
 

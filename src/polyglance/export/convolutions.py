@@ -8,7 +8,9 @@ from torch import nn
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import GraphWriter
 from polyglance.export.layers import layer_weight
+from polyglance.export.towers import tower_feature_map
 from polyglance.vision import efficientnet, resnet
+from polyglance.vision.transformers_backbone import TransformersNetwork
 
 _MAX_FLOAT32_KERNEL = 3
 """Largest kernel for which the runtime has a fast depthwise convolution in float32.
@@ -24,9 +26,11 @@ def feature_map(graph: GraphWriter, x: str, module: nn.Module, name: str) -> str
         return _efficientnet(graph, x, module, name)
     if isinstance(module, resnet.Network):
         return _resnet(graph, x, module, name)
+    if isinstance(module, TransformersNetwork):
+        return tower_feature_map(graph, x, module, name)
     raise PolyglanceError(
-        f"a {type(module).__name__} cannot be exported, only EfficientNet-Lite and ResNet:"
-        " train on features of one of these"
+        f"a {type(module).__name__} cannot be exported, only EfficientNet-Lite, ResNet and vision"
+        " models of transformers: train on features of one of these"
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
 
@@ -44,6 +44,11 @@ class GraphWriter:
         """Declare an input; a string in ``shape`` names a dynamic dimension."""
         self._inputs.append(helper.make_tensor_value_info(name, _TYPES[kind], list(shape)))
         return name
+
+    def input_shape(self, name: str) -> list[int]:
+        """Return the shape of an input; 0 for a dynamic dimension."""
+        [value] = [value for value in self._inputs if value.name == name]
+        return [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
 
     def output(self, value: str, name: str, kind: str, shape: Shape) -> None:
         """Declare ``value`` as an output called ``name``."""
@@ -82,6 +87,40 @@ class GraphWriter:
         if self.state[name].dtype == np.float32:
             return stored
         return self.node("Cast", stored, to=TensorProto.FLOAT)
+
+    def inline(self, model: ModelProto, prefix: str, inputs: Mapping[str, str]) -> list[str]:
+        """Add all nodes of another graph, whose matrices are then stored in float16.
+
+        Args:
+            model: The graph; its opset must be ours.
+            prefix: Of the names of its weights.
+            inputs: The values of this graph that its inputs are.
+
+        Returns:
+            The names of its outputs.
+        """
+        place = len(self._nodes)
+        names = {"": "", **inputs}
+
+        def own(name: str) -> str:
+            return names.setdefault(name, f"/{place}/{name}")
+
+        for tensor in model.graph.initializer:
+            array = numpy_helper.to_array(tensor)
+            stored = f"{prefix}.{tensor.name}"
+            is_matrix = array.dtype == np.float32 and array.ndim > 1
+            kept = array.astype(np.float16) if is_matrix else array
+            self._initialisers[stored] = numpy_helper.from_array(kept, stored)
+            cast = self.node("Cast", stored, to=TensorProto.FLOAT) if is_matrix else stored
+            names[tensor.name] = cast
+        for node in model.graph.node:
+            copied = NodeProto()
+            copied.CopyFrom(node)
+            copied.name = ""
+            copied.input[:] = [own(name) for name in node.input]
+            copied.output[:] = [own(name) for name in node.output]
+            self._nodes.append(copied)
+        return [own(value.name) for value in model.graph.output]
 
     def build(self, name: str) -> ModelProto:
         """Return the finished graph."""

@@ -68,7 +68,8 @@ def open_backbone(
     """Load a backbone by name, or from a folder of its weights.
 
     Args:
-        name: A name of `LOADERS`, or a folder with ``config.json`` and weights.
+        name: A name of `LOADERS`, or a folder with ``config.json`` and weights: ours, or that
+            of a vision model of transformers (ViT, ConvNeXt, DINOv2, SigLIP ...).
         size: Side of the square that pictures are resized to, which may differ from
             training: 224 gives every EfficientNet-Lite a 7 x 7 map, at 74 % of the cost
             of the 260 that Lite2 was trained at.
@@ -90,7 +91,7 @@ def _loader_of_folder(folder: Path) -> Loader | None:
     """Return the loader of a folder's weights by the ``model_type`` of its config."""
     try:
         model_type = parse_json((folder / "config.json").read_bytes())["model_type"]
-        return _LOADERS_BY_TYPE.get(model_type)
+        return _LOADERS_BY_TYPE.get(model_type, _transformers)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -158,6 +159,15 @@ def _resnet(name: str, size: int, threads: int | None, device: str) -> Backbone:
     except ModuleNotFoundError as error:
         raise MissingExtraError("ResNet-50", "train") from error
     return ResNet50(folder, name, size, threads, device)
+
+
+def _transformers(name: str, size: int, threads: int | None, device: str) -> Backbone:
+    """Open any other folder with transformers, which knows many vision models."""
+    try:
+        from polyglance.vision.transformers_backbone import TransformersBackbone
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a vision model of transformers", "train") from error
+    return TransformersBackbone(Path(name).expanduser(), name, size, threads, device)
 
 
 LOADERS: dict[str, Loader] = {

@@ -29,25 +29,55 @@ class TorchBackbone(ABC):
     def __init__(
         self, folder: Path, name: str, size: int, threads: int | None = None, device: str = "cpu"
     ) -> None:
-        check_device(device)
         config, state = read_weights(folder)
+        try:
+            network = self.build_network(config, state)
+        except (KeyError, IndexError, TypeError, RuntimeError, AttributeError) as error:
+            raise DataError(f"{folder} does not hold the weights of {name} ({error})") from error
+        self.set_up(network, config, folder, name, size, threads, device)
+
+    def set_up(
+        self,
+        network: nn.Module,
+        config: Mapping[str, Any],
+        folder: Path,
+        name: str,
+        size: int,
+        threads: int | None,
+        device: str,
+    ) -> None:
+        """Set the attributes of `Backbone` and place the network.
+
+        Args:
+            network: With a linear ``classifier``.
+            config: Holds ``mean`` and ``std`` of the channels, in 0 to 1.
+            folder: Of the weights.
+            name: The backbone's name.
+            size: Side of its pictures in pixels.
+            threads: Number of CPU threads; None for torch's default.
+            device: Torch's device.
+        """
+        check_device(device)
         try:
             self.mean = 255 * torch.tensor(config["mean"], dtype=torch.float32)
             self.std = 255 * torch.tensor(config["std"], dtype=torch.float32)
-            network = self.build_network(config, state)
-            self.network = network.eval().requires_grad_(False)
             classifier = network.get_submodule("classifier")
-        except (KeyError, IndexError, TypeError, RuntimeError, AttributeError) as error:
+        except (KeyError, TypeError, RuntimeError, AttributeError) as error:
             raise DataError(f"{folder} does not hold the weights of {name} ({error})") from error
         assert isinstance(classifier, nn.Linear)
+        self.network = network.eval().requires_grad_(False)
         self.name = name
         self.size = size
         self.threads = threads
         self.width = classifier.in_features
         self.num_classes = classifier.out_features
-        self.fingerprint = file_sha256(folder / "model.safetensors")
+        self.fingerprint = self.weights_fingerprint(folder)
         self.device = torch.device(device)
         self.network.to(self.device)
+
+    def weights_fingerprint(self, folder: Path) -> str:
+        """Return a hash of the weights in a folder."""
+        return file_sha256(folder / "model.safetensors")
 
     @abstractmethod
     def build_network(self, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:

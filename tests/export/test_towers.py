@@ -1,0 +1,109 @@
+"""Vision models of transformers as image backbones: extracted, trained along and exported."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    ConvNextConfig,
+    Dinov2Config,
+    SiglipConfig,
+    SiglipTextConfig,
+    SiglipVisionConfig,
+    ViTConfig,
+)
+
+from helpers.small_mmp import cosines, pixel_values
+from polyglance.encoders.model_folder import ImagePreprocessing
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.export.convolutions import feature_map
+from polyglance.export.graph import GraphWriter
+from polyglance.export.inputs import pixels_input
+from polyglance.vision.backbone import open_backbone
+from polyglance.vision.transformers_backbone import TransformersBackbone, TransformersNetwork
+
+MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.2, 0.3]
+SHAPE: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+MLP = {"intermediate_size": 64}
+VISION = SHAPE | MLP | {"image_size": 64, "patch_size": 16}
+TOWERS: dict[str, tuple[Any, int]] = {
+    "vit": (ViTConfig(**VISION), 64),
+    "vit-interpolated": (ViTConfig(**VISION), 96),
+    "convnext": (ConvNextConfig(depths=[1] * 4, hidden_sizes=[8, 16, 24, 32]), 64),
+    "dinov2": (Dinov2Config(**SHAPE, mlp_ratio=2, image_size=70, patch_size=14), 56),
+    "siglip": (
+        SiglipConfig(
+            vision_config=SiglipVisionConfig(**VISION).to_dict(),
+            text_config=SiglipTextConfig(**SHAPE, **MLP, vocab_size=50).to_dict(),
+        ),
+        64,
+    ),
+    "siglip-vision": (SiglipVisionConfig(**VISION), 64),
+}
+"""Kinds of towers with the size of their pictures."""
+
+
+def save_tower_folder(kind: str, folder: Path) -> Path:
+    """Save a tiny model with random weights as `save_pretrained` and its processor do."""
+    torch.manual_seed(0)
+    model: Any = AutoModel.from_config(TOWERS[kind][0])
+    model.save_pretrained(str(folder))
+    settings = {"image_mean": MEAN, "image_std": STD}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def rounded(network: TransformersNetwork) -> TransformersNetwork:
+    """Round the matrices as they are stored."""
+    network = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(parameter.half().float())
+    return network
+
+
+@pytest.mark.parametrize("kind", TOWERS)
+def test_an_exported_tower_computes_as_torch_does(kind: str, tmp_path: Path) -> None:
+    size = TOWERS[kind][1]
+    backbone = open_backbone(str(save_tower_folder(kind, tmp_path / kind)), size=size)
+    assert isinstance(backbone, TransformersBackbone)
+    assert backbone.mean.tolist() == pytest.approx([255 * value for value in MEAN])
+    pixels = np.random.default_rng(0).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
+    mean, std = (tuple(part.tolist()) for part in (backbone.mean, backbone.std))
+    settings = ImagePreprocessing(size, mean, std)
+    graph = GraphWriter({})
+    graph.output(
+        feature_map(graph, pixels_input(graph, settings), backbone.network, "image_backbone"),
+        "map", "float32", ("batch", "channels", "rows", "columns"),
+    )  # fmt: skip
+    content = graph.build("tower").SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    values = pixel_values(pixels, settings)
+    [exported] = session.run(None, {"pixel_values": values})
+    with torch.no_grad():
+        expected = rounded(backbone.network)(torch.from_numpy(values)).numpy()
+    cells = {"convnext": size // 32, "dinov2": size // 14}.get(kind, size // 16)
+    assert exported.shape == (3, 32, cells, cells)
+    np.testing.assert_allclose(exported, expected, atol=1e-4)
+    # Rounding the matrices changes little.
+    whole = backbone.feature_map(pixels).permute(0, 3, 1, 2).numpy()
+    assert cosines(whole.reshape(3, -1), exported.reshape(3, -1)).min() > 0.9999
+    assert cosines(whole.reshape(3, -1)[:2], whole.reshape(3, -1)[1:]).max() < 0.9999
+
+
+def test_what_is_no_tower_is_refused(tmp_path: Path) -> None:
+    folder = save_tower_folder("dinov2", tmp_path / "tower")
+    with pytest.raises(PolyglanceError, match="patches of 14 pixels, which do not divide a size"):
+        open_backbone(str(folder), size=64)
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(DataError, match="does not say how pictures are normalised"):
+        open_backbone(str(folder), size=56)
