@@ -1,4 +1,4 @@
-"""Merge manifests: one record for each picture or clip, with the captions of all of them."""
+"""Merge manifests: a record for each picture or clip, with the captions and labels of all."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ class _Merged:
     captions: dict[str, list[str]] = field(default_factory=dict)
     sources: dict[str, list[str | None]] = field(default_factory=dict)
     """By language, the caption that each caption was translated from; None for people's own."""
+    labels: dict[str, None] = field(default_factory=dict)
 
     def add(self, record: Record, machine: MachineCaptions, source: str) -> None:
-        """Add captions that are not there yet."""
+        """Add captions and labels that are not there yet."""
+        self.labels |= dict.fromkeys(record.labels)
         for language, texts in record.captions.items():
             own = self.captions.setdefault(language, [])
             sources = self.sources.setdefault(language, [])
@@ -46,7 +48,7 @@ class _Merged:
             if any(text is not None for text in sources)
         }
         captions = {language: tuple(texts) for language, texts in self.captions.items()}
-        return replace(self.record, captions=captions), machine
+        return replace(self.record, captions=captions, labels=tuple(self.labels)), machine
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ def merge_manifests(
 ) -> MergeResult:
     """Write a manifest with the captions of several, and marks of what a machine translated.
 
-    Pictures keep the order in which they first appear, and everything but captions from there.
-    A caption that is there twice is kept once.
+    Pictures keep the order in which they first appear, and from there everything but captions and
+    labels. What is there twice is kept once.
 
     Args:
         manifests: What to merge.

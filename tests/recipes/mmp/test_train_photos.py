@@ -15,18 +15,21 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from helpers.small_mmp import image_backbone_state
+from helpers.small_mmp import cosines, image_backbone_state, torch_pictures
 from helpers.text_encoder import unigram_tokenizer
+from helpers.towers import save_tower_folder
 from polyglance.batches.inputs import Indices, PixelTable
 from polyglance.batches.streamed_pixels import StreamedPixels
 from polyglance.config import dump, load
 from polyglance.data.captions import CaptionTable
 from polyglance.data.tar_writer import write_tars
 from polyglance.encoders import load as open_model
-from polyglance.encoders.model_folder import ModelFolder
+from polyglance.encoders.model_folder import ImagePreprocessing, ModelFolder
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
+from polyglance.export.from_run import export_run
 from polyglance.models.mmp import MMPObjective
+from polyglance.models.mmp_folder import load_mmp
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
 from polyglance.recipes import open_recipe
@@ -36,14 +39,17 @@ from polyglance.recipes.mmp.config import (
     ClassNameConfig,
     CompressionConfig,
     ImageCorpus,
+    LabelNameConfig,
     MMPPhotoRecipe,
     TextCorpus,
 )
 from polyglance.recipes.mmp.photo_data import image_order, load_photo_data
-from polyglance.recipes.mmp.train_photos import build_model, open_backbone, train
+from polyglance.recipes.mmp.train_photos import build_model, build_tasks, open_backbone, train
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig
+from polyglance.vision.backbone import open_backbone as open_image_backbone_by_name
+from polyglance.vision.pictures import read_square
 
 SHADES = {"none": 0, "some": 120, "much": 250}
 GERMAN = {"none": "kein", "some": "etwas", "much": "viel"}
@@ -286,6 +292,32 @@ def test_extra_captions_are_used_for_training_only(recipe: MMPPhotoRecipe, data:
         load_photo_data(lacking, data, backbone, "cpu")
 
 
+def test_names_of_labels_are_learned_also_from_images_without_captions(
+    recipe: MMPPhotoRecipe, data: Path
+) -> None:
+    labelled = [replace(one, labels=("dog", "cat")[: 1 + n % 2]) for n, one in enumerate(records())]
+    labelled[5] = replace(labelled[5], captions={})
+    write_manifest(data / "colours" / "labelled.jsonl", labelled)
+    corpus = ImageCorpus("colours/labelled.jsonl", batch=8)
+    naming = replace(
+        recipe, image_corpora=(corpus,), label_names=LabelNameConfig(languages=("en", "de"))
+    )
+    backbone = open_backbone(naming, "cpu")
+    photos = load_photo_data(naming, data, backbone, "cpu")
+    assert len(photos.pixel_tables[0]) == 27
+    assert photos.labels[0].sum() == sum(len(one.labels) for one in labelled)
+    tasks = {
+        name: task
+        for name, task, _ in build_tasks(
+            naming, photos, build_model(naming, backbone, "cpu"), backbone
+        )
+    }
+    batch = tasks["labels"].sample(np.random.default_rng(0))
+    assert torch.isfinite(tasks["labels"].losses(batch)["labels"])
+    without = replace(naming, label_names=None)
+    assert len(load_photo_data(without, data, backbone, "cpu").pixel_tables[0]) == 26
+
+
 def test_class_names_need_as_many_classes(recipe: MMPPhotoRecipe, data: Path) -> None:
     naming = replace(recipe, class_names=ClassNameConfig())
     with pytest.raises(
@@ -381,3 +413,44 @@ def test_damaged_images_stop_training_or_are_left_out(
         ((_, table, captions),) = photos.images
         assert len(table) == captions.num_records == 26
         assert "1 damaged images are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("multiplier", [0.1, 0.0])
+def test_a_tower_of_transformers_is_trained_along_or_frozen_and_exported(
+    recipe: MMPPhotoRecipe, data: Path, tmp_path: Path, multiplier: float
+) -> None:
+    tower = save_tower_folder("vit", tmp_path / "vit")
+    changed = replace(
+        recipe,
+        image_backbone=str(tower),
+        image_size=64,
+        backbone_lr_multiplier=multiplier,
+        image_corpora=(ImageCorpus("colours/train.jsonl", batch=6),),
+        text_corpora=(),
+        test=None,
+        compression=None,
+        loop=LoopConfig(steps=2, learning_rate=1e-2, grad_clip=1.0),
+    )
+    run = tmp_path / "run"
+    train(changed, data, run)
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (tower, run / "model/image_backbone")
+    )
+    name = next(name for name in after if name.endswith("projection.weight"))
+    assert torch.equal(before[name], after[name]) == (multiplier == 0)
+    if multiplier == 0:
+        return
+    moved = tmp_path / "moved"
+    run.rename(moved)
+    export_run(moved, tmp_path / "exported", name="vit")
+    encoder = open_model(tmp_path / "exported", threads=1)
+    trained = load_mmp(moved / "model")
+    backbone = open_image_backbone_by_name(str(moved / "model/image_backbone"), size=64)
+    files = [data / "colours" / f"{number}.png" for number in (0, 5, 26)]
+    pixels = np.stack([read_square(file, 64).pixels for file in files])
+    mean, std = (tuple(part.tolist()) for part in (backbone.mean, backbone.std))
+    trained.model.image_backbone = backbone.network
+    expected = torch_pictures(trained.model, pixels, ImagePreprocessing(64, mean, std))
+    assert cosines(encoder.encode_pictures(files), expected).min() > 0.9999
+    with pytest.raises(PolyglanceError, match="which cannot be compressed: set compression"):
+        open_backbone(replace(changed, compression=CompressionConfig()), "cpu")

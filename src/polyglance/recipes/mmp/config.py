@@ -190,6 +190,21 @@ class ClassNameConfig:
 
 
 @dataclass(frozen=True)
+class LabelNameConfig:
+    """Learning the names of labels that people gave pictures: see `LabelNameTask`."""
+
+    languages: tuple[str, ...] | None = None
+    """Of the names; None for all that COCO's classes have names in."""
+    batch: int = 256
+    weight: float = 0.3
+    temperature: float = 0.05
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 1, "1 or more", "batch")
+        validate_fields(self, lambda value: value > 0, "a number above 0", "weight", "temperature")
+
+
+@dataclass(frozen=True)
 class CompressionConfig:
     """How small the trained model becomes, and how long it is distilled afterwards."""
 
@@ -212,6 +227,8 @@ class MMPPhotoRecipe:
 
     encoder: str = "e5-small"
     image_backbone: str = "efficientnet-lite2"
+    """A name of EfficientNet-Lite, or a folder of a vision model of transformers: ViT, ConvNeXt,
+    DINOv2, SigLIP ..., with its ``preprocessor_config.json``."""
     image_size: int = 224
     width: int = 384
     pooling_layers: int = 2
@@ -223,11 +240,14 @@ class MMPPhotoRecipe:
     max_text_tokens: int = 40
     encoder_lr_multiplier: float = 0.3
     backbone_lr_multiplier: float = 0.1
+    """Learning-rate multiplier of the image backbone; 0 leaves it frozen."""
     min_crop_area: float = 0.5
     image_corpora: tuple[ImageCorpus, ...] = ()
     text_corpora: tuple[TextCorpus, ...] = ()
     class_names: ClassNameConfig | None = None
     """Learn the names of the image backbone's classes; None to skip this."""
+    label_names: LabelNameConfig | None = None
+    """Learn the names of the pictures' labels, COCO's classes; None to skip this."""
     validation: str = "flickr8k/val.jsonl"
     test: str | None = None
     objective: MMPObjective = field(default_factory=MMPObjective)

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from polyglance.batches.inputs import ImagePixels
 from polyglance.batches.order import Streaming
 from polyglance.data.captions import CaptionTable
@@ -22,10 +25,11 @@ from polyglance.recipes.mmp.config import ImageCorpus, MMPPhotoRecipe, TextCorpu
 from polyglance.recipes.mmp.data import corpus_name
 from polyglance.recipes.mmp.enrich import MIXED
 from polyglance.recipes.mmp.evaluation import RetrievalSplit
+from polyglance.recipes.mmp.label_names import label_name_records, label_table
 from polyglance.records import Record, read_manifest
 from polyglance.text import Tokenizer, open_tokenizer
-from polyglance.vision.efficientnet import EfficientNetLite
 from polyglance.vision.labels import LABEL_LANGUAGES, label_names
+from polyglance.vision.torch_backbone import TorchBackbone
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,10 @@ class PhotoData:
     texts: tuple[tuple[TextCorpus, CaptionTable], ...]
     class_names: CaptionTable | None
     """A record for each class of the image backbone, where their names are learned."""
+    label_names: CaptionTable | None
+    """A record for each of COCO's classes, where the names of labels are learned."""
+    labels: tuple[NDArray[np.bool_], ...]
+    """Which of COCO's classes the images of each corpus show, ``(images, classes)``."""
     held_out: Mapping[str, RetrievalSplit]
     """Images held out of training, by corpus."""
     validation: RetrievalSplit
@@ -62,7 +70,7 @@ class PhotoData:
 
 
 def load_photo_data(
-    recipe: MMPPhotoRecipe, data: Path, backbone: EfficientNetLite, device: str
+    recipe: MMPPhotoRecipe, data: Path, backbone: TorchBackbone, device: str
 ) -> PhotoData:
     """Read all that a recipe names, so that missing data fails before training starts.
 
@@ -75,10 +83,12 @@ def load_photo_data(
     if not recipe.image_corpora:
         raise PolyglanceError("the recipe has no image_corpora to train on: name a manifest")
     reader = _Reader(recipe, data, backbone, device)
-    images, held_out = [], {}
+    images, held_out, labels = [], {}, []
     for corpus in recipe.image_corpora:
         split, others = reader.training_split(corpus)
         images.append((corpus, split.visuals, split.captions))
+        if recipe.label_names is not None:
+            labels.append(label_table(split.records))
         if others is not None:
             held_out[corpus_name(corpus.manifest)] = others
     texts = [
@@ -90,6 +100,8 @@ def load_photo_data(
         tuple(images),
         tuple(texts),
         reader.class_names(),
+        reader.label_names(),
+        tuple(labels),
         held_out,
         reader.split(recipe.validation),
         None if recipe.test is None else reader.split(recipe.test),
@@ -99,13 +111,14 @@ def load_photo_data(
 @dataclass(frozen=True, eq=False)
 class _ImageSplit(RetrievalSplit):
     visuals: ImagePixels
+    records: Sequence[Record]
 
 
 class _Reader:
     """Reads images onto the device and captions as sub-words."""
 
     def __init__(
-        self, recipe: MMPPhotoRecipe, data: Path, backbone: EfficientNetLite, device: str
+        self, recipe: MMPPhotoRecipe, data: Path, backbone: TorchBackbone, device: str
     ) -> None:
         self.recipe, self.data, self.backbone, self.device = recipe, data, backbone, device
         self.tokenizer = open_tokenizer(recipe.encoder)
@@ -117,7 +130,8 @@ class _Reader:
 
     def training_split(self, corpus: ImageCorpus) -> tuple[_ImageSplit, RetrievalSplit | None]:
         """Return the images to train on with all captions, and those held out."""
-        records = _captioned_images(self.data / corpus.manifest)
+        labelled = self.recipe.label_names is not None
+        records = _captioned_images(self.data / corpus.manifest, labelled=labelled)
         if not 0 <= corpus.held_out < len(records):
             raise PolyglanceError(
                 f"{corpus.manifest} has {len(records)} images with captions, too few to train on"
@@ -152,7 +166,7 @@ class _Reader:
         """Return the names of the image backbone's classes, where they are learned."""
         if (config := self.recipe.class_names) is None:
             return None
-        classes = self.backbone.network.classifier.out_features
+        classes = self.backbone.num_classes
         if classes != len(label_names()):
             raise PolyglanceError(
                 f"there are names for {len(label_names())} classes and the image backbone has"
@@ -160,6 +174,12 @@ class _Reader:
             )
         words = [] if config.words is None else read_all_records("jsonl", self.data / config.words)
         return self.captions(class_records(words), None)
+
+    def label_names(self) -> CaptionTable | None:
+        """Return the names of COCO's classes, where they are learned."""
+        if (config := self.recipe.label_names) is None:
+            return None
+        return self.captions(label_name_records(config.languages), None)
 
     def captions(
         self, records: Sequence[Record], languages: tuple[str, ...] | None
@@ -189,7 +209,7 @@ class _Reader:
             config=streaming,
             name=manifest,
         )
-        return _ImageSplit(pixels, captions)
+        return _ImageSplit(pixels, captions, images.records)
 
 
 def image_order(
@@ -205,8 +225,13 @@ def image_order(
     )
 
 
-def _captioned_images(manifest: Path) -> list[Record]:
-    records = [record for record in read_manifest(manifest) if record.image and record.captions]
+def _captioned_images(manifest: Path, *, labelled: bool = False) -> list[Record]:
+    """Read images with captions, or also those with labels alone."""
+    records = [
+        record
+        for record in read_manifest(manifest)
+        if record.image and (record.captions or (labelled and record.labels))
+    ]
     if not records:
         raise PolyglanceError(f"{manifest} has no images with captions")
     return records

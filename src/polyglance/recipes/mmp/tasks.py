@@ -5,6 +5,7 @@
 - `ParallelTextTask`: sentences with translations.
 - `EmbeddingDistillationTask`: a compressed model learns the vectors of the whole one.
 - `polyglance.recipes.mmp.class_names.ClassNameTask`: names of the image backbone's classes.
+- `polyglance.recipes.mmp.label_names.LabelNameTask`: names of labels that people gave pictures.
 """
 
 from __future__ import annotations

@@ -12,13 +12,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from polyglance import weights
 from polyglance.batches.inputs import ImagePixels
+from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig
-from polyglance.nn.pretrained import load_encoder
+from polyglance.models.mmp_folder import OWN_FOLDER, TrainedFeatures, save_mmp
+from polyglance.nn.pretrained import distinct_tensors, load_encoder
 from polyglance.recipes.mmp.class_names import ClassNameTask, class_statistics
 from polyglance.recipes.mmp.compression import (
     compress_and_distil,
@@ -28,13 +31,20 @@ from polyglance.recipes.mmp.compression import (
 from polyglance.recipes.mmp.config import BACKBONE_MODULE, CompressionConfig, MMPPhotoRecipe
 from polyglance.recipes.mmp.data import corpus_name, with_mask_id
 from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls, photo_scores
+from polyglance.recipes.mmp.label_names import LabelNameTask
 from polyglance.recipes.mmp.photo_data import PhotoData, image_order, load_photo_data
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
 from polyglance.recipes.run_folder import save_recipe, write_report
-from polyglance.training.distributed import rank
+from polyglance.training.distributed import full_tensor, rank
 from polyglance.training.loop import train_loop
 from polyglance.training.mixture import Mixture, MultiTask, Task
+from polyglance.vision.backbone import is_transformers_folder
 from polyglance.vision.efficientnet import EfficientNetLite
+from polyglance.vision.torch_backbone import TorchBackbone
+from polyglance.vision.transformers_backbone import TransformersBackbone, save_tower
+
+MODEL_FOLDER = "model"
+"""Folder of a run with its trained model and the tower of transformers that was trained along."""
 
 
 def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
@@ -72,6 +82,8 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     if photos.test is not None:
         report["test"] = all_recalls(model, photos.test)
     write_report(report, run)
+    if isinstance(backbone, TransformersBackbone):
+        save_with_tower(model, backbone, recipe, photos, run / MODEL_FOLDER)
     if recipe.compression is not None:
         report["compressed"] = _compress(recipe, recipe.compression, model, photos, backbone, run)
         write_report(report, run)
@@ -80,13 +92,21 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     return report
 
 
-def open_backbone(recipe: MMPPhotoRecipe, device: str) -> EfficientNetLite:
-    """Open the pretrained image backbone."""
+def open_backbone(recipe: MMPPhotoRecipe, device: str) -> TorchBackbone:
+    """Open the pretrained image backbone: EfficientNet-Lite, or a tower of transformers."""
     name = recipe.image_backbone
-    return EfficientNetLite(weights.folder(name), name, recipe.image_size, device=device)
+    folder = weights.folder(name)
+    if not is_transformers_folder(folder):
+        return EfficientNetLite(folder, name, recipe.image_size, device=device)
+    if recipe.compression is not None:
+        raise PolyglanceError(
+            f"{name} is a vision model of transformers, which cannot be compressed: set compression"
+            " to null; 'polyglance export' stores its weights in float16"
+        )
+    return TransformersBackbone(folder, name, recipe.image_size, device=device)
 
 
-def build_model(recipe: MMPPhotoRecipe, backbone: EfficientNetLite, device: str) -> MMP:
+def build_model(recipe: MMPPhotoRecipe, backbone: TorchBackbone, device: str) -> MMP:
     """Return an untrained model on pretrained parts; the image backbone is a submodule of it."""
     encoder = load_encoder(weights.folder(recipe.encoder), dropout=recipe.dropout)
     config = MMPConfig(
@@ -108,9 +128,9 @@ def build_model(recipe: MMPPhotoRecipe, backbone: EfficientNetLite, device: str)
 
 
 def build_tasks(
-    recipe: MMPPhotoRecipe, data: PhotoData, model: MMP, backbone: EfficientNetLite
+    recipe: MMPPhotoRecipe, data: PhotoData, model: MMP, backbone: TorchBackbone
 ) -> list[tuple[str, Task, float]]:
-    """Return name, task and weight of each corpus, and of the class names.
+    """Return name, task and weight of each corpus, and of the names of classes and labels.
 
     Args:
         recipe: The settings.
@@ -142,7 +162,7 @@ def build_tasks(
             model,
             data.pixel_tables,
             names,
-            class_statistics(data.pixel_tables, backbone.network.classifier),
+            class_statistics(data.pixel_tables, _classifier(backbone)),
             weights={
                 code: config.english_weight if code == "en" else 1.0
                 for code in names.language_codes
@@ -150,11 +170,70 @@ def build_tasks(
             batch=config.batch,
         )
         tasks.append(("classes", class_task, config.weight))
+    if (labels := recipe.label_names) is not None and data.label_names is not None:
+        label_task = LabelNameTask(
+            model,
+            data.pixel_tables,
+            data.labels,
+            data.label_names,
+            batch=labels.batch,
+            temperature=labels.temperature,
+        )
+        tasks.append(("labels", label_task, labels.weight))
     return tasks
 
 
+def _classifier(backbone: TorchBackbone) -> nn.Linear:
+    classifier = backbone.network.get_submodule("classifier")
+    assert isinstance(classifier, nn.Linear)
+    return classifier
+
+
+def save_with_tower(
+    model: MMP,
+    backbone: TransformersBackbone,
+    recipe: MMPPhotoRecipe,
+    data: PhotoData,
+    folder: Path,
+) -> None:
+    """Write the trained model with its tower, which can be exported.
+
+    Args:
+        model: The trained model.
+        backbone: Its tower, trained along.
+        recipe: The settings.
+        data: The corpora.
+        folder: Where to write.
+    """
+    tensors = {
+        name: full_tensor(value)
+        for name, value in distinct_tensors(model).items()
+        if not name.startswith(f"{BACKBONE_MODULE}.")
+    }
+    if rank() > 0:
+        return
+    save_tower(backbone, folder / BACKBONE_MODULE)
+    zeros = np.zeros((1, recipe.image_size, recipe.image_size, 3), np.uint8)
+    grid = backbone.feature_map(zeros).shape[1]
+    made_by = {
+        "backbone": f"{OWN_FOLDER}{BACKBONE_MODULE}",
+        "size": recipe.image_size,
+        "grid": grid,
+    }
+    save_mmp(
+        tensors,
+        model.config,
+        data.tokenizer,
+        folder,
+        features=TrainedFeatures((made_by,), pictures=True, max_tokens=grid * grid + 1,
+                                 prepend_global=True),
+        max_text_tokens=recipe.max_text_tokens,
+        languages=data.languages,
+    )  # fmt: skip
+
+
 def parameter_groups(
-    model: MMP, backbone: EfficientNetLite, recipe: MMPPhotoRecipe
+    model: MMP, backbone: TorchBackbone, recipe: MMPPhotoRecipe
 ) -> list[dict[str, Any]]:
     """Return parameter groups with their learning rates: encoder, image backbone, new layers."""
     pretrained = ("encoder.", f"{BACKBONE_MODULE}.")
@@ -177,7 +256,7 @@ def _compress(
     compression: CompressionConfig,
     model: MMP,
     photos: PhotoData,
-    backbone: EfficientNetLite,
+    backbone: TorchBackbone,
     run: Path,
 ) -> dict[str, Any]:
     """Compress the trained model, save it for export and return its results."""
