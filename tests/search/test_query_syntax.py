@@ -54,6 +54,25 @@ def test_correction_can_be_switched_off_and_spares_names_and_quotes() -> None:
     assert (found.text, found.searched_for) == ("a dog on the baech", None)
 
 
+def test_a_query_is_written_in_its_usual_script_and_told() -> None:
+    found = parse_query("ねこ")
+    assert (found.text, found.language, found.searched_for) == ("猫", "ja", "猫")
+    assert parse_query("пас на плажи").text == "pas na plaži"
+    assert parse_query("ねこ", correct=False).text == "ねこ"
+    assert parse_query('"ねこ"').text == "ねこ"
+    assert parse_query("ねこ", known=lambda words: words).text == "ねこ"  # a name in the library
+    excluded = parse_query("沒有人的海灘")
+    assert (excluded.text, excluded.excluded) == ("海滩", ("人",))
+
+
+def test_a_rare_word_of_a_language_without_a_dictionary_is_replaced_only_by_likelier_ones() -> None:
+    likely = parse_query("hezká zahrda", "cs", surprisal=lambda word: 3.0)
+    unlikely = parse_query(
+        "hezká zahrda", "cs", surprisal=lambda word: 1.0 if "rda" in word else 9.0
+    )
+    assert (likely.text, unlikely.text) == ("hezká zahrada", "hezká zahrda")
+
+
 def test_literal_queries_are_taken_as_they_are() -> None:
     text = 'baech^2 -dog without "people"'
     found = parse_query(text, literal=True)

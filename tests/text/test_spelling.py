@@ -8,6 +8,7 @@ import pytest
 
 from polyglance.errors import DataError
 from polyglance.text.spelling import (
+    KnownWords,
     Speller,
     WordLists,
     guess_language,
@@ -82,6 +83,35 @@ def test_compounds_and_english_words_are_known(lists: WordLists) -> None:
     assert speller.known_share("hund qqqq", "de") == 0.5
 
 
+def test_words_of_a_dictionary_are_known(tmp_path: Path) -> None:
+    write_word_lists(COUNTS, tmp_path)
+    (tmp_path / "known").mkdir()
+    (tmp_path / "known" / "en.bloom").write_bytes(KnownWords.of(["leach", "peach"]).to_bytes())
+    speller = Speller(WordLists(tmp_path))
+    assert speller.correct("the peach, on", "en").changes == ()
+    assert speller.correct("the beech, on", "en").changes == (("beech", "beach"),)
+    assert speller.knows_rare_words("en")
+    assert not speller.knows_rare_words("de")
+    (tmp_path / "known" / "de.bloom").write_bytes(b"no set")
+    with pytest.raises(DataError, match=r"de\.bloom is damaged: install Polyglance again"):
+        Speller(WordLists(tmp_path)).correct("hundd", "de")
+
+
+def test_a_set_of_words_has_all_of_them_and_few_others() -> None:
+    known = KnownWords.from_bytes(
+        KnownWords.of([f"word{number}" for number in range(500)]).to_bytes()
+    )
+    assert all(f"word{number}" in known for number in range(500))
+    assert sum(f"other{number}" in known for number in range(2000)) < 60
+    assert "word" not in KnownWords()
+
+
+def test_words_without_their_accents_get_them_back(lists: WordLists) -> None:
+    assert Speller(lists).correct("Tuer am Haus", "de").text == "Tür am Haus"
+    assert Speller(lists).correct("tur am Haus", "de").text == "tür am Haus"
+    assert shipped_speller().correct("kocka na ulici", "cs").text == "kočka na ulici"
+
+
 def test_the_language_is_guessed_from_what_explains_the_query(lists: WordLists) -> None:
     speller = Speller(lists)
     assert speller.correct("dgo on teh baech").text == "dog on the beach"
@@ -119,6 +149,9 @@ def test_languages_are_guessed(text: str, language: str | None) -> None:
         ("um cachorro corendo na praia", "um cachorro correndo na praia"),
         ("a boy in a swimming pool", "a boy in a swimming pool"),
         ("asdfghjkl", "asdfghjkl"),
+        ("deux volets à la lisière de la forêt", "deux volets à la lisière de la forêt"),
+        ("Zwei Eidechsen am Wasser", "Zwei Eidechsen am Wasser"),
+        ("σκυλος στην παραλια", "σκύλος στην παραλία"),
     ],
 )
 def test_the_lists_that_come_with_polyglance(typed: str, corrected: str) -> None:

@@ -4,10 +4,12 @@ beach without people      exclusion in words (`polyglance.text.negation`)
 beach -people -"red car"  explicit exclusion
 beach^2 sunset            twice the weight for "beach"
 "no parking"              taken literally: neither corrected nor an exclusion
+ねこ                      searched for as 猫 (`polyglance.text.scripts`)
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Generic, TypeVar
 
 from polyglance.errors import PolyglanceError
 from polyglance.text.negation import split_negation
+from polyglance.text.scripts import usual_script
 from polyglance.text.spelling import guess_language, shipped_speller, shipped_word_lists
 
 T = TypeVar("T")
@@ -66,16 +69,20 @@ def parse_query(
     correct: bool = True,
     literal: bool = False,
     known: Callable[[Sequence[str]], Collection[str]] | None = None,
+    surprisal: Callable[[str], float | None] | None = None,
 ) -> ParsedQuery:
     """Take a query apart.
 
     Args:
         text: What the user typed.
         language: Its language; by default it is guessed.
-        correct: Correct words with typing mistakes.
+        correct: Correct words with typing mistakes, and write them in their usual script.
         literal: Take the text as it is: no exclusions, weights and corrections.
         known: Returns which words are spelled right though no list has them, such as names in a
             library.
+        surprisal: Returns how improbable the spelling of a text is, in nats per byte. In a
+            language without a dictionary, where many rare words are unknown, a word is replaced
+            only by one that is not spelled less probably.
 
     Returns:
         What is wanted and what is not. A query of nothing but spaces is wanted as it is.
@@ -83,7 +90,10 @@ def parse_query(
     if literal:
         code = language or guess_language(text, shipped_word_lists())
         return ParsedQuery((Weighted(text, 1.0),), (), code)
-    weighted, excluded, rest = _split_terms(text.translate(_QUOTES))
+    typed_text, text = text, text.translate(_QUOTES)
+    if correct and '"' not in text:
+        text, language = _convert_script(text, language, known)
+    weighted, excluded, rest = _split_terms(text)
     plain = " ".join(part for part, quoted in rest if not quoted)
     words = " ".join([plain, *(one.part for one in weighted)])
     speller = shipped_speller()
@@ -93,6 +103,12 @@ def parse_query(
         changes = dict(correction.changes)
         for typed in known(list(changes)) if known is not None and changes else ():
             changes.pop(typed, None)
+        if surprisal is not None and not speller.knows_rare_words(code):
+            changes = {
+                typed: fixed
+                for typed, fixed in changes.items()
+                if _nats(fixed, surprisal) <= _nats(typed, surprisal)
+            }
     else:
         code, changes = language or guess_language(words, shipped_word_lists()), {}
     wanted = list[str]()
@@ -108,7 +124,8 @@ def parse_query(
     parts += [Weighted(_replace_words(one.part, changes), one.weight) for one in weighted]
     if not parts and not excluded:
         parts = [Weighted(text, 1.0)]
-    searched_for = _replace_words(text, changes) if changes else None
+    corrected = _replace_words(text, changes)
+    searched_for = None if corrected == typed_text.translate(_QUOTES) else corrected
     return ParsedQuery(tuple(parts), tuple(excluded), code, searched_for)
 
 
@@ -136,6 +153,28 @@ def _split_terms(text: str) -> tuple[list[Weighted[str]], list[str], list[tuple[
             rest.append((term, True))
     rest.append((text[at:].strip(), False))
     return weighted, excluded, [one for one in rest if one[0]]
+
+
+def _convert_script(
+    text: str, language: str | None, known: Callable[[Sequence[str]], Collection[str]] | None
+) -> tuple[str, str | None]:
+    """Return a query in the usual script of its language, and the language if it was converted.
+
+    A query that has words of the library's names stays as it is.
+    """
+    if text.isascii():
+        return text, language
+    code = language or guess_language(text, shipped_word_lists())
+    converted = usual_script(text, code)
+    if converted == text or (known is not None and known(text.split())):
+        return text, language
+    return converted, code
+
+
+def _nats(word: str, surprisal: Callable[[str], float | None]) -> float:
+    """Return how improbable a word's spelling is; infinity if that is unknown."""
+    per_byte = surprisal(word)
+    return math.inf if per_byte is None else per_byte * (len(word.encode()) + 1)
 
 
 def _replace_words(text: str, changes: dict[str, str]) -> str:

@@ -102,19 +102,24 @@ class SearchableLibrary(SignalLibrary):
             cameras=None if camera is None else tuple(as_list(camera)),
             places=None if place is None else tuple(as_list(place)),
         )
+        encoder = self._encoder()
         understood, asked, parsed = self._take_apart(text, language, off), None, None
         if text is not None:
             if isinstance(text, str):
                 text = understood.text
                 if not translators:
                     parsed = parse_query(
-                        text, language, correct=correct, literal=literal, known=self._have_words
+                        text,
+                        language,
+                        correct=correct,
+                        literal=literal,
+                        known=self._have_words,
+                        surprisal=getattr(encoder, "surprisal", None),
                     )
                     text = parsed.text
             text = add_translations(text, language, translators)
             asked = self._signals().ask(understood, text, off)
             where = asked.restrict(where)
-        encoder = self._encoder()
         texts: list[QueryText] = [] if text is None else [text]
         text_weights = [1.0] * len(texts)
         excluded: list[QueryText] = as_list(exclude)

@@ -1,8 +1,9 @@
 """Correct typing mistakes in queries, offline, from frequency lists.
 
-Only words that the language's list lacks are corrected, by one edit: a letter left out, added,
-replaced, or two neighbours swapped (Damerau 1964). Of all words of the list that are one edit
-away the most probable is taken (a noisy channel: Kernighan, Church and Gale 1990).
+Only words that the language's list and dictionary lack are corrected, by one edit: a letter left
+out, added, replaced, or two neighbours swapped (Damerau 1964). Of all words of the list that are
+one edit away the most probable is taken (a noisy channel: Kernighan, Church and Gale 1990). Words
+typed without their accents, however many, get them back.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from polyglance.languages import normalise_language
+from polyglance.text.scripts import marked_words, strip_marks
 from polyglance.text.segment import UNSPACED, normalise_word, word_spans
 from polyglance.text.spelling.guess import guess_language, rank_languages
 from polyglance.text.spelling.word_lists import WordLists, shipped_word_lists
@@ -25,7 +27,7 @@ _FIRST_LETTER_BITS = 3.0
 """What a mistake in the first letter costs: they are rare."""
 _SWAP_BITS = -2.0
 """What a swap of neighbours costs, beside other edits: fast typists make many."""
-_MAX_BITS = 19.5
+MAX_BITS = 19.5
 """Rarer words are known and not suggested: some are typing mistakes of the lists' sources."""
 _SUSPICIOUS_BITS = 11.0
 """How much more probable a word must be to replace a rare one of the list."""
@@ -62,6 +64,7 @@ class Speller:
     def __init__(self, lists: WordLists) -> None:
         self._lists = lists
         self._alphabets: dict[str, str] = {}
+        self._marked_words: dict[str, dict[str, str]] = {}
 
     def correct(self, text: str, language: str | None = None) -> Correction:
         """Correct unknown words.
@@ -103,10 +106,13 @@ class Speller:
             own = words.get(word)
             before = -_UNKNOWN_BITS if own is None else own
             total += before
-            if self._is_known(word, code) if own is None else own > -_MAX_BITS:
+            if own is None and self._is_known(word, code):
+                continue
+            if own is not None and (own > -MAX_BITS or word in self._lists.known(code)):
                 continue
             unknown += len(word) if own is None else 0
-            found = self._best(word, code)
+            marked = self._marked(code).get(strip_marks(word)) or self._marked(code).get(word)
+            found = (marked, words[marked]) if marked else self._best(word, code)
             # A rare word of the list may be a mistake of its sources, if another is near.
             if found is not None and (own is None or found[1] > own + _SUSPICIOUS_BITS):
                 best, bits = found
@@ -115,6 +121,11 @@ class Speller:
                 end, total = stop, total - before + bits - _EDIT_BITS
         corrected = "".join([*parts, text[end:]])
         return Correction(corrected, code, tuple(changes)), total, unknown
+
+    def knows_rare_words(self, language: str | None) -> bool:
+        """Return whether a language has a dictionary beside its list, so that few words that it
+        lacks are spelled right."""
+        return language is not None and bool(self._lists.known(normalise_language(language)))
 
     def known_share(self, text: str, language: str | None = None) -> float | None:
         """Return the share of a text's letters in known words; None without a list or words."""
@@ -130,7 +141,7 @@ class Speller:
 
     def _is_known(self, word: str, language: str) -> bool:
         """Return whether a word is best left alone though the language's list lacks it."""
-        if len(word) < _MIN_SWAPPED or not word.isalpha():
+        if len(word) < _MIN_SWAPPED or not word.isalpha() or word in self._lists.known(language):
             return True
         if language != "en" and len(word) >= MIN_LENGTH and word in self._lists.words("en"):
             return True
@@ -150,12 +161,18 @@ class Speller:
 
     def _best(self, word: str, language: str) -> tuple[str, float] | None:
         """Return the most probable word one edit away, with log2 of its probability."""
-        words, best, best_bits = self._lists.words(language), None, -_MAX_BITS
+        words, best, best_bits = self._lists.words(language), None, -MAX_BITS
         for candidate, cost in _edits(word, self._alphabet(language)):
             bits = words.get(candidate)
-            if bits is not None and bits > -_MAX_BITS and bits - cost > best_bits:
+            if bits is not None and bits > -MAX_BITS and bits - cost > best_bits:
                 best, best_bits = candidate, bits - cost
         return None if best is None else (best, best_bits)
+
+    def _marked(self, language: str) -> dict[str, str]:
+        """Return words with accents by how they are typed without."""
+        if language not in self._marked_words:
+            self._marked_words[language] = marked_words(self._lists.words(language), language)
+        return self._marked_words[language]
 
     def _alphabet(self, language: str) -> str:
         """Return the letters of a language, rare foreign ones left out."""

@@ -3,7 +3,8 @@
 A file is an xz stream of lines: a word in lower case, a tab, and its probability as half-bits
 below 1 (``34`` is 2 to the power of -17). Words are in alphabetical order, which compresses best.
 ``frequent.xz`` has the most frequent words of all languages, to tell languages apart without
-reading every list.
+reading every list. ``known/*.bloom`` are words that are spelled right, and too rare to be counted
+(`polyglance.text.spelling.known_words`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from math import log2
 from pathlib import Path
 
 from polyglance.errors import DataError
+from polyglance.text.spelling.known_words import KnownWords
 from polyglance.utils.bounded import decompress_xz
 
 FOLDER = Path(__file__).parent / "words"
 """The lists that come with Polyglance."""
 NUM_FREQUENT = 1000
 """Words of each language in ``frequent.xz``."""
+KNOWN = "known"
+"""The folder of sets of rare words."""
 _FREQUENT = "frequent.xz"
 _STEPS = 2
 """Steps of a stored probability per bit."""
@@ -36,6 +40,7 @@ class WordLists:
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
         self._lists: dict[str, Words] = {}
+        self._known: dict[str, KnownWords] = {}
         self._frequent: dict[str, dict[str, float]] | None = None
 
     @property
@@ -50,6 +55,16 @@ class WordLists:
             path = self._folder / f"{language}.xz"
             self._lists[language] = dict(_parse(path)) if path.is_file() else {}
         return self._lists[language]
+
+    def known(self, language: str) -> KnownWords:
+        """Return words that a language's list lacks; empty for a language without such a set."""
+        if language not in self._known:
+            path = self._folder / KNOWN / f"{language}.bloom"
+            content = path.read_bytes() if path.is_file() else None
+            self._known[language] = (
+                KnownWords() if content is None else KnownWords.from_bytes(content, str(path))
+            )
+        return self._known[language]
 
     @property
     def frequent(self) -> Mapping[str, Mapping[str, float]]:
