@@ -1,10 +1,18 @@
-"""A search-only install in its own environment works without torch."""
+"""The files of a release, and a search-only install of them in its own environment.
+
+Commands run there without torch, without the repository, and with the network refused.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+import tarfile
+import zipfile
+from base64 import urlsafe_b64encode
+from hashlib import sha256
 from importlib.metadata import Distribution, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,25 +20,40 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parent.parent
+from polyglance.demo.photographs import FOLDER
+from polyglance.version import __version__
+from tools.dist import build, check_folder, check_metadata, check_versions, check_wheel
+
+OFFLINE = """
+import socket, sys
+def refuse(*arguments, **options):
+    raise RuntimeError("the network was asked")
+socket.socket.connect = socket.getaddrinfo = socket.create_connection = refuse
+sys.argv = ["polyglance", *sys.argv[1:]]
+from polyglance.cli import main
+main()
+"""
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an sdist and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    build(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a fresh environment with Polyglance and no extras."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
-    pip, wheels = [sys.executable, "-m", "pip"], tmp_path_factory.mktemp("wheels")
-    # `make test` installs what builds and installs in a fraction of pip's time.
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, ROOT]
-    if find_spec("hatchling"):
-        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
-    subprocess.run(build, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    install = [*pip, "--python", python, "install", "--no-compile"]
+    # `make test` installs what installs in a fraction of pip's time.
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-compile"]
     if find_spec("uv"):
         install = [sys.executable, "-m", "uv", "pip", "install", "--offline", "--python", python]
-    subprocess.run([*install, "--quiet", "--no-deps", *wheels.glob("*.whl")], check=True)
+    subprocess.run([*install, "--quiet", "--no-deps", *dist.glob("*.whl")], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     [metadata] = packages.glob("polyglance-*.dist-info")
     for needed in requirements(Distribution.at(metadata)).values():
@@ -62,6 +85,51 @@ def requirements(package: Distribution) -> dict[str, Distribution]:
 
 def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([python, "-I", *arguments], capture_output=True, text=True, check=False)
+
+
+def run_offline(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a folder, where the network raises an error."""
+    return subprocess.run(
+        [python, "-I", "-c", OFFLINE, *arguments],
+        capture_output=True, text=True, check=False, cwd=folder,
+    )  # fmt: skip
+
+
+def test_the_files_of_a_release_pass_their_checks(dist: Path) -> None:
+    assert [*check_versions(), *check_folder(dist)] == []
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        names = archive.getnames()
+    assert not [name for name in names if "/tests/" in name or "/.venv/" in name]
+
+
+def test_what_is_wrong_with_a_release_is_named(tmp_path: Path) -> None:
+    assert "one sdist and one wheel" in next(check_folder(tmp_path))
+    name = f"polyglance-{__version__}-py3-none-any.whl"
+    info, model = f"polyglance-{__version__}.dist-info", "polyglance/encoders/polyglance-small"
+    metadata = f"Metadata-Version: 2.4\nName: polyglance\nVersion: {__version__}\n"
+    digest = urlsafe_b64encode(sha256(b"").digest()).decode().rstrip("=")
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("polyglance/a.pyc", "")
+        archive.writestr("stranger.py", "")
+        archive.writestr(f"{model}/text.onnx", "damaged")
+        archive.writestr(f"{model}/model.json", '{"files": {"text.onnx": {"sha256": "00"}}}')
+        archive.writestr(f"{info}/METADATA", metadata)
+        archive.writestr(f"{info}/entry_points.txt", "")
+        archive.writestr(f"{info}/RECORD", f"polyglance/a.pyc,sha256={digest},0\nstranger.py,x,0\n")
+    problems = "\n".join(check_wheel(tmp_path / name))
+    for expected in (
+        "lacks polyglance/py.typed",
+        "would install stranger.py outside of the package",
+        "has polyglance/a.pyc, which should not be there",
+        "metadata have no description in Markdown",
+        "installs no command",
+        "RECORD has another hash of stranger.py",
+        "RECORD and the files differ in",
+        "model's text.onnx does not match its checksum",
+    ):
+        assert expected in problems
+    assert "hash of polyglance/a.pyc" not in problems
+    assert list(check_metadata(b"Name: polyglance\n", __version__))
 
 
 def test_torch_is_not_installed(bare: Path) -> None:
@@ -114,10 +182,7 @@ def test_public_names_are_listed_and_imported_lazily(bare: Path) -> None:
 
 
 def test_the_demo_needs_no_extra_and_answers_most_queries(bare: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [bare.parent / "polyglance", "demo", "--out", str(tmp_path / "out")],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
+    done = run_offline(bare, tmp_path, "demo")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     output = " ".join(done.stdout.split())
@@ -132,7 +197,24 @@ def test_the_demo_needs_no_extra_and_answers_most_queries(bare: Path, tmp_path: 
     assert first >= 8  # none by chance
     assert among_first >= 10
     assert uncaptioned >= 4
-    assert (tmp_path / "out" / "sheet.html").stat().st_size > 100_000
+    assert (tmp_path / "demo-output" / "sheet.html").stat().st_size > 100_000
+
+
+def test_doctor_and_compare_work_in_an_empty_folder(bare: Path, tmp_path: Path) -> None:
+    done = run_offline(bare, tmp_path, "doctor", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["model"]["status"] == checks["packages"]["status"] == "ok"
+    assert checks["extra train"]["fix"] == "pip install 'polyglance[train]'"
+    assert checks["Python"]["detail"].endswith(f"Polyglance {__version__}")
+    for name in ("horse", "coffee"):
+        (tmp_path / f"{name}.webp").write_bytes((FOLDER / f"{name}.webp").read_bytes())
+        (tmp_path / f"{name}.txt").write_text(f"a {name}")
+    models = ("one=polyglance-small", "polyglance-small")
+    done = run_offline(bare, tmp_path, "compare", *models, "--data", ".", "--html", "c.html")
+    assert done.returncode == 0, done.stderr
+    assert "cannot be told apart on these pictures: mR 100.0 against 100.0" in done.stdout
+    assert (tmp_path / "c.html").is_file()
 
 
 def test_a_missing_extra_is_named(bare: Path, tmp_path: Path) -> None:
