@@ -1,7 +1,8 @@
 """The fault campaign: what is lost, wrong, endless or a traceback when something fails?
 
 Commands meet kills, swapped names, disks that go away, fail or fill up, flipped bytes, crashes of
-a server, and damaged checkpoints. How each trial ends is counted; see docs/durability.md.
+a server, files made to harm decoders, and damaged checkpoints. How each trial ends is counted; see
+docs/durability.md.
 
     python -m benchmarks.faults                         # all, some minutes
     python -m benchmarks.faults --only kills swaps --trials 100
@@ -21,7 +22,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import checkpoints, damage, indexing, servers
+from benchmarks.faults import checkpoints, damage, hostile_files, indexing, servers
 from benchmarks.faults.trials import OUTCOMES, Tally, settings_in
 from benchmarks.results_io import RESULTS, read_results, write_results
 
@@ -42,7 +43,8 @@ TRAINING = {
     "training_full_disk": checkpoints.full_disk,
 }
 FLIPPED = "flipped_bytes"
-FAULTS = (*INDEXING, FLIPPED, *TRAINING)
+HOSTILE = "hostile_files"
+FAULTS = (*INDEXING, HOSTILE, FLIPPED, *TRAINING)
 
 
 def main() -> None:
@@ -78,7 +80,7 @@ def run(
 
     Args:
         only: Their keys, of `FAULTS`.
-        trials: Trials of each; of damaged checkpoints five times as many.
+        trials: Trials of each; of damaged checkpoints five times as many, of hostile files fifty.
         places: Places of a library's file to damage.
         pictures: Pictures in a library.
         seed: Seed of the random moments and places.
@@ -95,6 +97,12 @@ def run(
                 campaign = indexing.Campaign(scratch, pictures, random.Random(seed))
                 for key in (key for key in INDEXING if key in only):
                     yield key, _timed(INDEXING[key], campaign, trials)
+        if HOSTILE in only:
+            place = scratch / "hostile"
+            yield (
+                HOSTILE,
+                _timed(hostile_files.files, place, 50 * trials, random.Random(seed)),
+            )
         if FLIPPED in only:
             start = time.monotonic()
             parts = damage.measure(places, 300, seed, log=log, workers=os.cpu_count() or 1)

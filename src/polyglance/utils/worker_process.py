@@ -193,7 +193,7 @@ def _run(
         end = {"end": "read", "reason": error_reason(error)}
     except Exception as error:  # decoders raise anything on a mangled file
         end = {"end": "memory" if _is_memory_error(error) else "content"}
-        end["reason"] = str(error) or type(error).__name__
+        end["reason"] = " ".join(str(error).split()) or type(error).__name__
     return end
 
 

@@ -195,7 +195,7 @@ def _read(
     except OSError as error:
         raise PictureError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # decoders raise anything on a mangled file
-        reason = str(error) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise PictureError(f"{path}: cannot be read as a picture ({reason})") from error
 
 
@@ -272,7 +272,7 @@ def upright_rgb(picture: Image.Image, turn: int | None = None) -> Image.Image:
         turn = orientation(exif_of(picture)) if turn is None else turn
         return _upright(_to_rgb(picture), turn)
     except Exception as error:  # an opened file is decoded only now
-        reason = str(error) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise PictureError(f"the opened picture cannot be decoded ({reason})") from error
 
 

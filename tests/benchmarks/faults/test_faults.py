@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults import checkpoints, damage, trials
+from benchmarks.faults import checkpoints, damage, hostile_files, trials
 from benchmarks.faults.trials import Command, Tally, compare
 from benchmarks.reports.durability_page import table
+from polyglance.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,28 @@ def test_flipped_bytes_of_other_settings_are_not_counted(tmp_path: Path) -> None
     log.write_text(json.dumps(head) + "\n" + json.dumps(_case(0, "wrong")) + "\n")
     assert damage._read_log(log, {**head, "commit": "this"}) == {}
     assert not log.exists()
+
+
+def test_files_changed_to_harm_decoders_are_told_apart() -> None:
+    def fail(error: Exception) -> tuple[str, str]:
+        def work() -> None:
+            raise error
+
+        return hostile_files.attempt(work)
+
+    assert hostile_files.attempt(lambda: None)[0] == "right"
+    assert fail(DataError("a.heic: is damaged"))[0] == "refused"
+    assert fail(DataError("a.heic: is damaged\nin two lines"))[0] == "wrong"
+    assert fail(DataError("a" * 1000))[0] == "wrong"
+    assert fail(KeyError("meta"))[0] == "traceback"
+
+
+def test_changed_files_are_reproducible_and_other_than_the_sound_one() -> None:
+    data, other = bytes(range(256)) * 8, b"other" * 400
+    made = [
+        [hostile_files.changed(data, other, rng) for _ in range(50)]
+        for rng in (random.Random(1), random.Random(1), random.Random(2))
+    ]
+    assert made[0] == made[1] != made[2]
+    assert sum(content != data for content in made[0]) > 45
+    assert all(made[0])
