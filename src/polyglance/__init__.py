@@ -42,7 +42,7 @@ def load(
             transformers, open_clip or sentence-transformers; None for the model that comes
             with Polyglance.
         threads: Number of CPU threads; None for all cores.
-        device: Torch's device, for models that run on torch.
+        device: ``cpu``, or a device of torch such as ``cuda``.
 
     Returns:
         The encoder, with ``encode_texts`` and ``encode_pictures``.

@@ -12,7 +12,6 @@ from polyglance.encoders.formats import detect_format, open_with_torch
 from polyglance.encoders.model_folder import ModelFolder, find_model
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.protocol import Encoder, Picture
-from polyglance.errors import PolyglanceError
 
 __all__ = ["Encoder", "Picture", "load"]
 
@@ -27,7 +26,8 @@ def load(
             transformers, open_clip or sentence-transformers; None for the model that comes
             with Polyglance.
         threads: Number of CPU threads; None for OMP_NUM_THREADS, or all cores.
-        device: Torch's device, for models that run on torch.
+        device: ``cpu``, or a device of torch such as ``cuda``. Models in our own format run
+            there with ONNX Runtime if it has been built for CUDA, else with torch.
 
     Returns:
         The encoder; its networks are loaded when first needed.
@@ -36,8 +36,4 @@ def load(
     format_ = detect_format(folder)
     if format_ != "polyglance":
         return open_with_torch(folder, format_, threads=threads, device=device)
-    if device != "cpu":
-        raise PolyglanceError(
-            f"{folder.name} is in Polyglance's own format, which runs on cpu, not on {device}"
-        )
-    return OnnxEncoder(ModelFolder.open(name_or_folder), threads)
+    return OnnxEncoder(ModelFolder.open(name_or_folder), threads, device)

@@ -1,4 +1,4 @@
-"""Run an exported model with ONNX Runtime, without torch."""
+"""Run an exported model: with ONNX Runtime, without torch; or with torch on an accelerator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,15 @@ from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.utils.cores import available_cores
+from polyglance.vision.devices import check_device
 from polyglance.vision.pictures import decoding_side, read_square, to_square
 
 _MAX_TEXTS, _MAX_TOKENS = 64, 2048
 """Maximum size of a batch: texts, and tokens including padding."""
+_DEVICE_PICTURES, _DEVICE_FACTOR = 64, 16
+"""On an accelerator, pictures of a batch, and how much larger batches of texts are."""
+_CUDA = "CUDAExecutionProvider"
+Runtime = Literal["onnxruntime", "torch"]
 
 
 class OnnxEncoder(PicklableEncoder):
@@ -47,11 +52,31 @@ class OnnxEncoder(PicklableEncoder):
     Each graph is loaded when first needed: searching by text never loads the image network.
     """
 
-    def __init__(self, folder: ModelFolder, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        threads: int | None = None,
+        device: str = "cpu",
+        runtime: Runtime | None = None,
+    ) -> None:
+        """Open a model.
+
+        Args:
+            folder: The model.
+            threads: Number of CPU threads; None for OMP_NUM_THREADS, or all cores.
+            device: ``cpu``, or a device of torch such as ``cuda``.
+            runtime: What computes; None for ONNX Runtime where it knows the device, else torch.
+        """
         if threads is not None and threads < 1:
             raise PolyglanceError(f"threads must be 1 or more, not {threads}")
         self.folder = folder
         self.threads = threads
+        self.device = device
+        self.runtime = _runtime_for(device) if runtime is None else runtime
+        if self.runtime == "torch":
+            check_device(device)
+        self._on_accelerator = device != "cpu" or self.runtime == "torch"
+        self._batch_factor = _DEVICE_FACTOR if self._on_accelerator else 1
 
     @property
     def name(self) -> str:
@@ -89,7 +114,7 @@ class OnnxEncoder(PicklableEncoder):
         vectors = np.empty((len(texts), self.width), np.float32)
         max_length = self.folder.description.max_length
         ids = [self._tokenizer.encode(text, max_length, language) for text in texts]
-        for batch in _batches([len(text) for text in ids]):
+        for batch in _batches([len(text) for text in ids], self._batch_factor):
             lengths = np.array([len(ids[number]) for number in batch], np.int64)
             padded = np.zeros((len(batch), max(1, lengths.max())), np.int64)
             for row, number in enumerate(batch):
@@ -114,7 +139,9 @@ class OnnxEncoder(PicklableEncoder):
                 " feature store with --features (in Python: `with_features`)"
             )
         pictures = as_list(pictures)
-        if len(pictures) < 2:
+        if self._on_accelerator:
+            rows = self._encode_picture_batches(pictures)
+        elif len(pictures) < 2:
             rows = [self._encode_picture(self._image_session, picture) for picture in pictures]
         else:
             session = self._single_thread_image_session
@@ -123,9 +150,22 @@ class OnnxEncoder(PicklableEncoder):
                 rows = list(pool.map(partial(self._encode_picture, session), pictures))
         return np.concatenate([np.empty((0, self.width), np.float32), *rows])
 
+    def _encode_picture_batches(self, pictures: list[Picture]) -> list[Vectors]:
+        """Decode pictures in threads and encode them in batches."""
+        rows = []
+        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="decode") as pool:
+            for start in range(0, len(pictures), _DEVICE_PICTURES):
+                batch = pictures[start : start + _DEVICE_PICTURES]
+                pixels = np.stack(list(pool.map(self._pixels, batch)))
+                rows.append(self._encode_pixels(self._image_session, pixels))
+        return rows
+
     def _encode_picture(self, session: Any, picture: Picture) -> Vectors:
         """Encode one picture, (1, width)."""
-        pixels = self._pixels(picture)[None]
+        return self._encode_pixels(session, self._pixels(picture)[None])
+
+    def _encode_pixels(self, session: Any, pixels: NDArray[np.uint8]) -> Vectors:
+        """Encode pictures (n, size, size, RGB)."""
         if self.folder.description.format < STANDARD_NAMES:
             return self._run(PICTURE, session, pixels=pixels)
         return self._run(PICTURE, session, pixel_values=self._normalise(pixels))
@@ -218,6 +258,8 @@ class OnnxEncoder(PicklableEncoder):
         return self.threads or _threads_by_environment()
 
     def _session(self, name: str, threads: int | None) -> Any:
+        if self.runtime == "torch":
+            return self._torch_session(name)
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -231,13 +273,21 @@ class OnnxEncoder(PicklableEncoder):
         if name == PICTURE and not computes_float16():
             content = without_float16(content)
         try:
-            return onnxruntime.InferenceSession(
-                content, options, providers=["CPUExecutionProvider"]
-            )
+            return onnxruntime.InferenceSession(content, options, providers=_providers(self.device))
         except Exception as error:  # the runtime's own exceptions share no other base class
             raise DataError(
                 f"{self.folder.path / name} cannot be run by ONNX Runtime"
                 f" {onnxruntime.__version__} ({_line(error)}): pip install --upgrade onnxruntime"
+            ) from error
+
+    def _torch_session(self, name: str) -> Any:
+        from polyglance.encoders.torch_graph import TorchSession
+
+        try:
+            return TorchSession(without_float16(self.folder.read_file(name)), self.device)
+        except ValueError as error:
+            raise DataError(
+                f"{self.folder.path / name} cannot be read ({_line(error)}): {REINSTALL_HINT}"
             ) from error
 
     def _run(self, name: str, session: Any, **inputs: NDArray[Any]) -> Vectors:
@@ -280,13 +330,33 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _batches(lengths: list[int]) -> Iterator[NDArray[np.intp]]:
+def _runtime_for(device: str) -> Runtime:
+    """Return ONNX Runtime if it computes on a device, else torch."""
+    if device == "cpu":
+        return "onnxruntime"
+    if device.split(":")[0] == "cuda":
+        import onnxruntime
+
+        if _CUDA in onnxruntime.get_available_providers():
+            return "onnxruntime"
+    return "torch"
+
+
+def _providers(device: str) -> list[Any]:
+    """Return ONNX Runtime's execution providers for a device."""
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    number = device.partition(":")[2] or "0"
+    return [(_CUDA, {"device_id": number}), "CPUExecutionProvider"]
+
+
+def _batches(lengths: list[int], factor: int = 1) -> Iterator[NDArray[np.intp]]:
     """Yield the indices of texts in batches of similar length, each as large as allowed."""
     order = np.argsort(lengths, kind="stable")[::-1]
     start = 0
     while start < len(order):
         length = max(1, lengths[order[start]])  # a text without a known word is empty
-        count = max(1, min(_MAX_TEXTS, _MAX_TOKENS // length))
+        count = max(1, min(factor * _MAX_TEXTS, factor * _MAX_TOKENS // length))
         yield order[start : start + count]
         start += count
 
