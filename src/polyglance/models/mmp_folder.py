@@ -2,7 +2,8 @@
 
 - ``model.safetensors``: the weights in float32, without encoder layers that are not used;
 - ``config.json``: the model's shape, its languages, and the features that it was trained on;
-- ``tokenizer.json``: the text encoder's tokenizer.
+- ``tokenizer.json``: the text encoder's tokenizer;
+- ``image_backbone/``: a vision model of transformers, where one was trained along.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from polyglance.utils.folder_format import check_format
 
 SYSTEM = "mmp"
 _STATE, _CONFIG = "model.safetensors", "config.json"
+OWN_FOLDER = "./"
+"""Begins the name of an image backbone that lies in the model's own folder."""
 _FORMAT = 1
 
 
@@ -139,4 +142,15 @@ def load_mmp(folder: Path) -> MMPFolder:
     if config.share_pooling:
         model.visual_pooling = model.text_pooling
     tokenizer = open_tokenizer(str(folder))
+    features = replace(
+        features, made_by=tuple(_with_own_backbone(made, folder) for made in features.made_by)
+    )
     return MMPFolder(model.eval(), tokenizer, features, max_text_tokens, languages)
+
+
+def _with_own_backbone(made_by: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return how features were made, with the place of a backbone in the model's folder."""
+    name = made_by.get("backbone")
+    if not isinstance(name, str) or not name.startswith(OWN_FOLDER):
+        return made_by
+    return {**made_by, "backbone": str(folder / name)}

@@ -96,6 +96,11 @@ def _loader_of_folder(folder: Path) -> Loader | None:
         return None
 
 
+def is_transformers_folder(folder: Path) -> bool:
+    """Return whether a folder holds a model that transformers opens, and not one of ours."""
+    return _loader_of_folder(folder) is _transformers
+
+
 def check_range(name: str, value: int, minimum: int, maximum: int | None = None) -> None:
     """Raise a `PolyglanceError` if a setting is out of range."""
     if value < minimum or (maximum is not None and value > maximum):
