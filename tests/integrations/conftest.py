@@ -1,28 +1,65 @@
-"""A small exported model, numbered pictures, and the recalls that we measure of them."""
+"""The default model, loaded once; numbered pictures, and the recalls that we measure of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import polyglance
+from helpers.doc_pages import ROOT, blocks
 from helpers.noisy_encoder import NoisyEncoder, write_captioned_pictures
+from polyglance.encoders import Encoder
+from polyglance.encoders.model_folder import ModelFolder
 from polyglance.evaluation.retrieval import RetrievalResult, evaluate_retrieval
 from polyglance.records import read_manifest
 
+RunExample = Callable[[str], None]
 PICTURES, CAPTIONS = 40, 2
 """Recalls are whole numbers of fortieths and eightieths: MTEB rounds to five decimals."""
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder with random weights."""
-    from helpers.small_mmp import small_model
+def folder() -> Path:
+    """The folder of the default model."""
+    return ModelFolder.open().path
 
-    small = small_model(size=64, text_pooling="mean")
-    return small.export(tmp_path_factory.mktemp("integrations") / "model")
+
+@pytest.fixture(scope="session")
+def encoder() -> Encoder:
+    """The default model, loaded once."""
+    return polyglance.load(threads=1)
+
+
+@pytest.fixture(autouse=True)
+def _load_once(folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(model: str | Path | None = None, **options: Any) -> Encoder:
+        known = model is None or Path(model).resolve() == folder.resolve()
+        return encoder if known else polyglance.load(model, **options)
+
+    monkeypatch.setattr("polyglance.integrations.models.load", load)
+
+
+@pytest.fixture
+def run_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunExample:
+    """Run the Python of one section of docs/integrations.md."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(heading: str) -> None:
+        page = ROOT / "docs" / "integrations.md"
+        section = page.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+        found = [block for block in blocks(page) if block.language == "python"]
+        own = [block for block in found if not block.is_marked and block.text in section]
+        assert own
+        names: dict[str, Any] = {"__name__": "example"}
+        for block in (found[0], *own):
+            exec(compile(block.text, heading, "exec", dont_inherit=True), names)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import polyglance
 from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
 
 TEXTS = ["a dog runs", "ein Hund läuft", "一只狗"]
 QUERY = "the dog"
-
-
-@pytest.fixture(scope="module")
-def encoder(folder: Path) -> Encoder:
-    return polyglance.load(folder)
 
 
 @pytest.fixture
@@ -138,3 +133,8 @@ def test_lancedb_embeds_texts_by_the_model_that_a_table_names(
     assert stored["fingerprint"] == encoder.fingerprint
     with pytest.raises(PolyglanceError, match="embedded by another version"):
         PolyglanceEmbeddings.create(**{**stored, "model": str(changed)})
+
+
+@pytest.mark.parametrize("section", ["LangChain", "Chroma", "LanceDB", "Hugging Face datasets"])
+def test_the_example_of_the_page_runs(section: str, run_example: Callable[[str], None]) -> None:
+    run_example(section)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ import numpy as np
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.errors import MissingExtraError, PolyglanceError
 from polyglance.integrations.models import Model, open_model
+
+if find_spec("sentence_transformers") is None:
+    raise MissingExtraError("a module of sentence-transformers", "sentence-transformers")
 
 try:
     import torch
