@@ -67,6 +67,7 @@ def test_every_exif_orientation_is_turned_upright(tmp_path, orientation, suffix)
     picture = read_picture(path)
     assert picture.size == scene.size
     assert look(picture) == UPRIGHT
+    assert look(upright_rgb(picture)) == UPRIGHT  # not turned once more
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")

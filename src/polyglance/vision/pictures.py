@@ -61,6 +61,8 @@ MIN_DECODED_FRACTION = 0.75
 MISSING_PHOTOS_EXTRA = (
     "HEIC and RAW pictures need optional packages: pip install 'polyglance[photos]'"
 )
+_ORIENTED = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
+"""Where Pillow finds an orientation; taken away from a picture that was turned by it."""
 _GREY = (127, 127, 127)
 _HEAD = 64
 """Bytes that tell the formats apart."""
@@ -349,4 +351,9 @@ def _upright(picture: Image.Image, turn: int) -> Image.Image:
         8: Image.Transpose.ROTATE_90,
     }
     transpose = transposes.get(turn)
-    return picture if transpose is None else picture.transpose(transpose)
+    if transpose is None:
+        return picture
+    turned = picture.transpose(transpose)
+    for name in _ORIENTED:
+        turned.info.pop(name, None)
+    return turned
