@@ -267,5 +267,5 @@ def test_invalid_arguments_are_refused(clip: Path) -> None:
         polyglance.load(clip, threads=0)
     with pytest.raises(PolyglanceError, match="the device 'abacus' cannot be used"):
         polyglance.load(clip, device="abacus")
-    with pytest.raises(PolyglanceError, match="runs on cpu, not on cuda"):
-        polyglance.load(device="cuda")
+    with pytest.raises(PolyglanceError, match="the device 'abacus' cannot be used"):
+        polyglance.load(device="abacus")
