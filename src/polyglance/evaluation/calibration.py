@@ -6,9 +6,12 @@ A trial asks one query of a library of random pictures and keeps the first ten:
   that shares anything with it. In a library of fewer than 100 pictures the picture counts if it
   is among the first tenth: anything is among the first ten of ten. Whether other hits match is
   unknown; they do not count.
-- ``absent``: no picture of the library shares a label with the caption's picture.
+- ``absent``: no picture of the library shares a label with the caption's picture, and none has
+  captions alike (`CalibrationData.words`), as far as both are known.
+- ``unseen``: the caption's own picture is not there, others like it may be: only reported.
 - ``label``: the name of a class, where labels say which hits match; without any, ``label absent``.
-- ``nonsense``: no hit matches.
+- ``nonsense``: no hit matches. Random letters, random words, and sentences or subjects that no
+  picture shows; `CalibrationQuery.source` says which.
 """
 
 from __future__ import annotations
@@ -32,12 +35,14 @@ from polyglance.encoders.calibration import (
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError
 
-TrialKind = Literal["match", "absent", "label", "label absent", "nonsense"]
+TrialKind = Literal["match", "absent", "unseen", "label", "label absent", "nonsense"]
 NUM_HITS = 10
 SIZES = (10, 30, 100, 300, 1000, 3000)
 """Sizes of sampled libraries."""
 PERSON = "person"
 """The label of pictures with people."""
+_MAX_SHARED = 0.1
+"""Cosine of words above which captions are alike."""
 _MIN_LEFT = 5
 """Pictures that must be left in a library."""
 _NEGATIVES: dict[TrialKind, float] = {
@@ -66,6 +71,8 @@ class CalibrationQuery:
     """The picture that a caption describes."""
     label: int = -1
     """The class that a label names."""
+    source: str = ""
+    """Of nonsense: how it was made."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +90,8 @@ class CalibrationData:
     """Of the queries, ``[len(queries), width]``."""
     surprisals: Sequence[float | None]
     """Of the queries; see `OnnxEncoder.surprisal`."""
+    words: NDArray[np.float32] | None = None
+    """Unit vectors of the words of the pictures' captions, ``[n, words]``; zeros where unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +123,7 @@ def make_trials(
         sizes: The sizes of libraries; one is drawn for each query.
 
     Returns:
-        One trial for a query of nonsense, and up to two for others.
+        One trial for a query of nonsense, and up to three for others.
     """
     labelled = np.flatnonzero(data.labels.any(1))
     labelled_pictures = frozenset(labelled.tolist())
@@ -144,8 +153,12 @@ def make_trials(
             rest = others if generator.random() < 0.5 else library[1:]
             own = np.union1d(rest, [query.picture])
             trials.append(_ask(data, number, own, size, "match"))
+            if data.words is not None:
+                alike = data.words[others] @ data.words[query.picture] > _MAX_SHARED
+                others = others[~alike]
             if len(others) >= _MIN_LEFT:
                 trials.append(_ask(data, number, others, size, "absent"))
+            trials.append(_ask(data, number, library[library != query.picture], size, "unseen"))
     return trials
 
 
@@ -172,7 +185,7 @@ def fit_calibration(
     background: Vectors,
     *,
     people: NDArray[np.bool_] | None = None,
-    recall: float = 0.93,
+    recall: float = 0.92,
 ) -> Calibration:
     """Fit probabilities to trials by logistic regression.
 
@@ -190,14 +203,15 @@ def fit_calibration(
     statistics = _statistics(plain, data)
     rows, matches, weights, languages = [], [], [], []
     totals: defaultdict[tuple[TrialKind, bool], int] = defaultdict(int)
-    chosen = [(trial, _chosen(trial)) for trial in trials]
+    chosen = [(trial, _chosen(trial)) for trial in trials if trial.kind != "unseen"]
     for trial, mask in chosen:
         for value in trial.matches[mask].tolist():
             totals[trial.kind, value > 0] += 1
     num_matches = sum(count for (_, match), count in totals.items() if match)
     for trial, mask in chosen:
         found = trial.matches[mask]
-        rows.append(features(trial.cosines[mask], statistics[trial.query], trial.size))
+        best = float(trial.cosines[0])
+        rows.append(features(trial.cosines[mask], statistics[trial.query], trial.size, best))
         matches.append(found)
         share = _NEGATIVES.get(trial.kind, 0.0) / max(1, totals[trial.kind, False])
         weights.append(np.where(found > 0, 1 / max(1, num_matches), share))
@@ -298,7 +312,10 @@ def summarise(
             above = (probabilities[trial.matches > 0] >= fold).tolist()
         else:
             above = [bool((probabilities >= fold).any())]
-        for group in (("all", ""), ("library size", str(trial.size)), ("language", language)):
+        axes = [("all", ""), ("library size", str(trial.size)), ("language", language)]
+        if source := data.queries[trial.query].source:
+            axes.append(("source", source))
+        for group in axes:
             groups[trial.kind, *group] += above
         if trial.kind == "label":
             for probability, match in zip(probabilities, trial.matches, strict=True):
@@ -324,9 +341,13 @@ def summarise(
 
 
 def _chosen(trial: Trial) -> NDArray[np.bool_]:
-    """Return which hits take part in the fit: known ones, of queries without a match the best."""
+    """Return which hits take part in the fit: those that are known.
+
+    All ten of a query without a match do: with the best alone, a picture would seem to match
+    because another is better.
+    """
     known: NDArray[np.bool_] = ~np.isnan(trial.matches)
-    return known if trial.kind in ("match", "label") else known & (np.arange(len(known)) < 3)
+    return known
 
 
 def _statistics(calibration: Calibration, data: CalibrationData) -> list[QueryStatistics]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import lzma
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyglance.encoders import Encoder
 from polyglance.encoders.calibration import Calibration
@@ -23,13 +25,14 @@ from polyglance.evaluation.calibration import (
     make_trials,
     summarise,
 )
-from polyglance.evaluation.nonsense import nonsense_queries
+from polyglance.evaluation.nonsense import nonsense_queries, random_words
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.utils.bounded import parse_json
 
 NUM_BACKGROUND = 256
 """Pictures of the background that comes with a model."""
 _MIN_PICTURES = 256
+_WORD, _ENDING = re.compile(r"[a-z]{3,}"), re.compile(r"(?<=...)(?:ing|s)$")
 _LABEL_WORDS = {
     PERSON: r"m[ae]n|wom[ae]n|boys?|girls?|people|persons?|kids?|child(ren)?|guys?|lad(y|ies)"
     r"|players?|bab(y|ies)|toddlers?|someone|crowd|climbers?|bikers?|surfers?|skaters?|cyclists?"
@@ -109,6 +112,7 @@ def encode_calibration_data(
     names: Mapping[str, Mapping[str, str]] | None = None,
     captions_per_picture: int = 1,
     num_nonsense: int = 1000,
+    others: Sequence[CalibrationQuery] = (),
     seed: int = 0,
 ) -> CalibrationData:
     """Choose queries and encode them.
@@ -119,7 +123,8 @@ def encode_calibration_data(
         vectors: Of the pictures, ``[n, width]``.
         names: Classes in some languages, by label; default: the labels themselves, as English.
         captions_per_picture: How many captions of each are queries, in different languages.
-        num_nonsense: Queries without meaning.
+        num_nonsense: Queries without meaning; a fifth as many are random words.
+        others: More queries that no picture matches.
         seed: Chooses captions and makes nonsense.
 
     Returns:
@@ -144,9 +149,14 @@ def encode_calibration_data(
             ]
     spaced = [query.text for query in queries if not is_spaceless(query.language or "")]
     queries += [
-        CalibrationQuery(text, None, "nonsense")
+        CalibrationQuery(text, None, "nonsense", source="letters")
         for text, _ in nonsense_queries(num_nonsense, spaced, generator)
     ]
+    queries += [
+        CalibrationQuery(text, code, "nonsense", source="words")
+        for text, code in random_words(num_nonsense // 5, generator)
+    ]
+    queries += others
     surprisal: Callable[[str], float | None] = getattr(encoder, "surprisal", lambda _: None)
     return CalibrationData(
         vectors,
@@ -155,7 +165,34 @@ def encode_calibration_data(
         queries,
         encoder.encode_texts([query.text for query in queries]),
         [surprisal(query.text) for query in queries],
+        caption_words(pictures),
     )
+
+
+def caption_words(pictures: Sequence[LabelledPicture]) -> NDArray[np.float32]:
+    """Return unit vectors of the words of English captions, weighted by their rarity (tf-idf).
+
+    Returns:
+        ``[len(pictures), words]``; a picture without English captions has zeros.
+    """
+    found = [
+        {
+            _ENDING.sub("", word)
+            for text in picture.captions.get("en", ())
+            for word in _WORD.findall(text.lower())
+        }
+        for picture in pictures
+    ]
+    counts = Counter(word for words in found for word in words)
+    shared = sorted(word for word, count in counts.items() if count > 1)
+    column = {word: at for at, word in enumerate(shared)}
+    table = np.zeros((len(pictures), len(column)), np.float32)
+    for row, words in enumerate(found):
+        for word in words & column.keys():
+            table[row, column[word]] = np.log(len(pictures) / counts[word])
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = table / np.maximum(lengths, 1e-6)
+    return unit
 
 
 def calibrate(data: CalibrationData, *, seed: int = 0) -> tuple[Calibration, dict[str, Any]]:

@@ -278,10 +278,9 @@ def _resample(
     p_values = (extreme + 1) / (RESAMPLES + 1)
     own = []
     for model in range(len(shares)):
-        at = range(model * len(columns), (model + 1) * len(columns))
-        own.append(
-            {key: (float(low[c]), float(high[c])) for c, key in zip(at, columns, strict=True)}
-        )
+        part = slice(model * len(columns), (model + 1) * len(columns))
+        limits = zip(columns, low[part].tolist(), high[part].tolist(), strict=True)
+        own.append({key: (least, most) for key, least, most in limits})
     paired = []
     for model in range(len(shares) - 1):
         of_model = {}

@@ -62,7 +62,7 @@ def parse_specs(models: Sequence[str]) -> list[ModelSpec]:
         if (source, name) in pairs[:number]:
             raise PolyglanceError(f"{name} is named twice: compare different models")
     names = [name for _, name in pairs]
-    specs = []
+    specs: list[ModelSpec] = []
     for number, (source, name) in enumerate(pairs):
         shown = name
         if names.count(name) > 1 and Path(source).expanduser().is_dir():
@@ -131,9 +131,9 @@ class ModelRanker:
 
             exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
             export_run(folder, exported, name=folder.name)
-            encoder = load(exported)
+            encoder = load(exported, device=self.device)
         else:
-            encoder = load(folder or source, device=self._device_of(folder or source))
+            encoder = load(folder or source, device=self.device)
         if isinstance(encoder, FeatureEncoder) and encoder.feature_input is not None:
             if not self.features:
                 raise PolyglanceError(
@@ -142,10 +142,6 @@ class ModelRanker:
                 )
             return with_features(encoder, self.features)
         return encoder
-
-    def _device_of(self, source: str | Path) -> str:
-        """Return the device; our own format runs on the CPU, whatever other models do."""
-        return "cpu" if detect_format(find_model(source)) == "polyglance" else self.device
 
     def _encode(self, encoder: Encoder) -> EncodedTestSet:
         key = encoder.fingerprint

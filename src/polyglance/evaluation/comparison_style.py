@@ -66,6 +66,7 @@ td { white-space: nowrap; }
 .plot { width: 24%; min-width: 7rem; text-align: center; padding-inline-end: 0; }
 .mean th, .mean td { border-top: 2px solid var(--line); font-weight: 600; }
 small { color: var(--soft); font-size: .85em; }
+td small { display: block; }
 details { border-bottom: 1px solid var(--line); }
 summary { cursor: pointer; padding: .45rem 0; }
 .cards { display: grid; gap: 1rem; margin-top: .7rem; }

@@ -1,10 +1,12 @@
-"""Queries that nobody means: random letters, runs over a keyboard, words with shuffled letters."""
+"""Queries that nobody means: random letters and words, runs over a keyboard, shuffled letters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+
+from polyglance.text.spelling import shipped_word_lists
 
 LETTERS = {
     "Latin": "abcdefghijklmnopqrstuvwxyz",
@@ -26,6 +28,9 @@ ROWS = (
     "йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю", "ضصثقفغعهخحج", "شسيبلاتنمك",
 )  # fmt: skip
 """Rows of keyboards."""
+_WORD_LANGUAGES = ("en", "de", "fr", "cs", "pt", "ar")
+_MIN_LETTERS, _FREQUENT_BITS, _RARE_BITS = 3, 12.0, 18.0
+"""Random words are longer, and neither the most frequent nor rare."""
 
 
 def nonsense_queries(
@@ -55,6 +60,33 @@ def nonsense_queries(
             words = generator.choice([1, 1, 1, 2, 3, 4])
             text = " ".join(_random_word(script, generator) for _ in range(words))
             made.append((text, script))
+    return made
+
+
+def random_words(count: int, generator: np.random.Generator) -> list[tuple[str, str]]:
+    """Make queries of one to five words that have nothing to do with each other.
+
+    Args:
+        count: How many.
+        generator: Source of randomness.
+
+    Returns:
+        The queries, each with its language.
+    """
+    lists = shipped_word_lists()
+    common = {
+        code: sorted(
+            word
+            for word, bits in lists.words(code).items()
+            if len(word) > _MIN_LETTERS and -_RARE_BITS < bits < -_FREQUENT_BITS
+        )
+        for code in _WORD_LANGUAGES
+    }
+    made = []
+    for number in range(count):
+        code = _WORD_LANGUAGES[number % len(_WORD_LANGUAGES)]
+        chosen = generator.integers(len(common[code]), size=generator.choice([1, 2, 3, 5]))
+        made.append((" ".join(common[code][at] for at in chosen), code))
     return made
 
 
