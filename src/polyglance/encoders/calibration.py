@@ -4,6 +4,8 @@ A cosine alone says little: short queries, other languages and larger libraries 
 The probability that a picture matches a query is a logistic function of
 
 - the cosine,
+- the best cosine of the query in the library: where nothing is alike, the second best is no match
+  either,
 - mean and standard deviation of the query's cosines with a fixed background of pictures, which
   comes with the model: nonsense resembles everything a little and nothing much,
 - the logarithm of the number of pictures in the library: the best of many is better by chance,
@@ -36,8 +38,10 @@ PEOPLE = "people"
 SURPRISAL_FLOOR = 2.6
 """Nats per byte of a query that looks like any other."""
 FEATURES = ("cosine", "background mean", "background deviation", "library size",
-            "cosine x library size", "surprisal")  # fmt: skip
+            "cosine x library size", "surprisal", "best cosine")  # fmt: skip
 """What the coefficients belong to; an intercept follows."""
+_NUM_FIRST_FEATURES = 6
+"""Features of calibrations that were written before the last of `FEATURES` was added."""
 _SIZES = (10, 10_000)
 """Sizes of libraries between which the probability depends on the size."""
 _MAX_SURPRISAL = 3.0
@@ -82,6 +86,7 @@ class Calibration:
         query: QueryStatistics,
         size: int,
         language: str | None = None,
+        best: float | None = None,
     ) -> Floats:
         """Return the probability that pictures match a query.
 
@@ -90,11 +95,12 @@ class Calibration:
             query: The query's statistics.
             size: The number of pictures in the library.
             language: The query's language, if it is known.
+            best: The best cosine of the query in the library; default: of ``cosines``.
 
         Returns:
             Probabilities, ``[n]``, rising with the cosine.
         """
-        logits = features(cosines, query, size) @ self.find(language)
+        logits = features(cosines, query, size, best) @ self.find(language)
         bounded: Floats = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
         return bounded
 
@@ -142,6 +148,7 @@ class Calibration:
                 name: array.astype(np.float32) for name, array in _select(arrays, "direction.")
             }
             background = _unit(arrays["background"].astype(np.float32))
+            coefficients = {code: _upgraded(value) for code, value in coefficients.items()}
             if any(len(value) != len(FEATURES) + 2 for value in coefficients.values()):
                 raise ValueError("it has other features")
             if POOLED not in coefficients or background.ndim != 2:
@@ -158,15 +165,37 @@ class Calibration:
             ) from error
 
 
-def features(cosines: NDArray[np.floating], query: QueryStatistics, size: int) -> Floats:
-    """Return the features of pictures and one query, ``[n, len(FEATURES) + 1]``."""
+def features(
+    cosines: NDArray[np.floating], query: QueryStatistics, size: int, best: float | None = None
+) -> Floats:
+    """Return the features of pictures and one query.
+
+    Args:
+        cosines: Of the query with the pictures, ``[n]``.
+        query: The query's statistics.
+        size: The number of pictures in the library.
+        best: The best cosine of the query in the library; default: of ``cosines``.
+
+    Returns:
+        The features and a 1 for the intercept, ``[n, len(FEATURES) + 1]``.
+    """
     values = np.asarray(cosines, np.float64)
     magnitude = np.log10(min(max(size, _SIZES[0]), _SIZES[1]))
     table = np.empty((len(values), len(FEATURES) + 1))
     table[:, 0], table[:, 1], table[:, 2] = values, query.mean, query.deviation
     table[:, 3], table[:, 4] = magnitude, values * magnitude
-    table[:, 5], table[:, 6] = query.surprisal, 1.0
+    table[:, 5] = query.surprisal
+    table[:, 6] = best if best is not None else values.max(initial=-1.0)
+    table[:, 7] = 1.0
     return table
+
+
+def _upgraded(value: Floats) -> Floats:
+    """Add coefficients of 0 for features that a calibration did not know when it was written."""
+    if len(value) != _NUM_FIRST_FEATURES + 2:
+        return value
+    added = len(FEATURES) - _NUM_FIRST_FEATURES
+    return np.concatenate([value[:-2], np.zeros(added), value[-2:]])
 
 
 def _select(

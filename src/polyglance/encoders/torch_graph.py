@@ -175,7 +175,7 @@ def _four_bit_weight(codes: Tensor, scales: Tensor, attributes: Attributes) -> T
 def _split(inputs: Inputs, attributes: Attributes) -> Sequence[Tensor]:
     data, axis = _given(inputs[0]), attributes.get("axis", 0)
     if len(inputs) > 1:
-        return data.split(_integers(_given(inputs[1])), axis)
+        return torch.split_with_sizes(data, _integers(_given(inputs[1])), axis)
     return data.chunk(attributes["num_outputs"], axis)
 
 
@@ -233,7 +233,9 @@ def _filled(inputs: Inputs, attributes: Attributes) -> Tensor:
 
 def _expand(inputs: Inputs, _: Attributes) -> Tensor:
     data, shape = _given(inputs[0]), _integers(_given(inputs[1]))
-    return data.expand(torch.broadcast_shapes(data.shape, tuple(shape)))
+    sizes = [1] * (data.dim() - len(shape)) + shape  # a size of 1 keeps that of the data
+    own = [1] * (len(sizes) - data.dim()) + list(data.shape)
+    return data.expand([max(pair) for pair in zip(own, sizes, strict=True)])
 
 
 def _given(tensor: Tensor | None) -> Tensor:

@@ -56,4 +56,6 @@ def trace_tower(module: TransformersNetwork, size: int) -> ModelProto:
                 f"torch.onnx cannot export a {module.tower.config.model_type} ({line}): train on"
                 " features of another backbone"
             ) from error
-    return ModelProto.FromString(written.getvalue())
+    traced = ModelProto()
+    traced.ParseFromString(written.getvalue())
+    return traced

@@ -63,7 +63,7 @@ class TransformersNetwork(nn.Module):
             return hidden
         rows, columns = height // self.patch, width // self.patch
         patches = hidden[:, -rows * columns :]  # after the class token and registers
-        return patches.transpose(1, 2).unflatten(2, (rows, columns))
+        return patches.transpose(1, 2).reshape(-1, patches.shape[2], rows, columns)
 
 
 class TransformersBackbone(TorchBackbone):
