@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from helpers.tiny_cross_encoders import save_cross_encoder, tiny_uc2
+from helpers.tiny_cross_encoders import save_cross_encoder, tiny_m3p, tiny_uc2
 from polyglance.cli import app
 from polyglance.cross_encoders.model_folder import (
     WORD_STAGES,
@@ -125,3 +127,22 @@ def test_unreadable_folders_are_reported(parts: Path, run: Path, tmp_path: Path)
 def test_backbone_is_refused_by_a_folder_with_its_own(run: Path, parts: Path) -> None:
     with pytest.raises(PolyglanceError, match="brings its own image backbone and takes no"):
         load_cross_encoder(run, backbone=str(parts / "image_backbone"))
+
+
+def test_models_open_without_importing_the_compiler(parts: Path, tmp_path: Path) -> None:
+    """Which takes seconds, and which arithmetic on the meta device would import."""
+    folders = [
+        save_cross_encoder(tmp_path / "uc2", parts, tiny_uc2(parts)),
+        save_cross_encoder(tmp_path / "m3p", parts, tiny_m3p(parts)),
+    ]
+    script = """
+import sys
+from polyglance.cross_encoders.model_folder import load_cross_encoder
+for folder in sys.argv[1:]:
+    load_cross_encoder(folder)
+assert "torch._dynamo" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *folders], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

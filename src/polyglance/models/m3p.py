@@ -114,7 +114,9 @@ class M3P(CrossEncoderModel):
         self.region_feature = bert_linear(config.visual_width, width)
         self.region_box = bert_linear(5, width)
         self.region_norm = LayerNorm(width, eps)
-        self.image_tag = None if self.reference else nn.Parameter(0.02 * torch.randn(width))
+        self.image_tag = (
+            None if self.reference else nn.Parameter(nn.init.normal_(torch.empty(width), std=0.02))
+        )
 
         # Heads
         transforms = config.word_transform and not self.reference

@@ -117,7 +117,7 @@ class UC2(CrossEncoderModel):
         self.region_box = bert_linear(7, width)
         self.box_norm = LayerNorm(width, eps)
         # Text has the encoder's first segment; images have this one.
-        self.image_segment = nn.Parameter(0.02 * torch.randn(width))
+        self.image_segment = nn.Parameter(nn.init.normal_(torch.empty(width), std=0.02))
         self.region_norm = LayerNorm(width, eps) if reference else nn.Identity()
         self.region_mask = nn.Parameter(torch.zeros(config.visual_width))
 
