@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import tomllib
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from tools import lock
 from tools.requirements import pinned, requirements
-from tools.sbom import bill_of_materials, locked_hashes
+from tools.sbom import EXCLUDED, bill_of_materials, closure, locked_hashes
 from tools.uv_settings import uv_settings
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +59,16 @@ def test_what_is_installed_is_asked_for_by_version() -> None:
             wanted.name, wanted.extras, wanted.marker
         )  # fmt: skip
         assert str(given.specifier) == f"=={locked[canonicalize_name(wanted.name)]}"
+
+
+def test_what_is_left_out_is_required_by_others_and_not_locked() -> None:
+    assert not EXCLUDED & pins(LOCK).keys()
+    required = {
+        canonicalize_name(requirement.name)
+        for name in closure("polyglance", ["dev"])
+        for requirement in map(Requirement, requires(name) or ())
+    }
+    assert required >= EXCLUDED >= {"torchvision"}
 
 
 def test_uv_uses_the_indexes_of_pip() -> None:

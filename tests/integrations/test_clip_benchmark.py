@@ -6,6 +6,7 @@ and open_clip, which no test does.
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,7 @@ def test_our_models_are_registered_by_their_type(
 
     assert MODEL_TYPES.count("polyglance") == 1
     model, transform, tokenizer = load_clip("polyglance", str(folder), "", "", device="cpu")
+    transform = pickle.loads(pickle.dumps(transform))  # as to a loader's processes
     picture = Image.new("RGB", (40, 30), "red")
     np.testing.assert_array_equal(
         model.encode_image(transform(picture)), model.encoder.encode_pictures([picture])[0]

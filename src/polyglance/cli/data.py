@@ -48,7 +48,9 @@ def data_import(
     ],
     source: Annotated[Path, typer.Argument(help="The dataset's file or folder.")],
     out: Annotated[Path, typer.Option(help="Manifest to write.")],
-    images: Annotated[str, typer.Option(help="Folder of the pictures or videos.")] = "",
+    images: Annotated[
+        str, typer.Option(help="Folder of the pictures or videos; `parquet` writes them.")
+    ] = "",
     language: Annotated[
         str | None,
         typer.Option(

@@ -54,6 +54,17 @@ class BenchmarkModel(torch.nn.Module):
         return vectors.to(text.device)
 
 
+class PictureTransform:
+    """Encode a picture to its vector, (width,); can be sent to a loader's processes."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def __call__(self, picture: Image) -> Tensor:
+        """Return the vector."""
+        return torch.from_numpy(self.encoder.encode_pictures([picture]))[0]
+
+
 def pack_texts(texts: str | list[str]) -> Tensor:
     """Return texts as uint8 (texts, longest): each in UTF-8, filled up with zeros."""
     encoded = [text.encode() for text in ([texts] if isinstance(texts, str) else texts)]
@@ -75,7 +86,7 @@ def load_polyglance(
     pretrained: str | None = None,
     cache_dir: str | None = None,
     device: str = "cpu",
-) -> tuple[BenchmarkModel, Callable[[Image], Tensor], Callable[..., Tensor]]:
+) -> tuple[BenchmarkModel, PictureTransform, Callable[[str | list[str]], Tensor]]:
     """Load a model in the form of CLIP_benchmark's own loaders.
 
     Args:
@@ -88,11 +99,7 @@ def load_polyglance(
         The model, the transform of pictures, and the tokenizer.
     """
     encoder = open_model(model_name or None, device=str(device))
-
-    def transform(picture: Image) -> Tensor:
-        return torch.from_numpy(encoder.encode_pictures([picture]))[0]
-
-    return BenchmarkModel(encoder), transform, pack_texts
+    return BenchmarkModel(encoder), PictureTransform(encoder), pack_texts
 
 
 def register() -> None:
