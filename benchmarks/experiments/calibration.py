@@ -3,7 +3,8 @@
 Pictures: flickr8k/val, the last 1,000 of coco/train (the recipe's validation pictures) and
 pictures of COCO that the model was not trained on. Half of them fit the calibration, libraries
 of 10 to 3,000 of the other half are asked: captions whose picture is there, captions that share
-nothing with any picture, names of classes, nonsense.
+nothing with any picture, names of classes, and queries that no picture matches: random letters and
+words, sentences of Tatoeba that say nothing to be seen, and subjects that no caption mentions.
 
     python -m benchmarks.experiments.calibration --data DATA --coco COCO [--write]
 
@@ -14,8 +15,10 @@ nothing with any picture, names of classes, nonsense.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +30,7 @@ from benchmarks.results_io import write_results
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.protocol import Vectors
+from polyglance.evaluation.calibration import CalibrationQuery
 from polyglance.evaluation.calibration_data import (
     LabelledPicture,
     calibrate,
@@ -34,11 +38,37 @@ from polyglance.evaluation.calibration_data import (
     read_labelled_pictures,
 )
 from polyglance.export.calibration import write_calibration
+from polyglance.languages import normalise_language
 
 NAMES = Path(__file__).parent / "class_names.json"
 MORE = {"coco-en-human": 3600, "coco-zh-human": 500, "coco-nl-mt": 500, "coco-vi-human": 200,
         "coco-fa-mt": 300}  # fmt: skip
 """Manifests of pictures that the model was not trained on, and how many of each are taken."""
+SENTENCE_LANGUAGES = ("en", "de", "fr", "cs", "pt", "ar", "zh")
+ABSTRACT = re.compile(
+    r"\b(think|believe|know|want|if|why|how|should|would|could|because|must|never|always|opinion"
+    r"|understand|remember|forget|said|told|promise|doubt|idea|problem|question|language|money"
+    r"|price|cost|law|government|economy|truth|lie|reason|hope|wish|agree)\b",
+    re.IGNORECASE,
+)
+"""Words of sentences about what cannot be seen."""
+VISIBLE = re.compile(
+    r"\b(dog|cat|man|woman|boy|girl|car|tree|water|beach|snow|horse|bird|child|children|house"
+    r"|mountain|river|bike|ball|boat|train|food|eat|run|play|sit|stand|wear\w*|red|blue|green)\b",
+    re.IGNORECASE,
+)
+"""Words of sentences about what can."""
+SUBJECTS = (
+    "submarine;sushi;lighthouse;wedding cake;penguin;kangaroo;tiger;dolphin;whale;octopus;crab;"
+    "snail;spider;crocodile;dinosaur skeleton;rocket launch;astronaut;volcano;glacier;pyramid;"
+    "windmill;castle;mosque;microscope;chess board;trumpet;tank;helicopter;hot air balloon;"
+    "knight in armour;pirate;ballet dancer;sumo wrestler;surgeon;passport;credit card;receipt;"
+    "tax form;barcode;weather chart;blood test;ultrasound scan;engagement ring;snowman;rainbow;"
+    "sunflower;lobster;oyster;beehive;scorpion;peacock;flamingo;squirrel;hedgehog;wolf;koala;"
+    "gorilla;jellyfish;shark;seahorse;coral reef;combine harvester;oil platform;satellite dish;"
+    "telescope;hammock;chandelier;spiral staircase;totem pole;igloo;yurt;gondola;cable car;tornado"
+)
+"""Subjects of pictures that few have; those that a caption mentions are left out."""
 NUM_VALIDATION = 1000
 """Pictures at the end of coco/train that the recipe holds out."""
 
@@ -54,14 +84,44 @@ def main() -> None:
     vectors = encode_pictures(pictures, options.cache)
     names = json.loads(NAMES.read_text())
     data = encode_calibration_data(
-        CachedTexts(options.cache), pictures, vectors, names=names, captions_per_picture=2
+        CachedTexts(options.cache),
+        pictures,
+        vectors,
+        names=names,
+        captions_per_picture=2,
+        others=unrelated_queries(options.data, pictures),
     )
     calibration, report = calibrate(data)
     if options.write:
         write_calibration(polyglance.load().folder.path, calibration)
     write_results("calibration", {"pictures": len(pictures), **report})
-    for kind in ("match", "nonsense", "absent", "label", "label absent"):
+    for kind in ("match", "nonsense", "absent", "unseen", "label", "label absent"):
         print(kind, report[kind]["count"], report[kind]["above"])
+    print(report["nonsense"]["source"])
+
+
+def unrelated_queries(data: Path, pictures: Sequence[LabelledPicture]) -> list[CalibrationQuery]:
+    """Return sentences that say nothing to be seen, and subjects that no caption mentions."""
+    generator, by_language = random.Random(11), dict[str, list[str]]()
+    with gzip.open(data / "text" / "tatoeba.tsv.gz", "rt", encoding="utf-8") as file:
+        for line in file:
+            code, sentence, english = line.rstrip("\n").split("\t")
+            if ABSTRACT.search(english) and not VISIBLE.search(english):
+                by_language.setdefault("en", []).append(english)
+                by_language.setdefault(normalise_language(code), []).append(sentence)
+    queries = [
+        CalibrationQuery(text, code, "nonsense", source="sentences")
+        for code in SENTENCE_LANGUAGES
+        for text in generator.sample(by_language[code], min(40, len(by_language[code])))
+    ]
+    captions = " ".join(
+        text for picture in pictures for text in picture.captions.get("en", ())
+    ).lower()
+    return queries + [
+        CalibrationQuery(f"a {subject}", "en", "nonsense", source="subjects")
+        for subject in SUBJECTS.split(";")
+        if re.search(rf"\b{subject}s?\b", captions) is None
+    ]
 
 
 class CachedTexts(OnnxEncoder):

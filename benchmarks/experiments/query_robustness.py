@@ -41,7 +41,7 @@ from benchmarks.results_io import write_results
 from polyglance.encoders import Encoder
 from polyglance.encoders.protocol import Vectors
 from polyglance.evaluation.calibration_data import LabelledPicture, read_labelled_pictures
-from polyglance.search.judging import exclusion_vectors
+from polyglance.search.judging import PEOPLE_WEIGHT, exclusion_vectors
 from polyglance.search.query import encode_query
 from polyglance.search.query_syntax import parse_query
 from polyglance.text.segment import word_spans
@@ -263,7 +263,13 @@ def _search(encoder: Encoder, text: str, code: str, vectors: Vectors) -> Any:
     parsed = parse_query(text, code)
     words, directions = exclusion_vectors(encoder, parsed.excluded)
     wanted = [one.part for one in parsed.wanted]
-    query = encode_query(encoder, wanted, exclude=words, exclude_pictures=directions)
+    query = encode_query(
+        encoder,
+        wanted,
+        exclude=words,
+        exclude_pictures=directions,
+        exclude_weights=[1.0] * len(words) + [PEOPLE_WEIGHT] * len(directions),
+    )
     return np.argsort(-(vectors @ query.vector), kind="stable")[:NUM_FIRST]
 
 

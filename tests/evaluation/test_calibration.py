@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,14 @@ from polyglance.evaluation.calibration import (
     make_trials,
     summarise,
 )
-from polyglance.evaluation.calibration_data import calibrate, read_labelled_pictures
-from polyglance.evaluation.nonsense import nonsense_queries
+from polyglance.evaluation.calibration_data import (
+    LabelledPicture,
+    calibrate,
+    caption_words,
+    read_labelled_pictures,
+)
+from polyglance.evaluation.nonsense import nonsense_queries, random_words
+from polyglance.text.spelling import shipped_word_lists
 
 NAMES = ("cat", "dog", "person", "train")
 
@@ -65,7 +72,7 @@ def test_trials_hold_what_they_say() -> None:
         data(), every, range(len(data().queries)), np.random.default_rng(0), sizes=(20, 200)
     )
     by_kind = {trial.kind for trial in trials}
-    assert by_kind == {"match", "absent", "label", "label absent", "nonsense"}
+    assert by_kind == {"match", "absent", "unseen", "label", "label absent", "nonsense"}
     for trial in trials:
         assert len(trial.cosines) <= (2 if trial.kind == "match" and trial.size == 20 else 10)
         assert (np.diff(trial.cosines) <= 0).all()
@@ -112,6 +119,26 @@ def test_the_direction_of_people_tells_pictures_apart() -> None:
     assert people[np.argsort(along)[:50]].mean() == 0
 
 
+def test_a_hit_is_less_probable_where_the_best_is_no_better() -> None:
+    calibration, _ = calibrated()
+    statistics = calibration.statistics(data().texts[0], 2.4)
+    cosines = np.array([0.6, 0.5])
+    alone = calibration.probabilities(cosines, statistics, 100)
+    beside = calibration.probabilities(cosines, statistics, 100, best=0.9)
+    assert (beside > alone).all()
+    assert beside[0] > beside[1]
+
+
+def test_calibrations_of_six_features_are_read() -> None:
+    calibration, _ = calibrated()
+    old = {code: np.delete(value, 6) for code, value in calibration.coefficients.items()}
+    content = Calibration(calibration.background, old, calibration.folds).to_bytes()
+    again = Calibration.from_bytes(content)
+    assert again.find("de")[6] == 0
+    np.testing.assert_allclose(np.delete(again.find("de"), 6), old["de"])
+    assert again.folds == calibration.folds
+
+
 def test_a_calibration_is_read_as_it_was_written() -> None:
     calibration, _ = calibrated()
     again = Calibration.from_bytes(calibration.to_bytes())
@@ -125,6 +152,35 @@ def test_a_calibration_is_read_as_it_was_written() -> None:
     )
     with pytest.raises(DataError, match=r"my\.npz is not a calibration.*polyglance calibrate"):
         Calibration.from_bytes(b"no archive", "my.npz")
+
+
+def test_pictures_with_captions_alike_are_not_absent() -> None:
+    pictures = [
+        LabelledPicture(Path("a"), {"en": ("a lighthouse on a cliff",)}),
+        LabelledPicture(Path("b"), {"en": ("two lighthouses",)}),
+        LabelledPicture(Path("c"), {"en": ("a kitchen with a cliff",)}),
+        LabelledPicture(Path("d"), {"de": ("eine Küche",)}),
+        LabelledPicture(Path("e"), {"en": ("kitchen",)}),
+    ]
+    words = caption_words(pictures)
+    assert words[0] @ words[1] > 0.1
+    assert words[0] @ words[4] == 0
+    assert not words[3].any()
+    plain = data()
+    same = np.tile(np.float32([1.0, 0.0]), (len(plain.pictures), 1))
+    every = np.ones(len(plain.pictures), bool)
+    for table, kinds in ((None, {"match", "absent", "unseen"}), (same, {"match", "unseen"})):
+        trials = make_trials(
+            replace(plain, words=table), every, [0], np.random.default_rng(0), sizes=(100,)
+        )
+        assert {trial.kind for trial in trials} == kinds
+
+
+def test_random_words_are_words() -> None:
+    made = random_words(12, np.random.default_rng(0))
+    lists = shipped_word_lists()
+    assert len(made) == 12
+    assert all(word in lists.words(code) for text, code in made for word in text.split())
 
 
 def test_too_few_pictures_are_refused() -> None:

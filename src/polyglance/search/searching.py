@@ -8,7 +8,7 @@ from dataclasses import replace
 from polyglance.encoders import Picture
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError
-from polyglance.search.judging import Judge, exclusion_vectors
+from polyglance.search.judging import PEOPLE_WEIGHT, Judge, exclusion_vectors
 from polyglance.search.query import (
     DateLike,
     ImageQuery,
@@ -137,7 +137,11 @@ class SearchableLibrary(SignalLibrary):
             weights=[*text_weights, *weights],
             exclude=words,
             exclude_pictures=[*directions, *self._with_vectors(unwanted)],
-            exclude_weights=[1.0] * len(excluded) + unwanted_weights,
+            exclude_weights=[
+                *[1.0] * len(words),
+                *[PEOPLE_WEIGHT] * len(directions),
+                *unwanted_weights,
+            ],
             language=language,
         )
         reranker = self._reranker() if text else None
