@@ -6,8 +6,10 @@ import json
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import Result
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from polyglance.cli import app, doctor_checks
@@ -42,11 +44,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_that_gives_other_vectors_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        width = 384
+
+        def encode_texts(self, texts: list[str]) -> NDArray[np.float32]:
+            return np.eye(1, 384, dtype=np.float32)
+
+        encode_pictures = encode_texts
+
     monkeypatch.setattr(doctor_checks, "_accelerator", lambda: iter(()))
-    monkeypatch.setitem(doctor_checks.EXPECTED, "picture", (0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr("polyglance.encoders.load", Other)
     result = invoke()
     assert result.exit_code == 1
-    assert "✗ model: polyglance-small: the vector of a picture is not the expected" in result.output
+    assert "✗ model: polyglance-small: the vector of a text is not the expected" in result.output
     assert "1 of" in result.output
 
 
