@@ -9,9 +9,16 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 
 from helpers.small_mmp import cosines, pixel_values
 from helpers.towers import MEAN, TOWERS, save_tower_folder
+from polyglance.cross_encoders.model_folder import copy_weights
+from polyglance.cross_encoders.regions import (
+    ImageBackboneConfig,
+    encode_regions,
+    open_image_backbone,
+)
 from polyglance.encoders.model_folder import ImagePreprocessing
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.export.convolutions import feature_map
@@ -67,3 +74,20 @@ def test_what_is_no_tower_is_refused(tmp_path: Path) -> None:
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(DataError, match="does not say how pictures are normalised"):
         open_backbone(str(folder), size=56)
+
+
+def test_a_tower_computes_regions_and_features_and_is_copied(tmp_path: Path) -> None:
+    folder = save_tower_folder("siglip-vision", tmp_path / "tower")
+    config = ImageBackboneConfig(backbone=str(folder), size=64)
+    backbone = open_image_backbone(config)
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    table = encode_regions([Image.fromarray(pixels)], backbone, config)
+    expected = backbone.feature_map(pixels[None])[0].reshape(16, 32)
+    assert table.lengths.tolist() == [17]
+    assert torch.allclose(table.features[1:].float(), expected, atol=1e-2)
+    [tokens] = backbone.encode(pixels[None], grid=2, labels=0)
+    assert tokens.features.shape == (4, 32)
+    np.testing.assert_allclose(tokens.global_feature, expected.mean(0), atol=1e-5)
+    copy_weights(str(folder), tmp_path / "copy")  # into the folder of a cross-encoder
+    copied = open_backbone(str(tmp_path / "copy"), size=64)
+    assert copied.fingerprint == backbone.fingerprint

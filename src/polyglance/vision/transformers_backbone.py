@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ class TransformersBackbone(TorchBackbone):
 def save_tower(backbone: TransformersBackbone, folder: Path) -> None:
     """Write a tower, as it was trained, to a folder that opens as a backbone."""
     folder.mkdir(parents=True, exist_ok=True)
-    backbone.network.tower.save_pretrained(str(folder))
+    with _quiet():
+        backbone.network.tower.save_pretrained(str(folder))
     scale = {"image_mean": backbone.mean, "image_std": backbone.std}
     settings = {name: [value / 255 for value in values.tolist()] for name, values in scale.items()}
     (folder / PREPROCESSING).write_text(json.dumps(settings) + "\n", encoding="utf-8")
@@ -136,14 +138,30 @@ def _open_tower(folder: Path) -> Any:
     from transformers import AutoModel
 
     try:
-        model = AutoModel.from_pretrained(
-            str(folder),
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
+        with _quiet():
+            model = AutoModel.from_pretrained(
+                str(folder),
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+            )
     except Exception as error:  # transformers raises anything on a mangled folder
         line = " ".join(str(error).split())[:300]
         raise DataError(f"{folder} cannot be opened by transformers ({line})") from error
     return getattr(model, "vision_model", model)  # of CLIP and SigLIP, without the text model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let transformers show no progress bars, which would mix with our own."""
+    from transformers.utils import logging as untyped
+
+    logging: Any = untyped
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
