@@ -170,3 +170,20 @@ def test_a_view_stays_while_the_library_changes(tmp_path: Path) -> None:
     assert (buckets[0].date, sum(bucket.count for bucket in buckets)) == (buckets[0].date, 10)
     assert buckets[0].date < "2025"
     store.close()
+
+
+def test_what_was_added_last_comes_by_day(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.polyglance", MODEL_INFO)
+    store.put(ENTRIES[:7])
+    ids = sorted(store.timeline().tolist())
+    # Items 3 and 4 were added on the next day, 5 and 6 a month later, 0 nobody knows when.
+    hours = [("2024-05-01T12", ids[5]), ("2024-04-02T12", ids[3]), ("2024-04-01T12", ids[1])]
+    monkeypatch.setattr(store, "hours_added", lambda: hours)
+    view, buckets = Browser(lambda: store).added_timeline()
+    assert view.items.tolist() == ids[::-1]
+    assert [(one.date, one.count, one.offset) for one in buckets] == [
+        ("2024-05-01", 2, 0), ("2024-04-02", 2, 2), ("2024-04-01", 2, 4), ("", 1, 6)
+    ]  # fmt: skip
+    clips = Browser(lambda: store).added_timeline(Filter(kind="clip"))[1]
+    assert [(one.date, one.count) for one in clips] == [("2024-05-01", 1), ("", 1)]
+    store.close()

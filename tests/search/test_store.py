@@ -134,6 +134,8 @@ def test_details_are_kept_with_their_item(store: Store) -> None:
     assert replace(first["/b"], added=None) == Details()
     assert first["/a"].added is not None
     assert first["/a"].added.endswith("+00:00")
+    (hour, lowest), *_ = store.hours_added()[::-1]
+    assert (hour, lowest) == (first["/a"].added[:13], store.item_paths()[0][0])
     store.put_details(
         {
             "/b": Details(latitude=1.0, camera="a\0b\ud800"),

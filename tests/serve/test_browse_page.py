@@ -53,6 +53,7 @@ def test_timeline_folders_and_recently_added(open_page: Open) -> None:
     expect(page.locator("#folder")).to_have_value("holiday/animals")
     page.get_by_role("link", name="Recently added").click()
     expect(page.locator("#status")).to_have_text("33 items")
+    expect(months.first).to_have_text(re.compile(r"\d+ \w+ 20\d\d"))  # the day of the scan
     for _ in range(4):
         page.go_back()
     expect(page.get_by_role("heading", name="Photos")).to_be_visible()

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import accumulate
 from typing import Literal, TypeAlias
 
@@ -132,6 +133,26 @@ class Browser:
                     return view, _buckets(view, unit)
                 self._current.clear()  # another process has written meanwhile
         raise LibraryUnavailableError("the library is being changed: try again in a moment")
+
+    def added_timeline(self, where: Filter | None = None) -> tuple[View, list[BucketAt]]:
+        """Return the items that match, the last added first, and how many were added each day.
+
+        Days are those of this machine's time zone. Items of libraries that did not record it yet
+        come last, without a date.
+        """
+        view = self.view(where, "added")
+        lowest: dict[str, int] = {}
+        for hour, item in self._store().hours_added():
+            day = datetime.fromisoformat(f"{hour}:00+00:00").astimezone().date().isoformat()
+            lowest[day] = min(item, lowest.get(day, item))
+        # Ids rise with every item that is added, so a day's are those down to its lowest.
+        descending = np.minimum.accumulate(np.array([*lowest.values(), 0], np.int64))
+        ends = np.searchsorted(-view.items, -descending, side="right").tolist()
+        return view, [
+            BucketAt(day, stop - start, start)
+            for day, start, stop in zip([*lowest, ""], [0, *ends[:-1]], ends, strict=True)
+            if stop > start
+        ]
 
     def shapes(self, view: View) -> str:
         """Return a character for the aspect ratio of each item of a view; see `SHAPES`."""

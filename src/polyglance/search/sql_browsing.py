@@ -77,6 +77,15 @@ class BrowsingQueries(DetailsQueries):
         )
         return [Bucket(str(date), int(count)) for date, count in rows]
 
+    def hours_added(self) -> list[tuple[str, int]]:
+        """Return the hours (UTC) in which items were added, the last first, with lowest ids."""
+        self._ensure_sound()
+        rows = self.fetch_all(
+            "SELECT substr(added, 1, 13) AS hour, min(item) FROM details WHERE added IS NOT NULL"
+            " GROUP BY substr(added, 1, 13) ORDER BY hour DESC"
+        )
+        return [(str(hour), int(lowest)) for hour, lowest in rows]
+
     def media_ids(self, items: Sequence[int]) -> dict[int, int]:
         """Return the id of the first vector of each item, by the item's id."""
         dialect = self._dialect

@@ -350,6 +350,9 @@ class Store(Protocol):
     def buckets(self, unit: BucketUnit) -> list[Bucket]:
         """Count the items of each year, month or day that has some, the newest first."""
 
+    def hours_added(self) -> list[tuple[str, int]]:
+        """Return the hours (UTC) in which items were added, the last first, with lowest ids."""
+
     def media_ids(self, items: Sequence[int]) -> dict[int, int]:
         """Return the id of the first vector of each item, by the item's id."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from polyglance.search.browsing import BucketAt, View
+from polyglance.search.browsing import View
 from polyglance.serve import schemas
 from polyglance.serve.errors import HTTPProblem, error_responses
 from polyglance.serve.item_json import items_json
@@ -21,7 +21,10 @@ router = APIRouter(prefix="/api", tags=["browse"])
 async def timeline(
     request: Request, response: Response, query: Annotated[schemas.TimelineQuery, Query()]
 ) -> dict[str, Any]:
-    """Count the items of each year, month or day, with the offsets at which they begin."""
+    """Count the items of each year, month or day, with the offsets at which they begin.
+
+    With `sort=added`, always of each day on which some were added.
+    """
     catalog = get_service(request).catalog
 
     def work() -> dict[str, Any]:
@@ -29,8 +32,7 @@ async def timeline(
         if query.sort == "taken":
             view, buckets = browser.timeline(where, query.unit)
         else:
-            view = browser.view(where, query.sort)
-            buckets = [BucketAt("", len(view), 0)] if len(view) else []
+            view, buckets = browser.added_timeline(where)
         shapes = browser.shapes(view)
         return {
             "snapshot": view.token,
