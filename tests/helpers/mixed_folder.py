@@ -16,7 +16,7 @@ from helpers.colour_encoder import RGB, write_clip
 
 COLOURS = ("red", "green", "blue")
 NEWEST = datetime(2024, 6, 15, 12)
-DAYS = 730
+DAYS = 700
 """Over which the JPEGs were taken; all other formats are of the newest month."""
 _ODD_NAMES = (
     "with space.jpg", "-dash.jpg", "--help.jpg", "quote'.jpg", 'double".jpg', "new\nline.jpg",

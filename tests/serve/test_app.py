@@ -106,6 +106,10 @@ def test_excluded_words_and_pictures(client: TestClient) -> None:
     pixels = {"q": "a dog", "off": "names", "limit": 1}  # a file is called dogs-at-door
     first = first_id(client, "a dog", off="names")
     assert names(client, unlike=first, **pixels) != names(client, **pixels)
+    ranked = names(client, **{"not": "a dog"}, limit=40, stack=False)  # nothing else is said
+    dogs = {"dogs-at-door", "german-shepherd", "golden-retriever"}
+    assert dogs.isdisjoint(ranked[:20])
+    assert dogs <= set(ranked)
 
 
 def test_filters(client: TestClient) -> None:

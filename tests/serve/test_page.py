@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from polyglance.demo.photographs import FOLDER
-from polyglance.serve.page import LANGUAGES, page_files
+from polyglance.serve.page import HOME_REQUESTS, LANGUAGES, interface_languages, page_files
 
 Open = Callable[..., Page]
 Violations = Callable[..., list[str]]
@@ -91,6 +91,27 @@ def test_the_interface_has_every_language(open_page: Open) -> None:
     expect(page.locator("html")).to_have_attribute("lang", "ar")  # the choice is remembered
 
 
+def test_the_home_asks_for_its_pictures_once_and_at_once(open_page: Open) -> None:
+    page = open_page(locale="de-DE")
+    started = page.evaluate(
+        "performance.getEntriesByType('resource')"
+        ".map(({name, startTime}) => [name.replace(location.origin, ''), startTime])"
+    )
+    times = {url: [time for name, time in started if name == url] for url, _ in started}
+    (script,) = times["/app.js"]
+    for url in (*HOME_REQUESTS, "/messages/de.json"):
+        (asked,) = times[url]  # once: the page asks for what the server told the browser to load
+        assert asked <= script, url
+    panels = times["/viewer.js"][0]  # not needed for the first pictures
+    assert panels > min(time for url, _ in started for time in times[url] if "thumbnail" in url)
+    offered = page.locator("#language option").evaluate_all(
+        "options => options.map(({value, textContent, dir}) => [value, textContent, dir])"
+    )
+    assert [tuple(one) for one in offered] == [
+        (one["code"], one["name"], one["direction"]) for one in interface_languages()
+    ]
+
+
 def test_search_by_a_dropped_and_a_pasted_picture(open_page: Open) -> None:
     page = open_page()
     page.evaluate(DISPATCH, ["dragover", upload("penguin")])
@@ -141,6 +162,12 @@ def test_filters_work_with_words_and_without(open_page: Open) -> None:
     expect(page.locator(".chip.excluded")).to_contain_text("night")
     page.wait_for_selector("body:not(.busy) .tile")
     assert names(page, 10) != before
+    page.get_by_role("searchbox").fill("")  # what remains is what is not wanted
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Results")).to_be_visible()
+    page.wait_for_selector("body:not(.busy) .tile")
+    assert "city-night" not in names(page, 10)
+    page.go_back()
     page.go_back()
     expect(page.locator(".chip")).to_have_count(0)
     expect(tile(page, 0).locator(".name")).to_have_text(f"{before[0]}.webp")

@@ -95,7 +95,7 @@ async def search(
     request: Request, response: Response, query: Annotated[schemas.SearchQuery, Query()]
 ) -> dict[str, Any]:
     """Find pictures and clips by words in any language, by pictures, or by both."""
-    if query.q is None and not query.like:
+    if query.q is None and not (query.like or query.without or query.unlike):
         raise HTTPProblem(422, "The search is empty: give words, a picture or both.")
     search_request = SearchRequest(
         text=query.q,

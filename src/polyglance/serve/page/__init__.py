@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,13 @@ from polyglance.languages import get_language
 
 LANGUAGES = ("en", "de", "fr", "cs", "pt", "zh", "ar")
 """Interface languages; each has a ``messages/*.json``."""
+
+HOME_REQUESTS = (
+    "/api/timeline?unit=month&sort=taken",
+    "/api/items?sort=taken&offset=0&limit=100",
+    "/api/library",
+)
+"""What the page asks for to show the newest pictures."""
 
 _FOLDER = Path(__file__).parent
 _MEDIA_TYPES = {
@@ -53,6 +61,17 @@ def serve_page(app: FastAPI) -> None:
         app.get(url_path, include_in_schema=False)(_handler(path))
 
 
+def _preloads(request: Request) -> dict[str, str]:
+    """Return a Link header with what the home needs: asked for before any script has been read."""
+    if request.url.path != "/" or request.url.query:
+        return {}
+    accepted = re.findall(r"(?:^|,)\s*([a-z]+)", request.headers.get("accept-language", "").lower())
+    language = next((code for code in accepted if code in LANGUAGES), LANGUAGES[0])
+    urls = (*HOME_REQUESTS, f"/messages/{language}.json")
+    links = [f"<{url}>; rel=preload; as=fetch; crossorigin" for url in urls]
+    return {"link": ", ".join(links)}
+
+
 def _handler(path: Path) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     content = path.read_bytes()
     etag = f'"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
@@ -60,7 +79,11 @@ def _handler(path: Path) -> Callable[[Request], Coroutine[Any, Any, Response]]:
 
     async def send_file(request: Request) -> Response:
         if etag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=_MEDIA_TYPES[path.suffix], headers=headers)
+            return Response(status_code=304, headers=headers | _preloads(request))
+        return Response(
+            content,
+            media_type=_MEDIA_TYPES[path.suffix],
+            headers=headers | _preloads(request),
+        )
 
     return send_file

@@ -10,7 +10,7 @@ const LIMITS = { like: 4, unlike: 4, not: 8 };
 export function parseAddress(query) {
   const all = new URLSearchParams(query);
   const search = new URLSearchParams([...all].filter(([key, value]) => KEYS.includes(key) && value));
-  const searches = search.has("q") || search.has("like");
+  const searches = ["q", "like", "unlike", "not"].some((key) => search.has(key));
   const view = VIEWS.includes(all.get("view")) && !searches ? all.get("view") : "";
   const photo = /^[1-9]\d{0,15}$/.test(all.get("photo") ?? "") ? Number(all.get("photo")) : null;
   return { search, searches, view, photo };

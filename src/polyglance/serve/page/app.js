@@ -1,50 +1,49 @@
 // The page. The address says what is shown: a search, a view, and the open picture.
 
 import { appendLimited, filtersOf, formatAddress, parseAddress } from "./address.js";
-import { Adding } from "./adding.js";
 import { addUpload, drawChips, drawUnderstood } from "./chips.js";
-import { DetailsPanel } from "./details.js";
-import { ExplainPanel } from "./explain.js";
 import { drawFolders, drawTrail } from "./folders.js";
 import { fillForm, listenForFiles, offerFacets, offerFolders, readForm } from "./form.js";
 import { Grid } from "./grid.js";
 import { drawTheme, drawExamples, listenForSettings } from "./header.js";
 import { language, preferredLanguage, setLanguage, t } from "./i18n.js";
-import { OpenPhoto } from "./photo.js";
 import { Scrubber } from "./scrubber.js";
 import * as service from "./service.js";
 import { HitSource, TimelineSource } from "./sources.js";
-import { Viewer } from "./viewer.js";
 
 const $ = (id) => document.getElementById(id);
 const TITLES = { recent: "viewRecent", folders: "viewFolders", add: "viewAdd" };
 const RELOAD_MS = 3000;
+const FIRST_PICTURES_MS = 800;
 
 const state = { address: parseAddress(""), source: null };
 let shown = null; // the address without its picture, as it is drawn
-let languages = [];
 let libraryInfo = null;
 let request = new AbortController();
 let early = null; // the first timeline, loaded while the page gets its texts
+let panels = null; // the viewer and adding, loaded after the first pictures
+let panelsLoading = null;
 
 const scrubber = new Scrubber($("scrubber"), {
   onJump: (share) => grid.scrollToShare(share), onSection: (index) => grid.scrollToSection(index),
 });
 const grid = new Grid($("grid"), {
-  onOpen: (index) => photo.open(state.source.item(index), index),
+  onOpen: async (index) => (await loadPanels()).photo.open(state.source.item(index), index),
   onLayout: (sections, starts) => scrubber.setSections(sections, starts),
   onScroll: (section, share) => scrubber.show(section, share),
 });
-const explainPanel = new ExplainPanel(() => state.address.search.get("q"));
-const detailsPanel = new DetailsPanel({ onOpen: (item) => photo.open(item, -1), link: searchLink });
-const viewer = new Viewer({
-  onStep: (by) => photo.step(by), onClose: () => photo.close(), onAction, onReport: reportErrors,
-  panels: [detailsPanel, explainPanel],
-});
-const photo = new OpenPhoto(state, {
-  viewer, grid, onAddress: showAddress, onMore: showMore, onReport: reportErrors,
-});
-const adding = new Adding($("adding"), { onChange: loadLibrary, onError: showError });
+
+function loadPanels() {
+  panelsLoading ??= import("./panels.js").then(({ createPanels }) => {
+    panels = createPanels(state, {
+      grid, link: searchLink, onAction, onAddress: showAddress, onChange: loadLibrary,
+      onError: showError, onMore: showMore, onReport: reportErrors,
+    });
+    if (libraryInfo) panels.explain.setModels(libraryInfo);
+    return panels;
+  });
+  return panelsLoading;
+}
 
 // --- the address
 
@@ -67,13 +66,13 @@ async function showAddress() {
   const base = formatAddress({ ...address, photo: null });
   state.address = address;
   if (base !== shown) {
-    if (!address.photo) viewer.close();
+    if (!address.photo) panels?.viewer.close();
     shown = base;
     drawAddress();
     await showView();
     if (shown === base && history.state?.scroll) scrollTo({ top: history.state.scroll });
   }
-  return address.photo ? photo.show(address.photo) : photo.hide();
+  return address.photo ? (await loadPanels()).photo.show(address.photo) : panels?.photo.hide();
 }
 
 function drawAddress() {
@@ -115,10 +114,12 @@ async function showView() {
   };
   for (const [id, value] of Object.entries(hidden)) $(id).hidden = value;
   $("status").textContent = searches ? t("searching") : "";
-  adding.show(view === "add");
+  if (view !== "add") panels?.adding.show(false);
   const failed = await reportErrors(async () => {
-    if (view === "add") setSource(null);
-    else if (view === "folders") {
+    if (view === "add") {
+      setSource(null);
+      (await loadPanels()).adding.show(!signal.aborted);
+    } else if (view === "folders") {
       setSource(null);
       await drawFolders($("cards"), null, signal);
     } else if (searches) {
@@ -162,12 +163,12 @@ async function reloadTimeline() {
 /** Show what was added while the page was in the background. */
 async function refreshTimeline(timeline) {
   const fresh = await timeline.isFresh().catch(() => true);
-  if (!fresh && state.source === timeline && !viewer.open) reloadTimeline();
+  if (!fresh && state.source === timeline && !panels?.viewer.open) reloadTimeline();
 }
 
 function setSource(next) {
   state.source = next;
-  photo.position = -1;
+  if (panels) panels.photo.position = -1;
   grid.setSource(next ?? new HitSource());
 }
 
@@ -228,7 +229,7 @@ async function onAction(action, item) {
   const search = action === "similar" ? new URLSearchParams() : new URLSearchParams(state.address.search);
   appendLimited(search, action === "subtract" ? "unlike" : "like", String(item.id));
   await navigateTo(search);
-  viewer.close();
+  panels.viewer.close();
   grid.focus(0);
 }
 
@@ -267,10 +268,10 @@ async function searchByPicture(file) {
   });
 }
 
-/** Load what the page says about the library. */
-async function loadLibrary() {
-  libraryInfo = await service.library();
-  explainPanel.setModels(libraryInfo);
+/** Show what the page says about the library. */
+async function loadLibrary(info = service.library()) {
+  libraryInfo = await info;
+  panels?.explain.setModels(libraryInfo);
   offerFolders(libraryInfo.folders);
   $("views").querySelector('[data-view="add"]').hidden = !libraryInfo.manages;
   $("reveal").hidden = !libraryInfo.manages;
@@ -287,7 +288,7 @@ function drawLibrary() {
 }
 
 async function changeLanguage(code) {
-  await setLanguage(code, languages.find((one) => one.code === code).direction);
+  await setLanguage(code, [...$("language").options].find(({ value }) => value === code).dir);
   $("language").value = language;
   drawTheme();
   drawLibrary();
@@ -295,8 +296,8 @@ async function changeLanguage(code) {
   drawAddress();
   grid.translate();
   scrubber.translate();
-  viewer.translate();
-  adding.translate();
+  panels?.viewer.translate();
+  panels?.adding.translate();
   if (state.source instanceof HitSource) showHits();
   else if (state.source?.length) $("status").textContent = t("items", { n: state.source.length });
 }
@@ -327,7 +328,7 @@ function listen() {
     grid.focus(0);
   });
   addEventListener("keydown", (event) => {
-    if (viewer.open) return;
+    if (panels?.viewer.open) return;
     const inField = event.target.closest?.("input, select, textarea");
     if (event.key === "/" && !inField && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
@@ -363,16 +364,12 @@ async function start() {
     early = openTimeline(first);
     early.catch(() => {}); // reported when it is shown
   }
-  const info = loadLibrary();
-  languages = await service.languages();
-  $("language").append(...languages.map(({ code, name }) => {
-    const option = new Option(name, code);
-    option.lang = code;
-    return option;
-  }));
-  await changeLanguage(preferredLanguage(languages.map(({ code }) => code)));
+  const info = service.library();
+  await changeLanguage(preferredLanguage([...$("language").options].map(({ value }) => value)));
+  await info; // its id is part of the addresses of pictures
   await showAddress();
-  await info;
+  await grid.pictures.shown(FIRST_PICTURES_MS); // all else comes after them
+  await Promise.all([loadPanels(), loadLibrary(info)]);
   document.body.dataset.ready = "yes";
 }
 

@@ -4,11 +4,15 @@
 // tile takes part in the tab order; the arrow keys move among all, and scroll.
 
 import { closestItem, layoutRows, rowAt, rowOf } from "./layout.js";
+import { Pictures } from "./pictures.js";
 import { Tile } from "./tile.js";
 
 const OVERSCAN = 500; // pixels above and below the window
-const FAST = 6; // pixels per millisecond: tiles show no pictures until scrolling slows down
+const OVERSCAN_FAST = 120;
+const FAST = 10; // pixels per millisecond: tiles stay empty until scrolling slows down
+const SLOW = 5;
 const SETTLED_MS = 90;
+const TILES_PER_FRAME = 20; // that are created or used again while the page is scrolled
 const STILL_MS = 500; // without scrolling, before pictures are loaded in a higher resolution
 
 export class Grid {
@@ -22,7 +26,8 @@ export class Grid {
     this.source = null;
     this.rows = null;
     this.shown = new Map(); // row -> its elements
-    this.unused = { rows: [], headings: [], tiles: [] };
+    this.unused = { lines: [], headings: [], tiles: [] };
+    this.pictures = new Pictures();
     this.current = 0; // the item in the tab order
     this.offset = 0; // of the grid from the top of the document
     this.covered = 0; // by the header, from the top of the window
@@ -40,7 +45,9 @@ export class Grid {
     });
     // These do not bubble, but they can be captured: no listeners on every picture.
     for (const type of ["load", "error"]) {
-      root.addEventListener(type, (event) => event.target.owner?.settle(type), true);
+      root.addEventListener(type, (event) => {
+        if (event.target.owner) this.pictures.settle(event.target.owner, type);
+      }, true);
     }
     addEventListener("scroll", () => this.#schedule(), { passive: true });
     new ResizeObserver(() => this.layout()).observe(root);
@@ -68,7 +75,7 @@ export class Grid {
     // Only the last row may have become another one.
     const last = this.rows?.top.length - 1;
     const elements = this.shown.get(last);
-    if (elements) this.#free(last, elements);
+    if (elements) this.#free(last, elements); // `render` uses it again or removes it
     this.#layoutRows(this.rows.width);
     this.#render();
   }
@@ -149,71 +156,120 @@ export class Grid {
   }
 
   #schedule() {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame((time) => {
-      this.frame = 0;
+    this.frame ??= requestAnimationFrame((time) => {
+      this.frame = undefined;
       const y = scrollY;
-      const speed = Math.abs(y - this.last.y) / Math.max(1, time - this.last.time);
+      const milliseconds = Math.max(1, time - this.last.time);
+      const speed = Math.abs(y - this.last.y) / milliseconds;
+      this.forward = y >= this.last.y;
       this.last = { y, time };
-      this.fast = speed > FAST;
+      this.fast = speed > (this.fast ? SLOW : FAST);
+      this.pictures.scroll(speed, milliseconds);
       clearTimeout(this.settling);
-      if (this.fast) this.settling = setTimeout(() => this.#settle(), SETTLED_MS);
-      this.#render();
+      this.settling = setTimeout(() => this.#settle(), SETTLED_MS);
+      this.#render(TILES_PER_FRAME);
     });
   }
 
   #settle() {
-    this.fast = false;
-    this.#render();
+    this.fast = this.forward = false;
+    this.#render(TILES_PER_FRAME);
     this.#refill();
   }
 
-  /** Create the rows in view, and take away those that are not. */
-  #render() {
+  /** Create the rows in view, about `most` tiles in this frame, and take away all others. */
+  #render(most = Infinity) {
     if (!this.rows?.top.length) return;
+    // Measured before anything changes, which would force a layout.
+    this.last.y = scrollY;
+    this.height = innerHeight;
     const top = scrollY - this.offset;
-    const first = rowAt(this.rows, top - OVERSCAN);
-    const last = rowAt(this.rows, top + innerHeight + OVERSCAN);
+    const over = this.fast ? OVERSCAN_FAST : OVERSCAN;
+    const first = rowAt(this.rows, top - over);
+    const last = rowAt(this.rows, top + this.height + over);
     for (const [row, elements] of this.shown) {
       if ((row < first || row > last) && !elements.node.contains(document.activeElement)) {
         this.#free(row, elements);
       }
     }
-    for (let row = first; row <= last; row++) if (!this.shown.has(row)) this.#fill(row);
+    this.#fillRows(first, last, most);
     const begin = this.rows.first[first];
     const end = this.rows.first[last] + this.rows.count[last];
     if (!this.fast) this.source.load(begin, end);
+    this.#wantPictures();
     clearTimeout(this.resting);
-    this.resting = setTimeout(() => this.#sharpen(), STILL_MS);
+    this.resting = setTimeout(() => this.#rest(), STILL_MS);
     this.#keepInTabOrder(rowAt(this.rows, top + this.covered + 1), begin, end);
     const section = this.rows.section[rowAt(this.rows, top + this.covered + 60)];
-    this.onScroll(section, Math.max(0, top) / Math.max(1, this.rows.total - innerHeight));
+    this.onScroll(section, Math.max(0, top) / Math.max(1, this.rows.total - this.height));
+  }
+
+  #fillRows(first, last, most) {
+    const missing = [];
+    for (let row = first; row <= last; row++) if (!this.shown.has(row)) missing.push(row);
+    missing.sort((a, b) => this.#isInWindow(b) - this.#isInWindow(a));
+    for (const row of missing) {
+      if (most <= 0) {
+        this.filling ??= requestAnimationFrame(() => {
+          this.filling = undefined;
+          this.#render(TILES_PER_FRAME);
+        });
+        return;
+      }
+      this.#fill(row);
+      most -= this.rows.count[row];
+    }
+    this.#removeUnused();
+  }
+
+  /** Load pictures: those in the window first, or where it goes to if it goes fast. */
+  #wantPictures() {
+    const rows = this.fast ? [] : [...this.shown.keys()].sort((a, b) => a - b);
+    if (this.forward) rows.reverse();
+    if (!this.pictures.skimming) rows.sort((a, b) => this.#isInWindow(b) - this.#isInWindow(a));
+    const tiles = rows.flatMap((row) => this.shown.get(row).tiles);
+    this.pictures.want(tiles.filter((tile) => tile.item && !tile.size));
+  }
+
+  #isInWindow(row) {
+    const top = this.offset + this.rows.top[row] - this.last.y;
+    return top < this.height && top + this.rows.height[row] > this.covered;
   }
 
   #fill(row) {
     const { rows } = this;
     const isHeading = rows.count[row] === 0;
-    const node = (isHeading ? this.unused.headings.pop() : this.unused.rows.pop())
-      ?? createRow(isHeading ? "heading" : "line");
-    node.style.transform = `translateY(${rows.top[row]}px)`;
-    node.style.height = `${rows.height[row]}px`;
+    const elements = (isHeading ? this.unused.headings : this.unused.lines).pop()
+      ?? { node: createRow(isHeading ? "heading" : "line"), tiles: [], isHeading };
+    const { node, tiles } = elements;
+    node.style.cssText = `transform:translateY(${rows.top[row]}px);height:${rows.height[row]}px`;
     node.setAttribute("aria-rowindex", row + 1);
-    const tiles = [];
-    if (isHeading) {
-      this.#fillHeadings(node, rows.section[row], rows.lastSection[row]);
-    } else {
-      for (let i = 0; i < rows.count[row]; i++) {
-        const index = rows.first[row] + i;
-        const tile = this.unused.tiles.pop() ?? new Tile();
-        tile.place(index, i + 1, rows.left[index], rows.widths[index], rows.height[row]);
-        tile.link.tabIndex = index === this.current ? 0 : -1;
-        tile.show(this.source.item(index), !this.fast);
-        if (tile.cell.parentNode !== node) node.append(tile.cell);
-        tiles.push(tile);
-      }
-    }
+    if (isHeading) this.#fillHeadings(node, rows.section[row], rows.lastSection[row]);
+    else this.#fillTiles(node, tiles, row);
     if (!node.isConnected) this.root.append(node);
-    this.shown.set(row, { node, tiles, isHeading });
+    this.shown.set(row, elements);
+  }
+
+  #fillTiles(node, tiles, row) {
+    const { rows } = this;
+    while (tiles.length > rows.count[row]) {
+      const tile = tiles.pop();
+      tile.clear();
+      tile.cell.remove();
+      this.unused.tiles.push(tile);
+    }
+    while (tiles.length < rows.count[row]) {
+      const tile = this.unused.tiles.pop() ?? new Tile();
+      node.append(tile.cell);
+      tiles.push(tile);
+    }
+    tiles.forEach((tile, i) => {
+      const index = rows.first[row] + i;
+      tile.place(index, i + 1, rows.left[index], rows.widths[index], rows.height[row]);
+      const tabIndex = index === this.current ? 0 : -1;
+      if (tile.link.tabIndex !== tabIndex) tile.link.tabIndex = tabIndex;
+      if (!this.fast) tile.show(this.source.item(index));
+    });
   }
 
   /** Show the headings of sections, each above its first item. */
@@ -227,34 +283,46 @@ export class Grid {
     });
   }
 
-  #free(row, { node, tiles, isHeading }) {
-    for (const tile of tiles) {
-      tile.clear();
-      tile.cell.remove();
-      this.unused.tiles.push(tile);
-    }
-    node.remove();
-    (isHeading ? this.unused.headings : this.unused.rows).push(node);
+  /** Let a row's elements be used for another; they stay in the document until that is known. */
+  #free(row, elements) {
+    for (const tile of elements.tiles) this.pictures.drop(tile);
+    (elements.isHeading ? this.unused.headings : this.unused.lines).push(elements);
     this.shown.delete(row);
+  }
+
+  #removeUnused() {
+    for (const { node, tiles } of [...this.unused.lines, ...this.unused.headings]) {
+      if (!node.isConnected) continue;
+      node.remove();
+      for (const tile of tiles) tile.clear();
+    }
   }
 
   #clear() {
     for (const [row, elements] of this.shown) this.#free(row, elements);
+    this.#removeUnused();
   }
 
   /** Show what has arrived since the rows were created. */
   #refill() {
+    if (this.fast) return;
     for (const { tiles } of this.shown.values()) {
-      for (const tile of tiles) tile.show(this.source.item(tile.index), !this.fast);
+      for (const tile of tiles) tile.show(this.source.item(tile.index));
     }
+    this.#wantPictures();
   }
 
-  #sharpen() {
-    for (const [row, { tiles }] of this.shown) {
-      const top = this.offset + this.rows.top[row] - scrollY;
-      if (top > innerHeight || top + this.rows.height[row] < 0) continue;
-      for (const tile of tiles) if (tile.item) tile.sharpen();
+  /** Do what can wait until the page lies still. */
+  #rest() {
+    if (!this.rows) return;
+    const rows = [...this.shown].sort(([a], [b]) => a - b);
+    for (const [row, { tiles }] of rows) {
+      if (this.#isInWindow(row)) for (const tile of tiles) tile.sharpen();
     }
+    // Rows that were used again are not in order, which screen readers need where they browse.
+    const nodes = rows.map(([, { node }]) => node);
+    const inOrder = nodes.every((node, i) => node === this.root.children[i]);
+    if (!inOrder && !this.root.contains(document.activeElement)) this.root.append(...nodes);
   }
 
   #tile(index) {

@@ -28,7 +28,7 @@ export async function setLanguage(code, direction) {
 export function t(key, values = {}) {
   let text = messages[key] ?? key;
   if (typeof text === "object") {
-    text = text[new Intl.PluralRules(language).select(values.n)] ?? text.other;
+    text = text[format(Intl.PluralRules, language).select(values.n)] ?? text.other;
   }
   return text.replace(/\{(\w+)\}/g, (_, name) =>
     typeof values[name] === "number" ? formatNumber(values[name]) : values[name],
@@ -51,31 +51,44 @@ export function translate(root) {
   }
 }
 
-export const formatNumber = (value) => new Intl.NumberFormat(language).format(value);
+const formats = new Map();
+
+/** Return a format of `Intl`, the same for the same arguments: to create one takes long. */
+function format(Format, tag, options) {
+  const key = `${Format.name} ${tag} ${JSON.stringify(options)}`;
+  if (!formats.has(key)) formats.set(key, new Format(tag, options));
+  return formats.get(key);
+}
+
+export const formatNumber = (value) => format(Intl.NumberFormat, language).format(value);
 
 export const formatPercent = (share) =>
-  new Intl.NumberFormat(language, { style: "percent" }).format(share);
+  format(Intl.NumberFormat, language, { style: "percent" }).format(share);
 
 /** Format a date and time as the camera's clock showed it, whatever the browser's time zone. */
 export function formatDate(taken, style = { dateStyle: "full", timeStyle: "short" }) {
   // The order of day and month is the region's; the digits are those of all other numbers.
   const region = navigator.languages.find((tag) => tag.split("-")[0] === language) ?? language;
-  const format = new Intl.DateTimeFormat(region, { ...style, numberingSystem: "latn" });
-  return format.format(new Date(taken.slice(0, 19)));
+  const options = { ...style, numberingSystem: "latn" };
+  return format(Intl.DateTimeFormat, region, options).format(new Date(taken.slice(0, 19)));
 }
 
 /** Format a month such as 2024-07. */
-export const formatMonth = (month) =>
+const formatMonth = (month) =>
   formatDate(`${month}-15T12:00:00`, { month: "long", year: "numeric" });
 
-export const formatYear = (month) => formatDate(`${month}-15T12:00:00`, { year: "numeric" });
+/** Format a month, or a day such as 2024-07-31. */
+export const formatPeriod = (date) =>
+  date.length > 7 ? formatDate(`${date}T12:00:00`, { dateStyle: "long" }) : formatMonth(date);
+
+export const formatYear = (date) => formatDate(`${date.slice(0, 7)}-15T12:00:00`, { year: "numeric" });
 
 /** Format a number of bytes in the largest unit below it. */
 export function formatBytes(bytes) {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte"];
   const power = Math.min(3, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
   const style = { style: "unit", unit: units[power], maximumSignificantDigits: 3 };
-  return new Intl.NumberFormat(language, style).format(bytes / 1000 ** power);
+  return format(Intl.NumberFormat, language, style).format(bytes / 1000 ** power);
 }
 
 /** Format seconds as m:ss or h:mm:ss. */

@@ -121,7 +121,7 @@ function evenHeight(ratios, start, stop, width, target) {
   for (let i = start; i < stop; i++) sum += ratios[i];
   const rows = Math.max(1, Math.round((sum * target + GAP * (stop - start)) / (width + GAP)));
   const height = (rows * (width + GAP) - GAP * (stop - start)) / sum;
-  return Math.min(1.25 * target, Math.max(0.8 * target, height));
+  return Math.min(1.25 * target, Math.max(0.66 * target, height));
 }
 
 /** Return where the row that begins with an item ends: at the height closest to the target. */

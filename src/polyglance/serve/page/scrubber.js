@@ -1,7 +1,7 @@
 // The scale beside the timeline: years along the height of the window, a handle that says which
 // month is in view, and jumps to any other.
 
-import { formatMonth, formatYear } from "./i18n.js";
+import { formatPeriod, formatYear } from "./i18n.js";
 
 const MIN_DISTANCE = 26; // pixels between years
 const HIDE_MS = 1500;
@@ -32,7 +32,12 @@ export class Scrubber {
       });
     }
     this.handle.addEventListener("keydown", (event) => this.#step(event));
-    new ResizeObserver(() => this.#drawYears()).observe(root);
+    this.height = 0; // measured here only, since that would force a layout while scrolling
+    new ResizeObserver(() => {
+      this.height = root.clientHeight;
+      this.#drawYears();
+      this.#moveHandle();
+    }).observe(root);
   }
 
   /** Show sections that begin at shares of the height; an empty list hides the scale. */
@@ -48,7 +53,7 @@ export class Scrubber {
     if (this.root.hidden || !this.sections[section]) return;
     if (section !== this.section) {
       this.section = section;
-      const text = formatMonth(this.sections[section].date);
+      const text = formatPeriod(this.sections[section].date);
       this.handle.firstElementChild.textContent = text;
       this.handle.setAttribute("aria-valuetext", text);
       this.handle.setAttribute("aria-valuenow", section);
@@ -56,7 +61,7 @@ export class Scrubber {
     }
     if (share !== this.share) {
       this.share = share;
-      this.handle.style.transform = `translateY(${Math.min(1, share) * this.root.clientHeight}px)`;
+      this.#moveHandle();
     }
     if (this.waking) clearTimeout(this.waking);
     else this.root.classList.add("awake");
@@ -64,6 +69,10 @@ export class Scrubber {
       this.root.classList.remove("awake");
       this.waking = 0;
     }, HIDE_MS);
+  }
+
+  #moveHandle() {
+    this.handle.style.transform = `translateY(${Math.min(1, this.share ?? 0) * this.height}px)`;
   }
 
   translate() {
@@ -96,7 +105,7 @@ export class Scrubber {
   }
 
   #drawYears() {
-    const height = this.root.clientHeight;
+    const { height } = this;
     const years = [];
     let year = null;
     let lowest = -Infinity;

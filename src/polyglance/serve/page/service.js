@@ -39,8 +39,6 @@ export async function library() {
   return info;
 }
 
-export const languages = () => request("/api/languages");
-
 /** Search; `search` holds the same parameters as the page's address. */
 export const search = (search, { offset = 0, limit = 60, signal } = {}) =>
   request(withParameters("/api/search", search, { limit, offset, stack: true }), { signal });

@@ -3,7 +3,7 @@
 // A source has `sections`, `ratios` (width by height of all items), `item(index)` if it has arrived,
 // `get(index)` that waits for it, and `load(first, last)`; it calls `onLoad` when items arrive.
 
-import { formatMonth, t } from "./i18n.js";
+import { formatPeriod, t } from "./i18n.js";
 import { clippedRatio } from "./layout.js";
 import * as service from "./service.js";
 
@@ -13,7 +13,8 @@ const MAX_REQUESTS = 3; // at once, so that thumbnails get connections too
 const MAX_ATTEMPTS = 3;
 const UNKNOWN_RATIO = 1.25;
 const SHAPES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const RATIOS = new Map([...SHAPES].map((code, i) => [code.charCodeAt(0), 2 ** ((i - 32) / 16)]));
+const RATIOS = new Float32Array(128); // by the code of the character
+[...SHAPES].forEach((code, i) => { RATIOS[code.charCodeAt(0)] = clippedRatio(2 ** ((i - 32) / 16)); });
 
 export class TimelineSource {
   /** Load how many items there are, their shapes and the first items; `sort` is taken or added. */
@@ -36,12 +37,12 @@ export class TimelineSource {
     this.stale = false;
     this.wanted = [];
     this.sections = buckets.map(({ date, count }) => ({
-      date, count, label: date ? () => formatMonth(date) : null,
+      date, count, label: date ? () => formatPeriod(date) : null,
     }));
     this.ratios = new Float32Array(total).fill(UNKNOWN_RATIO);
     for (const { offset, shapes } of buckets) {
       for (let i = 0; i < (shapes?.length ?? 0); i++) {
-        this.ratios[offset + i] = clippedRatio(RATIOS.get(shapes.charCodeAt(i)));
+        this.ratios[offset + i] = RATIOS[shapes.charCodeAt(i)] || 1;
       }
     }
   }

@@ -18,41 +18,55 @@ export class Tile {
     this.image.decoding = "async";
     this.image.draggable = false;
     this.image.owner = this;
-    this.link.append(this.image);
+    this.name = label("name", "");
+    this.name.dir = "auto";
+    this.link.append(this.image, this.name);
     this.cell.append(this.link);
     this.item = null;
-    this.size = 0;
+    this.index = -1;
+    this.size = 0; // of the picture that is loaded or being loaded; 0 for none
+    this.shown = false; // whether there is a picture to see
   }
 
   /** Set where the tile lies in its row, and which item it shows. */
   place(index, column, left, width, height) {
-    this.index = index;
-    this.link.dataset.index = index;
+    if (index !== this.index) {
+      this.clear();
+      this.index = index;
+      this.link.dataset.index = index;
+    }
     this.cell.setAttribute("aria-colindex", column);
-    const { style } = this.cell;
-    style.insetInlineStart = `${left}px`;
-    style.width = `${width}px`;
-    style.height = `${height}px`;
+    this.cell.style.cssText = `inset-inline-start:${left}px;width:${width}px;height:${height}px`;
     this.longest = Math.max(width, height);
   }
 
-  /** Show an item, if it has arrived; its picture only if `pictures`. */
-  show(item, pictures) {
-    if (!item) return;
-    if (item !== this.item) {
-      this.item = item;
-      this.link.href = formatAddress({ photo: item.id });
-      this.link.dataset.id = item.id;
-      this.image.alt = altText(item);
-      this.#draw(item);
-    }
-    if (pictures && !this.size) this.#load(SMALL);
+  /** Show what is known of an item, if it has arrived, without its picture. */
+  show(item) {
+    if (!item || item === this.item) return;
+    this.item = item;
+    this.link.href = formatAddress({ photo: item.id });
+    this.link.dataset.id = item.id;
+    this.link.setAttribute("aria-label", altText(item)); // also without its picture
+    this.#draw(item);
+  }
+
+  /** Begin to load the picture. */
+  load(size = SMALL) {
+    this.size = size;
+    this.image.alt = altText(this.item);
+    this.image.src = thumbnailUrl(this.item.id, size);
+  }
+
+  /** Let the picture that has been loaded be seen. */
+  reveal() {
+    this.shown = true;
+    this.image.classList.add("loaded");
   }
 
   /** Load a larger picture if the small one, which is at hand, is too coarse for this screen. */
   sharpen() {
     const { item } = this;
-    if (this.size !== SMALL || this.longest * devicePixelRatio <= 1.6 * SMALL) return;
+    if (!this.shown || this.size !== SMALL || this.longest * devicePixelRatio <= 1.6 * SMALL) return;
     this.size = LARGE;
     const large = new Image();
     large.src = thumbnailUrl(item.id, LARGE);
@@ -62,36 +76,34 @@ export class Tile {
   }
 
   clear() {
+    this.index = -1;
+    if (!this.item) return;
     clearTimeout(this.retrying);
     this.item = null;
-    this.size = 0;
     this.retried = false;
-    this.image.removeAttribute("src");
-    this.image.alt = "";
-    this.image.classList.remove("loaded");
+    if (this.size) this.image.removeAttribute("src"); // ends a request that is under way
+    if (this.shown) this.image.classList.remove("loaded");
+    this.size = 0;
+    this.shown = false;
     this.link.classList.remove("broken");
     this.link.removeAttribute("href");
-    while (this.link.lastChild !== this.image) this.link.lastChild.remove();
+    this.link.removeAttribute("aria-label");
+    while (this.link.lastChild !== this.name) this.link.lastChild.remove();
   }
 
-  /** Handle the end of loading. */
-  settle(type) {
-    if (!this.item) return;
-    if (type === "load") this.image.classList.add("loaded");
-    else if (this.retried) this.link.classList.add("broken");
-    else {
-      this.retried = true; // the server may have been busy
-      this.retrying = setTimeout(() => this.#load(SMALL), RETRY_MS);
+  /** Handle a failure to load: try once more, since the server may have been busy. */
+  fail() {
+    if (this.retried) {
+      this.link.classList.add("broken");
+      return;
     }
-  }
-
-  #load(size) {
-    this.size = size;
-    this.image.src = thumbnailUrl(this.item.id, size);
+    this.retried = true;
+    this.retrying = setTimeout(() => this.load(), RETRY_MS);
   }
 
   #draw(item) {
-    while (this.link.lastChild !== this.image) this.link.lastChild.remove();
+    while (this.link.lastChild !== this.name) this.link.lastChild.remove();
+    this.name.textContent = item.name;
     if (item.kind === "clip") {
       const time = item.span
         ? `${formatTime(item.span[0])}–${formatTime(item.span[1])}`
@@ -102,9 +114,6 @@ export class Tile {
     if (typeof item.probability === "number") {
       this.link.append(label("percent", formatPercent(item.probability)));
     }
-    const name = label("name", item.name);
-    name.dir = "auto";
-    this.link.append(name);
   }
 }
 
