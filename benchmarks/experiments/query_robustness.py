@@ -51,7 +51,7 @@ NUM_CAPTIONS = 150
 """Captions of each language."""
 NUM_CLEAN = 3
 """Captions of each picture in each language that are corrected though they are clean."""
-NUM_TRAINED = 300
+NUM_TRAINED = 150
 """Training pictures with Spanish and Ukrainian captions."""
 NUM_FIRST = 20
 ONLY_WITHOUT = {

@@ -34,7 +34,7 @@ import numpy as np
 
 import polyglance
 from benchmarks.experiments.calibration import encode_pictures
-from benchmarks.results_io import write_results
+from benchmarks.results_io import read_results, write_results
 from polyglance.encoders.protocol import Vectors
 from polyglance.evaluation.calibration_data import LabelledPicture
 from polyglance.records import Record, read_manifest
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--cache", type=Path, help="vectors of pictures, .npz")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--without-names", action="store_true", help="keep the names' figures")
     options = parser.parse_args()
     records = list(read_manifest(options.data / "val.jsonl"))
     rng = random.Random(0)
@@ -74,7 +75,10 @@ def main() -> None:
         facts = make_facts(records)
         fill(library, encode_pictures(pictures, options.cache), names, facts)
         figures: dict[str, Any] = {"pictures": len(records), "recall@10": {}}
-        for kind, queries in make_queries(records, names, options.queries).items():
+        if options.without_names:
+            figures["recall@10"] |= read_results("signal_weights")["recall@10"]
+        named = {} if options.without_names else make_queries(records, names, options.queries)
+        for kind, queries in named.items():
             figures["recall@10"][kind] = measure(library, queries)
             print(kind, len(queries), figures["recall@10"][kind], flush=True)
         asked = make_other_queries(records, names, facts, options.queries)

@@ -73,6 +73,11 @@ def test_without_a_dictionary_words_are_replaced_only_by_likelier_ones() -> None
     assert (likely.text, unlikely.text) == ("hezká zahrada", "hezká zahrda")
 
 
+def test_without_a_dictionary_other_forms_of_a_word_stay() -> None:
+    assert parse_query("položená kniha", "cs").text == "položená kniha"  # položené is frequent
+    assert parse_query("kniha na stoel", "cs").text != "kniha na stoel"
+
+
 def test_literal_queries_are_taken_as_they_are() -> None:
     text = 'baech^2 -dog without "people"'
     found = parse_query(text, literal=True)

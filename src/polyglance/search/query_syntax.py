@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 from polyglance.errors import PolyglanceError
@@ -22,6 +23,8 @@ from polyglance.text.spelling import guess_language, shipped_speller, shipped_wo
 
 T = TypeVar("T")
 MAX_WEIGHT = 100.0
+_MIN_STEM, _MAX_ENDING = 4, 2
+"""Letters of a stem, and of an ending."""
 _QUOTES = str.maketrans(dict.fromkeys("“”„«»", '"'))
 _TERM = re.compile(
     r"""(?<!\S)(?P<minus>[-−](?=["\w]))?
@@ -81,8 +84,8 @@ def parse_query(
         known: Returns which words are spelled right though no list has them, such as names in a
             library.
         surprisal: Returns how improbable the spelling of a text is, in nats per byte. In a
-            language without a dictionary, where many rare words are unknown, a word is replaced
-            only by one that is not spelled less probably.
+            language without a dictionary, where many forms of words are unknown, a word is
+            replaced only by one that is not spelled less probably and is no other form of it.
 
     Returns:
         What is wanted and what is not. A query of nothing but spaces is wanted as it is.
@@ -103,11 +106,12 @@ def parse_query(
         changes = dict(correction.changes)
         for typed in known(list(changes)) if known is not None and changes else ():
             changes.pop(typed, None)
-        if surprisal is not None and not speller.knows_rare_words(code):
+        if not speller.knows_rare_words(code):
             changes = {
                 typed: fixed
                 for typed, fixed in changes.items()
-                if _nats(fixed, surprisal) <= _nats(typed, surprisal)
+                if not _same_stem(typed, fixed)
+                and (surprisal is None or _nats(fixed, surprisal) <= _nats(typed, surprisal))
             }
     else:
         code, changes = language or guess_language(words, shipped_word_lists()), {}
@@ -169,6 +173,13 @@ def _convert_script(
     if converted == text or (known is not None and known(text.split())):
         return text, language
     return converted, code
+
+
+def _same_stem(typed: str, fixed: str) -> bool:
+    """Return whether words differ at their ends alone, as the cases of one word do."""
+    pairs = zip(typed.casefold(), fixed.casefold(), strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return shared >= _MIN_STEM and shared >= max(len(typed), len(fixed)) - _MAX_ENDING
 
 
 def _nats(word: str, surprisal: Callable[[str], float | None]) -> float:
