@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from helpers.small_mmp import cosines, pixel_values
 from helpers.towers import MEAN, TOWERS, save_tower_folder
@@ -71,6 +72,12 @@ def test_what_is_no_tower_is_refused(tmp_path: Path) -> None:
     folder = save_tower_folder("dinov2", tmp_path / "tower")
     with pytest.raises(PolyglanceError, match="patches of 14 pixels, which do not divide a size"):
         open_backbone(str(folder), size=64)
+    weights = load_file(folder / "model.safetensors")
+    lost = {name: value for name, value in weights.items() if "layer.1." not in name}
+    assert len(lost) < len(weights)
+    save_file(lost, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match="of its model's weights, such as"):
+        open_backbone(str(folder), size=56)
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(DataError, match="does not say how pictures are normalised"):
         open_backbone(str(folder), size=56)

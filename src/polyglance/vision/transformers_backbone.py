@@ -139,16 +139,23 @@ def _open_tower(folder: Path) -> Any:
 
     try:
         with _quiet():
-            model = AutoModel.from_pretrained(
+            model, info = AutoModel.from_pretrained(
                 str(folder),
                 dtype=torch.float32,
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
+                output_loading_info=True,
             )
     except Exception as error:  # transformers raises anything on a mangled folder
         line = " ".join(str(error).split())[:300]
         raise DataError(f"{folder} cannot be opened by transformers ({line})") from error
+    needed = [name for name in info["missing_keys"] if not {*name.split(".")} & {*_UNUSED}]
+    if needed:  # transformers initialises them randomly
+        raise DataError(
+            f"{folder} lacks {len(needed)} of its model's weights, such as {min(needed)}: save or"
+            " download it again"
+        )
     return getattr(model, "vision_model", model)  # of CLIP and SigLIP, without the text model
 
 
