@@ -29,7 +29,13 @@ def test_this_installation_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     result = invoke()
     assert result.exit_code == 0, result.output
-    for line in ("✓ Python: 3.", "✓ model: polyglance-small", "✓ cache folder: ", "✓ SQLite: 3."):
+    for line in (
+        "✓ Python: 3.",
+        "✓ model: polyglance-small",
+        "✓ cache folder: ",
+        "✓ SQLite: 3.",
+        "✓ decoders: ",
+    ):
         assert line in result.output
     assert "All that is essential works." in result.output
     assert "✗" not in result.output
@@ -77,6 +83,20 @@ def test_missing_and_old_packages_are_named_with_the_command(
     assert found["extra ocr"]["fix"] == "pip install 'polyglance[ocr]'"
     assert found["extras"]["detail"] == "train"
     assert invoke().exit_code == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_decoder_that_cannot_be_opened_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_module(name: str) -> None:
+        if name == "rawpy":
+            raise OSError("libraw.so: cannot open shared object file")
+
+    monkeypatch.setattr(doctor_checks, "import_module", open_module)
+    check = checks()["decoders"]
+    assert check["status"] == "warning"
+    assert "RAW: rawpy cannot be opened (libraw.so: cannot open shared" in check["detail"]
+    assert "HEIC (pi-heif " in check["detail"]
+    assert "polyglance[photos]" in check["fix"]
 
 
 @pytest.mark.usefixtures("quick")

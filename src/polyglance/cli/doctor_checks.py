@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -72,7 +72,7 @@ def run_checks(library: str | Path | None = None) -> Iterator[Check]:
     for check in (_python, _packages, _sqlite, _threads, _model):
         yield from _guarded(check)
     yield from _guarded(_extras)
-    for check in (_accelerator, _folders, _terminal):
+    for check in (_decoders, _accelerator, _folders, _terminal):
         yield from _guarded(check)
     if library is not None:
         yield from _guarded(lambda: _library(library), "library")
@@ -226,6 +226,25 @@ def _model() -> Iterator[Check]:
         return
     detail = f"{DEFAULT_MODEL} {folder.description.version}, {encoder.width} dimensions"
     yield Check("model", "ok", f"{detail}; checksums and vectors are as expected")
+
+
+def _decoders() -> Iterator[Check]:
+    """Open the libraries that decode photos and clips of phones, where they are installed."""
+    can, broken = ["JPEG, PNG, WebP, AVIF (Pillow)"], []
+    for kinds, package, module in (
+        ("HEIC", "pi-heif", "pi_heif"),
+        ("RAW", "rawpy", "rawpy"),
+        ("clips", "av", "av"),
+    ):
+        if find_spec(module) is None:
+            continue  # its extra is listed as missing
+        try:
+            import_module(module)
+            can.append(f"{kinds} ({package} {metadata.version(package)})")
+        except Exception as error:  # such as a library of the system that it was not built for
+            broken.append(f"{kinds}: {package} cannot be opened ({error_reason(error)})")
+    fix = "pip install --upgrade --force-reinstall 'polyglance[photos]'" if broken else ""
+    yield Check("decoders", "warning" if broken else "ok", "; ".join([*broken, *can]), fix)
 
 
 def _accelerator() -> Iterator[Check]:

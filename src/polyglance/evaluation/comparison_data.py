@@ -131,7 +131,8 @@ def _read(
             raise
         raise DataError(
             f"{printable(str(source))} has no captions: put them in a manifest (.jsonl), in"
-            " metadata.jsonl, or in a text file beside each picture (dog.jpg, dog.txt)"
+            " metadata.jsonl, or in a text file beside each picture (dog.jpg, dog.txt);"
+            " 'polyglance data import' converts other formats"
         ) from None
     return None, records, source
 
