@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,9 @@ def read_labelled_pictures(
                 }
             found[path.stem] = LabelledPicture(before.path if before else path, captions)
     for manifest in labels:
-        for record in _read_lines(manifest):
-            stem = Path(record["image"]).stem
-            if stem in found:
-                found[stem] = replace(found[stem], labels=frozenset(record["labels"]))
+        own_labels = _read_labels(manifest)
+        for stem in found.keys() & own_labels.keys():
+            found[stem] = replace(found[stem], labels=own_labels[stem])
     patterns = {
         name: re.compile(rf"\b({words})\b", re.IGNORECASE) for name, words in _LABEL_WORDS.items()
     }
@@ -227,6 +227,13 @@ def calibrate(data: CalibrationData, *, seed: int = 0) -> tuple[Calibration, dic
     calibration = fit_calibration(data, trials[True], data.pictures[background], people=people)
     calibration = Calibration.from_bytes(calibration.to_bytes())  # measured as it is stored
     return calibration, summarise(calibration, data, trials[False])
+
+
+@lru_cache(maxsize=2)  # several manifests share their labels
+def _read_labels(manifest: Path) -> dict[str, frozenset[str]]:
+    return {
+        Path(record["image"]).stem: frozenset(record["labels"]) for record in _read_lines(manifest)
+    }
 
 
 def _labels_from_words(
