@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from polyglance.data.captioned_pictures import read_captioned_pictures
 from polyglance.data.import_dataset import import_dataset
 from polyglance.data.readers import ReadOptions, read_all_records, read_dataset
 from polyglance.data.tar_writer import write_tars
 from polyglance.errors import DataError, Problems
 from polyglance.recipes.cross_encoder.config import CaptionedImages
 from polyglance.recipes.cross_encoder.corpora import read_corpus
-from polyglance.records import Record, read_manifest
+from polyglance.records import Record, read_manifest, write_manifest
 
 ReadFiles = Callable[..., tuple[list[Record], Problems]]
 CAPTIONS = ["a red square", "ein grünes Quadrat", "青い四角"]
@@ -125,6 +126,22 @@ def test_training_reads_them_directly(pictures: list[Path], tmp_path: Path) -> N
     records = read_corpus(corpus, tmp_path)
     assert [record.captions["de"] for record in records] == [(text,) for text in CAPTIONS]
     assert records[0].image == "photos/0.png"
+    for source in ("photos", "photos/metadata.jsonl"):
+        records, folder = read_captioned_pictures(tmp_path / source)
+        assert [record.captions["de"] for record in records] == [(text,) for text in CAPTIONS]
+        assert (records[0].image, folder) == ("0.png", tmp_path / "photos")
+
+
+def test_training_reads_folders_with_text_files_and_manifests(
+    pictures: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "0.png").write_bytes(pictures[0].read_bytes())
+    (tmp_path / "0.de.txt").write_text("ein rotes Quadrat")
+    records, folder = read_captioned_pictures(tmp_path)
+    expected = [Record(image="0.png", captions={"de": ("ein rotes Quadrat",)})]
+    assert (records, folder) == (expected, tmp_path)
+    write_manifest(tmp_path / "captions.jsonl", expected)
+    assert read_captioned_pictures(tmp_path / "captions.jsonl") == (expected, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +36,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         captions = {"en": (f"{english} {number}",), "de": (f"{COLOURS[english]} {number}",)}
         records.append(Record(image=f"{number}.png", captions=captions))
     write_manifest(folder / "captions.jsonl", records)
+    lines = [
+        {"file_name": r.image, **{f"caption_{code}": own for code, own in r.captions.items()}}
+        for r in records
+    ]
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return folder
 
 
 def test_a_run_learns_the_captions_and_writes_a_model(folder: Path, tmp_path: Path) -> None:
     settings = ["loop.steps=15", "loop.learning_rate=1e-2", "interpolation=1.0", "batch=8",
-                f"model={folder / 'small'}", "name=colours", "held_out=0.25"]  # fmt: skip
+                f"model={folder / 'small'}", "name=colours", "held_out=0.25",
+                "captions=metadata.jsonl"]  # fmt: skip
     report = open_recipe("fine-tune", settings).train(folder, tmp_path / "run")
     assert report["pictures"] == {"trained on": 15, "held out": 5}
     assert report["after"]["average"]["mR"] > report["before"]["average"]["mR"]
@@ -101,5 +108,7 @@ def test_too_few_pictures_and_other_models_are_refused(folder: Path, tmp_path: P
     recipe = open_recipe("fine-tune", [f"model={folder / 'small'}"])
     with pytest.raises(PolyglanceError, match="1 pictures with captions, too few to train on"):
         recipe.train(tmp_path, tmp_path / "run")
-    with pytest.raises(PolyglanceError, match=r"held_out is 1\.5: give a share above 0 and below 1"):
+    with pytest.raises(
+        PolyglanceError, match=r"held_out is 1\.5: give a share above 0 and below 1"
+    ):
         open_recipe("fine-tune", ["held_out=1.5"])

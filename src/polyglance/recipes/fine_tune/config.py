@@ -16,7 +16,8 @@ class FineTuneRecipe:
     model: str | None = None
     """Folder of the model, as ``polyglance export`` writes it; None for the default model."""
     captions: str = "captions.jsonl"
-    """Manifest of the pictures and their captions, inside the data folder."""
+    """Pictures and their captions, inside the data folder: a manifest, the ``metadata.jsonl`` of an
+    imagefolder, or a folder with a text file beside each picture (``.`` for the data folder)."""
     held_out: float = 0.2
     """Share of the pictures that is not trained on; ``held-out.jsonl`` in the run lists them."""
     languages: tuple[str, ...] | None = None

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from polyglance.batches.inputs import PixelTable, read_pixels
+from polyglance.data.captioned_pictures import read_captioned_pictures
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders.model_folder import VOCABULARY, ImagePreprocessing, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
@@ -31,7 +32,7 @@ from polyglance.recipes.mmp.config import BACKBONE_MODULE
 from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls
 from polyglance.recipes.mmp.tasks import MMPTask
 from polyglance.recipes.run_folder import save_recipe, write_report
-from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.records import Record, write_manifest
 from polyglance.text.huggingface import FastTokenizer
 from polyglance.training.distributed import rank
 from polyglance.training.loop import train_loop
@@ -47,7 +48,7 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
 
     Args:
         recipe: The settings.
-        data: Folder that holds the manifest and the pictures.
+        data: Folder that holds the captions and the pictures.
         run: Run folder; an interrupted run continues.
         device: Where to train.
 
@@ -56,11 +57,11 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
     """
     torch.set_float32_matmul_precision("high")
     source = open_source(recipe.model)
-    records = [r for r in read_manifest(data / recipe.captions) if r.image and r.captions]
+    records, folder = read_captioned_pictures(data / recipe.captions)
+    records = [record for record in records if record.image and record.captions]
     training, held_out = split_records(records, recipe)
     model = load_quantised(source).to(device)
     model.image_backbone.requires_grad_(recipe.backbone_lr_multiplier > 0)
-    folder = (data / recipe.captions).parent
     tokenizer = open_vocabulary(source)
     examples, tests = (
         load_split(part, folder, model, source, tokenizer, recipe) for part in (training, held_out)
