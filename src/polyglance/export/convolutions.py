@@ -8,7 +8,7 @@ from torch import nn
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import GraphWriter
 from polyglance.export.layers import layer_weight
-from polyglance.export.towers import tower_feature_map
+from polyglance.export.tracing import tower_feature_map
 from polyglance.vision import efficientnet, resnet
 from polyglance.vision.transformers_backbone import TransformersNetwork
 

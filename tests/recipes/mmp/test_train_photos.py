@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from helpers.small_mmp import cosines, image_backbone_state, torch_pictures
 from helpers.text_encoder import unigram_tokenizer
-from helpers.towers import save_tower_folder
+from helpers.vision_models import save_tower_folder
 from polyglance.batches.inputs import Indices, PixelTable
 from polyglance.batches.streamed_pixels import StreamedPixels
 from polyglance.config import dump, load

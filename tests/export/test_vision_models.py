@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from helpers.small_mmp import cosines, pixel_values
-from helpers.towers import MEAN, TOWERS, save_tower_folder
+from helpers.vision_models import MEAN, VISION_MODELS, save_tower_folder
 from polyglance.cross_encoders.model_folder import copy_weights
 from polyglance.cross_encoders.regions import (
     ImageBackboneConfig,
@@ -39,9 +39,9 @@ def rounded(network: TransformersNetwork) -> TransformersNetwork:
     return network
 
 
-@pytest.mark.parametrize("kind", TOWERS)
+@pytest.mark.parametrize("kind", VISION_MODELS)
 def test_an_exported_tower_computes_as_torch_does(kind: str, tmp_path: Path) -> None:
-    size = TOWERS[kind][1]
+    size = VISION_MODELS[kind][1]
     backbone = open_backbone(str(save_tower_folder(kind, tmp_path / kind)), size=size)
     assert isinstance(backbone, TransformersBackbone)
     assert backbone.mean.tolist() == pytest.approx([255 * value for value in MEAN])
